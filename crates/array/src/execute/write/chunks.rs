@@ -186,9 +186,10 @@ impl ChunkWrite {
         scratch: &mut Scratch,
         take: impl FnMut() -> Result<Vec<Numbered>>,
     ) -> Result<()> {
-        let wait = || self.wait_for_batches();
+        let without_batches = |act: &mut dyn FnMut()| self.without_batches(act);
+        let retry = &without_batches;
         self.array
-            .each_or_wait(&self.bound, share, &wait, take, |numbered, filled| {
+            .each_or_retry(&self.bound, share, retry, take, |numbered, filled| {
                 let job = &numbered.changed.job;
                 let encoded = self.encode(job, filled, scratch, share.counters())?;
                 self.put(numbered, encoded, share);
@@ -196,11 +197,12 @@ impl ChunkWrite {
             })
     }
 
-    /// Keeps further batches from the GPU, and returns once those on it have released their memory.
-    fn wait_for_batches(&self) {
+    /// Keeps further batches from the GPU, and calls `act` once those on it have released their memory.
+    fn without_batches(&self, act: &mut dyn FnMut()) {
         self.gpu_is_full.store(true, Relaxed);
-        if let Some(gpu) = &self.gpu {
-            gpu.wait();
+        match &self.gpu {
+            Some(gpu) => gpu.without_batches(act),
+            None => act(),
         }
     }
 
@@ -248,7 +250,7 @@ impl ChunkWrite {
         };
         let mut encoder = DeviceEncode::new(&self.bound, gpu, *memory, context, kernels, share)?;
         let mut rest = batch.into_iter();
-        while !rest.as_slice().is_empty() && !share.stopping() {
+        while !rest.as_slice().is_empty() && !share.stopping() && self.gpu().is_some() {
             let portion = gpu.portion(rest.as_slice());
             let streams = match encoder.encode(&rest.as_slice()[..portion]) {
                 Err(error) if matches!(error.kind(), Kind::Memory | Kind::Unavailable) => {

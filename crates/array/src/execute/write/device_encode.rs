@@ -126,9 +126,10 @@ impl GpuEncoding {
         })
     }
 
-    /// Returns once no batch has memory.
-    pub(super) fn wait(&self) {
-        drop(self.in_use.write().unwrap_or_else(|e| e.into_inner()));
+    /// Calls `act` while no batch has memory.
+    pub(super) fn without_batches(&self, act: &mut dyn FnMut()) {
+        let _none = self.in_use.write().unwrap_or_else(|e| e.into_inner());
+        act();
     }
 
     /// Returns whether the GPU encodes a chunk.

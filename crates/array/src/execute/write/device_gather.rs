@@ -30,13 +30,15 @@ pub(super) struct DeviceGather<'a> {
     memory: DeviceMemory,
     kernels: &'a Kernels,
     share: &'a Share<'a>,
-    /// Returns once others have released GPU memory. It must not need a slot to be released, since this
-    /// worker holds some.
-    wait_for_memory: &'a dyn Fn(),
+    retry: Retry<'a>,
     landings: Vec<Landing>,
     table: PlaceTable,
     room: Room,
 }
+
+/// Calls a function once others have released GPU memory, and while they take none. It must not need a slot
+/// to be released, since a worker that calls it holds some.
+pub(super) type Retry<'a> = &'a dyn Fn(&mut dyn FnMut());
 
 /// A slot, and GPU memory of its size in which chunks are assembled.
 struct Landing {
@@ -63,7 +65,7 @@ impl<'a> DeviceGather<'a> {
         memory: DeviceMemory,
         (context, kernels): (&'a Arc<Context>, &'a Kernels),
         share: &'a Share<'a>,
-        wait_for_memory: &'a dyn Fn(),
+        retry: Retry<'a>,
     ) -> Result<DeviceGather<'a>> {
         let conversion = bound.conversion;
         let table = PlaceTable::new(conversion, bound.plan.element().length, Shuffles::default());
@@ -73,7 +75,7 @@ impl<'a> DeviceGather<'a> {
             memory,
             kernels,
             share,
-            wait_for_memory,
+            retry,
             landings: Vec::new(),
             table: table.map_err(internal)?,
             room: Room::default(),
@@ -258,8 +260,9 @@ impl<'a> DeviceGather<'a> {
         let queue = self.lent.queue()?;
         let scratch = match Scratch::new(queue, bytes) {
             Err(error) if error.kind() == Kind::Memory => {
-                (self.wait_for_memory)();
-                Scratch::new(queue, bytes)?
+                let mut again = Err(error);
+                (self.retry)(&mut || again = Scratch::new(queue, bytes));
+                again?
             }
             scratch => scratch?,
         };

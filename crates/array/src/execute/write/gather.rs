@@ -10,7 +10,7 @@ use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
 use super::before::Room;
-use super::device_gather::DeviceGather;
+use super::device_gather::{DeviceGather, Retry};
 use super::queue::Numbered;
 use crate::Before;
 use crate::execute::bound::BoundPlan;
@@ -53,16 +53,16 @@ impl Array {
         take: impl FnMut() -> Result<Vec<Numbered>>,
         done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.each_or_wait(bound, share, &|| (), take, done)
+        self.each_or_retry(bound, share, &|act| act(), take, done)
     }
 
-    /// As [`each`](Self::each). If the GPU has no memory for chunks, it calls `wait`, which returns once
-    /// others have released theirs, and then tries once more.
-    pub(crate) fn each_or_wait(
+    /// As [`each`](Self::each). If the GPU has no memory for chunks, it has `retry` call a function that
+    /// tries once more, while others have released theirs.
+    pub(crate) fn each_or_retry(
         &self,
         bound: &BoundPlan,
         share: &Share<'_>,
-        wait: &dyn Fn(),
+        retry: Retry<'_>,
         mut take: impl FnMut() -> Result<Vec<Numbered>>,
         mut done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -87,7 +87,7 @@ impl Array {
                 kernels,
             } => {
                 let mut gather =
-                    DeviceGather::new(bound, *memory, (context, kernels), share, wait)?;
+                    DeviceGather::new(bound, *memory, (context, kernels), share, retry)?;
                 let outcome = gather.each(&mut take, &mut done);
                 let drained = gather.drain();
                 outcome.and(drained)
