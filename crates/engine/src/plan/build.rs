@@ -22,6 +22,8 @@ pub(crate) struct Cut {
     /// Whether ranges that are adjacent in memory are made adjacent in a slot, since a copy out of
     /// the slot costs more than a read of the file.
     pub pack: bool,
+    /// Whether ranges may be taken in the order of memory, if they are adjacent there.
+    pub reorder: bool,
 }
 
 /// The most spans of one block: tiny ranges must still spread over the workers.
@@ -30,8 +32,9 @@ const MAX_SPANS: u32 = 1024;
 /// The most blocks of one request, whose plan then takes some gigabytes.
 const MAX_BLOCKS: u64 = 1 << 26;
 
-/// Plans `extents` in the order of the file, or of memory if they are packed there. No copy crosses any of the addresses `starts`, where allocations begin: neighbours in memory may belong
-/// to different ones, and CUDA copies to one at a time.
+/// Plans `extents` in the order of the file, or of memory if they are packed there. No copy crosses any of
+/// the addresses `starts`, where allocations begin: neighbours in memory may belong to different ones, and
+/// CUDA copies to one at a time.
 ///
 /// # Errors
 /// [`Kind::Invalid`] for a range that no file or memory has, and for too many blocks.
@@ -44,7 +47,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
             e.length, e.offset
         )));
     }
-    let packed = cut.pack && cut.align == 1 && pack(&mut extents);
+    let packed = cut.pack && cut.align == 1 && pack(&mut extents, cut.reorder);
     if !packed && !extents.is_sorted_by_key(|e| e.offset) {
         extents.sort_by_key(|e| e.offset);
     }
@@ -87,13 +90,14 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
     Ok(builder.plan)
 }
 
-/// Brings ranges in an order in which most are adjacent in memory; returns false if there is none. Such
-/// ranges of a list of rows come in the order of the file, and have another order in memory.
-fn pack(extents: &mut [Extent]) -> bool {
+/// Brings ranges in an order in which most are adjacent in memory, the given one unless it may `reorder`
+/// them; returns false if there is none. The ranges of a list of rows come in the order of the file, and have
+/// another order in memory.
+fn pack(extents: &mut [Extent], reorder: bool) -> bool {
     if is_packed(extents) {
         return true;
     }
-    if !fills_memory(extents) {
+    if !reorder || !fills_memory(extents) {
         return false;
     }
     extents.sort_by_key(|e| e.memory);
@@ -290,6 +294,7 @@ mod tests {
             align,
             split_unaligned: false,
             pack: true,
+            reorder: true,
         }
     }
 
@@ -381,6 +386,18 @@ mod tests {
     }
 
     #[test]
+    fn ranges_that_must_not_be_reordered_stay_in_the_order_of_the_file() {
+        let rows = [3usize, 1, 4, 0, 2].iter().enumerate();
+        let rows = rows.map(|(i, row)| extent(i as u64 * 512, 512, 4096 + 512 * row));
+        let how = Cut {
+            reorder: false,
+            ..cut(PAGE, 0, 1)
+        };
+        let plan = built(rows.collect(), how).unwrap();
+        assert_eq!((plan.spans.len(), plan.copies.len()), (1, 5));
+    }
+
+    #[test]
     fn scattered_ranges_are_read_in_the_order_of_the_file() {
         let rows = [3usize, 1, 4, 0, 2].iter().enumerate();
         let rows = rows
@@ -410,11 +427,12 @@ mod tests {
             aligned: bool,
             unaligned: bool,
             pack: bool,
+            reorder: bool,
         ) {
             let align = if aligned || unaligned { PAGE } else { 1 };
             // An aligned block needs room for the page before and after a span.
             let how = Cut { block: block_pages * PAGE, gap: if unaligned { 0 } else { gap },
-                            align, split_unaligned: unaligned, pack };
+                            align, split_unaligned: unaligned, pack, reorder };
             let mut memory = 0;
             let extents: Vec<Extent> = ranges.iter().map(|&(offset, length)| {
                 let e = extent(offset, length, memory);

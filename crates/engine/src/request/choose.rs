@@ -157,6 +157,9 @@ impl Chooser<'_> {
                 align,
                 split_unaligned,
                 pack: self.memory.context.is_some(),
+                // A medium, and the file system's lock of a file that is written, want few long calls in the
+                // order of the file.
+                reorder: self.operation == Operation::Read && cached > 0.5,
             },
             direct,
             threads,

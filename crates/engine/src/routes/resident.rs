@@ -38,8 +38,10 @@ const MOSTLY: f64 = 0.9;
 
 impl ResidentLane<'_> {
     fn is_cached(&self, block: &Block) -> bool {
-        let (offset, length) = self.work.plan.stretch(block);
-        residency(self.work.file.buffered_fd(), offset, length).is_some_and(|s| s >= MOSTLY)
+        let fd = self.work.file.buffered_fd();
+        self.work.plan.spans(block).iter().all(|span| {
+            residency(fd, span.offset, span.length).is_some_and(|share| share >= MOSTLY)
+        })
     }
 }
 
