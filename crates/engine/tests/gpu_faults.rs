@@ -174,13 +174,13 @@ fn blocks_that_a_caller_names_are_used_for_cached_data() {
     let _alone = alone();
     let Some(_) = standin() else { return };
     let sandbox = Sandbox::new();
-    let file = sandbox.file("cached.bin", &pattern(3 << 20, 5));
-    let memory = Place::Device.aligned(3 << 20);
+    let file = sandbox.file("cached.bin", &pattern(2 << 20, 5));
+    let memory = Place::Device.aligned(2 << 20);
     let read = |text| {
-        let whole = [(0, 3 << 20, 0)];
+        let whole = [(0, 2 << 20, 0)];
         memory.transfer(&file, Operation::Read, &whole, options(text))
     };
-    assert_eq!(read("").unwrap().block, 3 << 20);
+    assert_eq!(read("").unwrap().block, 2 << 20);
     assert_eq!(read("block=1MiB").unwrap().block, 1 << 20);
 }
 

@@ -31,7 +31,7 @@ pub const MOST_AT_ONCE: u64 = 1 << 20;
 /// The most bytes that the calling thread reads if all of them are cached and the options leave
 /// threads and blocks to the engine: waking workers takes longer than they save. Workers read more of
 /// a medium at the same time.
-pub const MOST_CACHED_AT_ONCE: u64 = 4 << 20;
+pub const MOST_CACHED_AT_ONCE: u64 = 2 << 20;
 /// A read is copied to the GPU in steps of this size, so that the copy of one step and the read of
 /// the next take place at the same time.
 const STEP: u64 = 256 << 10;

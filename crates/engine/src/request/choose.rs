@@ -91,9 +91,13 @@ const MAX_BUFFERED_WRITERS: usize = 4;
 pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
 /// A worker uses one slot with the file while the GPU uses the other.
 pub(crate) const DEFAULT_SLOTS: u32 = 2;
-/// One worker is best for so many bytes. Four times as many bytes are worth twice the workers, since
-/// waking them takes time.
+/// One worker is best for so many bytes, if nobody waits for them now or they are written. Four times as
+/// many bytes are worth twice the workers, since waking them takes time that others could use.
 const FIRST_THREAD: u64 = 2 << 20;
+/// A cached read that somebody waits for is worth a worker for so many bytes, up to eight of them, and
+/// then one for so many more.
+const COPIED_BY_FEW: u64 = 1 << 20;
+const COPIED_BY_MANY: u64 = 4 << 20;
 
 /// A call that reads so many cached bytes mostly copies them, which a few workers do as fast as memory is:
 /// how many is then a matter of all bytes.
@@ -133,7 +137,8 @@ impl Chooser<'_> {
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
         let staging = self.staging(cached, route.name(), slots);
         let threads = self.threads(cached, direct, route.name(), staging.threads);
-        let block = self.block(route.name(), direct, threads, staging.block)?;
+        let only_copies = self.only_copies(cached) && direct == Direct::Never;
+        let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
         let align = if direct == Direct::Never {
             1
         } else {
@@ -221,7 +226,7 @@ impl Chooser<'_> {
                     && self.operation == Operation::Read
                     && cached > 0.5 =>
             {
-                Staging::of(context.driver, slots, self.engine.cores, alone)
+                Staging::of(context.driver, slots, self.engine.cores)
             }
             _ => alone,
         }
@@ -313,14 +318,21 @@ impl Chooser<'_> {
             }
             Operation::Write => MAX_BUFFERED_WRITERS,
         };
-        let only_copies =
-            self.operation == Operation::Read && cached > 0.95 && self.load.average >= COPIED;
-        let worthwhile = if self.load.is_scattered() && !only_copies {
+        let bytes = self.load.bytes;
+        let worthwhile = if self.only_copies(cached) && !self.background {
+            let few = bytes / COPIED_BY_FEW;
+            few.min((bytes / COPIED_BY_MANY).max(MAX_AUTO_THREADS as u64)) as usize
+        } else if self.load.is_scattered() && !self.only_copies(cached) {
             most
         } else {
-            (self.load.bytes / FIRST_THREAD).isqrt() as usize
+            (bytes / FIRST_THREAD).isqrt() as usize
         };
         worthwhile.clamp(1, self.copiers().min(most))
+    }
+
+    /// Whether the calls of a read mostly copy cached bytes.
+    fn only_copies(&self, cached: f64) -> bool {
+        self.operation == Operation::Read && cached > 0.95 && self.load.average >= COPIED
     }
 
     /// The most workers that can copy at the same time.
@@ -378,7 +390,13 @@ impl Chooser<'_> {
 
     /// The bytes of a block: as asked for, or the route's best, or less if there would be too few
     /// blocks to keep all workers busy.
-    fn block(&self, route: RouteName, direct: Direct, threads: usize, staged: u64) -> Result<u64> {
+    fn block(
+        &self,
+        (route, direct): (RouteName, Direct),
+        only_copies: bool,
+        threads: usize,
+        staged: u64,
+    ) -> Result<u64> {
         let align = self.file.direct_alignment();
         let (best, least) = match route {
             RouteName::Mapped | RouteName::Auto => (MAPPED_BLOCK, 4 << 20),
@@ -387,13 +405,15 @@ impl Chooser<'_> {
                 (BUFFERED_WRITE, 256 << 10)
             }
             _ if self.operation == Operation::Write => (staged, LEAST_WRITE),
+            _ if only_copies => (staged, COPIED_BY_FEW),
             _ => (staged, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {
             (Some(block), _) => block,
             (None, Some(size)) if route != RouteName::Auto => stripe::block(size),
             (None, _) => {
-                let share = self.load.bytes / (threads as u64 * 8);
+                let blocks = threads as u64 * if only_copies { 4 } else { 8 };
+                let share = self.load.bytes / blocks;
                 share.next_multiple_of(64 << 10).clamp(least, best)
             }
         };

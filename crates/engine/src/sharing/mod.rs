@@ -13,8 +13,14 @@ use crate::gpu::Driver;
 /// The share of the last-level cache that slots may take; the rest is for the bytes that are read
 /// into them.
 const SHARE: (u64, u64) = (2, 3);
-/// Workers for a GPU of several, whose copies are slower while another GPU is fed.
-const MAX_THREADS_OF_SEVERAL: usize = 10;
+/// Workers for a GPU, if there are cores for them. More copy no faster, and on a host of several GPUs
+/// they slow each other.
+const LEAST_THREADS: usize = 8;
+const MOST_THREADS: usize = 12;
+const MOST_THREADS_OF_SEVERAL: usize = 10;
+/// Larger blocks leave the caches before the GPU has read them, smaller ones take more calls.
+const MOST_BLOCK: u64 = 4 << 20;
+const LEAST_BLOCK: u64 = 2 << 20;
 
 /// The GPUs of the host: those on its buses, even if this process sees fewer; otherwise those of
 /// the driver.
@@ -61,35 +67,32 @@ struct Host {
 
 impl Staging {
     /// The choice for a read from the page cache into the memory of a GPU, with so many slots a
-    /// worker. `alone` is the best on a host with one GPU.
-    pub(crate) fn of(driver: &Driver, slots: u32, cores: usize, alone: Staging) -> Staging {
+    /// worker.
+    pub(crate) fn of(driver: &Driver, slots: u32, cores: usize) -> Staging {
         static CACHE: OnceLock<Option<u64>> = OnceLock::new();
         let host = Host {
             gpus: gpus_of_host(driver).max(1),
             cores,
             cache: *CACHE.get_or_init(cache::last_level),
         };
-        host.staging(slots, alone)
+        host.staging(slots)
     }
 }
 
 impl Host {
-    fn staging(&self, slots: u32, alone: Staging) -> Staging {
-        let (threads, least_block) = match self.gpus {
-            1 => (alone.threads, alone.block / 2),
-            gpus => {
-                let most = MAX_THREADS_OF_SEVERAL.max(alone.threads);
-                let threads = (self.cores / gpus).clamp(alone.threads, most);
-                (threads, alone.block / 4)
-            }
+    fn staging(&self, slots: u32) -> Staging {
+        let threads = match self.gpus {
+            // The program has work for some cores, too.
+            1 => (self.cores / 4 * 3).clamp(LEAST_THREADS, MOST_THREADS),
+            gpus => (self.cores / gpus).clamp(LEAST_THREADS, MOST_THREADS_OF_SEVERAL),
         };
         let slots = threads as u64 * u64::from(slots.max(1));
         let room = self
             .cache
             .map(|bytes| bytes / SHARE.1 * SHARE.0 / self.gpus as u64 / slots);
         let block = match room {
-            None => alone.block,
-            Some(room) => (1 << room.max(1).ilog2()).clamp(least_block, alone.block),
+            None => MOST_BLOCK,
+            Some(room) => (1 << room.max(1).ilog2()).clamp(LEAST_BLOCK, MOST_BLOCK),
         };
         Staging { threads, block }
     }
@@ -98,11 +101,6 @@ impl Host {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    const ALONE: Staging = Staging {
-        threads: 8,
-        block: 8 << 20,
-    };
 
     fn host(gpus: usize, cores: usize, cache_mib: u64) -> Host {
         Host {
@@ -113,20 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn one_gpu_gets_what_is_best_alone() {
-        assert_eq!(host(1, 16, 300).staging(2, ALONE), ALONE);
-        assert_eq!(host(1, 16, 0).staging(2, ALONE), ALONE);
+    fn one_gpu_has_three_quarters_of_the_cores_at_most() {
+        let of_cores = |cores| host(1, cores, 300).staging(2).threads;
+        assert_eq!([4, 12, 16, 32].map(of_cores), [8, 9, 12, 12]);
     }
 
     #[test]
-    fn a_small_cache_halves_the_block_of_one_gpu_and_no_more() {
-        let staging = host(1, 16, 16).staging(2, ALONE);
-        assert_eq!((staging.threads, staging.block), (8, 4 << 20));
+    fn a_small_cache_halves_the_block_and_no_more() {
+        let block = |cache| host(1, 16, cache).staging(2).block >> 20;
+        assert_eq!([0, 300, 100, 16].map(block), [4, 4, 2, 2]);
     }
 
     #[test]
     fn slots_of_two_gpus_fit_the_cache_together() {
-        let two = host(2, 32, 300).staging(2, ALONE);
+        let two = host(2, 32, 300).staging(2);
         assert_eq!((two.threads, two.block), (10, 4 << 20));
         let bytes = 2 * 2 * two.threads as u64 * two.block;
         assert!(bytes <= 300 << 20);
@@ -134,14 +132,14 @@ mod tests {
 
     #[test]
     fn more_slots_a_worker_are_smaller() {
-        assert_eq!(host(2, 32, 300).staging(4, ALONE).block, 2 << 20);
+        assert_eq!(host(2, 32, 300).staging(4).block, 2 << 20);
     }
 
     #[test]
-    fn the_workers_of_all_gpus_have_cores_but_none_has_fewer_than_alone() {
-        assert_eq!(host(8, 128, 600).staging(2, ALONE).threads, 10);
-        assert_eq!(host(8, 72, 600).staging(2, ALONE).threads, 9);
-        assert_eq!(host(2, 8, 300).staging(2, ALONE).threads, 8);
+    fn the_workers_of_all_gpus_have_cores_but_none_has_fewer_than_eight() {
+        assert_eq!(host(8, 128, 600).staging(2).threads, 10);
+        assert_eq!(host(8, 72, 600).staging(2).threads, 9);
+        assert_eq!(host(2, 8, 300).staging(2).threads, 8);
     }
 
     #[test]
