@@ -32,6 +32,9 @@ pub fn device_count() -> Result<i32> {
     }
 }
 
+/// The driver serves up to so many bytes from a page that other allocations share.
+const SMALL: u64 = 1 << 20;
+
 fn context(device: i32) -> Result<Arc<Context>> {
     crate::fork::refuse_fork()?;
     let count = gpu::driver()?.device_count()?;
@@ -55,6 +58,9 @@ pub fn device_alloc(device: i32, bytes: u64) -> Result<u64> {
         return Ok(0);
     }
     let _entered = context.enter()?;
+    if bytes <= SMALL {
+        context.keep_page();
+    }
     let mut address = 0;
     // SAFETY: `address` is a valid place for the answer.
     let code = unsafe { (context.driver.cuda.cuMemAlloc)(&mut address, bytes as usize) };
