@@ -13,13 +13,14 @@ use penstock_engine::fault::Fault;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 use penstock_engine::request::Request;
+use penstock_engine::{Stream, StreamOrder};
 
 /// Whether there is a GPU; then with a stream of the caller's.
 fn stream() -> Option<CallerStream> {
     common::has_gpu().then(CallerStream::new)
 }
 
-fn ordered(order: penstock_engine::StreamOrder) -> Extras {
+fn ordered(order: StreamOrder) -> Extras {
     Extras {
         stream: Some(order),
         ..Extras::default()
@@ -42,6 +43,30 @@ fn a_request_after_a_stream_starts_when_the_stream_is_there() {
         gate.open();
         request.wait(None).finished().unwrap().unwrap();
         assert!(scene.memory.bytes(SIZE as usize) == late, "{place:?}");
+    }
+}
+
+#[test]
+fn a_request_after_the_legacy_stream_comes_after_the_blocking_streams() {
+    let _alone = alone();
+    for place in places() {
+        if !common::has_gpu() {
+            return;
+        }
+        let blocking = CallerStream::blocking();
+        let scene = Scene::new(place);
+        let gate = blocking.close_gate();
+        let after_legacy = StreamOrder {
+            // SAFETY: null stands for the legacy default stream.
+            stream: unsafe { Stream::from_raw(std::ptr::null_mut()) },
+            after: true,
+            before: false,
+        };
+        let request = scene.read("", ordered(after_legacy));
+        assert!(request.wait(Some(A_WHILE)).finished().is_none());
+        assert_eq!(request.moved(), 0);
+        gate.open();
+        request.wait(None).finished().unwrap().unwrap();
     }
 }
 

@@ -138,18 +138,12 @@ impl Stream {
         self.is_idle_in(&Context::primary(device)?)
     }
 
-    /// Whether a request for memory of this context need not wait for the stream. False for the legacy
-    /// default stream: the driver does not say whether the blocking streams that it waits for are
-    /// idle, too.
+    /// As [`is_idle`](Self::is_idle), with the context whose default stream is meant. The legacy one is
+    /// idle if all blocking streams are: CUDA does not document that, and driver 580 does it.
     ///
     /// # Errors
-    /// The failure of the stream's work.
-    pub fn can_be_passed(self, memory: &Arc<Context>) -> Result<bool> {
-        let is_legacy = self.0.is_null() || self.0 == cuda::CU_STREAM_LEGACY;
-        Ok(!is_legacy && self.is_idle_in(memory)?)
-    }
-
-    fn is_idle_in(self, memory: &Arc<Context>) -> Result<bool> {
+    /// The failure of that work.
+    pub fn is_idle_in(self, memory: &Arc<Context>) -> Result<bool> {
         self.in_context(memory, |context| {
             let driver = context.driver;
             if self.is_capturing(driver) {

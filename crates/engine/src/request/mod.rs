@@ -445,7 +445,7 @@ impl Request {
             stream.can_wait(&context)?;
             self.tracker.signals.flag(|| Flag::new(&context))?;
         }
-        let waits = order.after && !stream.can_be_passed(&context)?;
+        let waits = order.after && !stream.is_idle_in(&context)?;
         if waits {
             self.launch.after(stream, &context, order.before)?;
         }

@@ -221,7 +221,7 @@ impl Reader {
     fn for_workers(&self, order: SmallReadOrder) -> Option<WorkerRead> {
         let context = order.memory.context.as_ref();
         let is_done = |stream: Stream| match context {
-            Some(context) => stream.can_be_passed(context).unwrap_or(false),
+            Some(context) => stream.is_idle_in(context).unwrap_or(false),
             None => false,
         };
         // A long read must end when its caller is interrupted.
