@@ -95,7 +95,7 @@ pub(crate) const DEFAULT_SLOTS: u32 = 2;
 /// many bytes are worth twice the workers, since waking them takes time that others could use.
 const FIRST_THREAD: u64 = 2 << 20;
 /// A cached read that somebody waits for is worth a worker for so many bytes, up to eight of them, and
-/// then one for so many more.
+/// then one for so many more. Blocks have sizes between these.
 const COPIED_BY_FEW: u64 = 1 << 20;
 const COPIED_BY_MANY: u64 = 4 << 20;
 
@@ -405,7 +405,7 @@ impl Chooser<'_> {
                 (BUFFERED_WRITE, 256 << 10)
             }
             _ if self.operation == Operation::Write => (staged, LEAST_WRITE),
-            _ if only_copies => (staged, COPIED_BY_FEW),
+            _ if only_copies => (staged.min(COPIED_BY_MANY), COPIED_BY_FEW),
             _ => (staged, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {

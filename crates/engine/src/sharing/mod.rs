@@ -18,7 +18,8 @@ const SHARE: (u64, u64) = (2, 3);
 const LEAST_THREADS: usize = 8;
 const MOST_THREADS: usize = 12;
 const MOST_THREADS_OF_SEVERAL: usize = 10;
-/// Larger blocks leave the caches before the GPU has read them, smaller ones take more calls.
+/// Larger blocks leave the caches before the GPU has read them, smaller ones take more calls, which pays only
+/// where several GPUs share a small cache.
 const MOST_BLOCK: u64 = 4 << 20;
 const LEAST_BLOCK: u64 = 2 << 20;
 
@@ -90,7 +91,7 @@ impl Host {
         let room = self
             .cache
             .map(|bytes| bytes / SHARE.1 * SHARE.0 / self.gpus as u64 / slots);
-        let block = match room {
+        let block = match room.filter(|_| self.gpus > 1) {
             None => MOST_BLOCK,
             Some(room) => (1 << room.max(1).ilog2()).clamp(LEAST_BLOCK, MOST_BLOCK),
         };
@@ -117,9 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn a_small_cache_halves_the_block_and_no_more() {
-        let block = |cache| host(1, 16, cache).staging(2).block >> 20;
-        assert_eq!([0, 300, 100, 16].map(block), [4, 4, 2, 2]);
+    fn a_small_cache_halves_the_blocks_of_several_gpus_and_no_more() {
+        let block = |gpus, cache| host(gpus, 32, cache).staging(2).block >> 20;
+        assert_eq!([0, 300, 100, 16].map(|cache| block(2, cache)), [4, 4, 2, 2]);
+        assert_eq!([0, 16].map(|cache| block(1, cache)), [4, 4]);
     }
 
     #[test]
