@@ -1,4 +1,4 @@
-"""Runs programs on several ranks, by Open MPI or MPICH from wheels, or by the Open MPI installed."""
+"""Runs programs on several ranks: by Open MPI or MPICH from wheels, or by an installed Open MPI."""
 
 from __future__ import annotations
 
