@@ -36,7 +36,7 @@ static hid_t every_second_of(hsize_t all, hsize_t start) {
 
 /* The even elements are filled in the background while HDF5 reads the odd ones. */
 int main(void) {
-    begin();
+    begin_with_one_worker();
     OK(H5Zregister(&CLASS));
     const hsize_t all = 2 * (hsize_t)MANY, chunk = MANY;
     hid_t file = make_file("file.h5"), dcpl = H5Pcreate(H5P_DATASET_CREATE);

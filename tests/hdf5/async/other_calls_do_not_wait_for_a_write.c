@@ -2,7 +2,7 @@
 
 /* All of this returns while the write of another dataset is held. */
 int main(void) {
-    begin();
+    begin_with_one_worker();
     hid_t file = make_file("file.h5"), events = new_events();
     hid_t dataset = create_dataset(file, "x", MANY, H5P_DEFAULT);
     hid_t second = create_dataset(file, "second", MANY, H5P_DEFAULT);
