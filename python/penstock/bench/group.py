@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.dist.gathering import Gathering
+from penstock.dist.mpi.ranks import this_host
 from penstock.frameworks import with_gpu
 
 from .ranks import Ranks
@@ -43,6 +44,13 @@ def of(ranks: Ranks) -> Any:
     return BenchGroup(ranks)
 
 
+def _gpu(torch: Any) -> str:
+    """Name torch's current GPU as all processes of the host do, whichever of them each sees."""
+    current = torch.cuda.current_device()
+    found = torch.cuda.get_device_properties(current)
+    return str(getattr(found, "uuid", current))
+
+
 def nccl(ranks: Ranks, folder: Path) -> Any:
     """Return a process group of torch that has NCCL, or text that says why there is none.
 
@@ -52,7 +60,7 @@ def nccl(ranks: Ranks, folder: Path) -> Any:
     why = "" if torch else "torch is not installed, or finds no GPU"
     if torch and not torch.distributed.is_nccl_available():
         why = "this torch has no NCCL"
-    used = ranks.gather(torch.cuda.current_device() if torch and not why else None)
+    used = ranks.gather((this_host(), _gpu(torch)) if torch and not why else None)
     if not why and len(set(used)) < ranks.size:
         why = "NCCL needs a GPU for each rank"
     why = next(filter(None, ranks.gather(why)), "")

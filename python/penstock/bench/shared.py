@@ -33,9 +33,10 @@ def keys_of(text: str) -> dict[str, Any]:
     """Return the options of a call that a text such as "threads=4;block=4MiB" has."""
     pairs = [part.partition("=") for part in filter(None, text.split(";"))]
     keys: dict[str, Any] = {key.strip(): value.strip() for key, _, value in pairs}
-    if "threads" in keys:
-        keys["threads"] = int(keys["threads"])
+    keys.pop("mode", None)  # only the driver has modes
     try:
+        if "threads" in keys:
+            keys["threads"] = int(keys["threads"])
         resolve(keys)
     except (ps.Error, ValueError) as error:
         raise RefusedError(f"--options {text!r}: {error}") from None

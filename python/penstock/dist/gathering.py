@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -52,13 +53,17 @@ class Gathering:
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
         made: T | None = None
+        pickled = b""
         if self.rank == 0 and error is None:
             try:
                 made = make()
+                pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
             except Exception as raised:
                 error = raised
         self.agree(step, error)
-        return self.from_root(made, step)
+        pickled = self.from_root(pickled, step)
+        found: T = pickle.loads(pickled) if made is None else made
+        return found
 
     def from_root(self, value: T | None, step: str) -> T:
         """Return on all ranks the value of rank 0."""

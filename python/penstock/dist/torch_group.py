@@ -6,6 +6,7 @@ The group's own timeout applies. A rank that does not come in that time is torch
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,17 +32,30 @@ class TorchGroup(Gathering):
         self.group = distributed.group.WORLD if group is None else group
         rank, size = (of(self.group) for of in (distributed.get_rank, distributed.get_world_size))
         super().__init__(int(rank), int(size))
+        self._gpu: int | None = None
+
+    def use_gpu(self, ordinal: int) -> None:
+        """Send what this rank tells the others from this GPU. NCCL allows no two ranks the same."""
+        self._gpu = ordinal
+
+    def _on_gpu(self) -> AbstractContextManager[Any]:
+        cuda = self.torch.cuda
+        is_there = self._gpu is not None and cuda.is_available()
+        return cuda.device(self._gpu) if is_there else nullcontext()
 
     def all_gather(self, value: T, step: str) -> list[T]:
         """Return on all ranks the small values of all, in order."""
         found: list[Any] = [None] * self.size
-        self._distributed.all_gather_object(found, value, group=self.group)
+        with self._on_gpu():
+            self._distributed.all_gather_object(found, value, group=self.group)
         return found
 
     def from_root(self, value: T | None, step: str) -> T:
         """Return on all ranks the value of rank 0."""
         parts: list[Any] = [value]
-        self._distributed.broadcast_object_list(parts, src=self.global_rank(0), group=self.group)
+        source = self.global_rank(0)
+        with self._on_gpu():
+            self._distributed.broadcast_object_list(parts, src=source, group=self.group)
         found: T = parts[0]
         return found
 

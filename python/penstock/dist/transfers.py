@@ -276,7 +276,9 @@ def element_wanted(stored: np.dtype[Any], device: Device, dtype: Any) -> Element
     if dtype is not None:
         return element_type(dtype)
     base = stored.base
-    return element_type(base if is_numpy(device) else base.newbyteorder("="))
+    # A structure is not converted, and so keeps the byte order of its fields.
+    is_kept = is_numpy(device) or base.names is not None
+    return element_type(base if is_kept else base.newbyteorder("="))
 
 
 def check_type(description: Description, memory: ElementType) -> None:

@@ -52,6 +52,7 @@ def run(comm: Any, folder: Path) -> None:
     somewhere = folder / "other.h5" if odd else path
     fails(lambda: mpi.File(somewhere, comm, timeout=60), "disagree", "other.h5")
     fails(lambda: mpi.File(path, comm, mode="w" if odd else "r", timeout=60), "disagree")
+    fails(lambda: mpi.File(path, comm, timeout=0 if odd else 60), "must be positive")
     # Slabs and arrays that do not fit.
     wrong = np.s_[0:41] if odd else mine
     fails(lambda: write(plain, wrong, whole[mine]), "InvalidError", "outside", "rank 2")

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.dist import load_replicated, mpi
 from penstock.dist.mpi import ranks
-from penstock.dist.replicated import exchange
+from penstock.dist.replicated import exchange, peers
 from penstock.dtypes import element_type
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,6 +26,11 @@ PIECE = 4096
 def host(array: Any) -> np.ndarray[Any, Any]:
     """The array in host memory."""
     return array if isinstance(array, np.ndarray) else array.numpy()
+
+
+def bits(array: ps.DeviceArray) -> np.ndarray[Any, Any]:
+    """The bits of elements of two bytes."""
+    return array.part(0, array.shape, element_type("u2")).numpy()
 
 
 def make(path: Path, raw: Path) -> None:
@@ -42,6 +47,7 @@ def make(path: Path, raw: Path) -> None:
         file["scalar"] = 7.5
         file["empty"] = np.empty((0, 4), "i4")
         file["pairs"] = np.zeros(50, "(2,)i4") + np.arange(50)[:, None]
+        file["structures"] = np.array([(i, i / 2) for i in range(50)], [("a", ">i4"), ("b", ">f8")])
         layout = h5py.VirtualLayout(whole.shape, "f4")
         layout[:] = h5py.VirtualSource(".", "contiguous", whole.shape)
         file.create_virtual_dataset("virtual", layout)
@@ -100,6 +106,12 @@ def run(comm: Any, folder: Path, device: str) -> None:
             print(note, flush=True)
     found = load_replicated(f"{path}:chunked", comm, dtype="f8", **keys)
     assert host(found).dtype == "f8"
+    if device != "cpu":
+        # Read by HDF5, and of a type that NumPy alone has not.
+        narrow: dict[str, Any] = {"dtype": "bfloat16", "like": "device"}
+        found = load_replicated(f"{path}:virtual", comm, **keys, **narrow)
+        read = ps.read(f"{path}:virtual", device="cuda", **narrow)
+        assert (bits(found) == bits(read)).all()
     # A dataset of an open file, and one rank alone.
     with ps.File(path) as file:
         assert (host(load_replicated(file["chunked"], comm, **keys)) == whole).all()
@@ -127,11 +139,22 @@ def by_peers(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -
             assert not wrong.size, (shift, comm.rank, wrong)
             if comm.size > 1:
                 assert "by copies between the GPUs" in read_by_this_rank().note
+    last = comm.size - 1
+    keep = peers.Peers.open
+    if comm.rank == last:
+        peers.Peers.open = without_memory  # type: ignore[method-assign]
+    with ipc.provided(), pytest.raises(mpi.RankError, match=rf"rank {last}.*MemoryError"):
+        load_replicated(source, comm, **keys)
+    peers.Peers.open = keep  # type: ignore[method-assign]
     for name in ("cuIpcOpenMemHandle_v2", "cuMemcpyDtoDAsync_v2", "cuStreamSynchronize"):
-        last = comm.size - 1
         error = pytest.raises(mpi.RankError, match=rf"rank {last}.*{name}")
         with error, ipc.provided(fails=name if comm.rank == last else ""):
             load_replicated(source, comm, **keys)
+
+
+def without_memory(*_: Any) -> None:
+    """Fail with an error that has no words of its own."""
+    raise MemoryError
 
 
 def in_pieces(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -> None:
@@ -168,6 +191,8 @@ def fail(comm: Any, folder: Path) -> None:
     fails("disagree", "shape=(3,)", source=raw, shape=(3,) if odd else (4,))
     fails("disagree", "out of shape", out=np.zeros((1003, 30), "f4") if odd else None)
     fails("disagree", piece=PIECE + odd)
+    fails("disagree", ">f8", "<f8", out=np.zeros((1003, 30), ">f8" if odd else "<f8"))
+    fails("rank 2", "must be positive", timeout=0 if odd else 60)
     if not ps.devices():
         fails("disagree", "device='cuda'", device="cuda" if odd else "cpu")
         fails("rank 0", "no GPU", device="cuda", rank=0)

@@ -57,6 +57,7 @@ def scaling(
     of one file.
     """
     asked = chosen(kinds, _KINDS, "kind")
+    shared.keys_of(options)
     states = caches(cache)
     others = [way for way in prepare(session, []) if way.driver]
     ranks = session.ranks

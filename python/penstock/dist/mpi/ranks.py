@@ -68,8 +68,15 @@ class Ranks:
     """
 
     def __init__(self, comm: Any, timeout: float = DEFAULT_TIMEOUT) -> None:
-        if not timeout > 0:
-            raise InvalidError(f"the timeout is {timeout} s, but must be positive")
+        self._refused: Exception | None = None
+        """Why the timeout cannot be used, which the others are told in the first step."""
+        try:
+            is_usable = timeout > 0
+        except TypeError:
+            is_usable = False
+        if not is_usable:
+            self._refused = InvalidError(f"the timeout is {timeout!r} s, but must be positive")
+            timeout = DEFAULT_TIMEOUT
         self.timeout = timeout
         self.grace = min(max(timeout / 10, 0.5), 10.0)
         self.is_broken = False
@@ -100,6 +107,7 @@ class Ranks:
         """
         if self.is_broken:
             raise RankError(f"{step}: ranks are missing since an earlier step") from error
+        error = error or self._refused
         number = _digest(step)
         mine = [self.size if error is None else self.rank, number, -number]
         failed, least, most = self._minimum(mine, step)

@@ -13,7 +13,7 @@ from penstock.dist.mpi.ranks import RankError
 from penstock.errors import Error, IOFailure, NotFoundError, UnavailableError
 from penstock.files import READ, WRITE, NativeFile
 from penstock.machine import devices
-from penstock.placement import Device
+from penstock.placement import Device, parse_device
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Group)
@@ -83,7 +83,7 @@ class Shared(Generic[G]):
 
     def device(self, device: Device) -> Device:
         """Return the device of a call, with this rank's own GPU for ``"cuda"``."""
-        if not isinstance(device, str) or device not in ("cuda", "gpu"):
+        if parse_device(device) is not None:
             return device
         count = len(devices())
         if not count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,6 +145,10 @@ class ByNccl:
         self._group, self._device = group, view.device
         self._torch, self._distributed = group.torch, group.torch.distributed
         self._bytes = self._torch.as_tensor(_Bytes(view), device=f"cuda:{view.device}")
+        if self._bytes.data_ptr() != view.pointer:
+            raise UnavailableError(
+                "torch makes no tensor of the result's memory", remedy='use exchange="host"'
+            )
         self._queued: list[Any] = []
 
     def share(self, bounds: Sequence[int]) -> None:
@@ -164,10 +169,11 @@ class ByNccl:
 
     def finish(self) -> None:
         """Wait until all that was queued is done."""
-        with self._torch.cuda.device(self._device):
+        # All of it, whatever fails: the result may be freed after this.
+        with self._torch.cuda.device(self._device), ExitStack() as all_ended:
+            all_ended.callback(lambda: self._torch.cuda.current_stream().synchronize())
             for work in self._queued:
-                work.wait()
-            self._torch.cuda.current_stream().synchronize()
+                all_ended.callback(work.wait)
 
     def close(self) -> None:
         """Do nothing: the communicator is torch's."""
@@ -198,8 +204,6 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
     Raises:
         RankError: The way that was asked for is not possible on a rank.
     """
-    if group.size == 1 or not view.nbytes:
-        return Alone()
     on_gpu = view.device >= 0
     has_nccl = isinstance(group, TorchGroup) and group.has_nccl()
     step, why = f"load_replicated (exchange={asked!r})", "it was asked for"
@@ -209,6 +213,8 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
         )
     if asked == "nccl" and not has_nccl:
         group.agree(step, UnavailableError("the group is no process group of torch with NCCL"))
+    if group.size == 1 or not view.nbytes:
+        return Alone()
     if not on_gpu:
         return made_by_all(group, step, lambda: ThroughHost(group, view))
     if has_nccl and asked in ("auto", "nccl"):

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from penstock import arrays, report, transfer
 from penstock._options import OptionKeys
-from penstock.dist.group import Group
+from penstock.dist.group import Group, made_by_all
 from penstock.dist.launched import Launched
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, this_host
 from penstock.dist.mpi.shared import Shared
@@ -109,6 +110,8 @@ def load_replicated(
     try:
         asked = Asked(source, dtype, shape, transfer.offset_of(offset), None)
         call = _Call(asked, device, out, stream, like, pin, piece, exchange)
+        if isinstance(group, TorchGroup) and call.ordinal is not None:
+            group.use_gpu(call.ordinal)
     except Exception as raised:  # the others are told in the first step
         error = raised
     try:
@@ -148,6 +151,8 @@ class _Call:
         self.copy_back: Callable[[], None] | None = None
         where = parse_device(place(self.device, like, pin, out))
         kind = "cpu" if where == HOST else "cuda"
+        self.ordinal = None if where == HOST else where
+        """The GPU that was asked for; ``None`` for this rank's own, and for the host."""
         if self.piece < 1:
             raise InvalidError(f"piece is {self.piece} bytes, but must be at least 1")
         if exchange not in ways.WAYS:
@@ -160,6 +165,7 @@ class _Call:
             view, self.copy_back = arrays.destination(out, self.after)
             asked = replace(asked, out=view)
             type_of, kind = view.dtype.name, "cpu" if view.device < 0 else "cuda"
+            self.ordinal = None if view.device < 0 else view.device
         self.asked = asked
         shape = None if asked.shape is None else lengths_of(asked.shape)
         filled = "" if asked.out is None else f", out of shape {asked.out.shape}"
@@ -171,7 +177,7 @@ class _Call:
 
     def own_gpu(self, group: Group, shared: Shared[Group]) -> Device:
         """Return the device, with the GPU of this rank for ``"cuda"``."""
-        if self.device in ("cuda", "gpu") and isinstance(group, TorchGroup):
+        if parse_device(self.device) is None and isinstance(group, TorchGroup):
             ordinal = group.current_gpu()
             if ordinal is not None:
                 return f"cuda:{ordinal}"
@@ -205,34 +211,54 @@ def _load(
 
     about = group.broadcast(step, describe, error)
     assert call is not None
-    told = group.all_gather((this_host(), Launched.by().local_rank), step)
-    hosts = [host for host, _ in told]
+    told = group.all_gather(
+        (this_host(), Launched.by().local_rank, call.copy_back is not None), step
+    )
+    hosts = [host for host, *_ in told]
     local = told[group.rank][1]
-    if local is None or any(other is None for _, other in told):
+    if local is None or any(other is None for _, other, _ in told):
         local = hosts[: group.rank].count(hosts[group.rank])
     shared = Shared(group, about.path, about.identity, writes=False, local_rank=local)
     try:
 
-        def prepare() -> tuple[Source, Any, arrays.View]:
+        def prepare() -> tuple[Source, Any, arrays.View, list[list[int]]]:
             source = Source(call.asked, about, shared, options)
             result, view = call.memory(source, group, shared)
             source.into(view)
-            return source, result, view
+            return source, result, view, list(source.rounds(group.size, call.piece))
 
-        source, result, view = shared.together(f"{_STEP} (memory)", prepare)
-        exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
-        read = _fill(group, source, view, exchange, call.piece)
+        source, result, view, rounds = shared.together(f"{_STEP} (memory)", prepare)
+        group.agree(f"{_STEP} (into {_in_memory(view)})")
+        try:
+            exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
+            read = _fill(group, source, exchange, rounds)
+        except BaseException as raised:
+            if group.is_broken or not isinstance(raised, RankError):
+                _kept.append(view)
+            raise
     finally:
         shared.close()
     note = f"{group.size} rank(s), {exchange.words}"
     elapsed = time.perf_counter_ns() - began
     report.remember(report.together(read, view.device, elapsed, note))
-    transfer.complete(view, call.copy_back)
+    complete = partial(transfer.complete, view, call.copy_back)
+    if any(copies for *_, copies in told):
+        made_by_all(group, f"{_STEP} (copy)", complete)
+    else:
+        complete()
     return result
 
 
+def _in_memory(view: arrays.View) -> str:
+    """Describe what the result of a rank must have in common with those of the others."""
+    dtype = view.dtype.numpy
+    layout = "" if dtype is None else f", {dtype.descr if dtype.names else dtype.str}"
+    place = "host" if view.device < 0 else "GPU"
+    return f"{view.nbytes} bytes of {place} memory, {view.dtype.name}{layout}"
+
+
 def _fill(
-    group: Group, source: Source, view: arrays.View, exchange: ways.Exchange, piece: int
+    group: Group, source: Source, exchange: ways.Exchange, rounds: Sequence[Sequence[int]]
 ) -> list[Report]:
     """Read and exchange all shares. Return the reports of the reads of this rank.
 
@@ -241,7 +267,6 @@ def _fill(
     Raises:
         RankError: A read or a copy has failed.
     """
-    rounds = list(source.rounds(group.size, piece))
     own = [(bounds[group.rank], bounds[group.rank + 1]) for bounds in rounds]
     reads = _Reads(source, own)
     try:
@@ -255,10 +280,8 @@ def _fill(
             except Exception as raised:
                 error = error or raised
         group.agree(f"{_STEP} (end)", error)
-    except BaseException as raised:
+    except BaseException:
         reads.stop()
-        if group.is_broken or not isinstance(raised, RankError):
-            _kept.append(view)
         raise
     return reads.reports
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock import arrays
 from penstock.dist.group import Group
+from penstock.dist.mpi.ranks import in_words
 from penstock.errors import GpuError, UnavailableError
 
 _LAZY_ENABLE_PEER_ACCESS = 1
@@ -170,7 +171,7 @@ def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | Refus
         made = Peers(group.rank, view)
         told = made.tell()
     except Exception as error:
-        told = _Told(b"", 0, str(error))
+        told = _Told(b"", 0, in_words(error))
     all_told = group.all_gather(told, _STEP)
     refusal = _first([one.why for one in all_told])
     if refusal is None and made is not None:
@@ -178,12 +179,14 @@ def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | Refus
         try:
             made.open(all_told)
         except Exception as error:
-            why = str(error)
+            why = in_words(error)
         refusal = _first(group.all_gather(why, _STEP))
         if refusal is None:
             return made
     if made is not None:
-        made.close()
+        # The others go on to the next step. A context that has failed is told there.
+        with suppress(Exception):
+            made.close()
     assert refusal is not None
     return refusal
 

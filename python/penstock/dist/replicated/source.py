@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from penstock.errors import IncompatibleError, InvalidError, UnavailableError
 from penstock.files import READ, NativeFile, encode
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
+from penstock.memory import copy_bytes
 from penstock.placement import Device
 from penstock.request import Request
 from penstock.shapes import Shape
@@ -251,7 +252,9 @@ class Source:
         slab = (slice(first, last),) if shape else ()
         if self._stored is None:
             dataset = self._shared.by_hdf5(about.name or "")
-            dataset.read(slab, out=_array_of(part), **self._keys)
+            array, complete = _array_of(part)
+            dataset.read(slab, out=array, **self._keys)
+            complete()
             return request.Finished(None, report.last_report() or report.Report("hdf5"))
         ranges = transfers.ranges_of(slab, self._stored.description.shape)
         file = self._shared.native()
@@ -283,12 +286,17 @@ def rounds(count: int, row: int, unit: int, ranks: int, piece: int) -> Iterator[
         yield [start, *(start + ends).tolist()]
 
 
-def _array_of(part: arrays.View) -> Any:
-    """Return an array in the memory of a view, for :func:`penstock.read` to fill."""
+def _array_of(part: arrays.View) -> tuple[Any, Callable[[], None]]:
+    """Return an array for :func:`penstock.read` to fill, and what brings it to its place then."""
+    dtype = numpy_dtype(part.dtype)
     if part.device < 0:
         memory = ffi.buffer(ffi.cast("char *", part.pointer), part.nbytes)
-        return np.ndarray(part.shape, numpy_dtype(part.dtype), memory)
-    return _OnGpu(part)
+        return np.ndarray(part.shape, dtype, memory), lambda: None
+    # The CUDA array interface has no name for other types than those of plain NumPy.
+    if dtype.str[1] == "V":
+        host = np.empty(part.shape, dtype)
+        return host, lambda: copy_bytes(part.pointer, host.ctypes.data, part.nbytes)
+    return _OnGpu(part), lambda: None
 
 
 class _OnGpu:
