@@ -339,7 +339,10 @@ impl DriverFile {
         file.iterators.close();
         file.account.report_closed(&file.path, file.settings().mode);
         // The engine's descriptors are closed first: a network file system may report a failure at
-        // the last close.
+        // the last close. A worker may still leave a request whose outcome has been told.
+        if let Some(engine) = file.engine.get() {
+            engine.wait_until_unused();
+        }
         drop(file.engine);
         use std::os::fd::IntoRawFd;
         // SAFETY: the file owned the descriptor, which is not used any more.
