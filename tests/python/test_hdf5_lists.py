@@ -381,3 +381,24 @@ def test_a_list_outside_the_dataset_is_no_error_where_nothing_is_read(tmp_path):
         assert file["x"][0:0, [0, 1, 2, 3]].shape == file["x"].h5py[0:0, [0, 1, 2, 3]].shape
         with pytest.raises(IndexError):
             file["x"][0:1, [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+@pytest.mark.parametrize("index", [np.array([-66, -50], "i1"), np.array([-50, 3, -66], "i2")])
+def test_negative_indices_of_short_types_are_read_at_every_size(tmp_path, size, index) -> None:
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(size)
+    with ps.File(tmp_path / "f.h5") as file:
+        expected = np.arange(size)[index]
+        assert file["x"][index].tolist() == expected.tolist()
+        assert file["x"].read(index).tolist() == expected.tolist()
+    with ps.File(tmp_path / "f.h5", "r+") as file:
+        file["x"][index] = 7
+        assert (file["x"][index] == 7).all()
+
+
+def test_an_empty_slice_may_have_any_step(tmp_path) -> None:
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(1000)
+        for part in (np.s_[923 : 222 : 10**20], np.s_[5 : 5 : 10**20]):
+            assert file["x"].read_async(part).wait().tolist() == []

@@ -133,8 +133,8 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
             if index.step is not None and index.step < 1:
                 return None
             part = range(*index.indices(size))
-            # The step of one index means nothing, and may be larger than 64 bits.
-            parts.append(part if len(part) != 1 else range(part[0], part[0] + 1))
+            # The step of none or one means nothing, and may be larger than 64 bits.
+            parts.append(part if len(part) > 1 else range(part.start, part.start + len(part)))
         else:
             if not -size <= index < size:
                 return None

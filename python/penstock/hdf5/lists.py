@@ -140,9 +140,16 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
     is_mask = any(isinstance(one, np.ndarray) and one.dtype.kind == "b" for one in indices)
     if is_mask and len(dataset.shape) == 1 and (len(indices) > 1 or dataset.is_virtual):
         return found  # h5py takes such a mask only alone, and as single elements
+    if any(_is_short_and_negative(one) for one in indices):
+        return found  # h5py adds the length in the type of the list
     if is_plain and len(lists[0]) and bool((lists[0][1:] > lists[0][:-1]).all()):
         return None
     return found
+
+
+def _is_short_and_negative(index: Any) -> bool:
+    is_signed = isinstance(index, np.ndarray) and index.dtype.kind == "i"
+    return is_signed and index.dtype.itemsize < 8 and bool((index < 0).any())
 
 
 def _is_no_list(index: Any) -> bool:
