@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from penstock import dlpack
-from penstock._native import NULL, ffi, lib
+from penstock._native import ffi, lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, check
 from penstock.memory import copy_bytes
@@ -198,12 +198,13 @@ class DeviceArray:
 class _Memory:
     """Memory of a GPU."""
 
-    __slots__ = ("_address", "_free")
+    __slots__ = ("_address",)
 
     def __init__(self, device: int, nbytes: int) -> None:
-        self._free = lib.penstock_device_free  # in a forked child, it frees nothing of its parent
-        # The native call stores the address where __del__ finds it, whatever interrupts the rest.
-        self._address = ffi.new("void **")
+        # The native call stores the address where its destructor finds it, whatever interrupts the
+        # rest. The destructor is native, too: a signal handler that raised in one of Python would
+        # leave the memory to nobody. In a forked child, it frees nothing of its parent.
+        self._address = ffi.gc(ffi.new("void **"), lib.penstock_device_release)
         if nbytes:
             check(lib.penstock_device_alloc(device, nbytes, self._address))
 
@@ -211,10 +212,6 @@ class _Memory:
     def address(self) -> int:
         """The device address; 0 if there are no bytes."""
         return int(ffi.cast("uintptr_t", self._address[0]))
-
-    def __del__(self) -> None:
-        if hasattr(self, "_address") and self._address[0] != NULL:
-            self._free(self._address[0])
 
 
 def element_of(array: DeviceArray) -> ElementType:

@@ -37,8 +37,9 @@ class NativeFile:
     handle: CData
 
     def __init__(self, path: Path | int, flags: int) -> None:
-        # The native call stores the handle where __del__ finds it, whatever interrupts the rest.
-        self._opened = ffi.new("penstock_file **")
+        # The native call stores the handle where its native destructor finds it, whatever
+        # interrupts the rest. In a forked child, it closes nothing of its parent.
+        self._opened = ffi.gc(ffi.new("penstock_file **"), lib.penstock_file_release)
         self._close = lib.penstock_close  # in a forked child, it closes nothing of its parent
         if isinstance(path, int):
             check(lib.penstock_open_descriptor(path, flags, NULL, self._opened))
@@ -71,7 +72,3 @@ class NativeFile:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_opened"):
-            self.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._native import NULL, ffi, lib
+from penstock._native import ffi, lib
 from penstock.errors import OutOfMemoryError, check
 from penstock.machine import devices
 
@@ -26,11 +26,11 @@ class Pinned:
 
     def __init__(self, nbytes: int) -> None:
         self._mapping: mmap.mmap | None = None
-        # The native call stores the address where __del__ finds it, whatever interrupts the rest.
-        self._allocated = ffi.new("void **")
+        # The native call stores the address where its native destructor finds it, whatever
+        # interrupts the rest. In a forked child, that frees nothing of its parent.
+        self._allocated = ffi.gc(ffi.new("void **"), lib.penstock_host_release)
         self.length = max(nbytes, 1)
         if devices():
-            self._free = lib.penstock_host_free  # in a forked child, it frees nothing of its parent
             check(lib.penstock_host_alloc(self.length, self._allocated))
             self.address = int(ffi.cast("uintptr_t", self._allocated[0]))
         else:
@@ -49,10 +49,6 @@ class Pinned:
             "data": (self.address, False),
             "version": 3,
         }
-
-    def __del__(self) -> None:
-        if getattr(self, "_allocated", NULL) and self._allocated[0] != NULL:
-            self._free(self._allocated[0])
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:

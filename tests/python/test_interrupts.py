@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -20,6 +21,7 @@ from h5py._objects import phil
 import penstock as ps
 from penstock import request, transfer
 from penstock._native import lib
+from penstock.files import READ, NativeFile
 from penstock.hdf5 import submit
 
 PACKAGE = str(Path(ps.__file__).parent)
@@ -203,6 +205,22 @@ def test_memory_outlives_the_request_wherever_its_drop_is_interrupted(watch, pat
     for at in range(1, drop() + 1):
         drop(at)
     assert not watch.freed_early
+
+
+def test_a_file_is_closed_wherever_its_drop_is_interrupted(watch, path):
+    def drop(at: int = sys.maxsize) -> int:
+        made = [NativeFile(path / "raw", READ)]
+        with suppress(Interrupted):
+            return watch.interrupter.run(made.clear, at)
+        return at
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    steps, before = drop(), descriptors()
+    for at in range(1, steps + 3):
+        drop(at)
+    assert descriptors() == before
 
 
 def test_the_end_of_the_interpreter_frees_a_request_before_its_memory(watch, path):

@@ -223,6 +223,9 @@ PENSTOCK_API int penstock_open_descriptor(int descriptor, int flags, const penst
 /* Closes the file. Waits for its requests and for calls that use it on other threads, without spinning, but
  * not for requests of other files. When it returns, no descriptor of the file is open. NULL is allowed. */
 PENSTOCK_API int penstock_close(penstock_file *file);
+/* Closes the file in *place, as penstock_close does, and sets *place to NULL. It can serve as the destructor of the
+ * pointer that penstock_open fills. */
+PENSTOCK_API void penstock_file_release(penstock_file **place);
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
 /* Writes what tells whether another process, on another host too, has opened the same file: the inode, the
  * length in bytes and the time of the last change in nanoseconds. It takes no other look at the path. */
@@ -666,9 +669,13 @@ PENSTOCK_API int penstock_memory_kind(const void *pointer, int *kind, int *devic
 PENSTOCK_API int penstock_device_count(int *count);
 PENSTOCK_API int penstock_device_alloc(int device, uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_device_free(void *pointer);
+/* Frees the memory at *place and sets *place to NULL, as a destructor of that place; so does
+ * penstock_host_release. */
+PENSTOCK_API void penstock_device_release(void **place);
 /* Allocates page-locked host memory that is usable in every CUDA context. */
 PENSTOCK_API int penstock_host_alloc(uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_host_free(void *pointer);
+PENSTOCK_API void penstock_host_release(void **place);
 /* Registers device memory with cuFile, so that transfers of the gds route bypass cuFile's own buffers. Only
  * cuFile benefits: every route accepts memory that is not registered. Returns PENSTOCK_ERR_UNAVAILABLE if
  * cuFile does not start. */

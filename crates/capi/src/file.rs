@@ -11,7 +11,7 @@ use penstock_engine::file::{Access, File};
 use penstock_engine::refuse_fork;
 
 use crate::error::{OK, guard, null};
-use crate::handle::Table;
+use crate::handle::{Table, release};
 use crate::in_use::{self, InUse};
 use crate::options::{self, COptions};
 
@@ -119,6 +119,18 @@ extern "C" fn penstock_close(file: *mut CFile) -> c_int {
         file.wait_until_unused();
         Ok(OK)
     })
+}
+
+/// # Safety
+/// `place` is null, or points to a handle or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_file_release(place: *mut *mut CFile) {
+    // SAFETY: by contract of this function.
+    unsafe {
+        release(place, |file| {
+            penstock_close(file);
+        });
+    }
 }
 
 /// # Safety

@@ -32,6 +32,17 @@ pub(crate) struct Table<T> {
     shards: [Shard<T>; SHARDS],
 }
 
+/// Frees what a place of the caller's holds, and leaves null there.
+///
+/// # Safety
+/// `place` is null or valid, and `free` takes what it holds, null too.
+pub(crate) unsafe fn release<T>(place: *mut *mut T, free: impl FnOnce(*mut T)) {
+    // SAFETY: by contract of this function.
+    if let Some(place) = unsafe { place.as_mut() } {
+        free(std::mem::replace(place, std::ptr::null_mut()));
+    }
+}
+
 impl<T> Table<T> {
     pub(crate) const fn new(name: &'static str) -> Self {
         Table {

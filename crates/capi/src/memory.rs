@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use penstock_engine::{Stream, allocate, buffer};
 
 use crate::error::{OK, guard, null};
+use crate::handle::release;
 
 /// # Safety
 /// `kind` and `device` are null or valid for the results.
@@ -65,6 +66,30 @@ unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
         unsafe { allocate::device_free(pointer as u64)? };
         Ok(OK)
     })
+}
+
+/// # Safety
+/// `place` is null, or points to null or to memory as for [`penstock_device_free`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_device_release(place: *mut *mut c_void) {
+    // SAFETY: by contract of this function.
+    unsafe {
+        release(place, |pointer| {
+            penstock_device_free(pointer);
+        });
+    }
+}
+
+/// # Safety
+/// `place` is null, or points to null or to memory as for [`penstock_host_free`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_host_release(place: *mut *mut c_void) {
+    // SAFETY: by contract of this function.
+    unsafe {
+        release(place, |pointer| {
+            penstock_host_free(pointer);
+        });
+    }
 }
 
 /// # Safety

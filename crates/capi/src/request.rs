@@ -15,7 +15,7 @@ use penstock_hdf5::transfer;
 
 use crate::error::{OK, PENDING, TURN, guard, null};
 use crate::file::{CFile, file_of, path_of};
-use crate::handle::Table;
+use crate::handle::{Table, release};
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
 use crate::transfer::{CRange, extents_of};
@@ -317,10 +317,5 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_release(place: *mut *mut CRequest) {
     // SAFETY: by contract of this function.
-    let Some(place) = (unsafe { place.as_mut() }) else {
-        return;
-    };
-    // SAFETY: passed on.
-    unsafe { penstock_request_free(*place) };
-    *place = std::ptr::null_mut();
+    unsafe { release(place, |request| penstock_request_free(request)) };
 }

@@ -88,4 +88,3 @@ class _Locked(Pinned):
     def __del__(self) -> None:
         if hasattr(self, "__array_interface__"):
             _managed.pop(self.address, None)
-        super().__del__()
