@@ -126,11 +126,7 @@ extern "C" fn penstock_close(file: *mut CFile) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_file_release(place: *mut *mut CFile) {
     // SAFETY: by contract of this function.
-    unsafe {
-        release(place, |file| {
-            penstock_close(file);
-        });
-    }
+    unsafe { release(place, |file| penstock_close(file)) };
 }
 
 /// # Safety

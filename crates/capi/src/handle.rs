@@ -36,7 +36,7 @@ pub(crate) struct Table<T> {
 ///
 /// # Safety
 /// `place` is null or valid, and `free` takes what it holds, null too.
-pub(crate) unsafe fn release<T>(place: *mut *mut T, free: impl FnOnce(*mut T)) {
+pub(crate) unsafe fn release<T, R>(place: *mut *mut T, free: impl FnOnce(*mut T) -> R) {
     // SAFETY: by contract of this function.
     if let Some(place) = unsafe { place.as_mut() } {
         free(std::mem::replace(place, std::ptr::null_mut()));

@@ -73,11 +73,7 @@ unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_release(place: *mut *mut c_void) {
     // SAFETY: by contract of this function.
-    unsafe {
-        release(place, |pointer| {
-            penstock_device_free(pointer);
-        });
-    }
+    unsafe { release(place, |pointer| penstock_device_free(pointer)) };
 }
 
 /// # Safety
@@ -85,11 +81,7 @@ unsafe extern "C" fn penstock_device_release(place: *mut *mut c_void) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_host_release(place: *mut *mut c_void) {
     // SAFETY: by contract of this function.
-    unsafe {
-        release(place, |pointer| {
-            penstock_host_free(pointer);
-        });
-    }
+    unsafe { release(place, |pointer| penstock_host_free(pointer)) };
 }
 
 /// # Safety

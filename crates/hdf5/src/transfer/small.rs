@@ -136,9 +136,7 @@ impl Reader {
         buffer: &Buffer,
         with: SubmitOptions,
     ) -> Result<Option<Held>> {
-        // A stream may wait for a request whose steps only another thread can take.
-        let is_ordered = with.stream.is_some() || buffer.memory.context.is_some();
-        if is_ordered && any_stream_waits() {
+        if may_wait_for_others(&buffer.memory, with.stream.is_some()) {
             return Ok(None);
         }
         let Some(order) = self.order(selection, shape, buffer, with.options, None) else {
@@ -226,8 +224,7 @@ impl Reader {
         };
         // A long read must end when its caller is interrupted.
         let is_long = order.bound.plan.work_bytes() > MOST_WORK_OF_WAITER;
-        // A stream may wait for a request whose steps only this thread can take.
-        let is_held = order.memory.context.is_some() && any_stream_waits();
+        let is_held = may_wait_for_others(&order.memory, order.after.is_some());
         if is_long || is_held || !order.after.is_none_or(is_done) {
             return None;
         }
@@ -268,6 +265,12 @@ impl Reader {
             access: Access::Read,
         }
     }
+}
+
+/// Returns whether a read may have to wait for a stream that waits for a request, whose steps perhaps only
+/// one thread can take: this one or another.
+fn may_wait_for_others(memory: &Memory, has_stream: bool) -> bool {
+    (has_stream || memory.context.is_some()) && any_stream_waits()
 }
 
 /// Returns the stream that precedes a read, if there is one; `None` if the stream also waits for the

@@ -57,7 +57,7 @@ def scaling(
     of one file.
     """
     asked = chosen(kinds, _KINDS, "kind")
-    shared.keys_of(options)
+    shared.keys_of(options)  # refused before any file is made
     states = caches(cache)
     others = [way for way in prepare(session, []) if way.driver]
     ranks = session.ranks
