@@ -229,7 +229,10 @@ class Source:
         return rounds(self.count, self.row, self.unit, ranks, piece)
 
     def start(self, first: int, last: int) -> Request[None] | None:
-        """Start to read rows to their place; ``None`` if there are none."""
+        """Start to read rows to their place; ``None`` if there are none.
+
+        The caller waits for the rows, so they have as many workers as a plain read.
+        """
         if first == last:
             return None
         about, begin, nbytes = self._about, first * self.row, (last - first) * self.row
@@ -243,7 +246,7 @@ class Source:
                 1,
                 self._options,
                 stream=None,
-                flags=0,
+                flags=request.CALLER_WAITS,
                 array=None,
                 keep=self._view,
             )
@@ -258,7 +261,7 @@ class Source:
             return request.Finished(None, report.last_report() or report.Report("hdf5"))
         ranges = transfers.ranges_of(slab, self._stored.description.shape)
         file = self._shared.native()
-        return transfers.start_read(self._stored, file, ranges, part, self._options, flags=0)
+        return transfers.start_read(self._stored, file, ranges, part, self._options)
 
 
 def rounds(count: int, row: int, unit: int, ranks: int, piece: int) -> Iterator[list[int]]:
