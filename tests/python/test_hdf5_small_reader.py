@@ -614,6 +614,42 @@ def test_options_of_a_block_apply_to_small_reads(path):
             file["x"].read(np.s_[3])
 
 
+def test_options_of_a_call_apply_to_small_reads(path, memory):
+    out = memory.empty(200, "f4")
+    with ps.File(path) as file:
+        for read in (file["x"].read, lambda *a, **k: file["x"].read_async(*a, **k).wait()):
+            read(np.s_[3], out=out, threads=1)
+            np.testing.assert_array_equal(memory.numpy(out), values()[3])
+            with pytest.raises(ps.InvalidError):
+                read(np.s_[3], out=out, threads=0)
+
+
+@pytest.mark.parametrize("keys", [{}, {"threads": 2}], ids=["defaults", "options"])
+def test_a_read_that_goes_on_does_without_the_lock_of_h5py(path, memory, keys):
+    out = memory.empty(200, "f4")
+    with ps.File(path) as file:
+        dataset = file["x"]
+        dataset.read_async(np.s_[2], out=out).wait()
+        is_locked, is_over = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with h5py._hl.base.phil:
+                is_locked.set()
+                is_over.wait(10)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        try:
+            assert is_locked.wait(10)
+            begin = time.perf_counter()
+            dataset.read_async(np.s_[3], out=out, **keys).wait()
+            assert time.perf_counter() - begin < 5
+        finally:
+            is_over.set()
+            holder.join()
+        np.testing.assert_array_equal(memory.numpy(out), values()[3])
+
+
 @pytest.mark.gpu
 def test_what_is_kept_of_a_closed_file_is_freed_although_its_datasets_live(tmp_path):
     path = tmp_path / "f.h5"

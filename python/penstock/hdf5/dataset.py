@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import request
 from penstock._native import lib
-from penstock._options import OptionKeys
+from penstock._options import OptionKeys, options_of_call
 from penstock.hdf5 import blocks, direct, pending, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
@@ -266,12 +266,14 @@ class Dataset(Object):
         """
         if like is not None or pin:
             device = place(device, like, pin, out)
-        if dtype is None and stream is None and not options:
+        # h5py, which reads small selections into host memory, has no options.
+        if dtype is None and stream is None and not (options and device is None):
             quick = self._quick_reader()
             if out is None and device is None:
                 found = quick.read(selection)
             elif out is None:
-                found = quick.read_to(selection, device)
+                with options_of_call(options):
+                    found = quick.read_to(selection, device)
             elif device is None:
                 found = quick.read_into(selection, out)
             else:
@@ -318,13 +320,14 @@ class Dataset(Object):
         >>> r = f["group/rho"].read_async(device="cuda")
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
-        is_usual = dtype is None and stream is None and like is None and not pin and not options
-        if is_usual and (out is None) != (device is None):
+        is_usual = dtype is None and stream is None and like is None and not pin
+        if is_usual and (out is None or device is None):
             quick = self._quick_reader()
-            if out is None:
-                made = quick.start_to(selection, device)
-            else:
-                made = quick.start_into(selection, out)
+            with options_of_call(options):
+                if out is None:
+                    made = quick.start_to(selection, device)
+                else:
+                    made = quick.start_into(selection, out)
             if made is not None:
                 return made
         return reading.read_async(

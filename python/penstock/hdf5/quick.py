@@ -96,12 +96,12 @@ class QuickReader:
         return NOT_SMALL if found is None else found
 
     def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
-        """Start to fill a tensor of torch on a GPU; ``None`` for what else ``out`` may be."""
-        reader = None if type(out) is np.ndarray else self._native()
+        """Start to fill an array; ``None`` if another way does that."""
+        reader = self._native()
         return None if reader is None else reader.start_into(selection, out)
 
     def start_to(self, selection: Any, device: Device) -> Request[Any] | None:
-        """Start to read into new memory of a GPU; ``None`` if another way does that."""
+        """Start to read into new memory; ``None`` if another way does that."""
         reader = self._native()
         return None if reader is None else reader.start_to(selection, device)
 

@@ -1,4 +1,4 @@
-"""Small reads of datasets that cannot change: by one native call, without HDF5 and its lock."""
+"""Reads of datasets that cannot change: by one native call, without HDF5 and its lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types
 from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import HOST, Device, Placement, allocate, parse_device
+from penstock.placement import HOST, HOST_DEVICE, Device, Placement, allocate, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
@@ -27,6 +27,8 @@ MOST: Final = 64 << 20
 """The most bytes of such a read. The library itself decides whether it is one."""
 
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
+_WITHOUT_STREAMS: Final = (np.ndarray, DeviceArray)
+"""Types of arrays on which no library has queued work."""
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
@@ -128,28 +130,34 @@ class SmallReader:
         return bool(filled)
 
     def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
-        """Start to fill an array on a GPU; ``None`` if the elements are not those of the array."""
+        """Start to fill an array, as :meth:`read_into` does.
+
+        Returns ``None`` if the elements are not small, or other than those of the array.
+        """
         began = perf_counter_ns()
         made = self._start(selection, out, began)
-        if made is not None and type(out) is not DeviceArray:
+        if made is not None and type(out) not in _WITHOUT_STREAMS:
             frameworks.note_write(frameworks.loaded("torch"), out)
         return made
 
     def start_to(self, selection: Any, device: Device) -> Request[Any] | None:
-        """Start to read into a new array on a GPU; ``None`` if the elements are not small."""
+        """Start to read into a new array; ``None`` if the elements are not small."""
         began = perf_counter_ns()
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
-        out = None if shape is None else self._allocate(shape, device)
+        if shape is None:
+            return None
+        is_numpy = device is None or (type(device) is str and device == HOST_DEVICE)
+        out = np.empty(shape, self._stored) if is_numpy else self._allocate(shape, device)
         return None if out is None else self._start(selection, out, began)
 
     def _start(self, selection: Any, out: Any, began: int) -> Request[Any] | None:
-        found = self._find(out)
+        found = self._find_on_host(out) if type(out) is np.ndarray else self._find(out)
         if found is None:
             return None
         reader, address = found
         stream = flags = 0
-        if type(out) is not DeviceArray:
+        if type(out) not in _WITHOUT_STREAMS:
             # After the work that is queued on torch's current stream.
             torch = frameworks.loaded("torch")
             stream = frameworks.torch_stream(torch, out.get_device()) or 0
@@ -217,6 +225,14 @@ class SmallReader:
             address = out.data_ptr()
         reader = self._reader(out.dtype)
         return None if reader is None else (reader, address)
+
+    def _find_on_host(self, out: np.ndarray[Any, Any]) -> tuple[Reader, int] | None:
+        """Return the reader for the elements of a NumPy array, and the address of the first.
+
+        ``None`` for what a reader cannot fill.
+        """
+        reader = self._reader(out.dtype) if out.flags.carray else None
+        return None if reader is None else (reader, out.__array_interface__["data"][0])
 
     def _own_reader(self) -> Reader | None:
         self._own = self._reader(self._stored)
