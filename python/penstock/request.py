@@ -80,11 +80,13 @@ class _Native:
         return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
 
     def poll_with_others(self, timeout_ns: int) -> int:
-        """Poll after running the due steps of requests that a stream waits for.
+        """Poll; while this request is pending, run the due steps of those that a stream waits for.
 
         This request may come after that stream. Nobody else may be able to run these steps: the
         thread that waits for their request may be this one, or wait for a lock that this one holds.
         """
+        if _stream_holders and (status := self.poll(0)) != lib.PENSTOCK_PENDING:
+            return status
         is_step_left = step_stream_holders(self)
         return self.poll(min(timeout_ns, _STEP_NS) if is_step_left else timeout_ns)
 
@@ -130,7 +132,10 @@ def step_stream_holders(waiting: _Native | None = None) -> bool:
     is_step_left = False
     for native in _stream_holders.copy():
         if native is not waiting and native.handle[0] != NULL:
-            is_step_left |= native.poll(0) == lib.PENSTOCK_PENDING
+            if native.poll(0) == lib.PENSTOCK_PENDING:
+                is_step_left = True
+            else:
+                _stream_holders.discard(native)
     return is_step_left
 
 
