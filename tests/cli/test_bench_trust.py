@@ -116,6 +116,21 @@ def test_hdf5_read_takes_every_dataset_of_numbers_and_names_the_others(bench, od
     assert "outside (1)" in outside
 
 
+def test_memory_writes_a_new_file_in_each_run(bench, monkeypatch):
+    from penstock.bench import cells
+
+    opened, once = [], cells.Cells._once
+
+    def noting(self, cell, memory, seen):
+        opened.append(self._extent.path.exists())
+        once(self, cell, memory, seen)
+
+    monkeypatch.setattr(cells.Cells, "_once", noting)
+    bench("memory", *MEMORY, "-w", "-i", "3", "--peers", "none")
+    assert len(opened) == 4
+    assert not any(opened)
+
+
 def test_hdf5_read_refuses_a_dataset_that_is_larger_than_memory(bench, tmp_path):
     path = tmp_path / "huge.h5"
     with h5py.File(path, "w") as file:
