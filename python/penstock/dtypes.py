@@ -59,15 +59,22 @@ def _element_type(dtype: object) -> ElementType:
     if name in _EXTENDED:
         return ElementType(name, _EXTENDED[name], _ml_dtype(name))
     try:
-        return _of_numpy(np.dtype(name or dtype))  # type: ignore[call-overload]
+        made = np.dtype(name or dtype)  # type: ignore[call-overload]
     except TypeError as error:
         raise IncompatibleError(f"{dtype!r} is not a data type: {error}") from None
+    return _of_numpy(made)
 
 
 def _of_numpy(dtype: np.dtype[Any]) -> ElementType:
     if dtype.hasobject:
         raise IncompatibleError(
             f"arrays of data type {dtype} hold Python objects, which have no bytes to store"
+        )
+    if dtype.subdtype is not None:
+        base, inner = dtype.subdtype
+        raise IncompatibleError(
+            f"elements of data type {dtype} are arrays of shape {inner}",
+            remedy=f"give dtype {base}, and a shape that ends with {inner}",
         )
     return ElementType(dtype.name, dtype.itemsize, dtype)
 

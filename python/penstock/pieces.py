@@ -12,7 +12,7 @@ from penstock import arrays, report, request, transfer
 from penstock._native import ffi, lib, new_report
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
-from penstock.errors import Error, IncompatibleError, InvalidError, check
+from penstock.errors import EndOfFileError, Error, IncompatibleError, InvalidError, check
 from penstock.files import READ, NativeFile, Path
 from penstock.placement import Device, Library, allocate, place
 from penstock.request import Request
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FORM = "(offset, out) or (offset, shape, dtype)"
+_LAST_OFFSET = (1 << 63) - 1
 _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
@@ -210,9 +211,12 @@ def _offset(offset: Any, number: int) -> int:
             f"piece {number}: the offset {offset!r} is not an integer", remedy=f"give {_FORM}"
         )
     try:
-        return transfer.offset_of(offset)
+        start = transfer.offset_of(offset)
     except InvalidError as error:
         raise error.about(f"piece {number}") from error
+    if start > _LAST_OFFSET:
+        raise EndOfFileError(f"piece {number}: no file reaches to offset {start}")
+    return start
 
 
 def _new_array(piece: Sequence[Any], number: int) -> tuple[tuple[int, ...], ElementType]:

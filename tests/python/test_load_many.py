@@ -126,6 +126,8 @@ def test_what_cannot_be_loaded_is_refused(path, tmp_path):
         ps.load_many(path, [(-1, room)])
     with pytest.raises(ps.InvalidError, match="negative length"):
         ps.load_many(path, [(0, (-1,), "u1")])
+    with pytest.raises(ps.EndOfFileError, match="piece 1: no file reaches to offset"):
+        ps.load_many(path, [(0, room), (1 << 64, (4,), "u1")])
     room.flags.writeable = False
     with pytest.raises(ps.InvalidError, match="read-only"):
         ps.load_many(path, [(0, room)])

@@ -122,6 +122,13 @@ def test_arguments_that_do_not_fit_are_a_value_error(tmp_path, arguments):
         ps.load(tmp_path / "f", **arguments)
 
 
+@pytest.mark.parametrize("arguments", [{}, {"shape": 1}])
+def test_a_type_of_arrays_is_refused_with_the_type_to_give(tmp_path, arguments):
+    (tmp_path / "f").write_bytes(bytes(16))
+    with pytest.raises(ps.IncompatibleError, match=r"shape \(2,\).*give dtype int32"):
+        ps.load(tmp_path / "f", dtype="2i4", **arguments)
+
+
 def test_a_shape_that_differs_from_out_is_named_with_it(tmp_path):
     (tmp_path / "f").write_bytes(bytes(10))
     with pytest.raises(ValueError, match=r"\(5,\).*\(4,\)"):

@@ -294,9 +294,12 @@ fn size_text(bytes: u64) -> String {
 
 fn number(key: &str, value: &str) -> Result<u32> {
     value.parse().map_err(|_| {
-        Error::invalid(format!(
-            "option {key} must be a whole number, not {value:?}"
-        ))
+        let digits = value.strip_prefix('-').unwrap_or(value);
+        let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        Error::invalid(match is_whole {
+            true => format!("option {key} is {value}, which is out of range"),
+            false => format!("option {key} must be a whole number, not {value:?}"),
+        })
     })
 }
 
@@ -368,6 +371,15 @@ mod tests {
         ] {
             let error = Options::parse(text).unwrap_err();
             assert!(error.cause().contains(key), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_whole_number_that_is_out_of_range_is_told_so() {
+        for value in ["-1", "1099511627776"] {
+            let error = Options::parse(&format!("threads={value}")).unwrap_err();
+            let cause = format!("option threads is {value}, which is out of range");
+            assert_eq!(error.cause(), cause);
         }
     }
 
