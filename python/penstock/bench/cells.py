@@ -177,8 +177,8 @@ class Cells:
                 # Before direct I/O, the pages are dropped, so that it writes none of them back.
                 states.get(cell.cache, drop)(self.pages)
             else:
-                # As IOR does. A direct write of an old file would first wait until the dirty pages of
-                # the contestant before are on the medium.
+                # As IOR does. A direct write of an old file would first wait until the dirty pages
+                # of the contestant before are on the medium.
                 extent.remove(self._ranks.is_first)
             kept.append(Memory(cell.memory, cell.transfer))
 
