@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import h5py
@@ -18,6 +19,7 @@ import pytest
 import penstock as ps
 from penstock import request
 from penstock._native import NULL, ffi, lib
+from penstock.hdf5.small_reader import SmallReader
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
@@ -206,10 +208,38 @@ def test_a_gpu_may_be_named_in_any_way_for_a_small_read(path, monkeypatch, where
     def not_small(*_, **__):
         raise AssertionError("a small read took the way of large ones")
 
-    monkeypatch.setattr("penstock.hdf5.dataset.reading.read", not_small)
+    monkeypatch.setattr("penstock.hdf5.dataset.reading.read_described", not_small)
     with ps.File(path) as file:
         found = file["x"].read(np.s_[1:3], **where)
     np.testing.assert_array_equal(found.numpy(), values()[1:3])
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_a_dataset_of_h5py_is_read_as_quickly_as_ours(path, monkeypatch):
+    def not_small(*_, **__):
+        raise AssertionError("a small read took the way of large ones")
+
+    for name in ("read_described", "start_described"):
+        monkeypatch.setattr(f"penstock.hdf5.reading.{name}", not_small)
+    with h5py.File(path) as file:
+        found = ps.read(file["x"], np.s_[1:3], device="cuda")
+        np.testing.assert_array_equal(found.numpy(), values()[1:3])
+        request = ps.read_async(file["x"], np.s_[4], device="cuda", threads=1)
+        np.testing.assert_array_equal(request.wait().numpy(), values()[4])
+        np.testing.assert_array_equal(ps.read_async(file["x"], 5).wait(), values()[5])
+
+
+def test_what_is_kept_of_a_dataset_goes_with_h5pys_identifier_of_it(path):
+    with h5py.File(path) as file:
+        dataset = file["x"]
+        np.testing.assert_array_equal(ps.read_async(dataset, 5).wait(), values()[5])
+        identifier = weakref.ref(dataset.id)
+        reader = weakref.ref(SmallReader.of(dataset))
+        assert reader() is SmallReader.of(dataset)
+        del dataset
+        assert identifier() is None
+        assert reader() is None
 
 
 @pytest.mark.parametrize("where", [{"like": "none"}, {"device": "cuda", "pin": True}], ids=str)

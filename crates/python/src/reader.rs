@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use numpy::npyffi::{NPY_ARRAY_CARRAY, PY_ARRAY_API, PyArrayObject, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::call::{Destination, Library};
 use crate::report::Report;
@@ -17,7 +17,7 @@ use crate::selection::Selected;
 ///     library: The library of the reader.
 ///     handle: The `penstock_reader *`, as a number.
 ///     owner: An object that keeps the handle open.
-///     dataset: The `h5py.h5d.DatasetID`.
+///     dataset: The `h5py.h5d.DatasetID`. It may go; nothing is read then.
 ///     shape: The shape of the dataset.
 ///     element: The HDF5 identifier of the type of an element in memory.
 ///     dtype: That type as NumPy has it; `None` if NumPy does not.
@@ -29,7 +29,7 @@ pub(crate) struct Reader {
     library: Py<Library>,
     handle: usize,
     _owner: Py<PyAny>,
-    dataset: Py<PyAny>,
+    dataset: Py<PyWeakrefReference>,
     shape: Vec<u64>,
     element: i64,
     dtype: Option<Py<PyArrayDescr>>,
@@ -47,26 +47,26 @@ impl Reader {
         library: Py<Library>,
         handle: usize,
         owner: Py<PyAny>,
-        dataset: Py<PyAny>,
+        dataset: &Bound<'_, PyAny>,
         shape: Vec<u64>,
         element: i64,
         dtype: Option<Py<PyArrayDescr>>,
         itemsize: u64,
         most: u64,
         flags: c_int,
-    ) -> Reader {
-        Reader {
+    ) -> PyResult<Reader> {
+        Ok(Reader {
             library,
             handle,
             _owner: owner,
-            dataset,
+            dataset: PyWeakrefReference::new(dataset)?.unbind(),
             shape,
             element,
             dtype,
             itemsize,
             most,
             flags,
-        }
+        })
     }
 
     /// Return the elements in a new NumPy array, or a scalar; `None` if another way reads them.
@@ -233,7 +233,10 @@ impl Reader {
 
     /// Returns whether the dataset is open: h5py clears the identifier when the file is closed.
     fn is_open(&self, py: Python<'_>) -> PyResult<bool> {
-        let identifier = self.dataset.bind(py).getattr(pyo3::intern!(py, "id"))?;
+        let Some(dataset) = self.dataset.bind(py).upgrade() else {
+            return Ok(false);
+        };
+        let identifier = dataset.getattr(pyo3::intern!(py, "id"))?;
         Ok(identifier.extract::<i64>()? != 0)
     }
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import request
 from penstock._native import lib
-from penstock._options import OptionKeys, options_of_call
+from penstock._options import OptionKeys
 from penstock.hdf5 import blocks, direct, pending, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
@@ -169,7 +169,7 @@ class Dataset(Object):
         """Read selected elements to host memory: see :func:`penstock.read`."""
         quick = self._quick or self._quick_reader()
         found = quick.read(selection)
-        return reading.read(self._h5py, selection) if found is NOT_SMALL else found
+        return reading.read_described(self._h5py, selection) if found is NOT_SMALL else found
 
     def __setitem__(self, selection: Any, array: Any) -> None:
         """Write selected elements from an array in any memory: see :func:`penstock.write`."""
@@ -264,23 +264,21 @@ class Dataset(Object):
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        if like is not None or pin:
+        if like is not None or pin or type(device).__module__ == "torch":
             device = place(device, like, pin, out)
         # h5py, which reads small selections into host memory, has no options.
-        if dtype is None and stream is None and not (options and device is None):
+        is_on_host = device is None and (out is None or type(out) is np.ndarray)
+        if dtype is None and stream is None and not (options and is_on_host):
             quick = self._quick_reader()
             if out is None and device is None:
                 found = quick.read(selection)
-            elif out is None:
-                with options_of_call(options):
-                    found = quick.read_to(selection, device)
-            elif device is None:
+            elif type(out) is np.ndarray and device is None:
                 found = quick.read_into(selection, out)
             else:
-                found = NOT_SMALL
+                found = quick.read_on_gpu(selection, out, device, options)
             if found is not NOT_SMALL:
                 return found
-        return reading.read(
+        return reading.read_described(
             self._h5py, selection, out=out, device=device, dtype=dtype, stream=stream, **options
         )
 
@@ -320,26 +318,14 @@ class Dataset(Object):
         >>> r = f["group/rho"].read_async(device="cuda")
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
-        is_usual = dtype is None and stream is None and like is None and not pin
-        if is_usual and (out is None or device is None):
-            quick = self._quick_reader()
-            with options_of_call(options):
-                if out is None:
-                    made = quick.start_to(selection, device)
-                else:
-                    made = quick.start_into(selection, out)
+        if like is not None or pin or type(device).__module__ == "torch":
+            device = place(device, like, pin, out)
+        if dtype is None and stream is None:
+            made = self._quick_reader().start(selection, out, device, options)
             if made is not None:
                 return made
-        return reading.read_async(
-            self._h5py,
-            selection,
-            out=out,
-            device=device,
-            dtype=dtype,
-            stream=stream,
-            like=like,
-            pin=pin,
-            **options,
+        return reading.start_described(
+            self._h5py, selection, out=out, device=device, dtype=dtype, stream=stream, **options
         )
 
     def write_async(

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from penstock import request
+from penstock._options import OptionKeys, options_of_call
 from penstock.hdf5 import pending, small
 from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.small_reader import SmallReader
@@ -40,7 +41,7 @@ class QuickReader:
 
     def read(self, selection: Any) -> Any:
         """Return the elements in new memory, or ``NOT_SMALL``."""
-        reader = self._native() if small.LIMIT else None
+        reader = self._native()
         if reader is not None:
             found = reader.read(selection)
             if found is not None:
@@ -65,7 +66,7 @@ class QuickReader:
         It is a C-contiguous NumPy array, or one of torch on a GPU.
         """
         start = perf_counter_ns()
-        reader = self._native() if small.LIMIT else None
+        reader = self._native()
         if reader is not None and reader.read_into(selection, out):
             return out
         if type(out) is not np.ndarray:
@@ -89,23 +90,33 @@ class QuickReader:
         remember((box.nbytes, perf_counter_ns() - start, small.REASON))
         return out
 
-    def read_to(self, selection: Any, device: Device) -> Any:
-        """Return the elements in new memory of a GPU, or ``NOT_SMALL``."""
+    def read_on_gpu(self, selection: Any, out: Any, device: Device, options: OptionKeys) -> Any:
+        """Fill an array on a GPU, or a new one there, or return ``NOT_SMALL``."""
         reader = self._native()
-        found = None if reader is None else reader.read_to(selection, device)
-        return NOT_SMALL if found is None else found
+        if reader is None:
+            return NOT_SMALL
+        with options_of_call(options):
+            if out is None:
+                found = reader.read_to(selection, device)
+                return NOT_SMALL if found is None else found
+            is_read = device is None and reader.read_into(selection, out)
+            return out if is_read else NOT_SMALL
 
-    def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
-        """Start to fill an array; ``None`` if another way does that."""
+    def start(
+        self, selection: Any, out: Any, device: Device, options: OptionKeys
+    ) -> Request[Any] | None:
+        """Start to fill an array, or a new one; ``None`` if another way does that."""
         reader = self._native()
-        return None if reader is None else reader.start_into(selection, out)
-
-    def start_to(self, selection: Any, device: Device) -> Request[Any] | None:
-        """Start to read into new memory; ``None`` if another way does that."""
-        reader = self._native()
-        return None if reader is None else reader.start_to(selection, device)
+        if reader is None:
+            return None
+        with options_of_call(options):
+            if out is None:
+                return reader.start_to(selection, device)
+            return reader.start_into(selection, out) if device is None else None
 
     def _native(self) -> SmallReader | None:
+        if not small.LIMIT:
+            return None
         if not self._knows_reader:
             self._reader = SmallReader.of(self._dataset)
             self._knows_reader = True

@@ -14,6 +14,7 @@ from penstock.errors import ForkedError, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import check_dataset, lock, lock_if_writable
+from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.source import takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
 from penstock.placement import Device, Library, allocate, is_numpy, place
@@ -63,8 +64,32 @@ def read(
 
     >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
     """
-    check_dataset(dataset)
     device = place(device, like, pin, out)
+    is_on_host = isinstance(out, np.ndarray) or (out is None and is_numpy(device))
+    if dtype is None and stream is None and not is_on_host:
+        found = QuickReader(dataset).read_on_gpu(selection, out, device, options)
+        if found is not NOT_SMALL:
+            return found
+    return read_described(
+        dataset, selection, out=out, device=device, dtype=dtype, stream=stream, **options
+    )
+
+
+def read_described(
+    dataset: Any,
+    selection: Any = (),
+    *,
+    out: Any = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Any:
+    """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
+
+    The device may be a placement.
+    """
+    check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
     new_on_host = out is None and is_numpy(device)
     if new_on_host and dtype is None and small.is_small_dataset(dataset):
@@ -104,8 +129,28 @@ def read_async(
     >>> r = ps.read_async(h5py_file["rho"], device="cuda")
     >>> rho = r.wait()
     """
-    check_dataset(dataset)
     device = place(device, like, pin, out)
+    if dtype is None and stream is None:
+        made = QuickReader(dataset).start(selection, out, device, options)
+        if made is not None:
+            return made
+    return start_described(
+        dataset, selection, out=out, device=device, dtype=dtype, stream=stream, **options
+    )
+
+
+def start_described(
+    dataset: Any,
+    selection: Any = (),
+    *,
+    out: Any = None,
+    device: Device = None,
+    dtype: Any = None,
+    stream: Any = None,
+    **options: Unpack[OptionKeys],
+) -> Request[Any]:
+    """Start what :func:`read_described` does."""
+    check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
     with lock():
         reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=False)

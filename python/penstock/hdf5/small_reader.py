@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -79,9 +79,9 @@ def _stored_type(kind: Any) -> _Stored:
 class SmallReader:
     """Reads what integers, slices and a list select of a dataset of a file open for reading."""
 
-    def __init__(self, dataset: Any, shape: tuple[int, ...], stored: _Stored) -> None:
-        self._dataset = dataset
-        self._id = dataset.id
+    def __init__(self, identifier: Any, shape: tuple[int, ...], stored: _Stored) -> None:
+        # Who keeps the reader must not keep the dataset, and with it the file, open.
+        self._identifier = ref(identifier)
         self._shape = shape
         self._stored = stored.numpy
         self._kind = stored.kind
@@ -93,13 +93,21 @@ class SmallReader:
 
     @classmethod
     def of(cls, dataset: Any) -> SmallReader | None:
-        """Return a reader; ``None`` if the dataset may change, or has no numbers."""
-        if seems_writable(dataset):
-            return None
+        """Return the reader of a dataset; ``None`` if that may change, or has no numbers.
+
+        It is the same one as long as h5py's identifier of the dataset is.
+        """
         identifier = dataset.id
-        shape, stored = identifier.shape, _stored_type(identifier.get_type())
-        is_plain = shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata
-        return cls(dataset, shape, stored) if is_plain else None
+        known = _kept.get(id(identifier))
+        if known is not None and known.identifier() is identifier:
+            return known.reader
+        reader = None
+        if not seems_writable(dataset):
+            shape, stored = identifier.shape, _stored_type(identifier.get_type())
+            if shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata:
+                reader = cls(identifier, shape, stored)
+        _kept[id(identifier)] = _Kept(ref(identifier, partial(_forget, id(identifier))), reader)
+        return reader
 
     def read(self, selection: Any) -> Any | None:
         """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
@@ -168,7 +176,7 @@ class SmallReader:
                 selection, shape, address, stream, flags, int(ffi.cast("uintptr_t", place))
             ),
             out,
-            (out, self._dataset),
+            (out, self._identifier()),
             before_ns=perf_counter_ns() - began,
         )
 
@@ -253,9 +261,12 @@ class SmallReader:
             return None
         if not memory_types.converts(self._kind, kind, wanted):
             return None
+        identifier = self._identifier()
+        if identifier is None:
+            return None
         place = ffi.new("penstock_reader **")
         with lock():
-            status = lib.penstock_reader_open(self._id.id, kind.id, place)
+            status = lib.penstock_reader_open(identifier.id, kind.id, place)
         if status not in _FOR_OTHERS:
             check(status)
         if place[0] == NULL:
@@ -267,7 +278,7 @@ class SmallReader:
             library=_library(),
             handle=int(ffi.cast("uintptr_t", handle)),
             owner=(handle, kind),
-            dataset=self._id,
+            dataset=identifier,
             shape=self._shape,
             element=kind.id,
             dtype=wanted.numpy,
@@ -280,6 +291,24 @@ class SmallReader:
 
 
 _all: WeakSet[SmallReader] = WeakSet()
+
+
+class _Kept(NamedTuple):
+    """The reader of a dataset that is open."""
+
+    identifier: ref[Any]
+    reader: SmallReader | None
+
+
+_kept: dict[int, _Kept] = {}
+"""By the address of h5py's identifier of the dataset, which goes with the last object of it."""
+
+
+def _forget(address: int, identifier: ref[Any]) -> None:
+    known = _kept.get(address)
+    if known is not None and known.identifier is identifier:  # not a later one at the same address
+        del _kept[address]
+
 
 _torch_dtypes: dict[np.dtype[Any], Any] = {}
 """torch's type for each type of stored numbers of which it made an array."""
