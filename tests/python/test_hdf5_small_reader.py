@@ -202,7 +202,15 @@ def test_a_new_array_on_a_gpu_has_the_elements(path, selection):
 @pytest.mark.gpu
 @pytest.mark.usefixtures("penstock_arrays")
 @pytest.mark.parametrize(
-    "where", [{"device": "cuda:0"}, {"device": 0}, {"device": "cuda", "like": "device"}], ids=str
+    "where",
+    [
+        {"device": "cuda:0"},
+        {"device": 0},
+        {"device": "cuda", "like": "device"},
+        {"device": "cuda", "stream": 0},
+        {"device": "cuda", "threads": 2},
+    ],
+    ids=str,
 )
 def test_a_gpu_may_be_named_in_any_way_for_a_small_read(path, monkeypatch, where):
     def not_small(*_, **__):

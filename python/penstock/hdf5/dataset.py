@@ -266,16 +266,16 @@ class Dataset(Object):
         """
         if like is not None or pin or type(device).__module__ == "torch":
             device = place(device, like, pin, out)
-        # h5py, which reads small selections into host memory, has no options.
+        # h5py, which reads small selections into host memory, has no options and no streams.
         is_on_host = device is None and (out is None or type(out) is np.ndarray)
-        if dtype is None and stream is None and not (options and is_on_host):
+        if dtype is None and not (is_on_host and (options or stream is not None)):
             quick = self._quick_reader()
             if out is None and device is None:
                 found = quick.read(selection)
             elif type(out) is np.ndarray and device is None:
                 found = quick.read_into(selection, out)
             else:
-                found = quick.read_on_gpu(selection, out, device, options)
+                found = quick.read_on_gpu(selection, out, device, stream, options)
             if found is not NOT_SMALL:
                 return found
         return reading.read_described(

@@ -16,6 +16,7 @@ from penstock.hdf5.small_reader import SmallReader
 from penstock.placement import Device
 from penstock.report import remember
 from penstock.request import Request
+from penstock.streams import stream_handle
 
 NOT_SMALL: Final = object()
 """What a quick read returns for a selection that another way may read faster."""
@@ -90,16 +91,22 @@ class QuickReader:
         remember((box.nbytes, perf_counter_ns() - start, small.REASON))
         return out
 
-    def read_on_gpu(self, selection: Any, out: Any, device: Device, options: OptionKeys) -> Any:
-        """Fill an array on a GPU, or a new one there, or return ``NOT_SMALL``."""
+    def read_on_gpu(
+        self, selection: Any, out: Any, device: Device, stream: Any, options: OptionKeys
+    ) -> Any:
+        """Fill an array on a GPU, or a new one there, or return ``NOT_SMALL``.
+
+        With a stream, as callers pass it, this takes place after the work that is queued there.
+        """
+        after = stream_handle(stream)
         reader = self._native()
         if reader is None:
             return NOT_SMALL
         with options_of_call(options):
             if out is None:
-                found = reader.read_to(selection, device)
+                found = reader.read_to(selection, device, after)
                 return NOT_SMALL if found is None else found
-            is_read = device is None and reader.read_into(selection, out)
+            is_read = device is None and reader.read_into(selection, out, after)
             return out if is_read else NOT_SMALL
 
     def start(

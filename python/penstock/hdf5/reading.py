@@ -66,8 +66,8 @@ def read(
     """
     device = place(device, like, pin, out)
     is_on_host = isinstance(out, np.ndarray) or (out is None and is_numpy(device))
-    if dtype is None and stream is None and not is_on_host:
-        found = QuickReader(dataset).read_on_gpu(selection, out, device, options)
+    if dtype is None and not is_on_host:
+        found = QuickReader(dataset).read_on_gpu(selection, out, device, stream, options)
         if found is not NOT_SMALL:
             return found
     return read_described(

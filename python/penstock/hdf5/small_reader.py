@@ -114,22 +114,27 @@ class SmallReader:
         reader = self._own or self._own_reader()
         return None if reader is None else reader.read(selection)
 
-    def read_to(self, selection: Any, device: Device) -> Any | None:
-        """Return the elements in a new array on a GPU; ``None`` if they are not small."""
+    def read_to(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
+        """Return the elements in a new array on a GPU; ``None`` if they are not small.
+
+        With a stream, the memory is used after the work that is queued there.
+        """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
         if shape is None:
             return None
-        out = self._allocate(shape, device)
-        return out if out is not None and self._read_gpu(selection, out, is_new=True) else None
+        out = self._allocate(shape, device, stream)
+        is_read = out is not None and self._read_gpu(selection, out, stream, is_new=True)
+        return out if is_read else None
 
-    def read_into(self, selection: Any, out: Any) -> bool:
+    def read_into(self, selection: Any, out: Any, stream: int | None = None) -> bool:
         """Fill an array of NumPy, or one on a GPU: a tensor of torch, or a ``DeviceArray``.
 
-        Returns false if the elements are not small, or other than those of the array.
+        With a stream, memory of a GPU is used after the work that is queued there. Returns false if
+        the elements are not small, or other than those of the array.
         """
         if type(out) is not np.ndarray:
-            return self._read_gpu(selection, out)
+            return self._read_gpu(selection, out, stream)
         reader = self._own or self._own_reader()
         filled = None if reader is None else reader.read_into(selection, out)
         if filled is None:
@@ -180,23 +185,27 @@ class SmallReader:
             before_ns=perf_counter_ns() - began,
         )
 
-    def _read_gpu(self, selection: Any, out: Any, *, is_new: bool = False) -> bool:
+    def _read_gpu(
+        self, selection: Any, out: Any, stream: int | None, *, is_new: bool = False
+    ) -> bool:
         found = self._find(out)
         if found is None or request.has_stream_holders():
             return False
         reader, address = found
-        if type(out) is DeviceArray:
-            return reader.read_at(selection, out.shape, address, 0, request.CALLER_WAITS)
-        torch = frameworks.loaded("torch")
-        # After the work that is queued on torch's current stream.
-        stream = frameworks.torch_stream(torch, out.get_device()) or 0
-        if not reader.read_at(selection, out.shape, address, stream, _AFTER_STREAM):
+        is_torch = type(out) is not DeviceArray
+        if is_torch and stream is None:
+            # After the work that is queued on torch's current stream.
+            stream = frameworks.torch_stream(frameworks.loaded("torch"), out.get_device()) or 0
+        flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
+        if not reader.read_at(selection, out.shape, address, stream or 0, flags):
             return False
-        if not is_new:
-            frameworks.note_write(torch, out)
+        if is_torch and not is_new:
+            frameworks.note_write(frameworks.loaded("torch"), out)
         return True
 
-    def _allocate(self, shape: tuple[int, ...], device: Device) -> Any | None:
+    def _allocate(
+        self, shape: tuple[int, ...], device: Device, stream: int | None = None
+    ) -> Any | None:
         """Return a new array on a GPU; ``None`` for a device that is none, and for CuPy."""
         if type(device) is not str:
             is_cupy = isinstance(device, Placement) and device.library == "cupy"
@@ -204,9 +213,10 @@ class SmallReader:
                 return None
         elif not device.startswith("cuda"):
             return None
-        dtype = _torch_dtypes.get(self._stored) if type(device) is str else None
+        is_usual = type(device) is str and stream is None
+        dtype = _torch_dtypes.get(self._stored) if is_usual else None
         if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
-            out = allocate(shape, element_type(self._stored.newbyteorder("=")), device)
+            out = allocate(shape, element_type(self._stored.newbyteorder("=")), device, stream)
             if frameworks.is_torch(out):
                 _torch_dtypes[self._stored] = out.dtype
         else:
