@@ -156,11 +156,34 @@ fn what_the_gpu_has_no_room_for_is_copied_into_host_memory() {
     let length = LENGTH + (4 << 20);
     let (memory, content) = (Place::Device.memory(length, 0), pattern(length, 21));
     memory.fill(&content);
-    let failing = standin.fail("alloc:1");
+    let failing = standin.fail("alloc:*");
     // SAFETY: the memory has so many bytes.
     let taken = unsafe { Snapshot::take(memory.address(), 0..length as u64, None).unwrap() };
     drop(failing);
     assert_eq!(taken.snapshot.kind(), MemoryKind::Host);
+    assert!(bytes_of(&taken.snapshot, 0, length) == content);
+}
+
+#[test]
+fn memory_that_is_kept_is_freed_where_there_is_no_other() {
+    let Some(standin) = standin() else { return };
+    let _alone = alone();
+    let length = LENGTH + (6 << 20);
+    let (memory, content) = (Place::Device.memory(length, 0), pattern(length, 21));
+    memory.fill(&content);
+    // SAFETY: the memory has so many bytes.
+    let take =
+        |bytes: usize| unsafe { Snapshot::take(memory.address(), 0..bytes as u64, None).unwrap() };
+    drop(take(LENGTH));
+    let before = standin.alive().allocations;
+    let failing = standin.fail("alloc:1");
+    let taken = take(length);
+    drop(failing);
+    assert_eq!(taken.snapshot.kind(), MemoryKind::Device);
+    assert!(
+        standin.alive().allocations <= before,
+        "what was kept is left"
+    );
     assert!(bytes_of(&taken.snapshot, 0, length) == content);
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
 
+use super::holders::Holders;
 use super::{CopyQueue, Driver, driver};
 use crate::error::{Error, Kind, Result};
 
@@ -25,6 +26,7 @@ pub struct Context {
     queues: Mutex<Vec<CopyQueue>>,
     /// GPU memory that is kept for the next user: address and bytes.
     spare: Mutex<Vec<(u64, u64)>>,
+    pub(super) holders: Holders,
     /// Events that are kept for the next user.
     events: Mutex<Vec<CUevent>>,
     has_kept_page: Once,
@@ -85,6 +87,7 @@ impl Context {
             driver,
             queues: Mutex::default(),
             spare: Mutex::default(),
+            holders: Holders::default(),
             events: Mutex::default(),
             has_kept_page: Once::new(),
         });
@@ -172,6 +175,26 @@ impl Context {
             spare.push((address, bytes));
         }
         is_room
+    }
+
+    /// Frees all memory that is kept, when the work of `queue` so far is done. Returns false if there is none.
+    ///
+    /// # Errors
+    /// The failure of that work.
+    pub(super) fn free_spare(&self, queue: &mut CopyQueue) -> Result<bool> {
+        // Whoever finds nothing kept meanwhile waits for this memory.
+        self.holders.enter();
+        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
+        let kept = std::mem::take(&mut *spare);
+        drop(spare);
+        let has_any = !kept.is_empty();
+        for (address, _) in kept {
+            // SAFETY: no work uses kept memory, and it belongs to nobody else since it was taken just now.
+            unsafe { queue.free(address) };
+        }
+        let finished = if has_any { queue.finish() } else { Ok(()) };
+        self.holders.leave(has_any);
+        finished.map(|()| has_any)
     }
 
     /// An event for the sole use of the caller: a kept one, or else a new one, which takes longer

@@ -1,6 +1,7 @@
 //! The CUDA driver as the engine uses it: contexts, streams, events, copies.
 
 mod context;
+mod holders;
 mod lent;
 mod pages;
 mod queue;
@@ -15,6 +16,7 @@ use penstock_sys::cuda::{self, CUresult, Cuda};
 use crate::error::{Error, Kind, Result};
 
 pub use context::{Context, Entered};
+pub use holders::{Awaited, Holding};
 pub use lent::Lent;
 pub(crate) use pages::Pages;
 pub use queue::{CopyQueue, Direction};

@@ -228,11 +228,25 @@ impl CopyQueue {
     }
 
     /// Allocates `bytes` of GPU memory in the order of this queue's work, without waiting for other
-    /// work of the GPU. Returns the address.
+    /// work of the GPU. Returns the address. If none is left, all that the context keeps is freed, and the
+    /// allocation tried again.
     ///
     /// # Errors
     /// [`Kind::Unavailable`] from drivers without memory pools; [`Kind::Memory`] if none is left.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64> {
+        match self.allocate_once(bytes) {
+            Err(error) if error.kind() == Kind::Memory => {
+                let context = Arc::clone(&self.context);
+                match context.free_spare(self)? {
+                    true => self.allocate_once(bytes),
+                    false => Err(error),
+                }
+            }
+            allocated => allocated,
+        }
+    }
+
+    fn allocate_once(&mut self, bytes: u64) -> Result<u64> {
         let driver = self.context.driver;
         let Some(allocate) = driver.cuda.cuMemAllocAsync else {
             return Err(
