@@ -1,13 +1,19 @@
 //! A GPU that fails: an error or what is right, nothing left behind, and the next read works.
 
-use penstock_engine::error::Result;
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_engine::allocate;
+use penstock_engine::error::{Kind, Result};
+use penstock_engine::gpu::Context;
 use penstock_engine::report::Report;
+use penstock_engine::request::Request;
 
 use crate::common::{Turn, turn};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, FLETCHER32, LZ4, Recipe, SHUFFLE, write};
 use crate::repetitions::or_more;
-use crate::scene::{Memory, Place, Wanted};
+use crate::scene::{Memory, Place, Wanted, finish};
 use crate::standin::standin;
 
 const SHAPE: [u64; 2] = [160, 192];
@@ -52,13 +58,33 @@ impl Bench {
     }
 
     fn report(&self, options: &str) -> Result<Report> {
+        finish(&self.start(options)?)
+    }
+
+    fn start(&self, options: &str) -> Result<Request> {
         let row = SHAPE[1] as i64 * 4;
         let wanted = Wanted {
             strides: Some(&[-row, 4]),
             first: (SHAPE[0] as i64 - 1) * row,
             ..Wanted::all(&self.file, "data", &SHAPE)
         };
-        wanted.read(&self.turn, &self.memory, options)
+        wanted.start(&self.turn, &self.memory, options, None)
+    }
+
+    fn context(&self) -> Arc<Context> {
+        let memory = penstock_engine::memory::Memory::at(self.memory.address()).unwrap();
+        memory.context.unwrap()
+    }
+
+    /// Frees what is kept for the next reads, so that they must allocate.
+    fn keep_none(&self) {
+        let context = self.context();
+        for megabytes in 1..=16 {
+            while let Some(address) = context.spare(megabytes << 20) {
+                // SAFETY: the memory is ours, and nothing uses it.
+                unsafe { allocate::device_free(address).unwrap() };
+            }
+        }
     }
 
     fn works(&self, options: &str, what: &str) {
@@ -153,6 +179,64 @@ fn a_batch_for_which_memory_is_short_is_left_to_the_cpu() {
             let _failing = standin.fail(failure);
             bench.works("decode=gpu;threads=1", failure);
         }
+    }
+}
+
+#[test]
+fn workers_without_memory_wait_until_others_return_theirs() {
+    let Some(standin) = standin() else { return };
+    let Some(bench) = Bench::new(&[SHUFFLE, DEFLATE]) else {
+        return;
+    };
+    for options in OPTIONS {
+        bench.memory.clear();
+        bench.keep_none();
+        let holding = bench.context().hold_memory();
+        let failing = standin.fail("alloc:*");
+        let request = bench.start(options).unwrap();
+        let waited = request.wait(Some(Duration::from_millis(100)));
+        assert!(waited.finished().is_none(), "{options}: it did not wait");
+        drop(failing);
+        drop(holding);
+        finish(&request).unwrap_or_else(|e| panic!("{options}: {e}"));
+        assert!(bench.memory.bytes() == bench.expected, "{options}: differs");
+    }
+}
+
+#[test]
+fn a_request_whose_workers_wait_for_memory_can_be_cancelled() {
+    let Some(standin) = standin() else { return };
+    let Some(bench) = Bench::new(&[SHUFFLE, DEFLATE]) else {
+        return;
+    };
+    for options in OPTIONS {
+        bench.keep_none();
+        let _holding = bench.context().hold_memory();
+        let _failing = standin.fail("alloc:*");
+        let request = bench.start(options).unwrap();
+        assert!(
+            request
+                .wait(Some(Duration::from_millis(30)))
+                .finished()
+                .is_none()
+        );
+        request.cancel();
+        let error = finish(&request).unwrap_err();
+        assert_eq!(error.kind(), Kind::Cancelled, "{options}: {error}");
+    }
+}
+
+#[test]
+fn memory_that_nobody_returns_is_not_waited_for() {
+    let Some(standin) = standin() else { return };
+    let Some(bench) = Bench::new(&[SHUFFLE, DEFLATE]) else {
+        return;
+    };
+    for options in OPTIONS {
+        bench.keep_none();
+        let _failing = standin.fail("alloc:*");
+        let error = bench.read(options).unwrap_err();
+        assert_eq!(error.kind(), Kind::Memory, "{options}: {error}");
     }
 }
 

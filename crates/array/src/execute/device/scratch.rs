@@ -1,7 +1,9 @@
 //! GPU memory for chunks in flight.
 
+use std::sync::Arc;
+
 use penstock_engine::error::Result;
-use penstock_engine::gpu::CopyQueue;
+use penstock_engine::gpu::{Context, CopyQueue, Holding};
 use penstock_sys::cuda::CUdeviceptr;
 
 /// Memory of a queue, which must be released to it.
@@ -12,6 +14,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Takes memory. Its owner counts as a [`Holding`].
     pub(crate) fn new(queue: &mut CopyQueue, bytes: u64) -> Result<Scratch> {
         Ok(Scratch {
             address: queue.allocate(bytes.max(1))?,
@@ -23,5 +26,37 @@ impl Scratch {
     pub(crate) fn release(&self, queue: &mut CopyQueue) {
         // SAFETY: only work of this queue uses the memory, and the owner gives it up.
         unsafe { queue.free(self.address) };
+    }
+}
+
+/// A worker's count among those who hold GPU memory.
+///
+/// A worker that has memory goes on with what it has if it gets no more. One that has none, and gets none,
+/// waits until others return theirs ([`Context::wait_for_memory`]): so nobody waits for those who wait.
+#[derive(Default)]
+pub(crate) struct Held(Option<Holding>);
+
+impl Held {
+    /// Takes memory of the context.
+    pub(crate) fn take(
+        &mut self,
+        context: &Arc<Context>,
+        take: impl FnOnce() -> Result<Scratch>,
+    ) -> Result<Scratch> {
+        let is_first = self.0.is_none();
+        self.0.get_or_insert_with(|| context.hold_memory());
+        let taken = take();
+        if taken.is_err()
+            && is_first
+            && let Some(holding) = self.0.take()
+        {
+            holding.got_nothing();
+        }
+        taken
+    }
+
+    /// Records that all memory was returned, and is free: the queue has finished.
+    pub(crate) fn returned(&mut self) {
+        self.0 = None;
     }
 }

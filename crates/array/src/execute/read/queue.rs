@@ -172,6 +172,11 @@ impl WorkQueue {
         }
     }
 
+    /// As [`put_back`](Self::put_back), for a job that fills.
+    pub(super) fn put_back_fill(&self, number: usize, job: FillJob) {
+        self.lock().fills.push_front((number, job));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }

@@ -186,24 +186,15 @@ impl ChunkWrite {
         scratch: &mut Scratch,
         take: impl FnMut() -> Result<Vec<Numbered>>,
     ) -> Result<()> {
-        let without_batches = |act: &mut dyn FnMut()| self.without_batches(act);
-        let retry = &without_batches;
+        // Batches return their memory when they are done; none must take it again.
+        let when_full = || self.gpu_is_full.store(true, Relaxed);
         self.array
-            .each_or_retry(&self.bound, share, retry, take, |numbered, filled| {
+            .each_with(&self.bound, share, &when_full, take, |numbered, filled| {
                 let job = &numbered.changed.job;
                 let encoded = self.encode(job, filled, scratch, share.counters())?;
                 self.put(numbered, encoded, share);
                 Ok(())
             })
-    }
-
-    /// Keeps further batches from the GPU, and calls `act` once those on it have released their memory.
-    fn without_batches(&self, act: &mut dyn FnMut()) {
-        self.gpu_is_full.store(true, Relaxed);
-        match &self.gpu {
-            Some(gpu) => gpu.without_batches(act),
-            None => act(),
-        }
     }
 
     /// Has the GPU encode batches until nothing is left for it; chunks between them that it cannot

@@ -1,7 +1,7 @@
 //! Encodes batches of chunks on the GPU: gathers their elements there, shuffled if need be, encodes
 //! them, and copies only the encoded bytes to host memory.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use penstock_codec::Filter;
 use penstock_codec::convert::TypeConversion;
@@ -30,8 +30,6 @@ pub(super) struct GpuEncoding {
     memory: u64,
     /// Largest number of decoded bytes in a batch.
     pub batch: u64,
-    /// Shared by all batches that have GPU memory.
-    in_use: RwLock<()>,
 }
 
 /// Filters that the GPU applies.
@@ -122,14 +120,7 @@ impl GpuEncoding {
             filters,
             memory,
             batch,
-            in_use: RwLock::new(()),
         })
-    }
-
-    /// Calls `act` while no batch has memory.
-    pub(super) fn without_batches(&self, act: &mut dyn FnMut()) {
-        let _none = self.in_use.write().unwrap_or_else(|e| e.into_inner());
-        act();
     }
 
     /// Returns whether the GPU encodes a chunk.
@@ -222,8 +213,7 @@ impl<'a> DeviceEncode<'a> {
     /// [`Kind::Memory`] if the GPU has too little memory, besides the failures of the driver.
     pub(super) fn encode(&mut self, batch: &[Numbered]) -> Result<Vec<Vec<u8>>> {
         let slot = self.slot()?;
-        // After the slot, for which this may have to wait: whoever waits for the memory may hold it.
-        let in_use = self.encoding.in_use.read();
+        let holding = self.lent.context().hold_memory();
         let encoded = self.encode_in_scratch(batch, slot);
         let queue = self.lent.queue()?;
         for scratch in self.scratch.drain(..) {
@@ -231,7 +221,7 @@ impl<'a> DeviceEncode<'a> {
         }
         // After the release, which happens in the order of the queue.
         let finished = queue.finish();
-        drop(in_use);
+        drop(holding);
         let encoded = encoded?;
         finished?;
         Ok(encoded)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Kernels, PlaceTable, Shuffles, Side};
-use penstock_engine::error::{Kind, Result};
-use penstock_engine::gpu::{Context, Direction, Lent};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::gpu::{Awaited, Context, Direction, Lent};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
 
@@ -16,10 +16,10 @@ use super::queue::{BATCH, Numbered};
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{gpu_error, internal, push_gathered};
-use crate::execute::device::scratch::Scratch;
+use crate::execute::device::scratch::{Held, Scratch};
 use crate::execute::elements::merge;
 use crate::execute::memory::DeviceMemory;
-use crate::{Before, StridedBox};
+use crate::{Before, ChunkJob, StridedBox};
 
 /// The pinned slots of one worker: it encodes the chunks of one slot while those of the other are
 /// copied.
@@ -30,20 +30,30 @@ pub(super) struct DeviceGather<'a> {
     memory: DeviceMemory,
     kernels: &'a Kernels,
     share: &'a Share<'a>,
-    retry: Retry<'a>,
+    when_full: WhenFull<'a>,
     landings: Vec<Landing>,
+    held: Held,
     table: PlaceTable,
     room: Room,
 }
 
-/// Calls a function once others have released GPU memory, and while they take none. It must not need a slot
-/// to be released, since a worker that calls it holds some.
-pub(super) type Retry<'a> = &'a dyn Fn(&mut dyn FnMut());
+/// Called when a worker lacks GPU memory, before it waits for that of others.
+pub(super) type WhenFull<'a> = &'a dyn Fn();
 
 /// A slot, and GPU memory of its size in which chunks are assembled.
 struct Landing {
     slot: Slot,
+    /// `None` while all chunks are copied to the slot from where they are.
     scratch: Option<Scratch>,
+}
+
+impl Landing {
+    fn new(slot: Slot) -> Landing {
+        Landing {
+            slot,
+            scratch: None,
+        }
+    }
 }
 
 /// Chunks that are being copied to a slot.
@@ -65,7 +75,7 @@ impl<'a> DeviceGather<'a> {
         memory: DeviceMemory,
         (context, kernels): (&'a Arc<Context>, &'a Kernels),
         share: &'a Share<'a>,
-        retry: Retry<'a>,
+        when_full: WhenFull<'a>,
     ) -> Result<DeviceGather<'a>> {
         let conversion = bound.conversion;
         let table = PlaceTable::new(conversion, bound.plan.element().length, Shuffles::default());
@@ -75,8 +85,9 @@ impl<'a> DeviceGather<'a> {
             memory,
             kernels,
             share,
-            retry,
+            when_full,
             landings: Vec::new(),
+            held: Held::default(),
             table: table.map_err(internal)?,
             room: Room::default(),
         })
@@ -94,19 +105,23 @@ impl<'a> DeviceGather<'a> {
             let mut next = None;
             if !is_last {
                 self.share.joined();
+                let in_parts = self.is_in_parts(&batch);
                 let free = match &before {
-                    None => self.first_landing()?,
-                    Some(arriving) => self.other_landing(arriving.landing)?,
+                    None => None,
+                    Some(arriving) => self.other_landing(arriving.landing, in_parts)?,
                 };
-                next = match free {
-                    Some(landing) => Some(self.begin(batch, landing)?),
+                let free = match free {
+                    Some(landing) => Some(landing),
                     None => {
-                        // With a single slot, one batch follows the other.
-                        let landing = before.as_ref().map_or(0, |arriving| arriving.landing);
+                        // With a single landing, one batch follows the other.
                         self.finish(before.take(), done)?;
-                        Some(self.begin(batch, landing)?)
+                        self.free_landing(in_parts)?
                     }
                 };
+                let Some(landing) = free else {
+                    break;
+                };
+                next = Some(self.begin(batch, landing)?);
             }
             self.finish(before.take(), done)?;
             before = next;
@@ -117,15 +132,32 @@ impl<'a> DeviceGather<'a> {
         Ok(())
     }
 
+    /// Returns whether GPU memory is needed for a batch, in which to assemble chunks.
+    fn is_in_parts(&self, batch: &[Numbered]) -> bool {
+        let mut jobs = batch.iter().map(|numbered| &numbered.changed.job);
+        jobs.any(|job| self.whole(job).is_none())
+    }
+
+    /// Returns the place in the caller's memory of a chunk that goes to the file as it is.
+    fn whole(&self, job: &ChunkJob) -> Option<u64> {
+        match self.bound.conversion {
+            TypeConversion::Copy => job.whole(&self.bound.plan),
+            _ => None,
+        }
+    }
+
     /// Waits for all work in flight, then returns slots and memory.
     pub(super) fn drain(&mut self) -> Result<()> {
         let queue = self.lent.queue()?;
-        let finished = queue.finish();
-        for landing in self.landings.drain(..) {
-            if let Some(scratch) = landing.scratch {
+        for landing in &self.landings {
+            if let Some(scratch) = &landing.scratch {
                 scratch.release(queue);
             }
         }
+        // After the release, which happens in the order of the queue.
+        let finished = queue.finish();
+        self.landings.clear();
+        self.held.returned();
         finished
     }
 
@@ -135,37 +167,72 @@ impl<'a> DeviceGather<'a> {
         BATCH.max(chunk.next_multiple_of(ALIGNMENT as u64)) + TABLES as u64
     }
 
-    fn first_landing(&mut self) -> Result<Option<usize>> {
-        if self.landings.is_empty() {
-            let (size, context) = (self.slot_size(), self.lent.context());
-            let slot = self.share.ring().slot(size, Some(context))?;
-            self.landings.push(Landing {
-                slot,
-                scratch: None,
-            });
+    /// Returns a landing, while no copy uses any; with GPU memory, if the batch goes there `in_parts`. Waits until
+    /// others return memory if there is none. `None` if the request is stopping.
+    fn free_landing(&mut self, in_parts: bool) -> Result<Option<usize>> {
+        while !self.share.stopping() {
+            if self.landings.is_empty() {
+                let (size, context) = (self.slot_size(), self.lent.context());
+                let slot = self.share.ring().slot(size, Some(context))?;
+                self.landings.push(Landing::new(slot));
+            }
+            if !in_parts {
+                return Ok(Some(0));
+            }
+            let has_scratch = |landing: &Landing| landing.scratch.is_some();
+            if let Some(landing) = self.landings.iter().position(has_scratch) {
+                return Ok(Some(landing));
+            }
+            let seen = self.lent.context().memory_returns();
+            match self.scratch(0) {
+                Err(error) if error.kind() == Kind::Memory => {
+                    self.drain()?;
+                    (self.when_full)();
+                    self.wait_for_memory(seen, error)?;
+                }
+                taken => return taken.map(|_| Some(0)),
+            }
         }
-        Ok(Some(0))
+        Ok(None)
     }
 
-    fn other_landing(&mut self, taken: usize) -> Result<Option<usize>> {
+    /// Waits until there were more than `seen` returns of memory, or the request is stopping. Fails with `error`
+    /// if nobody has held any. This worker holds neither memory nor slots.
+    fn wait_for_memory(&self, seen: u64, error: Error) -> Result<()> {
+        let context = self.lent.context();
+        while !self.share.stopping() {
+            match context.wait_for_memory(seen) {
+                Awaited::Returned => break,
+                Awaited::Pending => {}
+                Awaited::Nobody => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the landing that is not `taken`. `None` if there is no slot or no memory for it.
+    fn other_landing(&mut self, taken: usize, in_parts: bool) -> Result<Option<usize>> {
         if self.landings.len() < 2 {
             let (size, context) = (self.slot_size(), self.lent.context());
             // A worker that holds one slot must not wait for another.
             let Some(slot) = self.share.ring().further_slot(size, Some(context))? else {
                 return Ok(None);
             };
-            self.landings.push(Landing {
-                slot,
-                scratch: None,
-            });
+            self.landings.push(Landing::new(slot));
         }
-        Ok(Some(1 - taken))
+        let other = 1 - taken;
+        if !in_parts {
+            return Ok(Some(other));
+        }
+        match self.scratch(other) {
+            Err(error) if error.kind() == Kind::Memory => Ok(None),
+            scratch => scratch.map(|_| Some(other)),
+        }
     }
 
     /// Queues all work that brings chunks to a free slot.
     fn begin(&mut self, batch: Vec<Numbered>, landing: usize) -> Result<Arriving> {
         let plan = &self.bound.plan;
-        let is_copy = matches!(self.bound.conversion, TypeConversion::Copy);
         let sizes = batch.iter().map(|n| n.changed.job.decoded_size as usize);
         let mut used = 0;
         let places: Vec<usize> = sizes
@@ -179,7 +246,7 @@ impl<'a> DeviceGather<'a> {
         for (numbered, at) in batch.iter().zip(&places) {
             let job = &numbered.changed.job;
             let length = job.decoded_size as usize;
-            if let (true, Some(from)) = (is_copy, job.whole(plan)) {
+            if let Some(from) = self.whole(job) {
                 let address = self.memory.start + from;
                 self.download(landing, *at, address, length)?;
                 continue;
@@ -257,16 +324,10 @@ impl<'a> DeviceGather<'a> {
             return Ok(scratch.address);
         }
         let bytes = landing.slot.bytes() as u64;
+        let context = self.lent.context();
         let queue = self.lent.queue()?;
-        let scratch = match Scratch::new(queue, bytes) {
-            Err(error) if error.kind() == Kind::Memory => {
-                let mut again = Err(error);
-                (self.retry)(&mut || again = Scratch::new(queue, bytes));
-                again?
-            }
-            scratch => scratch?,
-        };
-        Ok(landing.scratch.insert(scratch).address)
+        let taken = self.held.take(context, || Scratch::new(queue, bytes));
+        Ok(landing.scratch.insert(taken?).address)
     }
 
     fn download(&mut self, landing: usize, at: usize, address: u64, length: usize) -> Result<()> {

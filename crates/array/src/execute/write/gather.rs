@@ -10,7 +10,7 @@ use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
 use super::before::Room;
-use super::device_gather::{DeviceGather, Retry};
+use super::device_gather::{DeviceGather, WhenFull};
 use super::queue::Numbered;
 use crate::Before;
 use crate::execute::bound::BoundPlan;
@@ -53,16 +53,16 @@ impl Array {
         take: impl FnMut() -> Result<Vec<Numbered>>,
         done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.each_or_retry(bound, share, &|act| act(), take, done)
+        self.each_with(bound, share, &|| (), take, done)
     }
 
-    /// As [`each`](Self::each). If the GPU has no memory for chunks, it has `retry` call a function that
-    /// tries once more, while others have released theirs.
-    pub(crate) fn each_or_retry(
+    /// As [`each`](Self::each). If the GPU has no memory for chunks, it calls `when_full` before it waits until
+    /// others return theirs.
+    pub(crate) fn each_with(
         &self,
         bound: &BoundPlan,
         share: &Share<'_>,
-        retry: Retry<'_>,
+        when_full: WhenFull<'_>,
         mut take: impl FnMut() -> Result<Vec<Numbered>>,
         mut done: impl FnMut(&Numbered, Filled<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -87,7 +87,7 @@ impl Array {
                 kernels,
             } => {
                 let mut gather =
-                    DeviceGather::new(bound, *memory, (context, kernels), share, retry)?;
+                    DeviceGather::new(bound, *memory, (context, kernels), share, when_full)?;
                 let outcome = gather.each(&mut take, &mut done);
                 let drained = gather.drain();
                 outcome.and(drained)

@@ -10,7 +10,7 @@ use penstock_codec::Filter;
 use penstock_codec::gpu::PlaceTable;
 use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{CopyQueue, Lent};
+use penstock_engine::gpu::{CopyQueue, Holding, Lent};
 use penstock_engine::options::Decoder;
 
 use super::DeviceRead;
@@ -113,6 +113,8 @@ pub(super) struct GpuBatch {
     pub taken: AtomicU64,
     decoded: Scratch,
     pub queue: Mutex<CopyQueue>,
+    /// Dropped after the queue, which waits for the release of the memory.
+    _holding: Holding,
     /// Number of jobs whose loading has begun, and number of jobs loaded.
     pub next: AtomicUsize,
     pub loaded: AtomicUsize,
@@ -305,6 +307,11 @@ impl GpuBatches {
         }
     }
 
+    /// Starts no further batch, since workers lack memory.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
     /// Returns the rates for a plan; `None` if the GPU decodes none of its chunks.
     pub(super) fn balance(&self, plan: usize) -> Option<&Balance> {
         self.balances.get(plan)?.as_ref()
@@ -435,6 +442,7 @@ impl GpuBatches {
                 }
             })
             .collect();
+        let holding = lent.context().hold_memory();
         let made = lent.context().queue().and_then(|mut queue| {
             let stored = Scratch::new(&mut queue, stored)?;
             match Scratch::new(&mut queue, decoded) {
@@ -465,6 +473,7 @@ impl GpuBatches {
                     taken: AtomicU64::new(0),
                     decoded,
                     queue: Mutex::new(queue),
+                    _holding: holding,
                     next: AtomicUsize::new(0),
                     loaded: AtomicUsize::new(0),
                     found: Mutex::default(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use penstock_codec::gpu::Kernels;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::gpu::{Context, Lent};
+use penstock_engine::gpu::{Awaited, Context, Lent};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::{Share, Task};
 
@@ -29,7 +29,7 @@ use crate::execute::device::placing;
 use crate::execute::memory::DeviceMemory;
 use batch::{GpuBatches, Launched};
 use loader::Loader;
-use stager::Stager;
+use stager::{Left, Stager};
 
 /// The task of reading into GPU memory.
 pub(crate) struct DeviceRead {
@@ -148,6 +148,7 @@ impl DeviceRead {
         stager: &mut Stager<'a>,
     ) -> Result<()> {
         while !share.stopping() {
+            let seen = self.context.memory_returns();
             self.batches.begin(self, lent)?;
             if let Some(batch) = self.batches.to_load() {
                 share.joined();
@@ -155,38 +156,90 @@ impl DeviceRead {
                 Loader::new(self, share, stager).load(&batch, lent)?;
                 continue;
             }
-            if let Some(batch) = self.batches.done()? {
-                self.conclude(batch, lent, stager, share)?;
-                continue;
-            }
-            match self.queue.next_batch(&self.plans)? {
-                Some(batch) => {
-                    share.joined();
-                    match batch {
-                        Batch::Chunks(number, jobs) => stager.chunks(number, &jobs, lent)?,
-                        Batch::Fill(number, job) => stager.fill(number, &job, lent)?,
-                    }
+            let lacking = if let Some(batch) = self.batches.done()? {
+                self.conclude(batch, lent, stager, share)?
+            } else if let Some(work) = self.queue.next_batch(&self.plans)? {
+                share.joined();
+                self.stage(work, lent, stager)?
+            } else {
+                stager.flush(lent)?;
+                match self.batches.wait()? {
+                    Some(batch) => self.conclude(batch, lent, stager, share)?,
+                    None => break,
                 }
-                None => {
-                    stager.flush(lent)?;
-                    let Some(batch) = self.batches.wait()? else {
-                        break;
-                    };
-                    self.conclude(batch, lent, stager, share)?;
-                }
+            };
+            if let Some(error) = lacking {
+                self.wait_for_memory(seen, error, lent, stager, share)?;
             }
         }
         stager.flush(lent)
     }
 
-    /// Decodes what the GPU could not decode on the CPU, which also reports what is wrong with it.
+    /// Has a worker decode and place a batch. If the GPU has no memory for it, the work that is left goes back to
+    /// the queue; returns why.
+    fn stage(
+        &self,
+        work: Batch,
+        lent: &mut Lent<'_>,
+        stager: &mut Stager<'_>,
+    ) -> Result<Option<Error>> {
+        Ok(match work {
+            Batch::Chunks(number, jobs) => {
+                let left = stager.chunks(number, &jobs, lent)?;
+                left.map(|Left { work, error }| {
+                    self.batches.close();
+                    self.queue.put_back(number, work);
+                    error
+                })
+            }
+            Batch::Fill(number, job) => {
+                let left = stager.fill(number, job, lent)?;
+                left.map(|Left { work, error }| {
+                    self.batches.close();
+                    self.queue.put_back_fill(number, work);
+                    error
+                })
+            }
+        })
+    }
+
+    /// Waits until others return memory: a batch of this request, or a worker of any. Fails with `error` if
+    /// nobody has held any since there were `seen` returns.
+    ///
+    /// This worker has put its work back, which others may do. It holds nothing while it waits.
+    fn wait_for_memory(
+        &self,
+        seen: u64,
+        error: Error,
+        lent: &mut Lent<'_>,
+        stager: &mut Stager<'_>,
+        share: &Share<'_>,
+    ) -> Result<()> {
+        stager.flush(lent)?;
+        stager.drain(lent)?;
+        while !share.stopping() && self.batches.to_load().is_none() {
+            if let Some(batch) = self.batches.wait()? {
+                // What is left of it is back in the queue, if there is no memory for it either.
+                return self.conclude(batch, lent, stager, share).map(drop);
+            }
+            match self.context.wait_for_memory(seen) {
+                Awaited::Returned => break,
+                Awaited::Pending => {}
+                Awaited::Nobody => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes what the GPU could not decode on the CPU, which also reports what is wrong with it. As
+    /// [`stage`](Self::stage) if there is no memory for that.
     fn conclude(
         &self,
         launched: Launched,
         lent: &mut Lent<'_>,
         stager: &mut Stager<'_>,
         share: &Share<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
         let batch = &launched.batch;
         let again = launched.results.again(batch, share.counters());
         let is_whole = again.as_ref().is_ok_and(Vec::is_empty);
@@ -195,13 +248,17 @@ impl DeviceRead {
         launched
             .results
             .count(batch, &again, self, share.counters());
-        for job in &again {
-            if share.stopping() {
-                break;
+        let plan = batch.plan;
+        // Whoever waits for memory waits for that of the batch until it is dropped.
+        drop(launched);
+        let mut jobs = again.into_iter();
+        while let Some(job) = jobs.next().filter(|_| !share.stopping()) {
+            if let Some(error) = self.stage(Batch::Chunks(plan, vec![job]), lent, stager)? {
+                self.queue.put_back(plan, jobs.collect());
+                return Ok(Some(error));
             }
-            stager.chunks(batch.plan, std::slice::from_ref(job), lent)?;
         }
-        Ok(())
+        Ok(None)
     }
 }
 

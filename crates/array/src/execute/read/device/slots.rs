@@ -1,18 +1,19 @@
 //! Two pinned slots of one worker, each with GPU memory of its size: one is filled while the other
 //! is copied.
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{Direction, Lent};
 use penstock_engine::staging::{Ring, Slot};
 use penstock_sys::cuda::CUdeviceptr;
 
 use super::gather::Rows;
-use crate::execute::device::scratch::Scratch;
+use crate::execute::device::scratch::{Held, Scratch};
 
 pub(super) struct Slots {
     ring: &'static Ring,
     pairs: [Option<Pair>; 2],
     turn: usize,
+    held: Held,
 }
 
 /// A slot and the GPU memory to which its bytes are copied.
@@ -29,6 +30,7 @@ impl Slots {
             ring,
             pairs: [None, None],
             turn: 0,
+            held: Held::default(),
         }
     }
 
@@ -74,6 +76,42 @@ impl Slots {
         Ok(())
     }
 
+    /// As [`ready`](Self::ready), for a slot with GPU memory. Where there is none for a second slot, this worker
+    /// goes on with the first one. Returns why it has none at all.
+    pub(super) fn ready_with_scratch(
+        &mut self,
+        bytes: usize,
+        lent: &mut Lent<'_>,
+    ) -> Result<Option<Error>> {
+        self.ready(bytes, lent)?;
+        let Some(lacking) = self.take_scratch(lent)? else {
+            return Ok(None);
+        };
+        let other = 1 - self.turn;
+        match &self.pairs[other] {
+            Some(pair) if pair.scratch.is_some() && pair.slot.bytes() >= bytes => {
+                self.pairs[self.turn] = None;
+                self.turn = other;
+                self.ready(bytes, lent)?;
+                Ok(None)
+            }
+            Some(pair) if pair.scratch.is_some() => {
+                self.release(other, lent)?;
+                lent.queue()?.finish()?;
+                self.take_scratch(lent)
+            }
+            _ => Ok(Some(lacking)),
+        }
+    }
+
+    /// Gives the current slot GPU memory. Returns why there is none.
+    pub(super) fn take_scratch(&mut self, lent: &mut Lent<'_>) -> Result<Option<Error>> {
+        match self.scratch(lent) {
+            Err(error) if error.kind() == Kind::Memory => Ok(Some(error)),
+            taken => taken.map(|_| None),
+        }
+    }
+
     /// Returns the memory of the current slot.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         match &mut self.pairs[self.turn] {
@@ -92,10 +130,13 @@ impl Slots {
         };
         if pair.scratch.is_none() {
             let bytes = pair.slot.bytes() as u64;
-            pair.scratch = Some(match lent.context().spare(bytes) {
-                Some(address) => Scratch { address, bytes },
-                None => Scratch::new(lent.queue()?, bytes)?,
+            let context = lent.context();
+            let queue = lent.queue()?;
+            let taken = self.held.take(context, || match context.spare(bytes) {
+                Some(address) => Ok(Scratch { address, bytes }),
+                None => Scratch::new(queue, bytes),
             });
+            pair.scratch = Some(taken?);
         }
         Ok(pair.scratch.as_ref().map_or(0, |s| s.address))
     }
@@ -158,7 +199,9 @@ impl Slots {
         for turn in 0..2 {
             self.give_back(turn, finished.is_ok(), lent)?;
         }
-        finished
+        let freed = lent.queue()?.finish();
+        self.held.returned();
+        finished.and(freed)
     }
 
     fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::PlaceTable;
 use penstock_codec::{CodecError, Scratch as CodecScratch};
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::gpu::Lent;
 use penstock_engine::report::Path;
 use penstock_engine::request::Share;
@@ -35,6 +35,27 @@ pub(super) struct Stager<'a> {
     table: Option<(usize, PlaceTable)>,
 }
 
+/// Work that was not begun, since the GPU has no memory for it.
+pub(super) struct Left<T> {
+    pub work: T,
+    pub error: Error,
+}
+
+/// Why a job is not in the slot.
+enum Failure {
+    /// The GPU has no memory for it. It was not begun.
+    NoMemory(Error),
+    Other(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Other(error)
+    }
+}
+
+type Staged<T> = std::result::Result<T, Failure>;
+
 /// Rows in a slot and their places.
 struct Copies {
     from: usize,
@@ -61,24 +82,48 @@ impl<'a> Stager<'a> {
         }
     }
 
+    /// Puts chunks into slots. Returns those for which the GPU has no memory.
     pub(super) fn chunks(
         &mut self,
         number: usize,
         jobs: &[ChunkJob],
         lent: &mut Lent<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<Left<Vec<ChunkJob>>>> {
+        let mut left = Vec::new();
+        match self.chunks_or_left(number, jobs, &mut left, lent) {
+            Ok(()) => Ok(None),
+            Err(Failure::NoMemory(error)) => Ok(Some(Left { work: left, error })),
+            Err(Failure::Other(error)) => Err(error),
+        }
+    }
+
+    /// As [`chunks`](Self::chunks). Where there is no memory, `left` becomes the jobs that are not in slots.
+    fn chunks_or_left(
+        &mut self,
+        number: usize,
+        jobs: &[ChunkJob],
+        left: &mut Vec<ChunkJob>,
+        lent: &mut Lent<'_>,
+    ) -> Staged<()> {
         let bound = &self.task.plans[number];
         if let ([job], true) = (jobs, self.task.kernels.is_some())
             && bound.comes_straight(job, self.share.counters())?
         {
-            return self.straight(number, job, lent);
+            let staged = self.straight(number, job, lent);
+            return staged.inspect_err(|_| left.push(job.clone()));
         }
         let mut rest = Vec::new();
         let mut jobs = jobs;
         if bound.cache.is_some() {
-            for job in jobs {
+            for (at, job) in jobs.iter().enumerate() {
                 match bound.decoded_before(job).filter(|_| self.keeps()) {
-                    Some(decoded) => self.kept(number, job, &decoded, lent)?,
+                    Some(decoded) => {
+                        let staged = self.kept(number, job, &decoded, lent);
+                        staged.inspect_err(|_| {
+                            left.append(&mut rest);
+                            left.extend_from_slice(&jobs[at..]);
+                        })?;
+                    }
                     None => rest.push(job.clone()),
                 }
             }
@@ -91,8 +136,9 @@ impl<'a> Stager<'a> {
         let mut buffer = std::mem::take(&mut self.stored);
         let outcome = (|| {
             let stored = bound.fetch(jobs, self.share.counters(), &mut buffer)?;
-            for job in jobs {
-                self.chunk(number, job, &stored, lent)?;
+            for (at, job) in jobs.iter().enumerate() {
+                let staged = self.chunk(number, job, &stored, lent);
+                staged.inspect_err(|_| left.extend_from_slice(&jobs[at..]))?;
             }
             Ok(())
         })();
@@ -118,12 +164,12 @@ impl<'a> Stager<'a> {
         job: &ChunkJob,
         decoded: &[u8],
         lent: &mut Lent<'_>,
-    ) -> Result<()> {
-        let at = self.room(number, decoded.len(), lent)?;
+    ) -> Staged<()> {
+        let at = self.room_for(number, job, decoded.len(), 0, lent)?;
         self.slots.bytes()[at..at + decoded.len()].copy_from_slice(decoded);
         let selected = job.bytes(&self.task.plans[number].plan);
         self.share.counters().moved(Path::StagedBuffered, selected);
-        self.put(number, job, (at, 0, decoded.len() as u64), 0, lent)
+        Ok(self.put(number, job, (at, 0, decoded.len() as u64), 0, lent)?)
     }
 
     fn chunk(
@@ -132,7 +178,7 @@ impl<'a> Stager<'a> {
         job: &ChunkJob,
         stored: &Stored<'_>,
         lent: &mut Lent<'_>,
-    ) -> Result<()> {
+    ) -> Staged<()> {
         let bound = &self.task.plans[number];
         let (from, length) = if job.is_plain {
             let (from, to) = bound.needed(job);
@@ -143,45 +189,49 @@ impl<'a> Stager<'a> {
         };
         let bytes = stored.of(job, bound.needed(job));
         let counters = self.share.counters();
-        let selected = job.bytes(&bound.plan);
-        counters.moved(
-            stored.path(Path::StagedBuffered, Path::StagedDirect),
-            selected,
-        );
-        bound.count(job, counters);
+        let count = || {
+            let selected = job.bytes(&bound.plan);
+            counters.moved(
+                stored.path(Path::StagedBuffered, Path::StagedDirect),
+                selected,
+            );
+            bound.count(job, counters);
+        };
         if self.task.kernels.is_none() && whole(bound, job).is_none() {
-            return self.gather(number, job, bytes, from, length, lent);
+            count();
+            return Ok(self.gather(number, job, bytes, from, length, lent)?);
         }
-        let at = self.room(number, length as usize, lent)?;
-        let output = &mut self.slots.bytes()[at..at + length as usize];
         // The kernel that places the elements unshuffles them at no cost.
         let is_kept = bound.place_in_cache(job).is_some();
         let shuffled = match &self.task.kernels {
             Some(_) if !is_kept => self.task.shuffled(number, job),
             _ => 0,
         };
+        let at = self.room_for(number, job, length as usize, shuffled, lent)?;
+        count();
+        let output = &mut self.slots.bytes()[at..at + length as usize];
         let mask = match shuffled {
             0 => job.mask,
             _ => job.mask | 1 << SHUFFLE_AT,
         };
         decode(bound, job, mask, bytes, output, &mut self.codec)?;
         bound.keep_decoded(job, output);
-        self.put(number, job, (at, from, length), shuffled, lent)
+        Ok(self.put(number, job, (at, from, length), shuffled, lent)?)
     }
 
     /// Reads a chunk without filters directly into the slot.
-    fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Result<()> {
+    fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Staged<()> {
         let bound = &self.task.plans[number];
         let (from, to) = bound.needed(job);
         let length = to - from;
-        let at = self.room(number, length as usize, lent)?;
+        let at = self.room_for(number, job, length as usize, 0, lent)?;
         let output = &mut self.slots.bytes()[at..at + length as usize];
         let counters = self.share.counters();
         bound.fetch_into(job, counters, output)?;
         let selected = job.bytes(&bound.plan);
         counters.moved(Path::StagedBuffered, selected);
         bound.count(job, counters);
-        self.put(number, job, (at, from, length), 0, lent)
+        Ok(self.put(number, job, (at, from, length), 0, lent)?)
     }
 
     /// Sends a chunk in the slot to its place, directly or by the kernel. The slot holds `length`
@@ -239,7 +289,7 @@ impl<'a> Stager<'a> {
                 strided.chunk -= from;
                 let gathering = Gathering::new(element, &strided);
                 let bytes = gathering.bytes() as usize;
-                let mut at = self.room(number, bytes, lent)?;
+                let mut at = self.room_for_copies(number, bytes, lent)?;
                 let slot = &mut self.slots.bytes()[at..at + bytes];
                 gathering.gather(&bound.conversion, chunk, slot);
                 for rows in gathering.copies() {
@@ -272,18 +322,34 @@ impl<'a> Stager<'a> {
         Ok(())
     }
 
-    pub(super) fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Result<()> {
+    /// Fills elements. Returns the job if the GPU has no memory for it.
+    pub(super) fn fill(
+        &mut self,
+        number: usize,
+        job: FillJob,
+        lent: &mut Lent<'_>,
+    ) -> Result<Option<Left<FillJob>>> {
+        match self.fill_or_fail(number, &job, lent) {
+            Ok(()) => Ok(None),
+            Err(Failure::NoMemory(error)) => Ok(Some(Left { work: job, error })),
+            Err(Failure::Other(error)) => Err(error),
+        }
+    }
+
+    fn fill_or_fail(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Staged<()> {
         let bound = &self.task.plans[number];
         let (element, target) = (bound.plan.element(), self.task.target);
         let Some(value) = bound.plan.fill() else {
             return Ok(());
         };
-        let filled = job.bytes(&bound.plan);
-        self.share.counters().moved(Path::StagedBuffered, filled);
+        let counters = self.share.counters();
+        let count = || counters.moved(Path::StagedBuffered, job.bytes(&bound.plan));
         if self.task.kernels.is_none() {
-            return self.fill_by_copies(number, job, value, lent);
+            count();
+            return Ok(self.fill_by_copies(number, job, value, lent)?);
         }
-        let at = self.room(number, value.len(), lent)?;
+        let at = self.room_with_scratch(number, value.len(), lent)?;
+        count();
         self.slots.bytes()[at..at + value.len()].copy_from_slice(value);
         let address = self.slots.scratch(lent)? + at as u64;
         for strided in job.boxes(&bound.plan) {
@@ -319,7 +385,8 @@ impl<'a> Stager<'a> {
                     }
                     // A sent slot no longer holds the pattern.
                     if pattern == usize::MAX || self.used == 0 {
-                        pattern = self.room(number, (most * element.target) as usize, lent)?;
+                        let bytes = (most * element.target) as usize;
+                        pattern = self.room_for_copies(number, bytes, lent)?;
                         let slot = &mut self.slots.bytes()[pattern..];
                         for to in slot
                             .chunks_exact_mut(element.target as usize)
@@ -359,21 +426,69 @@ impl<'a> Stager<'a> {
         Ok(&mut self.table.insert(made).1)
     }
 
+    /// Returns the offset of room for the bytes of a job, as [`put`](Self::put) needs it.
+    fn room_for(
+        &mut self,
+        number: usize,
+        job: &ChunkJob,
+        bytes: usize,
+        shuffled: u64,
+        lent: &mut Lent<'_>,
+    ) -> Staged<usize> {
+        match whole(&self.task.plans[number], job) {
+            Some(_) if shuffled == 0 => Ok(self.room_for_copies(number, bytes, lent)?),
+            _ => self.room_with_scratch(number, bytes, lent),
+        }
+    }
+
     /// Returns the offset of room for this many bytes in a slot. Sends the contents of the slot
     /// first if they leave no room or belong to another plan.
-    fn room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<usize> {
-        let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
-        let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
-        if is_other || is_full {
+    fn room_for_copies(
+        &mut self,
+        number: usize,
+        bytes: usize,
+        lent: &mut Lent<'_>,
+    ) -> Result<usize> {
+        self.make_room(number, bytes, lent)?;
+        if self.used == 0 {
+            self.slots.ready(slot_size(bytes), lent)?;
+        }
+        Ok(self.take_room(bytes))
+    }
+
+    /// As [`room_for_copies`](Self::room_for_copies), in a slot with GPU memory.
+    fn room_with_scratch(
+        &mut self,
+        number: usize,
+        bytes: usize,
+        lent: &mut Lent<'_>,
+    ) -> Staged<usize> {
+        self.make_room(number, bytes, lent)?;
+        if self.used > 0 && self.slots.take_scratch(lent)?.is_some() {
+            // Another slot may have some.
             self.flush(lent)?;
         }
-        if self.used == 0 {
-            let size = (bytes.next_multiple_of(ALIGNMENT) + TABLES).max(FULL);
-            self.slots.ready(size, lent)?;
+        if self.used == 0
+            && let Some(error) = self.slots.ready_with_scratch(slot_size(bytes), lent)?
+        {
+            return Err(Failure::NoMemory(error));
         }
+        Ok(self.take_room(bytes))
+    }
+
+    fn make_room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
+        let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
+        let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
+        match is_other || is_full {
+            true => self.flush(lent),
+            false => Ok(()),
+        }
+    }
+
+    fn take_room(&mut self, bytes: usize) -> usize {
         let at = self.used;
         self.used = (at + bytes).next_multiple_of(ALIGNMENT);
-        Ok(at)
+        at
     }
 
     /// Launches the table with the chunks so far if it has outgrown the room that slots reserve for
@@ -441,6 +556,11 @@ impl<'a> Stager<'a> {
         self.table = None;
         self.slots.drain(lent)
     }
+}
+
+/// Returns the size of a slot for this many bytes and the tables after them.
+fn slot_size(bytes: usize) -> usize {
+    (bytes.next_multiple_of(ALIGNMENT) + TABLES).max(FULL)
 }
 
 /// Returns the place of a chunk that goes there contiguously and unchanged.
