@@ -27,6 +27,7 @@ struct State {
 /// Others wait for its owner, who must therefore neither wait for memory meanwhile nor for anybody who does.
 pub struct Holding {
     context: Arc<Context>,
+    has_memory: bool,
 }
 
 /// What a wait for memory has come to.
@@ -90,6 +91,7 @@ impl Context {
         self.holders.enter();
         Holding {
             context: Arc::clone(self),
+            has_memory: true,
         }
     }
 
@@ -108,16 +110,14 @@ impl Context {
 
 impl Holding {
     /// Ends this without waking those who wait: its owner has got no memory.
-    pub fn got_nothing(self) {
-        let context = Arc::clone(&self.context);
-        std::mem::forget(self);
-        context.holders.leave(false);
+    pub fn got_nothing(mut self) {
+        self.has_memory = false;
     }
 }
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.context.holders.leave(true);
+        self.context.holders.leave(self.has_memory);
     }
 }
 
