@@ -39,7 +39,13 @@ class Reader:
     def read(self, index: Any) -> Any | None: ...
     def read_into(self, index: Any, out: np.ndarray[Any, Any]) -> bool | None: ...
     def read_at(
-        self, index: Any, shape: tuple[int, ...], address: int, stream: int, flags: int
+        self,
+        index: Any,
+        shape: tuple[int, ...],
+        address: int,
+        stream: int,
+        flags: int,
+        options: int,
     ) -> bool: ...
     def shape_of(self, index: Any) -> tuple[int, ...] | None: ...
     def start(
@@ -49,7 +55,11 @@ class Reader:
         address: int,
         stream: int,
         flags: int,
+        options: int,
         place: int,
+    ) -> int | None: ...
+    def start_into(
+        self, index: Any, out: np.ndarray[Any, Any], options: int, place: int
     ) -> int | None: ...
 
 def export_array(

@@ -6,7 +6,7 @@ The library takes its own from the environment, then from the tuned profile, the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -66,14 +66,6 @@ def options(**keys: Unpack[OptionKeys]) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-_NO_OPTIONS: Final = nullcontext()
-
-
-def options_of_call(keys: OptionKeys) -> AbstractContextManager[None]:
-    """Return a context in which these options of one call are those of the thread or task."""
-    return options(**keys) if keys else _NO_OPTIONS
 
 
 def resolve(keys: Mapping[str, Any]) -> CData:

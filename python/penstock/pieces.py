@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FORM = "(offset, out) or (offset, shape, dtype)"
-_LAST_OFFSET = (1 << 63) - 1
 _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
@@ -211,12 +210,9 @@ def _offset(offset: Any, number: int) -> int:
             f"piece {number}: the offset {offset!r} is not an integer", remedy=f"give {_FORM}"
         )
     try:
-        start = transfer.offset_of(offset)
-    except InvalidError as error:
+        return transfer.offset_of(offset)
+    except (InvalidError, EndOfFileError) as error:
         raise error.about(f"piece {number}") from error
-    if start > _LAST_OFFSET:
-        raise EndOfFileError(f"piece {number}: no file reaches to offset {start}")
-    return start
 
 
 def _new_array(piece: Sequence[Any], number: int) -> tuple[tuple[int, ...], ElementType]:

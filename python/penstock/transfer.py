@@ -298,11 +298,16 @@ def stream_flags(stream: int | None, *, explicit: bool) -> int:
     return request.AFTER_STREAM | (request.STREAM_WAITS if explicit else 0)
 
 
+_LAST_OFFSET = (1 << 63) - 1
+
+
 def offset_of(offset: SupportsIndex) -> int:
-    """Return an offset as an integer, which must not be negative."""
+    """Return an offset in a file as an integer, which must not be negative."""
     start = operator.index(offset)
     if start < 0:
         raise InvalidError(f"offset {offset} is negative")
+    if start > _LAST_OFFSET:
+        raise EndOfFileError(f"no file reaches to offset {offset}")
     return start
 
 

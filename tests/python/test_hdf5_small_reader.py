@@ -19,6 +19,7 @@ import pytest
 import penstock as ps
 from penstock import request
 from penstock._native import NULL, ffi, lib
+from penstock._options import current as current_options
 from penstock.hdf5.small_reader import SmallReader
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -248,6 +249,83 @@ def test_what_is_kept_of_a_dataset_goes_with_h5pys_identifier_of_it(path):
         del dataset
         assert identifier() is None
         assert reader() is None
+
+
+def grow(path, length):
+    code = f"""
+import h5py, numpy as np
+with h5py.File({str(path)!r}, "r+", libver="latest", locking=False) as file:
+    file["x"].resize(({length},))
+    file["x"][:] = np.arange({length}) + 100
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("by", ["h5py", "penstock"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_dataset_that_grew_is_read_anew_after_a_refresh(tmp_path, by, dtype):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", data=np.arange(10, dtype="f4"), maxshape=(None,), chunks=(100,))
+    with h5py.File(path, locking=False) as file:
+        theirs = file["x"]
+        dataset = theirs if by == "h5py" else ps.File(file)["x"]
+        assert ps.read_async(dataset, -1).wait() == 9
+        grow(path, 20)
+        dataset.refresh()
+        out = np.empty(20, dtype)
+        ps.read_async(dataset, np.s_[:], out=out).wait()
+        np.testing.assert_array_equal(out, np.arange(20) + 100)
+        assert ps.read(dataset, -1, out=np.empty((), dtype)) == 119
+        with pytest.raises(ps.InvalidError, match="shape"):
+            ps.read_async(dataset, np.s_[:], out=np.empty(10, dtype)).wait()
+
+
+def test_a_reader_is_opened_anew_after_another_handle_was_closed(path):
+    with ps.File(path) as file:
+        dataset = file["x"]
+        dataset.read_async(3).wait()
+        ps.File(path).close()
+        dataset.read_async(3).wait()
+        reader = SmallReader.of(dataset.h5py)
+        assert not reader.is_forgotten()
+        np.testing.assert_array_equal(dataset.read_async(4).wait(), values()[4])
+        assert reader._readers
+
+
+class Spying:
+    """An index that notes the options of the thread while it is asked for its number."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def __index__(self) -> int:
+        self.seen.append(current_options())
+        return 4
+
+
+def test_options_of_a_call_are_those_of_no_other(path, memory):
+    out, index = memory.empty((1, 200), "f4"), Spying()
+    with ps.File(path) as file:
+        file["x"].read_async(np.s_[3:index], out=out, threads=1).wait()
+        file["x"].read(np.s_[3:index], out=out, threads=1)
+    assert index.seen
+    assert not any(index.seen)
+
+
+def test_an_index_that_makes_the_array_read_only_keeps_it_from_being_filled(path):
+    out = np.zeros((1, 200), "f4")
+
+    class Locking:
+        def __index__(self) -> int:
+            out.flags.writeable = False
+            return 4
+
+    with ps.File(path) as file:
+        file["x"].read_async(np.s_[3:4], out=np.empty_like(out)).wait()
+        with pytest.raises(ps.InvalidError, match="read-only"):
+            file["x"].read_async(np.s_[3 : Locking()], out=out).wait()
+    assert not out.any()
 
 
 @pytest.mark.parametrize("where", [{"like": "none"}, {"device": "cuda", "pin": True}], ids=str)

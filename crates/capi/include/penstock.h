@@ -447,7 +447,10 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * request has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts
  * nothing, if the read has more than 64 MiB, if a pending operation comes first, if a stream waits for a request and
  * this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget was called. Later
- * operations wait for the request as for those of penstock_dataset_read_selected. */
+ * operations wait for the request as for those of penstock_dataset_read_selected.
+ *
+ * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, so that it
+ * reads nothing any more and another one should be opened; else 0. */
 typedef struct penstock_reader penstock_reader;
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
@@ -456,6 +459,7 @@ PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_se
 PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_selection *selection,
                                        const penstock_array *array, const penstock_options *options,
                                        penstock_stream stream, int flags, penstock_request **request);
+PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
 
 /* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,

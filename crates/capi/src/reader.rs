@@ -88,6 +88,18 @@ unsafe extern "C" fn penstock_reader_read(
 /// # Safety
 /// As the header requires.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_is_forgotten(reader: *mut CReader) -> c_int {
+    let mut is_forgotten = false;
+    guard(|| {
+        is_forgotten = !is_copy() && READERS.get(reader)?.is_forgotten();
+        Ok(OK)
+    });
+    c_int::from(is_forgotten)
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_reader_start(
     reader: *mut CReader,
     selection: *const CSelection,

@@ -135,6 +135,9 @@ pub(crate) struct Destination {
     pub(crate) stream: usize,
     /// `PENSTOCK_CALLER_WAITS` and others.
     pub(crate) flags: c_int,
+    /// The address of the `penstock_options` of the call, which its caller keeps there; 0 for those of the
+    /// thread or task.
+    pub(crate) options: usize,
 }
 
 impl Library {
@@ -153,7 +156,7 @@ impl Library {
         selected: &Selected,
         to: &Destination,
     ) -> PyResult<Option<Report>> {
-        let (options, _kept) = self.options(py)?;
+        let (options, _kept) = self.options(py, to)?;
         let selection = selection_of(selected);
         let array = array_of(selected, to.address, to.element);
         let mut report = Report::empty(self.report_size);
@@ -197,7 +200,7 @@ impl Library {
         to: &Destination,
         place: usize,
     ) -> PyResult<Option<c_int>> {
-        let (options, _kept) = self.options(py)?;
+        let (options, _kept) = self.options(py, to)?;
         let selection = selection_of(selected);
         let array = array_of(selected, to.address, to.element);
         let (start, selection, array) = (self.start, Shared(&selection), Shared(&array));
@@ -221,8 +224,15 @@ impl Library {
         Ok((!self.others.contains(&status)).then_some(status))
     }
 
-    /// Returns the address of the options of the thread or task, 0 if there are none, and what keeps them.
-    fn options<'py>(&self, py: Python<'py>) -> PyResult<(usize, Bound<'py, PyAny>)> {
+    /// Returns the address of the options of a read, 0 if there are none, and what keeps them.
+    fn options<'py>(
+        &self,
+        py: Python<'py>,
+        to: &Destination,
+    ) -> PyResult<(usize, Bound<'py, PyAny>)> {
+        if to.options != 0 {
+            return Ok((to.options, py.None().into_bound(py)));
+        }
         let options = self.options.bind(py).call0()?;
         match options.cast::<PyTuple>()?.is_empty() {
             true => Ok((0, options)),

@@ -38,6 +38,16 @@ pub(crate) struct Reader {
     flags: c_int,
 }
 
+/// What a reader finds in an array that it is to fill.
+enum Place {
+    /// The address of C-contiguous, aligned and writable elements of the selected shape and of its type.
+    At(usize),
+    /// An array that another way fills.
+    ForOthers,
+    /// Elements of another type.
+    OtherType,
+}
+
 #[pymethods]
 impl Reader {
     #[new]
@@ -83,8 +93,9 @@ impl Reader {
             return Ok(None);
         }
         let array = empty(py, selected.shape(), dtype)?;
+        let to = self.to(address_of(&array), 0, self.flags, 0);
         // SAFETY: a new array of the selected shape and of the reader's type.
-        let is_read = unsafe { self.read_by(py, &selected, address_of(&array), 0, self.flags)? };
+        let is_read = unsafe { self.read_by(py, &selected, &to)? };
         if !is_read {
             return Ok(None);
         }
@@ -101,34 +112,44 @@ impl Reader {
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<Option<bool>> {
-        // An object in the index may change the array, so that is looked at afterwards.
         let mut selected = Selected::new();
-        if !self.select(index, &mut selected)? {
-            return Ok(Some(false));
+        let address = match self.place_in(index, out, &mut selected)? {
+            Place::At(address) => address,
+            Place::ForOthers => return Ok(Some(false)),
+            Place::OtherType => return Ok(None),
+        };
+        let to = self.to(address, 0, self.flags, 0);
+        // SAFETY: `place_in` has checked the array. It is NumPy's rule that nobody resizes it while somebody
+        // refers to it.
+        unsafe { self.read_by(py, &selected, &to).map(Some) }
+    }
+
+    /// Start to fill a NumPy array, as `start` does.
+    fn start_into(
+        &self,
+        py: Python<'_>,
+        index: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyUntypedArray>,
+        options: usize,
+        place: usize,
+    ) -> PyResult<Option<c_int>> {
+        let mut selected = Selected::new();
+        let Place::At(address) = self.place_in(index, out, &mut selected)? else {
+            return Ok(None);
+        };
+        if !self.is_open(py)? {
+            return Ok(None);
         }
-        let dtype = out.dtype();
-        match &self.dtype {
-            Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(py)) => (),
-            _ => return Ok(None),
-        }
-        let lengths = out.shape().iter().map(|length| *length as u64);
-        // SAFETY: the pointer is to a live array.
-        let flags = unsafe { (*out.as_array_ptr()).fields.flags };
-        if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
-            || !lengths.eq(selected.shape().iter().copied())
-        {
-            return Ok(Some(false));
-        }
-        // SAFETY: the array is C-contiguous, aligned and writable and has the selected shape and the
-        // reader's type. It is NumPy's rule that nobody resizes it while somebody refers to it.
-        unsafe {
-            self.read_by(py, &selected, address_of(out), 0, self.flags)
-                .map(Some)
-        }
+        let to = self.to(address, 0, 0, options);
+        let library = self.library.get();
+        // SAFETY: as in `read_into`; the caller keeps the array until the request has finished.
+        unsafe { library.start(py, self.handle, &selected, &to, place) }
     }
 
     /// Fill C-contiguous memory of the shape `shape`, after the work of a stream, or 0; return false
-    /// if another way fills it. The caller keeps the memory, whose elements have the reader's type.
+    /// if another way fills it. The caller keeps the memory, whose elements have the reader's type, and the
+    /// `penstock_options` of the call, if it gives the address of any.
+    #[allow(clippy::too_many_arguments)] // As those of the C API.
     fn read_at(
         &self,
         index: &Bound<'_, PyAny>,
@@ -136,13 +157,15 @@ impl Reader {
         address: usize,
         stream: usize,
         flags: c_int,
+        options: usize,
     ) -> PyResult<bool> {
         let mut selected = Selected::new();
         if !self.select(index, &mut selected)? || !selected.has(shape)? {
             return Ok(false);
         }
+        let to = self.to(address, stream, flags, options);
         // SAFETY: by contract of this method.
-        unsafe { self.read_by(index.py(), &selected, address, stream, flags) }
+        unsafe { self.read_by(index.py(), &selected, &to) }
     }
 
     /// Start to fill such memory, and store the `penstock_request *` at the address `place`. Return the
@@ -155,6 +178,7 @@ impl Reader {
         address: usize,
         stream: usize,
         flags: c_int,
+        options: usize,
         place: usize,
     ) -> PyResult<Option<c_int>> {
         let py = index.py();
@@ -163,12 +187,7 @@ impl Reader {
         if !is_ours || !self.is_open(py)? {
             return Ok(None);
         }
-        let to = Destination {
-            address,
-            element: self.element,
-            stream,
-            flags,
-        };
+        let to = self.to(address, stream, flags, options);
         let library = self.library.get();
         // SAFETY: by contract of this method.
         unsafe { library.start(py, self.handle, &selected, &to, place) }
@@ -200,6 +219,42 @@ impl Reader {
         Ok(bytes.is_some_and(|bytes| bytes <= self.most))
     }
 
+    fn to(&self, address: usize, stream: usize, flags: c_int, options: usize) -> Destination {
+        Destination {
+            address,
+            element: self.element,
+            stream,
+            flags,
+            options,
+        }
+    }
+
+    /// Selects, and then looks at an array: an object in the index may change it.
+    fn place_in(
+        &self,
+        index: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyUntypedArray>,
+        selected: &mut Selected,
+    ) -> PyResult<Place> {
+        if !self.select(index, selected)? {
+            return Ok(Place::ForOthers);
+        }
+        let dtype = out.dtype();
+        match &self.dtype {
+            Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(out.py())) => (),
+            _ => return Ok(Place::OtherType),
+        }
+        let lengths = out.shape().iter().map(|length| *length as u64);
+        // SAFETY: the pointer is to a live array.
+        let flags = unsafe { (*out.as_array_ptr()).fields.flags };
+        if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
+            || !lengths.eq(selected.shape().iter().copied())
+        {
+            return Ok(Place::ForOthers);
+        }
+        Ok(Place::At(address_of(out)))
+    }
+
     /// Reads and reports; returns false if another way reads.
     ///
     /// # Safety
@@ -208,22 +263,14 @@ impl Reader {
         &self,
         py: Python<'_>,
         selected: &Selected,
-        address: usize,
-        stream: usize,
-        flags: c_int,
+        to: &Destination,
     ) -> PyResult<bool> {
         if !self.is_open(py)? {
             return Ok(false);
         }
         let library = self.library.get();
-        let to = Destination {
-            address,
-            element: self.element,
-            stream,
-            flags,
-        };
         // SAFETY: passed on.
-        let report: Option<Report> = unsafe { library.read(py, self.handle, selected, &to)? };
+        let report: Option<Report> = unsafe { library.read(py, self.handle, selected, to)? };
         match report {
             // Another thread may have closed the file meanwhile. That is an error, which others tell.
             Some(report) if self.is_open(py)? => library.remember(py, report).map(|()| true),

@@ -10,7 +10,7 @@ import numpy as np
 from penstock import request
 from penstock._native import lib
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, direct, pending, reading, writing
+from penstock.hdf5 import blocks, direct, pending, reading, small_reader, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.hdf5.objects import Object
@@ -370,6 +370,7 @@ class Dataset(Object):
     def refresh(self) -> None:
         """Look at the file again, to which a SWMR writer may have added elements."""
         self._quick = None
+        small_reader.drop(self._h5py)
         self._h5py.refresh()
         with lock():
             lib.penstock_hdf5_forget(

@@ -6,11 +6,10 @@ import math
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from penstock import request
-from penstock._options import OptionKeys, options_of_call
-from penstock.hdf5 import pending, small
+from penstock._native import NULL
+from penstock._options import OptionKeys, resolve
+from penstock.hdf5 import pending, small, small_reader
 from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.small_reader import SmallReader
 from penstock.placement import Device
@@ -47,6 +46,7 @@ class QuickReader:
             found = reader.read(selection)
             if found is not None:
                 return found
+            self._drop_forgotten(reader)
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
             if self._is_small_whole is None:
@@ -62,16 +62,13 @@ class QuickReader:
         return value
 
     def read_into(self, selection: Any, out: Any) -> Any:
-        """Fill an array of the same numbers, or return ``NOT_SMALL``.
-
-        It is a C-contiguous NumPy array, or one of torch on a GPU.
-        """
+        """Fill a NumPy array of the same numbers, or return ``NOT_SMALL``."""
         start = perf_counter_ns()
         reader = self._native()
-        if reader is not None and reader.read_into(selection, out):
-            return out
-        if type(out) is not np.ndarray:
-            return NOT_SMALL
+        if reader is not None:
+            if reader.read_into(selection, out):
+                return out
+            self._drop_forgotten(reader)
         if out.dtype.kind not in "biufc" or not out.flags.carray:
             return NOT_SMALL
         box = self._box(selection)
@@ -102,29 +99,43 @@ class QuickReader:
         reader = self._native()
         if reader is None:
             return NOT_SMALL
-        with options_of_call(options):
-            if out is None:
-                found = reader.read_to(selection, device, after)
-                return NOT_SMALL if found is None else found
-            is_read = device is None and reader.read_into(selection, out, after)
-            return out if is_read else NOT_SMALL
+        of_call = resolve(options) if options else NULL
+        if out is None:
+            out = reader.read_to(selection, device, after, of_call)
+            is_read = out is not None
+        else:
+            is_read = device is None and reader.read_on_gpu(selection, out, after, of_call)
+        if not is_read:
+            self._drop_forgotten(reader)
+        return out if is_read else NOT_SMALL
 
     def start(
         self, selection: Any, out: Any, device: Device, options: OptionKeys
     ) -> Request[Any] | None:
         """Start to fill an array, or a new one; ``None`` if another way does that."""
         reader = self._native()
-        if reader is None:
+        if reader is None or (out is not None and device is not None):
             return None
-        with options_of_call(options):
-            if out is None:
-                return reader.start_to(selection, device)
-            return reader.start_into(selection, out) if device is None else None
+        of_call = resolve(options) if options else NULL
+        if out is None:
+            made = reader.start_to(selection, device, of_call)
+        else:
+            made = reader.start_into(selection, out, of_call)
+        if made is None:
+            self._drop_forgotten(reader)
+        return made
+
+    def _drop_forgotten(self, reader: SmallReader) -> None:
+        """Make another reader next time if this one will read nothing any more."""
+        if reader.is_forgotten():
+            small_reader.drop(self._dataset)
+            self._knows_reader = False
 
     def _native(self) -> SmallReader | None:
         if not small.LIMIT:
             return None
         if not self._knows_reader:
+            check_dataset(self._dataset)  # it may have been closed
             self._reader = SmallReader.of(self._dataset)
             self._knows_reader = True
         return self._reader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -272,6 +273,9 @@ def _start(
 
 def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
     """Return the type of the numbers, if a type of elements that are arrays is given."""
+    if isinstance(dtype, (str, tuple)):
+        with suppress(TypeError):  # the name of a type that NumPy lacks
+            dtype = np.dtype(dtype)
     if not isinstance(dtype, np.dtype) or dtype.subdtype is None:
         return dtype
     base, shape = dtype.subdtype

@@ -89,6 +89,7 @@ class SmallReader:
         """The reader of elements of the dataset's own type."""
         self._readers: dict[Any, Reader | None] = {}
         """By the type of an array."""
+        self._handles: list[CData] = []
         _all.add(self)
 
     @classmethod
@@ -100,7 +101,10 @@ class SmallReader:
         identifier = dataset.id
         known = _kept.get(id(identifier))
         if known is not None and known.identifier() is identifier:
-            return known.reader
+            if known.reader is None or known.reader._shape == dataset.shape:
+                return known.reader
+            with lock():  # h5py has looked at the file again
+                lib.penstock_hdf5_forget(dataset.id.id)
         reader = None
         if not seems_writable(dataset):
             shape, stored = identifier.shape, _stored_type(identifier.get_type())
@@ -109,32 +113,69 @@ class SmallReader:
         _kept[id(identifier)] = _Kept(ref(identifier, partial(_forget, id(identifier))), reader)
         return reader
 
+    def is_forgotten(self) -> bool:
+        """Whether the library has forgotten the dataset, so that this reads nothing any more."""
+        return any(lib.penstock_reader_is_forgotten(handle) for handle in self._handles)
+
     def read(self, selection: Any) -> Any | None:
         """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
         reader = self._own or self._own_reader()
         return None if reader is None else reader.read(selection)
 
-    def read_to(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
+    def read_to(
+        self, selection: Any, device: Device, stream: int | None, options: CData
+    ) -> Any | None:
         """Return the elements in a new array on a GPU; ``None`` if they are not small.
 
-        With a stream, the memory is used after the work that is queued there.
+        Args:
+            selection: What ``dataset[...]`` takes.
+            device: The GPU.
+            stream: The memory is used after the work that is queued there, if it is not ``None``.
+            options: The ``penstock_options *`` of the call; NULL for those of the thread or task.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
         if shape is None:
             return None
         out = self._allocate(shape, device, stream)
-        is_read = out is not None and self._read_gpu(selection, out, stream, is_new=True)
+        is_read = out is not None and self.read_on_gpu(selection, out, stream, options, is_new=True)
         return out if is_read else None
 
-    def read_into(self, selection: Any, out: Any, stream: int | None = None) -> bool:
-        """Fill an array of NumPy, or one on a GPU: a tensor of torch, or a ``DeviceArray``.
+    def read_on_gpu(
+        self,
+        selection: Any,
+        out: Any,
+        stream: int | None,
+        options: CData,
+        *,
+        is_new: bool = False,
+    ) -> bool:
+        """Fill an array on a GPU: a tensor of torch, or a ``DeviceArray``.
 
-        With a stream, memory of a GPU is used after the work that is queued there. Returns false if
-        the elements are not small, or other than those of the array.
+        The arguments are those of :meth:`read_to`; ``is_new`` says that nobody else has seen the
+        array. Returns false if the elements are not small, or other than those of the array.
         """
-        if type(out) is not np.ndarray:
-            return self._read_gpu(selection, out, stream)
+        found = self._find(out)
+        if found is None or request.has_stream_holders():
+            return False
+        reader, address = found
+        is_torch = type(out) is not DeviceArray
+        if is_torch and stream is None:
+            # After the work that is queued on torch's current stream.
+            stream = frameworks.torch_stream(frameworks.loaded("torch"), out.get_device()) or 0
+        flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
+        of_call = int(ffi.cast("uintptr_t", options))
+        if not reader.read_at(selection, out.shape, address, stream or 0, flags, of_call):
+            return False
+        if is_torch and not is_new:
+            frameworks.note_write(frameworks.loaded("torch"), out)
+        return True
+
+    def read_into(self, selection: Any, out: np.ndarray[Any, Any]) -> bool:
+        """Fill an array of NumPy.
+
+        Returns false if the elements are not small, or other than those of the array.
+        """
         reader = self._own or self._own_reader()
         filled = None if reader is None else reader.read_into(selection, out)
         if filled is None:
@@ -142,18 +183,18 @@ class SmallReader:
             filled = None if reader is None else reader.read_into(selection, out)
         return bool(filled)
 
-    def start_into(self, selection: Any, out: Any) -> Request[Any] | None:
-        """Start to fill an array, as :meth:`read_into` does.
+    def start_into(self, selection: Any, out: Any, options: CData) -> Request[Any] | None:
+        """Start to fill an array of NumPy, or one on a GPU.
 
         Returns ``None`` if the elements are not small, or other than those of the array.
         """
         began = perf_counter_ns()
-        made = self._start(selection, out, began)
+        made = self._start(selection, out, options, began)
         if made is not None and type(out) not in _WITHOUT_STREAMS:
             frameworks.note_write(frameworks.loaded("torch"), out)
         return made
 
-    def start_to(self, selection: Any, device: Device) -> Request[Any] | None:
+    def start_to(self, selection: Any, device: Device, options: CData) -> Request[Any] | None:
         """Start to read into a new array; ``None`` if the elements are not small."""
         began = perf_counter_ns()
         own = self._own or self._own_reader()
@@ -162,10 +203,24 @@ class SmallReader:
             return None
         is_numpy = device is None or (type(device) is str and device == HOST_DEVICE)
         out = np.empty(shape, self._stored) if is_numpy else self._allocate(shape, device)
-        return None if out is None else self._start(selection, out, began)
+        return None if out is None else self._start(selection, out, options, began)
 
-    def _start(self, selection: Any, out: Any, began: int) -> Request[Any] | None:
-        found = self._find_on_host(out) if type(out) is np.ndarray else self._find(out)
+    def _start(self, selection: Any, out: Any, options: CData, began: int) -> Request[Any] | None:
+        of_call = int(ffi.cast("uintptr_t", options))
+        keep = (out, self._identifier())
+        if type(out) is np.ndarray:
+            of_host = self._reader(out.dtype)
+            if of_host is None:
+                return None
+            return request.submit_if(
+                lambda place: of_host.start_into(
+                    selection, out, of_call, int(ffi.cast("uintptr_t", place))
+                ),
+                out,
+                keep,
+                before_ns=perf_counter_ns() - began,
+            )
+        found = self._find(out)
         if found is None:
             return None
         reader, address = found
@@ -178,30 +233,12 @@ class SmallReader:
         shape = out.shape
         return request.submit_if(
             lambda place: reader.start(
-                selection, shape, address, stream, flags, int(ffi.cast("uintptr_t", place))
+                selection, shape, address, stream, flags, of_call, int(ffi.cast("uintptr_t", place))
             ),
             out,
-            (out, self._identifier()),
+            keep,
             before_ns=perf_counter_ns() - began,
         )
-
-    def _read_gpu(
-        self, selection: Any, out: Any, stream: int | None, *, is_new: bool = False
-    ) -> bool:
-        found = self._find(out)
-        if found is None or request.has_stream_holders():
-            return False
-        reader, address = found
-        is_torch = type(out) is not DeviceArray
-        if is_torch and stream is None:
-            # After the work that is queued on torch's current stream.
-            stream = frameworks.torch_stream(frameworks.loaded("torch"), out.get_device()) or 0
-        flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
-        if not reader.read_at(selection, out.shape, address, stream or 0, flags):
-            return False
-        if is_torch and not is_new:
-            frameworks.note_write(frameworks.loaded("torch"), out)
-        return True
 
     def _allocate(
         self, shape: tuple[int, ...], device: Device, stream: int | None = None
@@ -211,7 +248,7 @@ class SmallReader:
             is_cupy = isinstance(device, Placement) and device.library == "cupy"
             if is_cupy or parse_device(device) == HOST:
                 return None
-        elif not device.startswith("cuda"):
+        elif device != "cuda" and parse_device(device) == HOST:
             return None
         is_usual = type(device) is str and stream is None
         dtype = _torch_dtypes.get(self._stored) if is_usual else None
@@ -244,14 +281,6 @@ class SmallReader:
         reader = self._reader(out.dtype)
         return None if reader is None else (reader, address)
 
-    def _find_on_host(self, out: np.ndarray[Any, Any]) -> tuple[Reader, int] | None:
-        """Return the reader for the elements of a NumPy array, and the address of the first.
-
-        ``None`` for what a reader cannot fill.
-        """
-        reader = self._reader(out.dtype) if out.flags.carray else None
-        return None if reader is None else (reader, out.__array_interface__["data"][0])
-
     def _own_reader(self) -> Reader | None:
         self._own = self._reader(self._stored)
         return self._own
@@ -265,6 +294,13 @@ class SmallReader:
 
     def _open(self, dtype: Any) -> Reader | None:
         self._readers[dtype] = None
+        try:
+            return self._opened(dtype)
+        except BaseException:  # a later call may succeed
+            self._readers.pop(dtype, None)
+            raise
+
+    def _opened(self, dtype: Any) -> Reader | None:
         wanted = element_type(dtype)
         kind = memory_types.memory_type(wanted, self._stored)
         if kind is None or memory_types.needs_numpy(self._stored, wanted.numpy):
@@ -296,6 +332,7 @@ class SmallReader:
             most=MOST,
             flags=request.CALLER_WAITS,
         )
+        self._handles.append(handle)
         self._readers[dtype] = made
         return made
 
@@ -314,6 +351,11 @@ _kept: dict[int, _Kept] = {}
 """By the address of h5py's identifier of the dataset, which goes with the last object of it."""
 
 
+def drop(dataset: Any) -> None:
+    """Have the next call for a dataset make a new reader."""
+    _kept.pop(id(dataset.id), None)
+
+
 def _forget(address: int, identifier: ref[Any]) -> None:
     known = _kept.get(address)
     if known is not None and known.identifier is identifier:  # not a later one at the same address
@@ -328,7 +370,7 @@ def _in_child() -> None:
     """Let a forked child open readers of its own library."""
     _library.cache_clear()
     for reader in _all:
-        reader._own, reader._readers = None, {}
+        reader._own, reader._readers, reader._handles = None, {}, []
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -96,6 +96,11 @@ impl Reader {
         &self.kept.info.shape
     }
 
+    /// Returns whether what is known of the dataset was forgotten, so that nothing is read any more.
+    pub fn is_forgotten(&self) -> bool {
+        self.kept.is_forgotten()
+    }
+
     /// Returns an error if HDF5 has closed the file.
     pub fn check_open(&self) -> Result<()> {
         self.kept.check_open()
