@@ -84,6 +84,30 @@ with ps.File(path, "r+") as file, ps.options(threads=1, decode="cpu"):
 """
 )
 
+NEW = (
+    ARRAY
+    + """
+new = ps.DeviceArray.from_numpy(values[:, :65000].copy())
+with ps.File(path, "r+") as file:
+    file["new"].write(new, threads=int(sys.argv[3]), decode=sys.argv[2])
+"""
+)
+
+LARGE_SLOT = (
+    ARRAY
+    + """
+bytes_ = ps.DeviceArray(80 << 20)
+ps.load(sys.argv[2], out=bytes_, route="staged", block="64MiB", threads=1)
+del bytes_
+out = ps.DeviceArray.from_numpy(np.zeros((ROWS, ROW - 1), "f4"))
+other = ps.DeviceArray(60 << 20)
+with ps.File(path, "r+") as file, ps.options(threads=1, decode="cpu"):
+    file["x"].read(np.s_[:, 1:], out=out)
+    check(out, values[:, 1:])
+    file["x"].write(out, np.s_[:, 1:])
+"""
+)
+
 TOO_LITTLE = (
     ARRAY
     + """
@@ -163,6 +187,22 @@ def test_memory_that_is_kept_for_later_is_freed_for_who_needs_it(tmp_path):
     with h5py.File(path) as file:
         found = file["x"][...]
     assert np.array_equal(found.ravel(), np.arange(ROWS * ROW, dtype="f4"))
+
+
+@DECODERS
+@pytest.mark.parametrize("threads", [1, 8])
+def test_a_worker_after_an_attempt_of_the_gpu_needs_no_more_memory(tmp_path, decode, threads):
+    path = made(tmp_path / "f.h5")
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("new", (ROWS, 65000), "f4", chunks=(1, 64000), compression="gzip")
+    run("20M", NEW, path, decode, threads)
+    with h5py.File(path) as file:
+        assert np.array_equal(file["new"][...], file["x"][:, :65000])
+
+
+def test_memory_is_asked_for_by_need_and_not_by_the_size_of_an_idle_slot(tmp_path):
+    (tmp_path / "bytes").write_bytes(bytes(80 << 20))
+    run("100M", LARGE_SLOT, made(tmp_path / "f.h5"), tmp_path / "bytes")
 
 
 @DECODERS

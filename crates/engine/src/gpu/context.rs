@@ -177,6 +177,12 @@ impl Context {
         is_room
     }
 
+    /// Tells those who wait for memory that some was returned by somebody who does not count among its holders.
+    pub(crate) fn note_returned_memory(&self) {
+        self.holders.enter();
+        self.holders.leave(true);
+    }
+
     /// Frees all memory that is kept, when the work of `queue` so far is done. Returns false if there is none.
     ///
     /// # Errors

@@ -155,5 +155,6 @@ impl Drop for OnGpu {
         {
             self.context.keep(queue);
         }
+        self.context.note_returned_memory();
     }
 }

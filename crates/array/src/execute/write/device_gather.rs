@@ -40,7 +40,7 @@ pub(super) struct DeviceGather<'a> {
 /// Called when a worker lacks GPU memory, before it waits for that of others.
 pub(super) type WhenFull<'a> = &'a dyn Fn();
 
-/// A slot, and GPU memory of its size in which chunks are assembled.
+/// A slot, and GPU memory in which chunks are assembled.
 struct Landing {
     slot: Slot,
     /// `None` while all chunks are copied to the slot from where they are.
@@ -299,9 +299,9 @@ impl<'a> DeviceGather<'a> {
         let size = self.table.size();
         let scratch = self.scratch(landing)? + at as u64;
         let slot = &self.landings[landing].slot;
-        assert!(at + size <= slot.bytes());
+        assert!(at + size <= slot.bytes().min(self.scratch_size() as usize));
         self.share.counters().copy();
-        // SAFETY: slot and scratch are this worker's own, of equal size, and untouched until the
+        // SAFETY: slot and scratch are this worker's own, both large enough, and untouched until the
         // queue has reached the next mark. The kernel reads the caller's memory, which stays valid,
         // and writes to the scratch; the table has checked both ranges.
         unsafe {
@@ -318,12 +318,17 @@ impl<'a> DeviceGather<'a> {
         Ok(())
     }
 
+    /// Returns the bytes of GPU memory of a landing. Its slot may be much larger, and GPU memory is scarcer.
+    fn scratch_size(&self) -> u64 {
+        self.slot_size().next_power_of_two()
+    }
+
     fn scratch(&mut self, landing: usize) -> Result<u64> {
+        let bytes = self.scratch_size();
         let landing = &mut self.landings[landing];
         if let Some(scratch) = &landing.scratch {
             return Ok(scratch.address);
         }
-        let bytes = landing.slot.bytes() as u64;
         let context = self.lent.context();
         let queue = self.lent.queue()?;
         let taken = self.held.take(context, || Scratch::new(queue, bytes));

@@ -1,4 +1,4 @@
-//! Two pinned slots of one worker, each with GPU memory of its size: one is filled while the other
+//! Two pinned slots of one worker, each with GPU memory for its contents: one is filled while the other
 //! is copied.
 
 use penstock_engine::error::{Error, Kind, Result};
@@ -19,9 +19,26 @@ pub(super) struct Slots {
 /// A slot and the GPU memory to which its bytes are copied.
 struct Pair {
     slot: Slot,
+    /// The bytes for which the slot was asked. It may be much larger, and GPU memory is scarcer.
+    needed: u64,
     /// `None` while all bytes go directly to their destination.
     scratch: Option<Scratch>,
     busy: bool,
+}
+
+impl Pair {
+    fn new(slot: Slot) -> Pair {
+        Pair {
+            slot,
+            needed: 0,
+            scratch: None,
+            busy: false,
+        }
+    }
+
+    fn has_scratch(&self, bytes: u64) -> bool {
+        self.scratch.as_ref().is_some_and(|s| s.bytes >= bytes)
+    }
 }
 
 impl Slots {
@@ -47,31 +64,22 @@ impl Slots {
                 Some(_) => self.ring.further_slot(bytes as u64, context)?,
             };
             match slot {
-                Some(slot) => {
-                    self.pairs[self.turn] = Some(Pair {
-                        slot,
-                        scratch: None,
-                        busy: false,
-                    });
-                }
+                Some(slot) => self.pairs[self.turn] = Some(Pair::new(slot)),
                 None if fits(&self.pairs[other]) => self.turn = other,
                 None => {
                     self.release(other, lent)?;
                     let slot = self.ring.slot(bytes as u64, context)?;
-                    self.pairs[self.turn] = Some(Pair {
-                        slot,
-                        scratch: None,
-                        busy: false,
-                    });
+                    self.pairs[self.turn] = Some(Pair::new(slot));
                 }
             }
         }
         let turn = self.turn;
-        if let Some(pair) = &mut self.pairs[turn]
-            && pair.busy
-        {
-            lent.queue()?.wait(turn)?;
-            pair.busy = false;
+        if let Some(pair) = &mut self.pairs[turn] {
+            pair.needed = bytes as u64;
+            if pair.busy {
+                lent.queue()?.wait(turn)?;
+                pair.busy = false;
+            }
         }
         Ok(())
     }
@@ -89,7 +97,7 @@ impl Slots {
         };
         let other = 1 - self.turn;
         match &self.pairs[other] {
-            Some(pair) if pair.scratch.is_some() && pair.slot.bytes() >= bytes => {
+            Some(pair) if pair.has_scratch(bytes as u64) => {
                 self.pairs[self.turn] = None;
                 self.turn = other;
                 self.ready(bytes, lent)?;
@@ -123,14 +131,21 @@ impl Slots {
         }
     }
 
-    /// Returns the GPU memory of the slot, which has its size.
+    /// Returns the GPU memory of the slot, for the bytes for which the slot was asked.
     pub(super) fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
         let Some(pair) = &mut self.pairs[self.turn] else {
             return Ok(0);
         };
-        if pair.scratch.is_none() {
-            let bytes = pair.slot.bytes() as u64;
+        if !pair.has_scratch(pair.needed) {
+            // Slots have such sizes, too, and only memory of the same size is used again.
+            let bytes = pair.needed.next_power_of_two();
             let context = lent.context();
+            // No work uses a slot that is being filled, nor its memory.
+            if let Some(small) = pair.scratch.take()
+                && !context.keep_memory(small.address, small.bytes)
+            {
+                small.release(lent.queue()?);
+            }
             let queue = lent.queue()?;
             let taken = self.held.take(context, || match context.spare(bytes) {
                 Some(address) => Ok(Scratch { address, bytes }),
