@@ -169,7 +169,9 @@ class Dataset(Object):
         """Read selected elements to host memory: see :func:`penstock.read`."""
         quick = self._quick or self._quick_reader()
         found = quick.read(selection)
-        return reading.read_described(self._h5py, selection) if found is NOT_SMALL else found
+        if found is NOT_SMALL:
+            return reading.read_described(self._h5py, selection, None, None, None, None, {})
+        return found
 
     def __setitem__(self, selection: Any, array: Any) -> None:
         """Write selected elements from an array in any memory: see :func:`penstock.write`."""
@@ -264,8 +266,7 @@ class Dataset(Object):
 
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
-        if like is not None or pin or type(device).__module__ == "torch":
-            device = place(device, like, pin, out)
+        device = place(device, like, pin, out)
         # h5py, which reads small selections into host memory, has no options and no streams.
         is_on_host = device is None and (out is None or type(out) is np.ndarray)
         if dtype is None and not (is_on_host and (options or stream is not None)):
@@ -278,9 +279,7 @@ class Dataset(Object):
                 found = quick.read_on_gpu(selection, out, device, stream, options)
             if found is not NOT_SMALL:
                 return found
-        return reading.read_described(
-            self._h5py, selection, out=out, device=device, dtype=dtype, stream=stream, **options
-        )
+        return reading.read_described(self._h5py, selection, out, device, dtype, stream, options)
 
     def _quick_reader(self) -> QuickReader:
         if self._quick is None:
@@ -318,15 +317,12 @@ class Dataset(Object):
         >>> r = f["group/rho"].read_async(device="cuda")
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
-        if like is not None or pin or type(device).__module__ == "torch":
-            device = place(device, like, pin, out)
+        device = place(device, like, pin, out)
         if dtype is None and stream is None:
             made = self._quick_reader().start(selection, out, device, options)
             if made is not None:
                 return made
-        return reading.start_described(
-            self._h5py, selection, out=out, device=device, dtype=dtype, stream=stream, **options
-        )
+        return reading.start_described(self._h5py, selection, out, device, dtype, stream, options)
 
     def write_async(
         self,

@@ -7,7 +7,6 @@ from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 from penstock import request
-from penstock._native import NULL
 from penstock._options import OptionKeys, resolve
 from penstock.hdf5 import pending, small, small_reader
 from penstock.hdf5.library import check_dataset, lock
@@ -99,7 +98,7 @@ class QuickReader:
         reader = self._native()
         if reader is None:
             return NOT_SMALL
-        of_call = resolve(options) if options else NULL
+        of_call = resolve(options)
         if out is None:
             out = reader.read_to(selection, device, after, of_call)
             is_read = out is not None
@@ -116,7 +115,7 @@ class QuickReader:
         reader = self._native()
         if reader is None or (out is not None and device is not None):
             return None
-        of_call = resolve(options) if options else NULL
+        of_call = resolve(options)
         if out is None:
             made = reader.start_to(selection, device, of_call)
         else:
@@ -135,7 +134,6 @@ class QuickReader:
         if not small.LIMIT:
             return None
         if not self._knows_reader:
-            check_dataset(self._dataset)  # it may have been closed
             self._reader = SmallReader.of(self._dataset)
             self._knows_reader = True
         return self._reader

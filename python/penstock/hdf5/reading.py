@@ -71,24 +71,21 @@ def read(
         found = QuickReader(dataset).read_on_gpu(selection, out, device, stream, options)
         if found is not NOT_SMALL:
             return found
-    return read_described(
-        dataset, selection, out=out, device=device, dtype=dtype, stream=stream, **options
-    )
+    return read_described(dataset, selection, out, device, dtype, stream, options)
 
 
 def read_described(
     dataset: Any,
-    selection: Any = (),
-    *,
-    out: Any = None,
-    device: Device = None,
-    dtype: Any = None,
-    stream: Any = None,
-    **options: Unpack[OptionKeys],
+    selection: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
 
-    The device may be a placement.
+    The device may be a placement; ``options`` are those of :class:`penstock.OptionKeys`.
     """
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
@@ -135,20 +132,17 @@ def read_async(
         made = QuickReader(dataset).start(selection, out, device, options)
         if made is not None:
             return made
-    return start_described(
-        dataset, selection, out=out, device=device, dtype=dtype, stream=stream, **options
-    )
+    return start_described(dataset, selection, out, device, dtype, stream, options)
 
 
 def start_described(
     dataset: Any,
-    selection: Any = (),
-    *,
-    out: Any = None,
-    device: Device = None,
-    dtype: Any = None,
-    stream: Any = None,
-    **options: Unpack[OptionKeys],
+    selection: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
 ) -> Request[Any]:
     """Start what :func:`read_described` does."""
     check_dataset(dataset)

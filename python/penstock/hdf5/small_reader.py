@@ -18,8 +18,8 @@ from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types
-from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import HOST, HOST_DEVICE, Device, Placement, allocate, parse_device
+from penstock.hdf5.library import check_dataset, lock, seems_writable
+from penstock.placement import HOST, Device, Placement, allocate, is_numpy, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
@@ -27,8 +27,6 @@ MOST: Final = 64 << 20
 """The most bytes of such a read. The library itself decides whether it is one."""
 
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
-_WITHOUT_STREAMS: Final = (np.ndarray, DeviceArray)
-"""Types of arrays on which no library has queued work."""
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
@@ -105,6 +103,7 @@ class SmallReader:
                 return known.reader
             with lock():  # h5py has looked at the file again
                 lib.penstock_hdf5_forget(dataset.id.id)
+        check_dataset(dataset)  # the library also forgets those that were closed
         reader = None
         if not seems_writable(dataset):
             shape, stored = identifier.shape, _stored_type(identifier.get_type())
@@ -131,7 +130,7 @@ class SmallReader:
             selection: What ``dataset[...]`` takes.
             device: The GPU.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
-            options: The ``penstock_options *`` of the call; NULL for those of the thread or task.
+            options: The ``penstock_options *`` of the call, or NULL.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
@@ -159,16 +158,14 @@ class SmallReader:
         if found is None or request.has_stream_holders():
             return False
         reader, address = found
-        is_torch = type(out) is not DeviceArray
-        if is_torch and stream is None:
-            # After the work that is queued on torch's current stream.
-            stream = frameworks.torch_stream(frameworks.loaded("torch"), out.get_device()) or 0
+        if stream is None:
+            stream = _current_stream(out)
         flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
         of_call = int(ffi.cast("uintptr_t", options))
         if not reader.read_at(selection, out.shape, address, stream or 0, flags, of_call):
             return False
-        if is_torch and not is_new:
-            frameworks.note_write(frameworks.loaded("torch"), out)
+        if not is_new:
+            _note_write(out)
         return True
 
     def read_into(self, selection: Any, out: np.ndarray[Any, Any]) -> bool:
@@ -190,8 +187,8 @@ class SmallReader:
         """
         began = perf_counter_ns()
         made = self._start(selection, out, options, began)
-        if made is not None and type(out) not in _WITHOUT_STREAMS:
-            frameworks.note_write(frameworks.loaded("torch"), out)
+        if made is not None:
+            _note_write(out)
         return made
 
     def start_to(self, selection: Any, device: Device, options: CData) -> Request[Any] | None:
@@ -201,8 +198,8 @@ class SmallReader:
         shape = None if own is None else own.shape_of(selection)
         if shape is None:
             return None
-        is_numpy = device is None or (type(device) is str and device == HOST_DEVICE)
-        out = np.empty(shape, self._stored) if is_numpy else self._allocate(shape, device)
+        on_host = is_numpy(device)
+        out = np.empty(shape, self._stored) if on_host else self._allocate(shape, device)
         return None if out is None else self._start(selection, out, options, began)
 
     def _start(self, selection: Any, out: Any, options: CData, began: int) -> Request[Any] | None:
@@ -224,12 +221,8 @@ class SmallReader:
         if found is None:
             return None
         reader, address = found
-        stream = flags = 0
-        if type(out) not in _WITHOUT_STREAMS:
-            # After the work that is queued on torch's current stream.
-            torch = frameworks.loaded("torch")
-            stream = frameworks.torch_stream(torch, out.get_device()) or 0
-            flags = request.AFTER_STREAM
+        before = _current_stream(out)
+        stream, flags = (0, 0) if before is None else (before, request.AFTER_STREAM)
         shape = out.shape
         return request.submit_if(
             lambda place: reader.start(
@@ -335,6 +328,22 @@ class SmallReader:
         self._handles.append(handle)
         self._readers[dtype] = made
         return made
+
+
+def _current_stream(out: Any) -> int | None:
+    """Return torch's current stream, whose queued work a read into a tensor follows.
+
+    ``None`` for a ``DeviceArray``, on which no library has queued work.
+    """
+    if type(out) is DeviceArray:
+        return None
+    return frameworks.torch_stream(frameworks.loaded("torch"), out.get_device())
+
+
+def _note_write(out: Any) -> None:
+    """Tell torch that a tensor has changed."""
+    if type(out) is not DeviceArray and type(out) is not np.ndarray:
+        frameworks.note_write(frameworks.loaded("torch"), out)
 
 
 _all: WeakSet[SmallReader] = WeakSet()
