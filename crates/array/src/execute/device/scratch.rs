@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use penstock_engine::error::Result;
-use penstock_engine::gpu::{Context, CopyQueue, Holding};
+use penstock_engine::error::{Error, Result};
+use penstock_engine::gpu::{Awaited, Context, CopyQueue, Holding};
 use penstock_sys::cuda::CUdeviceptr;
 
 /// Memory of a queue, which must be released to it.
@@ -59,4 +59,22 @@ impl Held {
     pub(crate) fn returned(&mut self) {
         self.0 = None;
     }
+}
+
+/// Waits until there were more than `seen` returns of memory, or until `is_over`, which is asked every few
+/// milliseconds. Fails with `error` if nobody has held any memory. The caller holds neither memory nor slots.
+pub(crate) fn wait_for_memory(
+    context: &Context,
+    seen: u64,
+    error: Error,
+    mut is_over: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    while !is_over()? {
+        match context.wait_for_memory(seen) {
+            Awaited::Returned => break,
+            Awaited::Pending => {}
+            Awaited::Nobody => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Kernels, PlaceTable, Shuffles, Side};
-use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{Awaited, Context, Direction, Lent};
+use penstock_engine::error::{Kind, Result};
+use penstock_engine::gpu::{Context, Direction, Lent};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
 
@@ -16,7 +16,7 @@ use super::queue::{BATCH, Numbered};
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{gpu_error, internal, push_gathered};
-use crate::execute::device::scratch::{Held, Scratch};
+use crate::execute::device::scratch::{Held, Scratch, wait_for_memory};
 use crate::execute::elements::merge;
 use crate::execute::memory::DeviceMemory;
 use crate::{Before, ChunkJob, StridedBox};
@@ -188,26 +188,14 @@ impl<'a> DeviceGather<'a> {
                 Err(error) if error.kind() == Kind::Memory => {
                     self.drain()?;
                     (self.when_full)();
-                    self.wait_for_memory(seen, error)?;
+                    // This worker holds neither memory nor slots.
+                    let is_over = || Ok(self.share.stopping());
+                    wait_for_memory(self.lent.context(), seen, error, is_over)?;
                 }
                 taken => return taken.map(|_| Some(0)),
             }
         }
         Ok(None)
-    }
-
-    /// Waits until there were more than `seen` returns of memory, or the request is stopping. Fails with `error`
-    /// if nobody has held any. This worker holds neither memory nor slots.
-    fn wait_for_memory(&self, seen: u64, error: Error) -> Result<()> {
-        let context = self.lent.context();
-        while !self.share.stopping() {
-            match context.wait_for_memory(seen) {
-                Awaited::Returned => break,
-                Awaited::Pending => {}
-                Awaited::Nobody => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     /// Returns the landing that is not `taken`. `None` if there is no slot or no memory for it.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use penstock_codec::gpu::Kernels;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::gpu::{Awaited, Context, Lent};
+use penstock_engine::gpu::{Context, Lent};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::{Share, Task};
 
@@ -26,6 +26,7 @@ use super::queue::{Batch, WorkQueue};
 use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::placing;
+use crate::execute::device::scratch::wait_for_memory;
 use crate::execute::memory::DeviceMemory;
 use batch::{GpuBatches, Launched};
 use loader::Loader;
@@ -217,18 +218,17 @@ impl DeviceRead {
     ) -> Result<()> {
         stager.flush(lent)?;
         stager.drain(lent)?;
-        while !share.stopping() && self.batches.to_load().is_none() {
-            if let Some(batch) = self.batches.wait()? {
-                // What is left of it is back in the queue, if there is no memory for it either.
-                return self.conclude(batch, lent, stager, share).map(drop);
+        wait_for_memory(&self.context, seen, error, || {
+            if share.stopping() || self.batches.to_load().is_some() {
+                return Ok(true);
             }
-            match self.context.wait_for_memory(seen) {
-                Awaited::Returned => break,
-                Awaited::Pending => {}
-                Awaited::Nobody => return Err(error),
-            }
-        }
-        Ok(())
+            let Some(batch) = self.batches.wait()? else {
+                return Ok(false);
+            };
+            // What is left of it is back in the queue, if there is no memory for it either.
+            self.conclude(batch, lent, stager, share)?;
+            Ok(true)
+        })
     }
 
     /// Decodes what the GPU could not decode on the CPU, which also reports what is wrong with it. As
