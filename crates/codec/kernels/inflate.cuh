@@ -45,9 +45,9 @@ static_assert(sizeof(InflateLaunch) == 24);
 // The shared memory of a warp.
 struct InflateShared {
     InflateCodes codes;
-    SymbolsOfLane symbols[WIDTH];
+    SymbolJumps jumps;
     u32 ring[INPUT_WORDS];
-    u32 begins[WIDTH];
+    OutputShared output;
 };
 
 PORTABLE InflateStatus inflate_stored(InflateInput &input, InflateOutput &output) {
@@ -106,35 +106,33 @@ PORTABLE InflateStatus dynamic_lengths(InflateInput &input, InflateCodes &codes,
     if (!codes.build_sizes()) {
         return INFLATE_BAD_CODES;
     }
+    const u32 wanted = literals + distances;
     u32 known = 0;
     u32 before = 0;
-    while (known < literals + distances) {
+    while (known < wanted) {
         input.ready();
-        u32 entry = codes.distances[static_cast<u32>(input.look(0)) & ((1u << SIZE_BITS) - 1)];
-        if (kind_of(entry) != LITERAL) {
-            return INFLATE_BAD_SYMBOL;
-        }
-        input.at += entry & 15;
-        u32 symbol = value_of(entry);
-        u32 times = 1;
-        if (symbol == 16) {
-            if (known == 0) {
+        u64 bits = input.look(0);
+        // Four symbols take at most 56 bits.
+        for (u32 number = 0; number < 4 && known < wanted; number++) {
+            u32 entry = codes.distances[static_cast<u32>(bits) & ((1u << SIZE_BITS) - 1)];
+            if (kind_of(entry) != LITERAL) {
+                return INFLATE_BAD_SYMBOL;
+            }
+            u32 symbol = value_of(entry, 0);
+            u32 rest = static_cast<u32>(bits >> bits_of(entry));
+            u32 extra = symbol < 16 ? 0 : symbol == 16 ? 2 : symbol == 17 ? 3 : 7;
+            u32 times = (symbol < 16 ? 1 : symbol < 18 ? 3 : 11) + (rest & ((1u << extra) - 1));
+            before = symbol < 16 ? symbol : symbol == 16 ? before : 0;
+            if (times > wanted - known || (symbol == 16 && known == 0)) {
                 return INFLATE_BAD_CODES;
             }
-            times = 3 + input.take(2);
-        } else if (symbol >= 17) {
-            times = symbol == 17 ? 3 + input.take(3) : 11 + input.take(7);
-            before = 0;
-        } else {
-            before = symbol;
+            for (u32 i = lane(); i < times; i += WIDTH) {
+                codes.lengths[known + i] = static_cast<u8>(before);
+            }
+            known += times;
+            input.at += bits_of(entry) + extra;
+            bits >>= bits_of(entry) + extra;
         }
-        if (times > literals + distances - known) {
-            return INFLATE_BAD_CODES;
-        }
-        for (u32 i = lane(); i < times; i += WIDTH) {
-            codes.lengths[known + i] = static_cast<u8>(before);
-        }
-        known += times;
     }
     warp_barrier();
     return codes.lengths[256] == 0 ? INFLATE_BAD_CODES : INFLATE_DONE;
@@ -150,12 +148,10 @@ PORTABLE InflateStatus inflate_one(InflateInput &input, InflateOutput &output, c
     if (kind_of(entry) == INVALID) {
         return INFLATE_BAD_SYMBOL;
     }
-    u32 taken = entry & 15;
-    u32 symbol = value_of(entry);
+    u32 taken = bits_of(entry);
+    u32 symbol = value_of(entry, static_cast<u32>(bits));
     ended = kind_of(entry) == END;
     if (kind_of(entry) == LENGTH) {
-        u32 length = symbol + (static_cast<u32>(bits >> taken) & ((1u << extra_of(entry)) - 1));
-        taken += extra_of(entry);
         u64 rest = bits >> taken;
         entry = codes.distances[static_cast<u32>(rest) & ((1u << DISTANCE_BITS) - 1)];
         if (kind_of(entry) == LONG) {
@@ -164,11 +160,8 @@ PORTABLE InflateStatus inflate_one(InflateInput &input, InflateOutput &output, c
         if (kind_of(entry) != LITERAL) {
             return INFLATE_BAD_SYMBOL;
         }
-        taken += entry & 15;
-        rest >>= entry & 15;
-        u32 distance = value_of(entry) + (static_cast<u32>(rest) & ((1u << extra_of(entry)) - 1));
-        taken += extra_of(entry);
-        symbol = match_of(length, distance);
+        taken += bits_of(entry);
+        symbol = match_of(symbol, value_of(entry, static_cast<u32>(rest)));
     }
     input.at += taken;
     return ended || input.is_over() ? INFLATE_DONE : output.symbols(symbol, 1);
@@ -178,7 +171,7 @@ PORTABLE InflateStatus inflate_block(InflateInput &input, InflateOutput &output,
     bool ended = false;
     while (!ended) {
         input.ready();
-        FoundSymbols found = find_symbols(input, shared.codes, shared.symbols);
+        FoundSymbols found = find_symbols(input, shared.codes, shared.jumps);
         input.at += found.bits;
         if (input.is_over()) {
             return INFLATE_TRUNCATED;
@@ -239,14 +232,14 @@ extern "C" __global__ void __launch_bounds__(INFLATE_WARPS * 32) penstock_inflat
         return;
     }
     u32 warp = threadIdx.x / 32;
+    shared[warp].jumps.prepare();
     u64 warps = u64{gridDim.x} * INFLATE_WARPS;
     for (u64 number = u64{blockIdx.x} * INFLATE_WARPS + warp; number < launch.count; number += warps) {
         InflateStream stream = load<InflateStream>(launch.streams + sizeof(InflateStream) * number);
         InflateShared &mine = shared[warp];
         InflateInput input(stream.input, stream.length, mine.ring);
-        InflateOutput output(stream.output, stream.room, mine.begins);
+        InflateOutput output(stream.output, stream.room, mine.output);
         InflateStatus status = inflate_blocks(input, output, mine);
-        output.store_held();
         // Decoding may have continued with the zeros that follow the input.
         status = input.is_over() ? INFLATE_TRUNCATED : status;
         if (lane() == 0) {

@@ -26,22 +26,26 @@ constexpr u32 DISTANCE_BITS = 8;
 constexpr u32 SIZE_BITS = 7;
 constexpr u32 LONGEST_CODE = 15;
 
-// The kind of a table entry, in bits 24 and up. Distances and code lengths are LITERAL, too.
+// The kind of a table entry, in bits 25 and up. Distances and code lengths are LITERAL, too.
 enum InflateKind : u32 { LITERAL, LENGTH, END, LONG, INVALID };
 
-// Bits 0 to 3 are the length of the code, 4 to 7 the number of extra bits, and 8 to 23 the value to
-// which the extra bits are added.
+// Bits 0 to 4 are the number of bits of the code and of the extra bits that follow it, 5 to 8 that of
+// the code alone, and 9 to 24 the value to which the extra bits are added.
 PORTABLE u32 entry_of(InflateKind kind, u32 value, u32 extra, u32 length) {
-    return kind << 24 | value << 8 | extra << 4 | length;
+    return kind << 25 | value << 9 | length << 5 | (length + extra);
 }
 PORTABLE u32 kind_of(u32 entry) {
-    return entry >> 24;
+    return entry >> 25;
 }
-PORTABLE u32 extra_of(u32 entry) {
-    return entry >> 4 & 15;
+// The bits of the code and of its extra bits.
+PORTABLE u32 bits_of(u32 entry) {
+    return entry & 31;
 }
-PORTABLE u32 value_of(u32 entry) {
-    return entry >> 8 & 0xffff;
+// The value of an entry whose code begins at the first of these bits.
+PORTABLE u32 value_of(u32 entry, u32 bits) {
+    u32 code = entry >> 5 & 15;
+    u32 extra = (bits & ((1u << bits_of(entry)) - 1)) >> code;
+    return (entry >> 9 & 0xffff) + extra;
 }
 
 PORTABLE u32 literal_entry(u32 symbol, u32 length) {
@@ -78,6 +82,8 @@ struct CanonicalCode {
     // The index of a code's symbol less the code, modulo 65536.
     u16 base[LONGEST_CODE + 1];
     u16 count[LONGEST_CODE + 1];
+    // While symbols are sorted: the place of the next one of a length.
+    u16 next[LONGEST_CODE + 1];
 };
 
 struct InflateCodes {
@@ -96,15 +102,13 @@ struct InflateCodes {
     // Returns false if the code is oversubscribed or incomplete. If `sparse`, a single code of one
     // bit, or none at all, is complete enough.
     PORTABLE bool sort(CanonicalCode &code, u32 from, u32 symbols_count, u32 place, bool sparse) {
-        warp_barrier();
-        for (u32 length = 1 + lane(); length <= LONGEST_CODE; length += WIDTH) {
-            u32 count = 0;
-            for (u32 symbol = 0; symbol < symbols_count; symbol++) {
-                count += lengths[from + symbol] == length;
-            }
-            code.count[length] = static_cast<u16>(count);
+        for (u32 length = lane(); length <= LONGEST_CODE; length += WIDTH) {
+            code.count[length] = 0;
         }
         warp_barrier();
+        for (u32 first = 0; first < symbols_count; first += WIDTH) {
+            take_places(code.count, from, first + lane(), symbols_count);
+        }
         u32 first = 0;
         u32 used = 0;
         bool over = false;
@@ -119,20 +123,46 @@ struct InflateCodes {
             if ((length - 1) % WIDTH == lane()) {
                 code.limit[length] = static_cast<u16>((first + count) << (LONGEST_CODE - length));
                 code.base[length] = static_cast<u16>(place + used - first);
-                u32 at = place + used;
-                for (u32 symbol = 0; symbol < symbols_count && count > 0; symbol++) {
-                    if (lengths[from + symbol] == length) {
-                        symbols[at++] = static_cast<u16>(symbol);
-                    }
-                }
+                code.next[length] = static_cast<u16>(place + used);
             }
             first += count;
             used += count;
         }
+        warp_barrier();
         bool complete = first == 1u << LONGEST_CODE;
         bool single = used == 0 || (used == 1 && code.count[1] == 1);
+        if (over || !(complete || (sparse && single))) {
+            return false;
+        }
+        for (u32 first = 0; first < symbols_count; first += WIDTH) {
+            u32 symbol = first + lane();
+            u32 at = take_places(code.next, from, symbol, symbols_count);
+            if (at != 0xffff) {
+                symbols[at] = static_cast<u16>(symbol);
+            }
+        }
         warp_barrier();
-        return !over && (complete || (sparse && single));
+        return true;
+    }
+
+    // Gives each lane's symbol the next place of its length, in the order of the lanes. Returns 0xffff if it
+    // has no code, or there is no such symbol.
+    PORTABLE u32 take_places(u16 *next, u32 from, u32 symbol, u32 symbols_count) {
+        u32 length = symbol < symbols_count ? lengths[from + symbol] : 0;
+        u32 alike = lanes_with(length);
+        u32 ordinal = ones(alike & lanes_up_to_mine()) - 1;
+        u32 place = length > 0 ? next[length] + ordinal : 0xffff;
+        warp_barrier();
+        if (ordinal == 0 && length > 0) {
+            next[length] = static_cast<u16>(place + ones(alike));
+        }
+        warp_barrier();
+        return place;
+    }
+
+    // The place of the symbol whose code of this length is at the top of 15 bits.
+    PORTABLE static u32 symbol_place(const CanonicalCode &code, u32 top, u32 length) {
+        return (code.base[length] + (top >> (LONGEST_CODE - length))) & 0xffff;
     }
 
     // Finds the code at the top of 15 bits if it has from `least` to `most` bits. Returns its length
@@ -140,21 +170,31 @@ struct InflateCodes {
     PORTABLE u32 find(const CanonicalCode &code, u32 top, u32 least, u32 most) const {
         for (u32 length = least; length <= most; length++) {
             if (top < code.limit[length]) {
-                u32 at = (code.base[length] + (top >> (LONGEST_CODE - length))) & 0xffff;
-                return u32{symbols[at]} << 4 | length;
+                return u32{symbols[symbol_place(code, top, length)]} << 4 | length;
             }
         }
         return 0;
     }
 
-    template <bool DISTANCES> PORTABLE void fill(u32 *table, const CanonicalCode &code, u32 bits) {
-        for (u32 i = lane(); i < 1u << bits; i += WIDTH) {
+    template <bool DISTANCES, u32 BITS> PORTABLE void fill(u32 *table, const CanonicalCode &code) {
+        u32 limits[BITS];
+        for (u32 i = 0; i < BITS; i++) {
+            limits[i] = code.limit[1 + i];
+        }
+        const u32 end = code.limit[LONGEST_CODE];
+        for (u32 i = lane(); i < 1u << BITS; i += WIDTH) {
             u32 top = reversed(i) >> (32 - LONGEST_CODE);
-            u32 found = find(code, top, 1, bits);
-            u32 kind = top < code.limit[LONGEST_CODE] ? LONG : INVALID;
-            table[i] = found == 0 ? kind << 24
-                : DISTANCES       ? distance_entry(found >> 4, found & 15)
-                                  : literal_entry(found >> 4, found & 15);
+            // Limits do not decrease.
+            u32 length = 1;
+            for (u32 limit : limits) {
+                length += top >= limit;
+            }
+            if (length > BITS) {
+                table[i] = entry_of(top < end ? LONG : INVALID, 0, 0, 0);
+                continue;
+            }
+            u32 symbol = symbols[symbol_place(code, top, length)];
+            table[i] = DISTANCES ? distance_entry(symbol, length) : literal_entry(symbol, length);
         }
     }
 
@@ -163,7 +203,7 @@ struct InflateCodes {
         if (!sort(distance_code, 0, 19, 288, false)) {
             return false;
         }
-        fill<false>(distances, distance_code, SIZE_BITS);
+        fill<false, SIZE_BITS>(distances, distance_code);
         warp_barrier();
         return true;
     }
@@ -176,8 +216,8 @@ struct InflateCodes {
         if (!sort(distance_code, literals_count, distances_count, 288, true)) {
             return INFLATE_BAD_CODES;
         }
-        fill<false>(literals, literal_code, LITERAL_BITS);
-        fill<true>(distances, distance_code, DISTANCE_BITS);
+        fill<false, LITERAL_BITS>(literals, literal_code);
+        fill<true, DISTANCE_BITS>(distances, distance_code);
         warp_barrier();
         return INFLATE_DONE;
     }
@@ -185,12 +225,12 @@ struct InflateCodes {
     PORTABLE u32 long_literal(u64 bits) const {
         u32 top = reversed(static_cast<u32>(bits)) >> (32 - LONGEST_CODE);
         u32 found = find(literal_code, top, LITERAL_BITS + 1, LONGEST_CODE);
-        return found == 0 ? u32{INVALID} << 24 : literal_entry(found >> 4, found & 15);
+        return found == 0 ? entry_of(INVALID, 0, 0, 0) : literal_entry(found >> 4, found & 15);
     }
 
     PORTABLE u32 long_distance(u64 bits) const {
         u32 top = reversed(static_cast<u32>(bits)) >> (32 - LONGEST_CODE);
         u32 found = find(distance_code, top, DISTANCE_BITS + 1, LONGEST_CODE);
-        return found == 0 ? u32{INVALID} << 24 : distance_entry(found >> 4, found & 15);
+        return found == 0 ? entry_of(INVALID, 0, 0, 0) : distance_entry(found >> 4, found & 15);
     }
 };

@@ -7,7 +7,7 @@
 constexpr u32 INPUT_WORDS = 64;
 constexpr u32 INPUT_STEP = 32;
 // Words that `ready` makes available from the next bit on.
-constexpr u32 INPUT_READY = 8;
+constexpr u32 INPUT_READY = 12;
 
 struct InflateInput {
     // The stream begins `lead` bytes after `base`, which is aligned, and ends `end` bytes after it.
@@ -19,6 +19,8 @@ struct InflateInput {
     // Words loaded so far; the last `INPUT_WORDS` of them are in the ring.
     u32 loaded;
     u32 *ring;
+    // This lane's words of the next step, loaded before they are needed.
+    u32 ahead[INPUT_STEP / WIDTH];
 
     PORTABLE InflateInput(u64 address, u32 length, u32 *ring) : ring(ring) {
         base = address & ~u64{3};
@@ -42,18 +44,26 @@ struct InflateInput {
         return word;
     }
 
+    PORTABLE void look_ahead() {
+        for (u32 i = 0; i < INPUT_STEP / WIDTH; i++) {
+            ahead[i] = word(u64{loaded} + lane() + i * WIDTH);
+        }
+    }
+
     PORTABLE void load_step() {
         warp_barrier();
-        for (u32 i = lane(); i < INPUT_STEP; i += WIDTH) {
-            ring[(loaded + i) % INPUT_WORDS] = word(u64{loaded} + i);
+        for (u32 i = 0; i < INPUT_STEP / WIDTH; i++) {
+            ring[(loaded + lane() + i * WIDTH) % INPUT_WORDS] = ahead[i];
         }
         loaded += INPUT_STEP;
+        look_ahead();
         warp_barrier();
     }
 
     PORTABLE void seek(u64 bit) {
         at = bit;
         loaded = static_cast<u32>(bit / 32) / INPUT_STEP * INPUT_STEP;
+        look_ahead();
         load_step();
         load_step();
     }

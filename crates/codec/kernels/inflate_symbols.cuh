@@ -1,25 +1,59 @@
 // The symbols of a deflate stream, many decoded at a time.
 //
 // The end of a code is known only once it is decoded, so a stream is inherently sequential. Here the
-// warp decodes a symbol at each of the next bits, as if one began there, which yields the bit where
-// the next symbol would begin. Following these jumps from the first bit, four symbols at a time,
-// gives each lane one symbol of the true sequence.
+// warp finds the length of a symbol at each of the next bits, as if one began there, which yields the
+// bit where the next symbol would begin. Following these jumps from the first bit, up to four symbols
+// at a time, leads each lane to one symbol of the true sequence, which it decodes.
 #pragma once
 
 #include "inflate_codes.cuh"
 #include "inflate_input.cuh"
 #include "inflate_output.cuh"
 
-// Bits at which each lane decodes. Their indices, and that of the bit after the last symbol, fit in
-// a byte.
-constexpr u32 BITS_OF_LANE = 4;
+// Bits at which each lane looks for a symbol.
+constexpr u32 BITS_OF_LANE = 8;
 constexpr u32 BITS_OF_WARP = BITS_OF_LANE * WIDTH;
 
 // The most symbols found at a time.
 constexpr u32 MOST_SYMBOLS = WIDTH < 32 ? WIDTH : 32;
 
-struct alignas(4 * BITS_OF_LANE) SymbolsOfLane {
-    u32 at[BITS_OF_LANE];
+// The most bits of a symbol that the tables know: two codes, and 5 and 13 extra bits.
+constexpr u32 MOST_BITS = LITERAL_BITS + 5 + DISTANCE_BITS + 13;
+static_assert(4 * MOST_BITS < 256);
+
+// Numbers of bits from each bit of a lane to a later symbol.
+struct alignas(BITS_OF_LANE) JumpsOfLane {
+    u8 at[BITS_OF_LANE];
+};
+
+// Jumps in the shared memory of a warp. Those from the bits after the warp's own are 0.
+struct JumpTable {
+    JumpsOfLane lanes[WIDTH + (MOST_BITS + BITS_OF_LANE - 1) / BITS_OF_LANE];
+
+    // Must be called once before `of`.
+    PORTABLE void prepare() {
+        for (u32 i = WIDTH + lane(); i < sizeof(lanes) / sizeof(*lanes); i += WIDTH) {
+            lanes[i] = {};
+        }
+    }
+    PORTABLE u32 of(u32 bit) const {
+        return lanes[bit / BITS_OF_LANE].at[bit % BITS_OF_LANE];
+    }
+};
+
+// Jumps over one, two and four symbols.
+struct SymbolJumps {
+    JumpTable one;
+    JumpTable two;
+    JumpTable four;
+
+    // Must be called once before the others.
+    PORTABLE void prepare() {
+        one.prepare();
+        two.prepare();
+        four.prepare();
+        warp_barrier();
+    }
 };
 
 struct FoundSymbols {
@@ -32,70 +66,54 @@ struct FoundSymbols {
     bool stopped;
 };
 
-// The bit to which `bit` jumps. `jumps` has the target of each bit of a lane as a byte. Bits after
-// those of the warp jump to themselves.
-PORTABLE u32 follow(u32 jumps, u32 bit) {
-    u32 found = byte_of(shuffle(jumps, bit / BITS_OF_LANE), bit % BITS_OF_LANE);
-    return bit < BITS_OF_WARP ? found : bit;
-}
-
-// Jumps of twice as many symbols.
-PORTABLE u32 squared(u32 jumps) {
-    u32 twice = 0;
+// Makes jumps of this lane's bits over twice as many symbols.
+PORTABLE void lengthen(const JumpTable &jumps, JumpTable &longer, JumpsOfLane &mine) {
+    warp_barrier();
     for (u32 i = 0; i < BITS_OF_LANE; i++) {
-        twice |= follow(jumps, byte_of(jumps, i)) << (8 * i);
+        mine.at[i] += jumps.of(lane() * BITS_OF_LANE + i + mine.at[i]);
     }
-    return twice;
+    longer.lanes[lane()] = mine;
 }
 
-// Decodes a symbol from the tables at each of the bits. `table` is in the warp's shared memory.
-PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes &codes, SymbolsOfLane *table) {
+// Decodes symbols from the tables.
+PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes &codes, SymbolJumps &jumps) {
     const u64 window = input.look(lane() * BITS_OF_LANE);
-    SymbolsOfLane found;
-    u32 single = 0;
+    JumpsOfLane mine;
     for (u32 i = 0; i < BITS_OF_LANE; i++) {
         u64 bits = window >> i;
         u32 entry = codes.literals[static_cast<u32>(bits) & ((1u << LITERAL_BITS) - 1)];
-        u32 taken = entry & 15;
-        u32 extra = extra_of(entry);
-        u32 value = value_of(entry);
-        u32 length = value + (static_cast<u32>(bits) >> taken & ((1u << extra) - 1));
-        taken += extra;
+        u32 taken = bits_of(entry);
+        u32 place = codes.distances[static_cast<u32>(bits >> taken) & ((1u << DISTANCE_BITS) - 1)];
+        mine.at[i] = static_cast<u8>(taken + (kind_of(entry) == LENGTH ? bits_of(place) : 0));
+    }
+    jumps.one.lanes[lane()] = mine;
+    lengthen(jumps.one, jumps.two, mine);
+    lengthen(jumps.two, jumps.four, mine);
+    warp_barrier();
+    u32 bit = 0;
+    for (u32 symbols = 4; symbols < MOST_SYMBOLS; symbols += 4) {
+        bit += lane() >= symbols ? jumps.four.of(bit) : 0;
+    }
+    bit += lane() & 2 ? jumps.two.of(bit) : 0;
+    bit += lane() & 1 ? jumps.one.of(bit) : 0;
+
+    const u64 bits = input.look(bit);
+    u32 entry = codes.literals[static_cast<u32>(bits) & ((1u << LITERAL_BITS) - 1)];
+    u32 taken = bits_of(entry);
+    u32 symbol = value_of(entry, static_cast<u32>(bits));
+    bool decoded = kind_of(entry) == LITERAL;
+    if (kind_of(entry) == LENGTH) {
         u32 rest = static_cast<u32>(bits >> taken);
         u32 place = codes.distances[rest & ((1u << DISTANCE_BITS) - 1)];
-        u32 place_extra = extra_of(place);
-        u32 distance = value_of(place) + (rest >> (place & 15) & ((1u << place_extra) - 1));
-        bool is_match = kind_of(entry) == LENGTH && kind_of(place) == LITERAL;
-        bool is_literal = kind_of(entry) == LITERAL;
-        // A bit that begins neither jumps to itself.
-        taken = is_match ? taken + (place & 15) + place_extra : is_literal ? taken : 0;
-        found.at[i] = is_match ? match_of(length, distance) : value;
-        single |= (lane() * BITS_OF_LANE + i + taken) << (8 * i);
+        decoded = kind_of(place) == LITERAL;
+        taken += bits_of(place);
+        symbol = match_of(symbol, value_of(place, rest));
     }
-    table[lane()] = found;
-    const u32 two = squared(single);
-    const u32 four = squared(two);
-    u32 bit = 0;
-    u32 place = 0;
-    for (u32 number = 0; number < MOST_SYMBOLS; number += 4) {
-        bit = lane() >= number ? place : bit;
-        u32 next = follow(four, place);
-        if (next == place) {
-            break;
-        }
-        place = next;
-    }
-    u32 after = follow(two, bit);
-    bit = lane() & 2 ? after : bit;
-    after = follow(single, bit);
-    bit = lane() & 1 ? after : bit;
-    u32 behind = follow(single, bit);
-    u32 count = ones(lanes_where(lane() < MOST_SYMBOLS && behind != bit));
-    // The lane after the last symbol has stopped at its end.
-    u32 bits = count < MOST_SYMBOLS ? shuffle(bit, count) : shuffle(behind, MOST_SYMBOLS - 1);
+    // Lanes after a symbol that is not in the tables have followed jumps of no meaning.
+    u32 valid = lanes_where(decoded && lane() < MOST_SYMBOLS && bit < BITS_OF_WARP);
+    u32 count = ones(valid & ~(valid + 1));
+    u32 end = shuffle(bit + taken, count > 0 ? count - 1 : 0);
+    u32 found = count > 0 ? end : 0;
     warp_barrier();
-    u32 mine = bit % BITS_OF_WARP;
-    u32 symbol = table[mine / BITS_OF_LANE].at[mine % BITS_OF_LANE];
-    warp_barrier();
-    return {symbol, count, bits, count < MOST_SYMBOLS && bits < BITS_OF_WARP};
+    return {symbol, count, found, count < MOST_SYMBOLS && found < BITS_OF_WARP};
 }

@@ -83,6 +83,11 @@ PORTABLE u32 lanes_where(bool condition) {
     return __ballot_sync(~0u, condition);
 }
 
+// A mask of the lanes that have the same value.
+PORTABLE u32 lanes_with(u32 value) {
+    return __match_any_sync(~0u, value);
+}
+
 PORTABLE u32 lanes_up_to_mine() {
     return ~0u >> (31 - lane());
 }

@@ -179,6 +179,10 @@ inline u32 lanes_where(bool condition) {
     return condition;
 }
 
+inline u32 lanes_with(u32) {
+    return 1;
+}
+
 inline u32 lanes_up_to_mine() {
     return 1;
 }
