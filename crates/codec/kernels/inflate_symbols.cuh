@@ -18,8 +18,8 @@ constexpr u32 BITS_OF_WARP = BITS_OF_LANE * WIDTH;
 constexpr u32 MOST_SYMBOLS = WIDTH < 32 ? WIDTH : 32;
 
 // The most bits of a symbol that the tables know: two codes, and 5 and 13 extra bits.
-constexpr u32 MOST_BITS = LITERAL_BITS + 5 + DISTANCE_BITS + 13;
-static_assert(4 * MOST_BITS < 256);
+constexpr u32 SYMBOL_BITS = LITERAL_BITS + 5 + DISTANCE_BITS + 13;
+static_assert(4 * SYMBOL_BITS < 256);
 
 // Numbers of bits from each bit of a lane to a later symbol.
 struct alignas(BITS_OF_LANE) JumpsOfLane {
@@ -28,7 +28,7 @@ struct alignas(BITS_OF_LANE) JumpsOfLane {
 
 // Jumps in the shared memory of a warp. Those from the bits after the warp's own are 0.
 struct JumpTable {
-    JumpsOfLane lanes[WIDTH + (MOST_BITS + BITS_OF_LANE - 1) / BITS_OF_LANE];
+    JumpsOfLane lanes[WIDTH + (SYMBOL_BITS + BITS_OF_LANE - 1) / BITS_OF_LANE];
 
     // Must be called once before `of`.
     PORTABLE void prepare() {
