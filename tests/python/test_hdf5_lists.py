@@ -383,6 +383,16 @@ def test_a_list_outside_the_dataset_is_no_error_where_nothing_is_read(tmp_path):
             file["x"][0:1, [0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize("index", [([0], []), ([], [7]), ([-9], [], 1)])
+def test_lists_that_are_broadcast_to_nothing_are_not_looked_at(tmp_path, index) -> None:
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        for shape in ((3, 4), (0, 4), (3, 0), (2, 3, 4)):
+            if len(index) > len(shape):
+                continue
+            file[str(shape)] = np.zeros(shape)
+            assert file[str(shape)][index].shape == np.zeros(shape)[index].shape
+
+
 @pytest.mark.parametrize("size", [1000, 100_000])
 @pytest.mark.parametrize("index", [np.array([-66, -50], "i1"), np.array([-50, 3, -66], "i2")])
 def test_negative_indices_of_short_types_are_read_at_every_size(tmp_path, size, index) -> None:

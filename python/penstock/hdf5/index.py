@@ -142,8 +142,18 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
     if outside is not None:
         if any(isinstance(part, range) and not part for part in parts):
             return None  # h5py does not look at a list of which nothing is read
-        raise outside
+        if not _join_to_nothing(parts):
+            raise outside
     return parts
+
+
+def _join_to_nothing(parts: list[_Part]) -> bool:
+    """Return whether several lists are broadcast to no index, so that NumPy looks at none of them."""
+    sides = [part.indices.shape for part in parts if isinstance(part, _List)]
+    try:
+        return len(sides) > 1 and 0 in np.broadcast_shapes(*sides)
+    except ValueError:
+        return False
 
 
 def _known(index: Any) -> Any:
