@@ -44,6 +44,18 @@ PORTABLE u32 begins_from(u32 first, u32 covered) {
     return shuffle(begins, first);
 }
 
+// The distance of the match that saves most of those of all lanes; `otherwise` if there is none.
+PORTABLE u32 distance_of_best(const Match &match, u32 otherwise) {
+    u32 most = static_cast<u32>(match.saved);
+    for (u32 apart = 1; apart < WIDTH; apart *= 2) {
+        u32 other = shuffle(most, lane() ^ apart);
+        most = other > most ? other : most;
+    }
+    u32 best = lanes_where(static_cast<u32>(match.saved) == most);
+    u32 distance = shuffle(match.distance, trailing_zeros(best));
+    return most > 0 ? distance : otherwise;
+}
+
 // Lists the items of a segment and counts their symbols. Returns the number of items.
 PORTABLE u32 list_items(const Segment &segment, u64 items, DeflateShared &shared) {
     u32 literal = cost_of_literals(segment, shared.frequencies);
@@ -52,7 +64,11 @@ PORTABLE u32 list_items(const Segment &segment, u64 items, DeflateShared &shared
     }
     MatchFinder finder(segment, shared.table, literal);
     u32 count = 0;
-    u32 recent = 0;
+    // Elements of four and of eight bytes often share bytes with the one before.
+    u32 recent = 4;
+    // Within a run of equal bytes, only the run itself is found. Where it ends, a lane may find the row
+    // of an image above, whose distance is good for what follows.
+    u32 promising = 8;
     // The first byte that no item covers.
     u64 next = segment.begin;
     for (u64 tile = segment.begin; tile < finder.end(); tile += WIDTH) {
@@ -60,12 +76,13 @@ PORTABLE u32 list_items(const Segment &segment, u64 items, DeflateShared &shared
         Match match = {0, 0, 0};
         bool is_inside = at < finder.end();
         if (is_inside && at >= next) {
-            match = finder.find(at, recent);
+            match = finder.find(at, recent, promising);
         }
         warp_barrier();
         if (is_inside) {
             finder.insert(at);
         }
+        promising = distance_of_best(match, promising);
         // A literal that a better match follows.
         u32 saved_after = shuffle(static_cast<u32>(match.saved), lane() + 1);
         if (lane() + 1 < WIDTH && static_cast<i32>(saved_after) > match.saved) {

@@ -124,8 +124,9 @@ struct MatchFinder {
         return length < most ? length : most;
     }
 
-    // The best match at a position of the segment; `recent` is the distance of the match before it.
-    PORTABLE Match find(u64 at, u32 recent) const {
+    // The best match at a position of the segment. `recent` is the distance of the match before it, and
+    // `promising` another one at which to look; 0 is none.
+    PORTABLE Match find(u64 at, u32 recent, u32 promising) const {
         Match best = {0, 0, 0};
         u64 left = end() - at;
         u32 most = left < LONGEST_MATCH ? static_cast<u32>(left) : LONGEST_MATCH;
@@ -138,9 +139,13 @@ struct MatchFinder {
         }
         // One loop, so that lanes with candidates of different kinds stay together. Distances that take
         // few bits come first.
-        for (u32 kind = 0; kind < 4; kind++) {
-            u32 entry = kind == 2 ? near : far;
-            u64 apart = kind == 0 ? recent : kind == 1 ? 1 : entry == 0 ? 0 : at - (window + entry);
+        for (u32 kind = 0; kind < 5; kind++) {
+            u32 entry = kind == 3 ? near : far;
+            u64 apart = kind == 0 ? recent
+                : kind == 1       ? 1
+                : kind == 2       ? (promising != recent ? promising : 0)
+                : entry == 0      ? 0
+                                  : at - (window + entry);
             if (apart == 0 || apart > LARGEST_DISTANCE || apart > at || best.length == most) {
                 continue;
             }
