@@ -281,8 +281,8 @@ impl Plan {
         }
     }
 
-    /// Returns an upper estimate of the number of touched chunks: a selection of single elements
-    /// may touch fewer.
+    /// Returns an upper estimate of the number of touched chunks: runs, such as those of single
+    /// elements, may touch fewer.
     pub fn touched(&self) -> u64 {
         match &self.selection {
             Selection::Grid(axes) => axes
@@ -290,13 +290,7 @@ impl Plan {
                 .zip(self.grid.chunk())
                 .map(|(axis, side)| axis.touched(*side))
                 .fold(1, u64::saturating_mul),
-            Selection::Runs(runs) => {
-                let elements = runs.iter().fold(0u64, |n, r| n.saturating_add(r.length));
-                let whole = elements / self.grid.elements().max(1);
-                whole
-                    .saturating_add(runs.len() as u64)
-                    .min(self.grid.total())
-            }
+            Selection::Runs(runs) => runs_by_chunk::most_touched(&self.grid, runs),
         }
     }
 

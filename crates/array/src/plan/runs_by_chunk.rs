@@ -170,6 +170,23 @@ impl RunsByChunk {
     }
 }
 
+/// The most chunks that the runs touch: the sum of those that each touches, where chunks are whole rows.
+pub(super) fn most_touched(grid: &ChunkGrid, runs: &[Run]) -> u64 {
+    let of_chunk = grid.elements().max(1);
+    let is_of_rows = grid.chunk().get(1..) == grid.shape().get(1..);
+    let of_run = |run: &Run| match run.length {
+        0 => 0,
+        length if is_of_rows => {
+            let last = run.start.saturating_add(length - 1);
+            last / of_chunk - run.start / of_chunk + 1
+        }
+        length => length / of_chunk + 1,
+    };
+    runs.iter()
+        .fold(0, |all: u64, run| all.saturating_add(of_run(run)))
+        .min(grid.total())
+}
+
 fn push_to_heap<T: Ord>(heap: &mut BinaryHeap<Reverse<T>>, item: T) -> Result<()> {
     heap.try_reserve(1)
         .map_err(|error| lack(heap.len(), &error))?;
@@ -204,6 +221,14 @@ mod tests {
             pieces(grid, &[run(4, 9, 1), run(1, 0, 4)]),
             [(0, 1), (1, 2)]
         );
+    }
+
+    #[test]
+    fn runs_of_whole_chunks_touch_as_many() {
+        let grid = ChunkGrid::new(&[9, 2, 2], &[2, 2, 2]).unwrap();
+        let runs = [run(24, 0, 8), run(0, 8, 8), run(33, 16, 3), run(9, 0, 0)];
+        assert_eq!(most_touched(&grid, &runs), 3);
+        assert_eq!(most_touched(&grid, &[run(7, 0, 10)]), 3);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) struct WorkQueue {
 }
 
 struct State {
-    /// Approximate number of chunks of each plan that are not handed out.
+    /// Number of chunks of each plan that are not handed out; an estimate until all are planned.
     left: Vec<u64>,
     /// Decoded size of a full chunk of each plan.
     sizes: Vec<u64>,
@@ -224,6 +224,12 @@ impl State {
                         .extend(window.jobs.into_iter().map(|job| (number, job)));
                     self.fills
                         .extend(window.fills.into_iter().map(|job| (number, job)));
+                    if windows.is_over() {
+                        // The estimate of a list of elements may be far too large.
+                        let of_plan = self.jobs.iter().filter(|(of, _)| *of == number);
+                        self.left[number] = of_plan.count() as u64;
+                        self.waiting.pop();
+                    }
                     return Ok(true);
                 }
                 None => {

@@ -122,6 +122,8 @@ impl Mean {
         let count = (known + 1.0).min(CPU_MEAN);
         self.count = Some(count);
         let weight = 1.0 / count;
+        // The first ones may also have allocated memory.
+        let seconds = seconds.min(MOST_CHANGE * self.per_byte() * bytes);
         self.seconds += (seconds - self.seconds) * weight;
         self.bytes += (bytes - self.bytes) * weight;
     }
@@ -472,6 +474,22 @@ mod tests {
             H200.request(&mut rates, 256);
         }
         assert!(H200.excess(&mut rates, 256) < 1.03);
+    }
+
+    #[test]
+    fn one_slow_chunk_does_not_keep_the_workers_from_work() {
+        let mut rates = Rates::new(PRIOR);
+        rates.cpu_did(CHUNK, 1.0);
+        let few = Remaining {
+            chunks: 64,
+            chunk: CHUNK,
+            workers: 16,
+            on_gpu: 0,
+            since: 0.0,
+        };
+        let trial = rates.share_of_gpu(&few);
+        assert!(trial < 64);
+        assert_eq!(rates.share_of_gpu(&few), 0);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Two pinned slots of one worker, each with GPU memory for its contents: one is filled while the other
 //! is copied.
 
+use std::time::{Duration, Instant};
+
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{Direction, Lent};
 use penstock_engine::staging::{Ring, Slot};
@@ -14,6 +16,7 @@ pub(super) struct Slots {
     pairs: [Option<Pair>; 2],
     turn: usize,
     held: Held,
+    pinning: Duration,
 }
 
 /// A slot and the GPU memory to which its bytes are copied.
@@ -48,13 +51,21 @@ impl Slots {
             pairs: [None, None],
             turn: 0,
             held: Held::default(),
+            pinning: Duration::ZERO,
         }
+    }
+
+    /// Returns the time that it has taken to get slots since the last call: pinning memory takes longer than
+    /// filling it.
+    pub(super) fn take_pinning(&mut self) -> Duration {
+        std::mem::take(&mut self.pinning)
     }
 
     /// Makes the current slot free and at least this large. Its former contents have been copied.
     pub(super) fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
         let fits = |pair: &Option<Pair>| pair.as_ref().is_some_and(|p| p.slot.bytes() >= bytes);
         if !fits(&self.pairs[self.turn]) {
+            let start = Instant::now();
             self.release(self.turn, lent)?;
             let context = Some(lent.context());
             let other = 1 - self.turn;
@@ -72,6 +83,7 @@ impl Slots {
                     self.pairs[self.turn] = Some(Pair::new(slot));
                 }
             }
+            self.pinning += start.elapsed();
         }
         let turn = self.turn;
         if let Some(pair) = &mut self.pairs[turn] {

@@ -133,6 +133,7 @@ impl<'a> Stager<'a> {
             jobs = &rest;
         }
         let start = Instant::now();
+        self.slots.take_pinning();
         let mut buffer = std::mem::take(&mut self.stored);
         let outcome = (|| {
             let stored = bound.fetch(jobs, self.share.counters(), &mut buffer)?;
@@ -147,7 +148,8 @@ impl<'a> Stager<'a> {
             && outcome.is_ok()
         {
             let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
-            balance.cpu_did(decoded.sum(), start.elapsed());
+            let time = start.elapsed().saturating_sub(self.slots.take_pinning());
+            balance.cpu_did(decoded.sum(), time);
         }
         outcome
     }
