@@ -9,8 +9,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from places import on_device, on_host
 
-import penstock as ps
 from penstock.dist import mpi, partition
 
 CASES: list[tuple[tuple[int, ...], str, dict[str, Any]]] = [
@@ -25,12 +25,6 @@ CASES: list[tuple[tuple[int, ...], str, dict[str, Any]]] = [
 def run(comm: Any, folder: Path, device: str) -> None:
     """Write from arrays on a device, and read into them."""
 
-    def given(array: Any) -> Any:
-        return array if device == "cpu" else ps.DeviceArray.from_numpy(np.array(array, order="C"))
-
-    def on_host(array: Any) -> np.ndarray[Any, Any]:
-        return array if isinstance(array, np.ndarray) else array.numpy()
-
     def opened(path: Path, **keys: Any) -> mpi.File:
         return mpi.File(path, comm, mode="w", timeout=60, layout="file-per-rank", **keys)
 
@@ -42,7 +36,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
         with opened(path, durable=number == 0) as file:
             data = file.create("group/50%", shape, name, attrs={"unit": "m"}, **keys)
             part = partition(shape, data.chunks, comm.size)[comm.rank]
-            data.write(None if part is None else given(native[part]), part)
+            data.write(None if part is None else on_device(native[part], device), part)
             file.on_root(lambda h5: h5.attrs.update(step=7))
         if comm.rank == 0:
             with h5py.File(path) as h5:
@@ -64,7 +58,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
         data = file.create("x", (40, 10), "f4", fillvalue=7)
         for turn in range(2):
             row = 10 * comm.rank + 2 * turn
-            data.write(given(np.full((2, 10), row, "f4")), np.s_[row : row + 2])
+            data.write(on_device(np.full((2, 10), row, "f4"), device), np.s_[row : row + 2])
     for row in range(0, 40, 10):
         expected[row : row + 2], expected[row + 2 : row + 4] = row, row + 2
 
@@ -116,7 +110,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
     # A new file, of either layout, takes the folder of the one that it replaces away.
     for layout, count in (("file-per-rank", 2), ("shared", 1)):
         with mpi.File(path, comm, mode="w", timeout=60, layout=layout) as file:
-            file.create("x", (40, 10), "f4").write(given(ten), mine)
+            file.create("x", (40, 10), "f4").write(on_device(ten, device), mine)
         if comm.rank == 0:
             assert len(folders()) == count
             with h5py.File(path) as h5:

@@ -19,13 +19,9 @@ from penstock.dtypes import element_type
 sys.path.insert(0, str(Path(__file__).parent))
 
 import ipc
+from places import on_host
 
 PIECE = 4096
-
-
-def host(array: Any) -> np.ndarray[Any, Any]:
-    """The array in host memory."""
-    return array if isinstance(array, np.ndarray) else array.numpy()
 
 
 def bits(array: ps.DeviceArray) -> np.ndarray[Any, Any]:
@@ -72,8 +68,8 @@ def run(comm: Any, folder: Path, device: str) -> None:
         expected = {name: file[name][()] for name in file if name != "words"}
     for name, values in expected.items():
         found = load_replicated(f"{path}:{name}", comm, **keys)
-        assert (host(found) == values).all(), name
-        assert host(found).shape == np.shape(values), name
+        assert (on_host(found) == values).all(), name
+        assert on_host(found).shape == np.shape(values), name
         read = comm.allgather(read_by_this_rank().bytes)
         assert sum(read) == np.asarray(values).nbytes, (name, read)
         if name in ("contiguous", "gzip"):
@@ -84,9 +80,9 @@ def run(comm: Any, folder: Path, device: str) -> None:
     whole = expected["contiguous"]
     # Plain bytes: of a type and shape, from an offset, one round or many.
     found = load_replicated(raw, comm, dtype="f4", shape=(-1, 30), **keys)
-    assert (host(found) == whole).all()
+    assert (on_host(found) == whole).all()
     found = load_replicated(raw, comm, dtype="f4", offset=120, **{**keys, "piece": 1 << 30})
-    assert (host(found) == whole.reshape(-1)[30:]).all()
+    assert (on_host(found) == whole.reshape(-1)[30:]).all()
     # Into an array, converted, and one with strides.
     if device == "cpu":
         out = np.zeros((1003, 60), "f8")[:, ::2]
@@ -105,7 +101,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
         if comm.rank == 0:
             print(note, flush=True)
     found = load_replicated(f"{path}:chunked", comm, dtype="f8", **keys)
-    assert host(found).dtype == "f8"
+    assert on_host(found).dtype == "f8"
     if device != "cpu":
         # Read by HDF5, and of a type that NumPy alone has not.
         narrow: dict[str, Any] = {"dtype": "bfloat16", "like": "device"}
@@ -114,9 +110,9 @@ def run(comm: Any, folder: Path, device: str) -> None:
         assert (bits(found) == bits(read)).all()
     # A dataset of an open file, and one rank alone.
     with ps.File(path) as file:
-        assert (host(load_replicated(file["chunked"], comm, **keys)) == whole).all()
+        assert (on_host(load_replicated(file["chunked"], comm, **keys)) == whole).all()
     alone = comm.Split(comm.rank)
-    assert (host(load_replicated(f"{path}:gzip", alone, **keys)) == whole).all()
+    assert (on_host(load_replicated(f"{path}:gzip", alone, **keys)) == whole).all()
     assert "nothing to exchange" in read_by_this_rank().note
     alone.Free()
     in_pieces(comm, f"{path}:gzip", whole, device)
@@ -165,7 +161,7 @@ def in_pieces(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) 
         setattr(module, name, less)
     for way in ("auto", "host"):
         found = load_replicated(source, comm, device=device, exchange=way)
-        assert (host(found) == whole).all(), way
+        assert (on_host(found) == whole).all(), way
     for (module, name, _), value in zip(limits, before, strict=True):
         setattr(module, name, value)
 

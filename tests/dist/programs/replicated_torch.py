@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as distributed
+from places import on_host
 
 import penstock as ps
 from penstock.dist import load_replicated
@@ -39,16 +40,16 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     distributed.barrier()
     keys: dict[str, Any] = {"device": device, "piece": PIECE}
     for name in ("contiguous", "gzip"):
-        assert (host(load_replicated(f"{path}:{name}", **keys)) == whole).all(), name
+        assert (on_host(load_replicated(f"{path}:{name}", **keys)) == whole).all(), name
         assert told().bytes < whole.nbytes / size + PIECE, told()
         way = {"nccl": "by NCCL", "cuda": "copies between", "cpu": "through host memory"}
         expected = way[backend if backend == "nccl" else device]
         # The stand-in, for example, has no memory that another process can open.
         is_other = device == "cuda" and "through host memory: rank" in told().note
         assert expected in told().note or is_other, told().note
-    assert (host(load_replicated(f"{path}:scalar", **keys)) == 7.5).all()
+    assert (on_host(load_replicated(f"{path}:scalar", **keys)) == 7.5).all()
     found = load_replicated(raw, dtype="float32", shape=(1003, 30), **keys)
-    assert (host(found) == whole).all()
+    assert (on_host(found) == whole).all()
     if device == "cpu":
         out = torch.zeros(1003, 30, dtype=torch.float64)
         load_replicated(f"{path}:gzip", out=out, piece=PIECE)
@@ -57,7 +58,7 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     last = size - 1
     others = distributed.new_group([last - 1, last])
     if rank in (last - 1, last):
-        assert (host(load_replicated(f"{path}:gzip", others, **keys)) == whole).all()
+        assert (on_host(load_replicated(f"{path}:gzip", others, **keys)) == whole).all()
     elif backend == "gloo":
         with pytest.raises(ps.InvalidError, match="not in the process group"):
             load_replicated(f"{path}:gzip", others, **keys)
@@ -75,17 +76,10 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     with pytest.raises(RankError, match=rf"rank {last}: EndOfFileError") as caught:
         load_replicated(raw, shape=whole.nbytes + 1, **{**keys, "piece": 1 << 30})
     assert caught.value.rank == last
-    assert (host(load_replicated(raw, dtype="f4", **keys)) == whole.ravel()).all()
+    assert (on_host(load_replicated(raw, dtype="f4", **keys)) == whole.ravel()).all()
     distributed.barrier()
     distributed.destroy_process_group()
     print("done", flush=True)
-
-
-def host(array: Any) -> np.ndarray[Any, Any]:
-    """The array in host memory."""
-    if isinstance(array, torch.Tensor):
-        return array.cpu().numpy()
-    return array.numpy() if isinstance(array, ps.DeviceArray) else np.asarray(array)
 
 
 def told() -> ps.Report:

@@ -7,8 +7,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+from places import on_device, on_host
 
-import penstock as ps
 from penstock.dist import mpi, partition
 
 try:
@@ -72,14 +72,6 @@ def contents(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, An
 def run(comm: Any, folder: Path, device: str, group: str) -> None:
     """Carry out the cases of a group with arrays on a device."""
 
-    def on_device(array: np.ndarray[Any, Any]) -> Any:
-        if device == "cpu":
-            return array
-        return ps.DeviceArray.from_numpy(np.array(array, order="C"))
-
-    def on_host(array: Any) -> np.ndarray[Any, Any]:
-        return array if isinstance(array, np.ndarray) else array.numpy()
-
     for number, (shape, name, keys) in enumerate(CASES[group]):
         dtype = np.dtype(name)
         if device != "cpu" and dtype.kind in "Sb":
@@ -90,7 +82,7 @@ def run(comm: Any, folder: Path, device: str, group: str) -> None:
         with mpi.File(path, comm, mode="w", timeout=60) as file:
             data = file.create("group/data", shape, dtype, attrs={"unit": "m"}, **keys)
             part = partition(shape, data.chunks, comm.size)[comm.rank]
-            mine = None if part is None else on_device(whole[part].astype(native))
+            mine = None if part is None else on_device(whole[part].astype(native), device)
             data.write(mine, part)
         if comm.rank == 0:
             with h5py.File(path) as file:
