@@ -148,7 +148,7 @@ def _parts(shape: tuple[int, ...], indices: tuple[Any, ...]) -> list[_Part] | No
 
 
 def _join_to_nothing(parts: list[_Part]) -> bool:
-    """Return whether several lists are broadcast to no index, so that NumPy looks at none of them."""
+    """Return whether several lists are broadcast to no index: NumPy looks at none of them then."""
     sides = [part.indices.shape for part in parts if isinstance(part, _List)]
     try:
         return len(sides) > 1 and 0 in np.broadcast_shapes(*sides)
