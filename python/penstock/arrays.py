@@ -22,6 +22,9 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.memory import HOST, kind_of
 from penstock.streams import normal, wait_for
 
+_MOST_PLACES = 1 << 20
+"""The most elements whose places are compared one by one."""
+
 
 @dataclass(slots=True)
 class View:
@@ -170,11 +173,29 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
     found = view(array, stream)
     if found.readonly:
         raise InvalidError(f"out is read-only: {_named(found)}")
-    if found.strides is not None and found.nbytes:
-        lengths = zip(found.shape, found.strides, strict=True)
-        if any(n > 1 and step == 0 for n, step in lengths):
-            raise InvalidError(f"elements of out share memory: {_named(found)}")
+    if found.strides is not None and found.nbytes and _share_memory(found, found.strides):
+        raise InvalidError(f"elements of out share memory: {_named(found)}")
     return found
+
+
+def _share_memory(found: View, strides: tuple[int, ...]) -> bool:
+    """Return whether two elements share bytes; true if that is unlikely and takes long to say."""
+    sides = sorted((abs(step), n) for n, step in zip(found.shape, strides, strict=True) if n > 1)
+    behind = found.dtype.itemsize
+    for step, n in sides:
+        if step < behind:
+            break
+        behind += step * (n - 1)
+    else:
+        return False
+    if sides[0][0] == 0 or math.prod(n for _, n in sides) > _MOST_PLACES:
+        return True
+    # Rows may be interleaved.
+    places = np.zeros(1, np.int64)
+    for step, n in sides:
+        places = (places[:, None] + step * np.arange(n)).ravel()
+    places.sort()
+    return bool((np.diff(places) < found.dtype.itemsize).any())
 
 
 def refuse_overlap(views: Iterable[View]) -> None:

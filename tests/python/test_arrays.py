@@ -5,6 +5,7 @@ from __future__ import annotations
 import array as array_module
 import ctypes
 import gc
+import math
 import weakref
 
 import numpy as np
@@ -270,3 +271,27 @@ def test_streams_are_understood(stream, handle):
 def test_what_is_no_stream_is_a_type_error(stream):
     with pytest.raises(TypeError):
         stream_handle(stream)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((10, 10), (12, 4)), ((3, 4), (0, 4)), ((4,), (2,)), ((2, 2), (4, 6))]
+)
+def test_an_array_whose_elements_share_memory_is_not_filled(tmp_path, shape, strides):
+    path = tmp_path / "x"
+    np.arange(1000, dtype="i4").tofile(path)
+    out = np.lib.stride_tricks.as_strided(np.zeros(1000, "i4"), shape, strides)
+    with pytest.raises(ps.InvalidError, match="share memory"):
+        ps.load(path, out=out)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((3, 2), (8, 12)), ((4, 2), (4, -16)), ((1, 5), (0, 8))]
+)
+def test_an_array_whose_rows_are_interleaved_is_filled(tmp_path, shape, strides):
+    path = tmp_path / "x"
+    expected = np.arange(math.prod(shape), dtype="i4")
+    expected.tofile(path)
+    memory = np.zeros(1000, "i4")
+    out = np.lib.stride_tricks.as_strided(memory[100:], shape, strides)
+    ps.load(path, out=out)
+    np.testing.assert_array_equal(out.ravel(), expected)
