@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import resource
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -291,3 +292,29 @@ def test_the_mock_writer_counts_and_writes_nothing(tmp_path):
     assert writer.fileno() == -1
     with pytest.raises(ValueError, match="closed"):
         writer.write(b"")
+
+
+def test_threads_that_write_to_one_file_take_turns(tmp_path):
+    path = tmp_path / "shared"
+    with FastFileWriter(path, config_with(np.zeros(1000, "u1"))) as file:
+        threads = [
+            threading.Thread(
+                target=lambda byte=byte: [file.write(bytes([byte]) * 997) for _ in range(50)]
+            )
+            for byte in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    written = np.fromfile(path, "u1").reshape(-1, 997)
+    assert len(written) == 200
+    assert (written == written[:, :1]).all()
+    assert (np.bincount(written[:, 0]) == 50).all()
+
+
+@pytest.mark.parametrize("name", ["writer_rank", "num_parallel_writers"])
+@pytest.mark.parametrize("value", [2.5, "2", None])
+def test_a_number_of_writers_that_is_no_integer_is_refused(tmp_path, name, value):
+    with pytest.raises(ps.IncompatibleError, match="num_parallel_writers"):
+        FastFileWriter(tmp_path / "x", config_with(np.zeros(10, "u1"), **{name: value}))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from time import perf_counter
 from typing import Any
 
@@ -84,12 +86,17 @@ class FastFileWriter(BaseFileWriter):
             raise IncompatibleError(
                 f"a {type(config.dnvme_handle).__name__} is not a handle of penstock.deepnvme"
             )
-        if not 0 <= config.writer_rank < config.num_parallel_writers:
+        try:
+            self._rank = operator.index(config.writer_rank)
+            self._writers = operator.index(config.num_parallel_writers)
+        except TypeError as error:
+            raise IncompatibleError(f"writer_rank and num_parallel_writers: {error}") from None
+        if not 0 <= self._rank < self._writers:
             raise InvalidError(
-                f"there is no writer {config.writer_rank} of {config.num_parallel_writers}, "
-                "counted from 0"
+                f"there is no writer {self._rank} of {self._writers}, counted from 0"
             )
-        self._config = config
+        # Threads that write to one file take turns, a call each.
+        self._turn = RLock()
         self._memory = arrays.contiguous_destination(config.pinned_tensor)
         parts = 2 if config.double_buffer else 1
         self._part_bytes = self._memory.nbytes // parts
@@ -112,7 +119,8 @@ class FastFileWriter(BaseFileWriter):
     def write(self, buffer: Any) -> int:
         """Write the bytes of an array or buffer, and return their number."""
         view = arrays.source(buffer)
-        self._take(view.pointer, view.nbytes, view)
+        with self._turn:
+            self._take(view.pointer, view.nbytes, view)
         return view.nbytes
 
     def save_torch_storage_object_list(self, storage_obj_list: Any, save_size: bool) -> int:
@@ -129,12 +137,12 @@ class FastFileWriter(BaseFileWriter):
         """
         views = bytes_of(storage_obj_list, save_size)
         taken = 0
-        writers, rank = self._config.num_parallel_writers, self._config.writer_rank
-        for address, nbytes, view in part_of(views, writers, rank):
-            self._take(address, nbytes, view)
-            taken += nbytes
-        self._stats["save_storage"] += len(storage_obj_list)
-        self._stats["save_storage_bytes"] += taken
+        with self._turn:
+            for address, nbytes, view in part_of(views, self._writers, self._rank):
+                self._take(address, nbytes, view)
+                taken += nbytes
+            self._stats["save_storage"] += len(storage_obj_list)
+            self._stats["save_storage_bytes"] += taken
         return taken
 
     def flush(self) -> None:
@@ -147,20 +155,21 @@ class FastFileWriter(BaseFileWriter):
         Raises:
             Error: A write failed, and no earlier call has raised the error.
         """
-        self._stats["close"] += 1
-        file = self._file
-        if file is None:
-            return
-        try:
-            if not self._has_failed:
-                begun = perf_counter()
-                self._drain()
-                self._settle()
-                self._guarded(file.sync)
-                self._stats["write_secs"] += perf_counter() - begun
-        finally:
-            file.close()
-            self._file = None
+        with self._turn:
+            self._stats["close"] += 1
+            file = self._file
+            if file is None:
+                return
+            try:
+                if not self._has_failed:
+                    begun = perf_counter()
+                    self._drain()
+                    self._settle()
+                    self._guarded(file.sync)
+                    self._stats["write_secs"] += perf_counter() - begun
+            finally:
+                file.close()
+                self._file = None
 
     def statistics(self) -> dict[str, Any]:
         counted = super().statistics()

@@ -194,7 +194,11 @@ class Handle:
         return self._move(WRITE, buffer, filename, file_offset, False, False)
 
     def async_pread(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
-        """Start to fill an array from a file, and return 0; :meth:`wait` raises a failure."""
+        """Start to fill an array from a file, and return 0.
+
+        What is wrong with file or array from the start is raised here, and what fails later by
+        :meth:`wait`. Until then, the memory must stay: ``resize_`` of a tensor's storage frees it.
+        """
         return self._move(READ, buffer, filename, file_offset, False, True)
 
     def async_pwrite(
@@ -205,7 +209,7 @@ class Handle:
         *,
         fd: int | None = None,
     ) -> int:
-        """Start to write an array to a file, and return 0; :meth:`wait` raises a failure.
+        """Start to write an array to a file, and return 0. It fails as :meth:`async_pread` does.
 
         The file is given as ``filename`` or as ``fd``, a descriptor that is open for writing and
         may be closed after this call. The array must not change before :meth:`wait` has returned.
