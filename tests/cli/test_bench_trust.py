@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
@@ -222,6 +224,25 @@ def test_a_signal_that_numpy_overlooks_in_a_run_ends_the_measurement(place, path
         race([contestant], "B/s", rounds=1)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_a_callback_of_a_weak_reference_overlooks_ends_the_measurement(number):
+    runs = []
+
+    def arrives():
+        runs.append(1)
+        with suppress(BaseException):  # as CPython does there
+            signal.raise_signal(number)
+
+    with pytest.raises((SystemExit, KeyboardInterrupt)), ended_by_signals():
+        race([Contestant("any", "", 1, arrives)], "GB/s", rounds=3)
+    assert len(runs) == 1
+
+
+def test_a_signal_that_is_overlooked_at_the_end_ends_the_block():
+    with pytest.raises(SystemExit), ended_by_signals(), suppress(BaseException):
+        signal.raise_signal(signal.SIGTERM)
+
+
 def test_a_run_that_fails_after_no_signal_is_a_failed_run():
     def failing():
         raise SystemError("of its own")
@@ -282,7 +303,7 @@ BAD = {
     "cannot be made": ["tensor", "--json", "{file}/result.json"],
     "cannot be written": ["tensor", "--plot", "/proc/none/figure.png"],
     "File name too long": ["tensor", "--input_file", "a" * 300],
-    "are needed": ["small", "--sizes", "1000TiB"],
+    "are needed": ["small", "--file-size", "3000TiB"],
     "must be a multiple of it": ["decode", "--size", "300MiB", "--chunks", "1MiB"],
     "must divide it": ["decode", "--size", "256MiB", "--chunks", "96KiB"],
     "bytes left": ["tensor", "--mb_size", "9" * 30],
@@ -459,3 +480,48 @@ def test_no_panel_of_a_figure_is_cut_and_a_name_has_one_colour(kind):
             colours.setdefault(name, set()).add(colour)
     assert {name: len(found) for name, found in colours.items()} == {"a": 1, "b": 1}
     assert colours["a"] != colours["b"]
+
+
+@pytest.mark.parametrize("kind", ["--json", "--csv"])
+def test_results_do_not_replace_what_is_measured(folder, odd, kind):
+    before = odd.read_bytes()
+    done = CliRunner().invoke(app, ["bench", "hdf5-read", str(odd), kind, str(odd), "-i", "1"])
+    assert done.exit_code == 2, done.output
+    assert f"{odd.name} is measured" in done.stderr
+    assert odd.read_bytes() == before
+
+
+def test_a_fifo_without_a_reader_is_refused_and_not_waited_for(bench, tmp_path):
+    os.mkfifo(tmp_path / "result.json")
+    arguments = ["bench", "small", "--dir", str(tmp_path), "--json", str(tmp_path / "result.json")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert "cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--file-size", "0"), "--file-size is 0"),
+        (("--depths", "1000", "--operations", "4"), "asks for 1000 in flight"),
+        (("--sizes", "zz"), "'zz' is not a size"),
+    ],
+)
+def test_small_refuses_what_it_could_not_do_as_told(bench, words, said):
+    _, told = bench("small", *words, status=2)
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+def test_files_that_hdf5_write_keeps_are_counted_before_it_begins(folder, monkeypatch):
+    from penstock.bench import session
+
+    usage = shutil.disk_usage(folder)._replace(free=20_000_000)
+    monkeypatch.setattr(session.shutil, "disk_usage", lambda _: usage)
+    sizes = ["--sizes", "1500000,2000000", "--dtypes", "float32", "-i", "1", "--peers", "none"]
+    command = ["bench", "hdf5-write", "--dir", str(folder), *sizes]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    done = CliRunner().invoke(app, [*command, "--keep"])
+    assert done.exit_code == 2
+    assert "are needed" in done.stderr
+    assert not list(folder.iterdir())

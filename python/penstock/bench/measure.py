@@ -181,6 +181,7 @@ def _together(ranks: Ranks, once: Callable[[], float]) -> _Run:
     """Return the slowest run of all ranks, or a failure; wrong bytes come first."""
     try:
         run = _Run(once())
+        raise_overlooked_signal()
     except Exception as error:
         raise_overlooked_signal()
         said = f"{type(error).__name__}: {error}".split("\n")[0][:300]

@@ -40,7 +40,10 @@ def caches(text: str) -> dict[str, Callable[[DataFile], None]]:
 
 def sizes(text: str) -> list[int]:
     """Parse sizes such as "64KiB,1MiB", each greater than 0."""
-    found = [parse_size(part) for part in words(text)]
+    try:
+        found = [parse_size(part) for part in words(text)]
+    except typer.BadParameter as error:
+        raise RefusedError(str(error)) from None
     if not found or min(found) < 1:
         raise RefusedError(
             f"{text!r} is not a list of sizes above 0: write, for example, 64MiB,1GiB"

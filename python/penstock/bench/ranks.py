@@ -215,6 +215,7 @@ def ended_by_signals() -> Iterator[None]:
         signal.signal(number, end)
     try:
         yield
+        raise_overlooked_signal()
     except Exception:
         raise_overlooked_signal()
         raise
@@ -225,10 +226,11 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def raise_overlooked_signal() -> None:
-    """Raise the exception of a signal that has arrived, if it has become another one on its way.
+    """Raise the exception of a signal that has arrived, if it was lost or became another one.
 
-    NumPy's ``fromfile`` goes on if a signal's handler raises in ``isinstance(file, PathLike)``.
-    It then fails by another error, or CPython raises a SystemError in its stead.
+    CPython drops what a handler raises within a destructor or a callback of a weak reference.
+    NumPy's ``fromfile`` goes on if a handler raises in ``isinstance(file, PathLike)``. It then
+    fails by another error, or CPython raises a SystemError in its stead.
     """
     if _arrived:
         raise _exception(_arrived) from None

@@ -7,6 +7,7 @@ saves and draws the results. It removes the folder in any case. Only the first r
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -25,7 +26,7 @@ import penstock as ps
 
 from . import figures, machine
 from .figures import Figure
-from .measure import OUR_MODES, OURS, Contestant, Row, race
+from .measure import OUR_MODES, OURS, Contestant, Row, WrongBytesError, race
 from .ranks import LostRankError, Ranks, ended_by_signals
 from .tables import Table
 
@@ -106,6 +107,13 @@ class Session:
     def wants(self, peer: str) -> bool:
         assert peer in PEERS
         return peer in self.common.peers
+
+    def spare(self, path: Path) -> None:
+        """Refuse to write results over a file that is measured."""
+        common = self.common
+        for results in filter(None, (common.json, common.csv, common.plot)):
+            if results.exists() and path.exists() and results.samefile(path):
+                raise RefusedError(f"{results} is measured: give another file for the results")
 
     def need_space(self, nbytes: int, folder: Path | None = None) -> None:
         """Refuse a run that would fill the file system; each rank needs ``nbytes``."""
@@ -240,6 +248,9 @@ def measure(
         if ranks.is_first:
             print(f"penstock: {refused}", file=sys.stderr)
         return 2
+    except WrongBytesError as wrong:
+        print(f"penstock: {wrong}", file=sys.stderr)
+        return 1
     except LostRankError as lost:
         print(f"penstock: rank {ranks.rank}: {lost}", file=sys.stderr)
         return 1
@@ -264,10 +275,16 @@ def _check(common: Common) -> None:
             raise RefusedError(f"{common.plot} must end in one of {', '.join(figures.FORMATS)}")
         if why := figures.missing():
             raise RefusedError(why)
-    for path in filter(None, (common.json, common.csv, common.plot)):
+    results = list(filter(None, (common.json, common.csv, common.plot)))
+    for path in results:
         if path.is_dir():
             raise RefusedError(f"{path} is a folder: give a file for the results")
         _check_writable(path)
+    for number, path in enumerate(results):
+        if path.resolve() in [other.resolve() for other in results[:number]]:
+            raise RefusedError(
+                f"{path} is given twice: give each kind of results a file of its own"
+            )
 
 
 def _check_writable(path: Path) -> None:
@@ -282,8 +299,9 @@ def _check_writable(path: Path) -> None:
         raise RefusedError(f"{path} cannot be made: {place} is not a folder")
     try:
         if place == path:
-            with open(path, "ab"):
-                return
+            # Without waiting for the reader of a FIFO.
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC))
+            return
         with tempfile.TemporaryFile(dir=place):
             return
     except OSError as error:

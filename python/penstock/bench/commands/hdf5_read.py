@@ -47,6 +47,7 @@ def hdf5_read(
     states = caches(cache)
     place = choose(device, session.ranks)
     datasets, left_out, outside = _datasets(file, place)
+    session.spare(file)
     session.measured = file
     total = sum(dataset.nbytes for dataset in datasets)
     pages = DataFile(file, 0, file.stat().st_size)

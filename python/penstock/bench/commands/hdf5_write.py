@@ -76,7 +76,8 @@ def hdf5_write(
     ]
     if not cases:
         raise RefusedError(f"{dtypes!r} names no types: write, for example, float32,int64")
-    session.need_space(max(case.nbytes for case in cases) * 2)
+    all_kept = sum(case.nbytes for case in cases) if keep else 0
+    session.need_space(max(case.nbytes for case in cases) * 2 + all_kept)
     kept = [_kept(session, case) for case in cases] if keep else []
     if existing := [path for path in kept if path.exists() and not overwrite]:
         raise RefusedError(f"{existing[0]} exists: --overwrite replaces it")
@@ -113,7 +114,7 @@ def hdf5_write(
             f"Best throughput: {best[8]:.2f} MB/s (size={best[1]:,}, dtype={best[2]})"
         )
     for case, path in zip(cases, kept, strict=False):
-        _write(path, case, place.put(case.values()), fsync=fsync)
+        _keep(path, case, place, fsync=fsync)
     session.tables.append(table)
     ticks = [f"{case.count:,}\n{case.dtype.name}" for case in cases]
     panel = Panel("", ticks, rates)
@@ -173,6 +174,20 @@ def _write(path: Path, case: _Case, array: Any, *, fsync: bool) -> None:
         case.calls.append(report.elapsed_ns / 1e9 if report else 0.0)
     if fsync:
         sync_file(path)
+
+
+def _keep(path: Path, case: _Case, place: Place, *, fsync: bool) -> None:
+    """Write a file that stays, in one step: what fails leaves nothing behind."""
+    values = case.values()
+    part = path.with_name(f"{path.name}.part")
+    try:
+        _write(part, case, place.put(values), fsync=fsync)
+        with h5py.File(part) as file:
+            if file[_NAME][()].tobytes() != values.tobytes():
+                raise WrongBytesError(f"{path} would not have the elements that were written")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _add(table: Table, case: _Case, row: Row, ours: Row) -> None:

@@ -24,7 +24,7 @@ from ..files import DataFile, data_file
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import SIZE, Cache, benchmark, caches, numbers, sizes
 from ..place import CHOICES, Place, choose
-from ..session import Session
+from ..session import RefusedError, Session
 from ..tables import Table
 
 _ALIGNMENT = 4096
@@ -53,7 +53,15 @@ def small(
     states = caches(cache)
     place = choose(device, session.ranks)
     lengths, in_flight = sizes(sizes_), numbers(depths, "numbers of reads")
-    file_size = max(file_size, 2 * max(lengths))
+    if file_size < 2 * max(lengths):
+        raise RefusedError(
+            f"--file-size is {file_size:,}, but reads of {size_in_words(max(lengths))} "
+            f"need at least {2 * max(lengths):,} bytes"
+        )
+    if max(in_flight) > operations:
+        raise RefusedError(
+            f"--operations is {operations}, but --depths asks for {max(in_flight)} in flight"
+        )
     session.need_space(file_size)
     file = data_file(session.own_folder, file_size)
     table = Table(
@@ -76,7 +84,7 @@ def small(
     panels: dict[str, Panel] = {}
     for state, prepare in states.items():
         for length in lengths:
-            count = max(1, min(operations, (256 << 20) // length))
+            count = min(operations, max((256 << 20) // length, *in_flight))
             for depth in in_flight:
                 rows = _race(session, file, place, (length, count, depth), state, prepare, table)
                 label = f"{size_in_words(length)}, {state}"

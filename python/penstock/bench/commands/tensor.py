@@ -73,6 +73,8 @@ def tensor(
     a GPU. bounce is the staged route, gds is cuFile, and auto is Penstock's choice.
     """
     session.restate(iterations=loop, verify=validate)
+    if input_file:
+        session.spare(input_file)
     nbytes = _size(input_file) if input_file else mb_size << 20
     session.need_space(2 * nbytes)
     session.settings |= {"bytes": nbytes, "fsync": fsync}
