@@ -64,6 +64,8 @@ def run(comm: Any, folder: Path, device: str) -> None:
         make(path, raw)
     comm.Barrier()
     keys: dict[str, Any] = {"device": device, "piece": PIECE, "timeout": 60}
+    if device != "cpu":
+        keys["like"] = "device"  # torch lacks some of these types
     with h5py.File(path) as file:
         expected = {name: file[name][()] for name in file if name != "words"}
     for name, values in expected.items():
@@ -105,7 +107,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
     if device != "cpu":
         # Read by HDF5, and of a type that NumPy alone has not.
         narrow: dict[str, Any] = {"dtype": "bfloat16", "like": "device"}
-        found = load_replicated(f"{path}:virtual", comm, **keys, **narrow)
+        found = load_replicated(f"{path}:virtual", comm, **{**keys, **narrow})
         read = ps.read(f"{path}:virtual", device="cuda", **narrow)
         assert (bits(found) == bits(read)).all()
     # A dataset of an open file, and one rank alone.
