@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 # other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
 # longest first; what a part prints comes in one piece when it ends.
 GROUND := build-rust standin build-hdf5-2.2.0 test-loom build-hdf5-1.14.4
-PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli lint test-packaging \
+PARTS := test-standin test-python test-hdf5-host test-kernels test-rust test-hdf5-device test-cli lint test-packaging \
 	test-dist test-c test-faults test-programs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
@@ -82,6 +82,10 @@ build-rust:
 
 test-rust: standin build-rust
 	scripts/standin-gpu cargo test --workspace --locked
+
+# The kernels in warps of 32 lanes, as on a GPU. The other tests run them with one, which is quicker.
+test-kernels: standin build-rust
+	CUDASIM_LANES=32 scripts/standin-gpu cargo test --locked -p penstock-codec --test gpu
 
 # Loom swaps the synchronisation primitives at compile time, so its build has a folder of its own. Only
 # loom itself is worth optimizing: the rest would take longer to compile than it saves.

@@ -9,8 +9,19 @@ fn main() {
     println!("cargo:rerun-if-changed={KERNELS}");
     println!("cargo:rerun-if-changed={HOST}");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    compile("cudasim_kernel", &[]);
+    if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
+        compile("cudasim_warp_kernel", &["CUDASIM_WARP"]);
+    }
+}
+
+fn compile(library: &str, definitions: &[&str]) {
+    let mut build = cc::Build::new();
+    for definition in definitions {
+        build.define(definition, None);
+    }
     // Optimized in debug builds too, since every thread of a launch is one call.
-    cc::Build::new()
+    build
         .cpp(true)
         .std("c++17")
         .opt_level(2)
@@ -19,5 +30,5 @@ fn main() {
         .include(KERNELS)
         .include(HOST)
         .file(format!("{HOST}/kernel.cpp"))
-        .compile("cudasim_kernel");
+        .compile(library);
 }

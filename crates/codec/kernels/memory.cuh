@@ -3,7 +3,7 @@
 // The kernels are compiled twice: by NVRTC for GPUs, and by a C++ compiler for the stand-in driver
 // of the tests, which replaces these definitions in `host.h`. So a thread may depend on other
 // threads of its launch only through `add` and within a warp of `WIDTH` lanes, which is 1 in the
-// stand-in. All memory but `__shared__` is accessed by these functions, with addresses aligned to
+// stand-in unless CUDASIM_LANES is 32. All memory but `__shared__` is accessed by these functions, with addresses aligned to
 // the size of the type.
 #pragma once
 

@@ -7,6 +7,7 @@
 //! | `CUDASIM_COPY_GBPS` | modelled rate of one stream, 0 for no delay | 20 |
 //! | `CUDASIM_LAUNCH_US` | modelled cost of one operation of a stream | 5 |
 //! | `CUDASIM_CUFILE` | `p2p`, `nvfs`, `posix` or `absent`, fixed while cuFile is open | posix |
+//! | `CUDASIM_LANES` | lanes of a warp: 1, or 32 as on a GPU, which is slower | 1 |
 //! | `CUDASIM_FAIL` | calls that fail, see [`crate::failure`] | |
 //! | `CUDASIM_LOG` | 1: log failed calls to stderr | |
 
@@ -14,6 +15,11 @@ use std::time::Duration;
 
 pub fn devices() -> usize {
     number("CUDASIM_DEVICES").map_or(1, |count| count as usize)
+}
+
+/// Whether kernels run in warps of 32 lanes.
+pub fn has_warps() -> bool {
+    number("CUDASIM_LANES") == Some(32.0)
 }
 
 pub fn device_memory() -> usize {

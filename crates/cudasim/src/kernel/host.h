@@ -8,7 +8,7 @@
 
 #define __global__
 #define __launch_bounds__(threads)
-// Threads run one after the other, and a warp is one thread.
+// Warps run one after the other.
 #define __shared__ static thread_local
 #define PORTABLE inline
 #define OUT_OF_LINE inline
@@ -163,30 +163,8 @@ inline u32 byte_of(u32 value, u32 number) {
     return value >> (8 * number) & 0xff;
 }
 
-constexpr u32 WIDTH = 1;
-
-inline u32 lane() {
-    return 0;
-}
-
-inline void warp_barrier() {}
-
-inline u32 shuffle(u32 value, u32) {
-    return value;
-}
-
-inline u32 lanes_where(bool condition) {
-    return condition;
-}
-
-inline u32 lanes_with(u32) {
-    return 1;
-}
-
-inline u32 lanes_up_to_mine() {
-    return 1;
-}
-
-inline u32 ones(u32 value) {
-    return static_cast<u32>(__builtin_popcount(value));
-}
+#ifdef CUDASIM_WARP
+#include "warp.h"
+#else
+#include "one_lane.h"
+#endif

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
+use crate::config;
 use crate::device::Context;
 use crate::memory::{self, POISON};
 use crate::region::{Kind, Region, Use};
@@ -19,12 +20,49 @@ pub struct Dim3 {
 
 /// A kernel, compiled as C++.
 #[derive(Clone, Copy)]
-pub struct Kernel(*const c_void);
+pub struct Kernel {
+    at: *const c_void,
+    lanes: &'static Lanes,
+}
 
 // SAFETY: the pointer is to a constant.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
+
+/// The functions of kernel.cpp, for warps of one size.
+struct Lanes {
+    find: unsafe extern "C" fn(*const c_char, usize) -> *const c_void,
+    parameter_bytes: unsafe extern "C" fn(*const c_void) -> u32,
+    run: Run,
+}
+
+type Find = unsafe extern "C" fn(*mut c_void, u64, *mut Window) -> u8;
+type Run = unsafe extern "C" fn(
+    *const c_void,
+    *const c_void,
+    *const Dim3,
+    *const Dim3,
+    *mut c_void,
+    Find,
+) -> i32;
+
+/// Warps of one lane.
+static ONE: Lanes = Lanes {
+    find: cudasim_kernel,
+    parameter_bytes: cudasim_kernel_parameter_bytes,
+    run: cudasim_kernel_run,
+};
+
+/// Warps of 32 lanes.
+#[cfg(target_arch = "x86_64")]
+static WARP: Lanes = Lanes {
+    find: cudasim_kernel_of_warps,
+    parameter_bytes: cudasim_kernel_parameter_bytes_of_warps,
+    run: cudasim_kernel_run_of_warps,
+};
+#[cfg(not(target_arch = "x86_64"))]
+use ONE as WARP;
 
 /// `Window` of host.h.
 #[repr(C)]
@@ -36,30 +74,47 @@ struct Window {
     writable: u8,
 }
 
-unsafe extern "C" {
-    fn cudasim_kernel(name: *const c_char, length: usize) -> *const c_void;
-    fn cudasim_kernel_parameter_bytes(kernel: *const c_void) -> u32;
-    fn cudasim_kernel_run(
-        kernel: *const c_void,
-        parameter: *const c_void,
-        grid: *const Dim3,
-        block: *const Dim3,
-        client: *mut c_void,
-        find: unsafe extern "C" fn(*mut c_void, u64, *mut Window) -> u8,
-    ) -> i32;
+macro_rules! functions {
+    ($find:ident, $parameter_bytes:ident, $run:ident) => {
+        unsafe extern "C" {
+            fn $find(name: *const c_char, length: usize) -> *const c_void;
+            fn $parameter_bytes(kernel: *const c_void) -> u32;
+            fn $run(
+                kernel: *const c_void,
+                parameter: *const c_void,
+                grid: *const Dim3,
+                block: *const Dim3,
+                client: *mut c_void,
+                find: Find,
+            ) -> i32;
+        }
+    };
 }
+
+functions!(
+    cudasim_kernel,
+    cudasim_kernel_parameter_bytes,
+    cudasim_kernel_run
+);
+#[cfg(target_arch = "x86_64")]
+functions!(
+    cudasim_kernel_of_warps,
+    cudasim_kernel_parameter_bytes_of_warps,
+    cudasim_kernel_run_of_warps
+);
 
 impl Kernel {
     pub fn named(name: &str) -> Option<Kernel> {
+        let lanes = if config::has_warps() { &WARP } else { &ONE };
         // SAFETY: the name is readable for its length; the result is null or a constant.
-        let kernel = unsafe { cudasim_kernel(name.as_ptr().cast(), name.len()) };
-        (!kernel.is_null()).then_some(Kernel(kernel))
+        let at = unsafe { (lanes.find)(name.as_ptr().cast(), name.len()) };
+        (!at.is_null()).then_some(Kernel { at, lanes })
     }
 
     /// The size of its one parameter in bytes.
     pub fn parameter_bytes(self) -> usize {
         // SAFETY: the pointer comes from `named`.
-        unsafe { cudasim_kernel_parameter_bytes(self.0) as usize }
+        unsafe { (self.lanes.parameter_bytes)(self.at) as usize }
     }
 
     /// Runs every thread of a launch. Memory that it accesses stays in place until it completes.
@@ -78,8 +133,8 @@ impl Kernel {
         // SAFETY: the parameter is as long as the kernel reads, and `find` gets the `Accessed`,
         // which lives until the kernel has returned.
         let code = unsafe {
-            cudasim_kernel_run(
-                self.0,
+            (self.lanes.run)(
+                self.at,
                 parameter.as_ptr().cast(),
                 &grid,
                 &block,
