@@ -88,6 +88,24 @@ def test_a_folder_is_refused_before_anything_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    with pytest.raises(InvalidError, match="pipe is no regular file"):
+        Storage(tmp_path / name, {})
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_a_link_that_leads_to_itself_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(IOFailure, match=r"loop: Too many levels of symbolic links") as raised:
+        Storage(tmp_path / "loop", {})
+    assert raised.value.errno == errno.ELOOP
+    assert os.listdir(tmp_path) == ["loop"]
+
+
 def test_a_setting_that_hdf5_refuses_leaves_no_file_behind(tmp_path):
     with pytest.raises(KeyError, match="none"):
         Storage(tmp_path / "x.h5", {"libver": ("none", "latest")})

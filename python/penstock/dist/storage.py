@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import secrets
+import stat
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock.dist.description import Description
-from penstock.errors import Error, InvalidError, IOFailure, NotFoundError
+from penstock.errors import Error, InvalidError, IOFailure, NotFoundError, PermissionDeniedError
 from penstock.hdf5.library import lock
 
 SUFFIX = ".unfinished"
@@ -43,8 +44,7 @@ class Storage:
         # A link is kept, and its target replaced, as by a program that writes in place.
         self.path = Path(os.path.realpath(path))
         """The name in the end."""
-        if self.path.is_dir():
-            raise InvalidError(f"{self.path} is a folder", path=str(self.path))
+        _refuse_what_is_no_file(self.path)
         self.token = secrets.randbits(64)
         """The number in the temporary name."""
         self.temporary = temporary_path(self.path, self.token)
@@ -211,6 +211,21 @@ class Storage:
 def temporary_path(path: Path, token: int) -> Path:
     """Return the name of an unfinished file. ``path`` is that in the end, links resolved."""
     return path.with_name(f".{path.name}.{token:016x}{SUFFIX}")
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Raise an error if something at the path is no regular file: a rename would replace it."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:  # such as links that lead to each other
+        kind = PermissionDeniedError if isinstance(error, PermissionError) else IOFailure
+        raise kind(f"{path}: {error.strerror}", path=str(path), errno=error.errno) from error
+    if stat.S_ISDIR(mode):
+        raise InvalidError(f"{path} is a folder", path=str(path))
+    if not stat.S_ISREG(mode):
+        raise InvalidError(f"{path} is no regular file, so it cannot be replaced", path=str(path))
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
