@@ -144,6 +144,14 @@ def test_scalars_and_arrays_without_elements_are_written(tmp_path):
             assert file["x"].shape == values.shape
 
 
+@pytest.mark.parametrize("keys", [{}, {"compression": "gzip"}])
+def test_numbers_are_not_cut_to_text(tmp_path, keys):
+    array = da.from_array(np.array([1000, 20000]), chunks=1)
+    with pytest.raises(ps.IncompatibleError, match="no conversion"):
+        penstock_dask.to_hdf5(array, tmp_path / "x.h5", "x", dtype=np.dtype("S3"), **keys)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_array_of_unknown_shape_is_refused(tmp_path):
     array = da.from_array(WHOLE, chunks=50)
     with pytest.raises(ps.InvalidError, match="compute_chunk_sizes"):

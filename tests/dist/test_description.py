@@ -341,3 +341,29 @@ def test_an_element_too_large_in_memory_is_refused(tmp_path):
         check(lib.penstock_stored_read_submit(file.handle, opened[0], *rest))
     assert target[0] == 0
     lib.penstock_stored_close(opened[0])
+
+
+@pytest.mark.parametrize(
+    ("stored", "given"),
+    [
+        ("S3", np.array([1000, 20000])),
+        ("S3", np.array([True, False])),
+        ("S3", np.array([1.25, 2.5])),
+        ("S3", np.array([1j, 2j])),
+        ("S3", [1000, 20000]),
+        ("V3", np.zeros(2, "V5")),
+        ("i4", np.array(["1", "2"])),
+    ],
+    ids=lambda case: str(getattr(case, "dtype", case)),
+)
+def test_numbers_are_not_cut_to_text_nor_opaque_elements_to_a_length(tmp_path, stored, given):
+    description = make(tmp_path / "x.h5", np.zeros(2, stored))
+    with pytest.raises(ps.IncompatibleError, match=r"x has elements.*no conversion"):
+        transfers.source(description, (range(2),), given, None)
+
+
+@pytest.mark.parametrize("given", [["ab", "c"], [b"ab", b"c"], np.array(["ab", "c"]), []], ids=str)
+def test_text_becomes_strings_of_a_fixed_length(tmp_path, given):
+    description = make(tmp_path / "x.h5", np.zeros(2, "S3"))
+    view = transfers.source(description, (range(len(given)),), given, None)
+    assert view.array.tolist() == [b"ab", b"c"][: len(given)]

@@ -159,17 +159,35 @@ def source(description: Description, ranges: Ranges, data: Any, stream: int | No
     """Return the memory of the array for a slab, after a check of its shape and type."""
     view = arrays.find(data, stream)
     if view is None or (view.dtype.numpy is not None and view.dtype.numpy.kind in "UT"):
-        view = arrays.view(np.asarray(data, dtype=description.dtype.base), stream)
+        view = arrays.view(made_from(description.name, data, description.dtype.base), stream)
     inner = description.dtype.shape
     shape = lengths(ranges) + inner
     if view.shape != shape:
         raise InvalidError(f"the array has shape {view.shape}, and the slab has shape {shape}")
     is_numpy = view.device < 0 and view.dtype.numpy is not None
     if is_numpy and not converts(description.dtype, view.dtype):
+        base, given = description.dtype.base, view.dtype.numpy
+        assert given is not None
+        # NumPy would make text of numbers, and cut it and opaque elements to the length.
+        is_opaque = base.kind == given.kind == "V" and base.names is None
+        if is_opaque or (base.kind == "S" and given.kind != "S"):
+            raise _no_conversion(description.name, base, view.dtype.name)
         made = np.asarray(view.array).astype(description.dtype.base, casting="same_kind")
         view = arrays.view(made, stream)
     check_type(description, view.dtype)
     return view if view.is_dense(len(inner)) else arrays.source(view.array, stream)
+
+
+def made_from(name: str, data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return an array of a dataset's type from lists, or from NumPy's own strings.
+
+    NumPy would make text of numbers and cut it to the length, and numbers of text.
+    """
+    if dtype.kind == "S" or isinstance(data, (np.ndarray, np.generic)):
+        given = np.asarray(data)
+        if given.size and (dtype.kind != "S" or given.dtype.kind not in "SUT"):
+            raise _no_conversion(name, dtype, given.dtype.name)
+    return np.asarray(data, dtype=dtype)
 
 
 class EncodedChunks:
@@ -284,8 +302,12 @@ def element_wanted(stored: np.dtype[Any], device: Device, dtype: Any) -> Element
 def check_type(description: Description, memory: ElementType) -> None:
     """Raise an error if the library does not convert between a file's elements and an array's."""
     if not converts(description.dtype, memory):
-        raise IncompatibleError(
-            f"{description.name} has elements of type {description.dtype}, for which there is no "
-            f"conversion from or to {memory.name}",
-            remedy="use an array of the type of the dataset",
-        )
+        raise _no_conversion(description.name, description.dtype, memory.name)
+
+
+def _no_conversion(name: str, stored: np.dtype[Any], memory: str) -> IncompatibleError:
+    return IncompatibleError(
+        f"{name} has elements of type {stored}, for which there is no conversion from or to "
+        f"{memory}",
+        remedy="use an array of the type of the dataset",
+    )

@@ -101,6 +101,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
     fails("ranks 0 and 2", slab=np.s_[0:10] if odd else mine)
     fails("rank 2.*has shape", array=ten[:5] if odd else ten)
     fails("rank 2.*outside", slab=np.s_[35:45] if odd else mine)
+    fails("no conversion", array=[[1000] * 10] * 10, dtype="S3")
     fails("no maxshape", maxshape=(None, 10))
     fails("scalar", shape=())
     fails("rank 0", chunks=(0, 1))

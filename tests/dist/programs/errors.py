@@ -63,6 +63,9 @@ def run(comm: Any, folder: Path) -> None:
     fails(lambda: write(gzip, np.s_[0:10] if odd else mine, whole[mine]), "ranks 0 and 2", rank=0)
     array = np.array(["a"] * 100).reshape(10, 10) if odd else whole[mine]
     fails(lambda: write(plain, mine, array), "rank 2")
+    text = {**plain, "dtype": "S3"}
+    array = whole[mine] if odd else np.zeros((10, 10), "S3")
+    fails(lambda: write(text, mine, array), "no conversion")
     # What HDF5 refuses, on rank 0.
     fails(lambda: write({**plain, "chunks": (0, 1)}, mine, whole[mine]), "rank 0", rank=0)
     fails(lambda: mpi.File(folder / "none.h5", comm, timeout=60), "none.h5", rank=0)

@@ -14,13 +14,11 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import penstock
 from penstock import arrays
 from penstock._options import OptionKeys
 from penstock.dist.storage import SUFFIX
-from penstock.dist.transfers import Ranges, lengths
+from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError
 from penstock.streams import stream_handle
 
@@ -105,7 +103,7 @@ class Part:
         """Write an array to a new dataset of its own, with arguments of ``create_dataset``."""
         view = arrays.find(array, stream_handle(stream))
         if view is None:
-            array = np.asarray(array, dtype=arguments["dtype"])
+            array = made_from(name, array, arguments["dtype"])
         shape, found = lengths(ranges), array.shape if view is None else view.shape
         if found != shape:
             raise InvalidError(f"the array has shape {found}, and the slab has shape {shape}")
