@@ -75,6 +75,20 @@ def test_scalars_and_arrays_without_elements_are_read(path):
     assert penstock_dask.from_hdf5(path, "empty").compute().shape == (0, 3)
 
 
+@pytest.mark.parametrize("chunks", ["auto", (2, -1, -1), (2, 1, 2)])
+@pytest.mark.parametrize("keys", [{}, {"chunks": (2,), "compression": "gzip"}], ids=str)
+def test_elements_that_are_arrays_become_the_last_dimensions(tmp_path, chunks, keys):
+    whole = np.arange(5 * 2 * 3, dtype="f4").reshape(5, 2, 3)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (5,), np.dtype(("f4", (2, 3))), **keys)[...] = whole
+        file.create_dataset("scalar", (), np.dtype(("f4", (2,))))[...] = whole[0, 0, :2]
+    array = penstock_dask.from_hdf5(tmp_path / "x.h5", "x", chunks)
+    assert (array.shape, array.dtype) == ((5, 2, 3), "f4")
+    assert (array.compute() == whole).all()
+    assert (array[1:, 1].compute() == whole[1:, 1]).all()
+    assert penstock_dask.from_hdf5(tmp_path / "x.h5", "scalar").compute().tolist() == [0, 1]
+
+
 def test_the_graph_holds_paths_and_no_open_files(path):
     array = penstock_dask.from_hdf5(path, "gzip", chunks=(16, 10))
     text = pickle.dumps(array)

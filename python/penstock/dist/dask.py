@@ -69,10 +69,14 @@ def from_hdf5(
     if shape is None:
         raise InvalidError(f"{name}:{dataset} has no elements (it has a null dataspace)")
     on_gpu = parse_device(device) != HOST
+    # Elements that are arrays become dimensions, the last ones, as in what h5py reads.
+    shape, dtype, inner = (*shape, *dtype.shape), dtype.base, dtype.shape
+    if stored is not None:
+        stored = (*stored, *inner)
     if on_gpu:
         dtype = dtype.newbyteorder("=")
     blocks = da.core.normalize_chunks(chunks, shape, dtype=dtype, previous_chunks=stored)
-    source = _Source(name, dataset, device if on_gpu else None, dict(options))
+    source = _Source(name, dataset, len(inner), device if on_gpu else None, dict(options))
     return da.map_blocks(
         source, chunks=blocks, dtype=dtype, meta=_meta(len(shape), dtype, on_gpu), name=None
     )
@@ -84,17 +88,24 @@ class _Source:
 
     path: str
     dataset: str
+    inner: int
+    """The number of dimensions of an element."""
     device: Device
     options: dict[str, Any]
 
     def __call__(self, block_info: Any = None) -> Any:
         location = block_info[None]["array-location"]
-        slab = tuple(slice(start, stop) for start, stop in location)
+        block = tuple(slice(start, stop) for start, stop in location)
+        outer = len(block) - self.inner
+        slab, within = block[:outer], block[outer:]
         like = None if self.device is None else "cupy"
         with penstock.File(self.path) as file:
-            found = file[self.dataset].read(slab, device=self.device, like=like, **self.options)
+            found: Any = file[self.dataset].read(
+                slab, device=self.device, like=like, **self.options
+            )
         # Of a scalar, h5py and Penstock return an element.
-        return np.asarray(found) if self.device is None else found
+        found = np.asarray(found) if self.device is None else found
+        return found[(..., *within)] if within else found
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         about = os.stat(self.path)
