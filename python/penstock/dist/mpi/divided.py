@@ -36,7 +36,7 @@ class Plan:
     attrs: Mapping[str, Any]
     slabs: list[np.ndarray[Any, Any]] = field(default_factory=list)
     """For each rank and write a row: the rank, the number of the write, start and stop of each
-    dimension."""
+    dimension. The tables are in the order of the writes, each longer than the next."""
 
     @classmethod
     def checked(
@@ -63,8 +63,11 @@ class Plan:
 
     def enter(self, tables: list[np.ndarray[Any, Any]]) -> None:
         """Take the slabs that ranks have written. Two of one element are an error."""
-        refuse_overlap(self.name, np.concatenate([*self.slabs, *tables]), sum(map(len, self.slabs)))
-        self.slabs.extend(tables)
+        rows = np.concatenate(tables)
+        refuse_overlap(self.name, rows, self.slabs)
+        while self.slabs and len(self.slabs[-1]) <= len(rows):
+            rows = np.concatenate([self.slabs.pop(), rows])
+        self.slabs.append(rows)
 
     def create(self, file: Any, folder: Folder) -> None:
         """Create the virtual dataset, which leads to the folder by a relative path."""

@@ -90,7 +90,7 @@ class WrittenDataset:
         own, pieces = self._shared.together(step, cut)
         tables = ranks.gather(own, step)
         ranks.broadcast(
-            f"{step} (slabs)", lambda: refuse_overlap(self.name, np.concatenate(tables), 0)
+            f"{step} (slabs)", lambda: refuse_overlap(self.name, np.concatenate(tables))
         )
         for at in range(ranks.maximum(len(pieces), step)):
             self._write_encoded(pieces[at] if at < len(pieces) else None, step, parsed)
