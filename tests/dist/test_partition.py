@@ -30,6 +30,21 @@ def test_bounds_of_the_largest_arrays_are_those_of_the_parts():
         assert [slice(*pair) for pair in bounds[rank].tolist()] == list(parts[rank])
 
 
+@pytest.mark.parametrize(
+    ("shape", "chunks", "n", "keys"),
+    [
+        (2**63 - 1, 2**62 + 1, 2, {}),
+        (2**63 - 1, 2**63 - 1, 1, {}),
+        (10, 3, 1, {"stripe": (1 << 61) + 1, "itemsize": 4}),
+        (8036501515678728487, 4824663262091208211, 1, {"stripe": 512, "itemsize": 8}),
+    ],
+)
+def test_bounds_are_right_where_the_last_chunk_ends_beyond_63_bits(shape, chunks, n, keys):
+    parts = partition(shape, chunks, n, **keys)
+    assert parts.bounds().tolist() == [[[part.start, part.stop]] for (part,) in parts]
+    assert parts.bounds()[-1, 0, 1] == shape
+
+
 def chunks_of(shape, chunks):
     """The grid of chunks; of elements for a contiguous array."""
     units = chunks or (1,) * len(shape)

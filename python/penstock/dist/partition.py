@@ -176,7 +176,9 @@ class Partition(Sequence["Slab | None"]):
             whole, rest = divmod(count, max(parts, 1))
             for end in (0, 1):
                 border = whole * (place + end) + rest * (place + end) // max(parts, 1)
-                found[: self.filled, last - at, end] = np.minimum(border * unit, side)
+                # The end of the last unit may not be below 2**63, nor its length.
+                start = np.minimum(border, count - 1) * min(unit, side)
+                found[: self.filled, last - at, end] = np.where(border < count, start, side)
         return found
 
 
