@@ -89,6 +89,19 @@ def run(comm: Any, folder: Path) -> None:
         fails(lambda: file.on_root(lambda root: root["x"]), "pickled", rank=0)
         assert (file["x"].read(mine) == whole[mine]).all()  # the file is still of use
 
+    # Datasets of a file that is closed.
+    with mpi.File(folder / "closed.h5", comm, mode="w", timeout=60) as file:
+        closed = [file.create(name, **keys) for name, keys in (("x", plain), ("y", gzip))]
+        for data in closed:
+            data.write(whole[mine], mine)
+    for data in closed:
+        with pytest.raises(ps.InvalidError, match="is closed"):
+            data.write(whole[mine], mine)
+    with mpi.File(folder / "closed.h5", comm, timeout=60) as file:
+        data = file["x"]
+    with pytest.raises(ps.InvalidError, match="is closed"):
+        data.read(mine)
+
     # An exception of the program itself on one rank, while the others are in a call.
     def leaves(error: BaseException) -> None:
         with mpi.File(path, comm, mode="w", timeout=60) as file:

@@ -232,7 +232,7 @@ class File:
         except BaseException:
             self._abandon()
             raise
-        self._is_open = False
+        self._is_open = self._shared.is_open = False
         self._ranks.free()
 
     def __enter__(self) -> File:
@@ -332,6 +332,7 @@ class File:
             elif self._root is not None:
                 last.callback(self._root.close)
             if hasattr(self, "_shared"):
+                self._shared.is_open = False
                 last.callback(self._shared.close)
 
     def _check(self, modes: tuple[str, ...]) -> None:

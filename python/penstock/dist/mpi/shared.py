@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import penstock
 from penstock.dist.group import Group
 from penstock.dist.mpi.ranks import RankError
-from penstock.errors import Error, IOFailure, NotFoundError, UnavailableError
+from penstock.errors import Error, InvalidError, IOFailure, NotFoundError, UnavailableError
 from penstock.files import READ, WRITE, NativeFile
 from penstock.machine import devices
 from penstock.placement import Device, parse_device
@@ -44,14 +44,18 @@ class Shared(Generic[G]):
         self._identity = identity
         self._writes = writes
         self._local_rank = local_rank
+        self.is_open = True
+        """Whether steps are possible: :class:`penstock.dist.mpi.File` is not closed."""
         self._native: NativeFile | None = None
         self._by_hdf5: Any = None
 
     def check(self) -> None:
-        """Raise an error if a new file cannot be completed any more, because a step has failed."""
+        """Raise an error if the file is closed, or if a step has failed and it is a new one."""
         failure = self.ranks.failure
         if failure is not None and self._writes:
             raise RankError(f"an earlier step has failed: {failure}", rank=failure.rank)
+        if not self.is_open:
+            raise InvalidError("the file is closed")
 
     def together(self, step: str, do: Callable[[], T]) -> T:
         """Return what ``do`` returns on this rank, or raise on all ranks if it fails on one."""
