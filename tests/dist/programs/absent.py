@@ -1,4 +1,4 @@
-"""One rank does not come to a write: the others name it, within the stated time."""
+"""One rank does not come to a step in time: what the others are told, and itself when it comes."""
 
 from __future__ import annotations
 
@@ -32,4 +32,16 @@ def run(comm: Any, folder: Path, absent: int) -> None:
         assert took < TIMEOUT + GRACES * 0.5 + 2, took
         assert path.read_bytes() == b"before"
     # The other communicator works still, and by it the one that is absent waits for the others.
+    comm.Barrier()
+    if comm.rank == absent:
+        words = f"rank {absent} did not come" if absent else "not complete within"
+        began = time.monotonic()
+        with pytest.raises(mpi.RankError, match=words), file:
+            data.write(np.ones(1), np.s_[comm.rank : comm.rank + 1])
+        assert time.monotonic() - began < 2
+    # Without a duplicate of the communicator, no rank can be named.
+    other = comm.Dup()
+    if comm.rank != absent:
+        with pytest.raises(mpi.RankError, match=r"not all ranks have come.* is of no further use"):
+            mpi.File(path, other, timeout=TIMEOUT)
     comm.Barrier()

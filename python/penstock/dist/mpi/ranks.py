@@ -4,7 +4,7 @@ Every collective step starts with one reduction of three numbers, whatever the s
 that has failed meets the others wherever they are, and ranks that do different things notice it.
 
 A rank that waits longer than the timeout raises the alarm at rank 0. Rank 0 calls all ranks; those
-that wait answer, and after a grace rank 0 tells them who did not. So no rank waits longer than the
+that wait answer, and after a grace rank 0 tells all who did not. So no rank waits longer than the
 timeout and :data:`GRACES` graces of a tenth of it, at least 0.5 s and at most 10 s each.
 """
 
@@ -87,7 +87,7 @@ class Ranks:
         self.size: int = comm.Get_size()
         self._comm: Any = None
         duplicate, request = comm.Idup()
-        self._wait(request, "the start", duplicate)
+        self._wait(request, "the opening", duplicate)
         self._comm = duplicate
 
     @property
@@ -312,10 +312,20 @@ class Ranks:
     def _missing(self, step: str) -> RankError:
         """Return the error of a step to which some ranks do not come, with their numbers."""
         if self._comm is None:
-            return RankError(f"{step}: not all ranks have come within {self.timeout:g} s")
+            # Messages need the duplicate, of which the missing rank is to be a part.
+            return RankError(
+                f"{step}: not all ranks have come within {self.timeout:g} s; which ones have not "
+                "is unknown, and the communicator is of no further use, because MPI cannot take "
+                "back what has begun",
+                remedy="see whether a rank was killed or waits for something else",
+            )
         missing = self._roll_call() if self.is_root else self._verdict()
         if missing is None:
-            return RankError(f"{step}: rank 0 has not come within {self.timeout:g} s", rank=0)
+            return RankError(
+                f"{step}: rank 0 does not answer: it has not come within {self.timeout:g} s, or "
+                "waited for this rank before, and in vain",
+                rank=0,
+            )
         if not missing:
             return RankError(f"{step}: it was not complete within {self.timeout:g} s on all ranks")
         names = ", ".join(map(str, missing[:_MOST_NAMED]))
@@ -329,7 +339,7 @@ class Ranks:
         )
 
     def _roll_call(self) -> list[int]:
-        """Call all ranks, and tell those that answer which others did not."""
+        """Call all ranks, and tell them which did not answer: these, too, if they come late."""
         for other in range(1, self.size):
             self._send(b"", other, _CALL)
         present = {0}
@@ -340,7 +350,7 @@ class Ranks:
             time.sleep(_PAUSE)
         missing = [rank for rank in range(self.size) if rank not in present]
         told = np.array(missing, np.int64).tobytes()
-        for other in sorted(present - {0}):
+        for other in range(1, self.size):
             self._send(told, other, _VERDICT)
         return missing
 
