@@ -89,6 +89,19 @@ def test_elements_that_are_arrays_become_the_last_dimensions(tmp_path, chunks, k
     assert penstock_dask.from_hdf5(tmp_path / "x.h5", "scalar").compute().tolist() == [0, 1]
 
 
+def test_strings_of_variable_length_are_read(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = ["a", "bb", "ccc"]
+    array = penstock_dask.from_hdf5(tmp_path / "x.h5", "x")
+    assert array.compute().tolist() == [b"a", b"bb", b"ccc"]
+
+
+@pytest.mark.parametrize("chunks", [0, (0, 4)])
+def test_blocks_without_elements_are_refused(path, chunks):
+    with pytest.raises(ps.InvalidError, match="blocks have no elements"):
+        penstock_dask.from_hdf5(path, "plain", chunks)
+
+
 def test_the_graph_holds_paths_and_no_open_files(path):
     array = penstock_dask.from_hdf5(path, "gzip", chunks=(16, 10))
     text = pickle.dumps(array)
@@ -107,6 +120,8 @@ def test_the_graph_holds_paths_and_no_open_files(path):
         ((30, 17), {"chunks": (16, 10)}),
         ((32, 10), {"compression": "gzip", "shuffle": True}),
         ((30, 17), {"chunks": (16, 10), "compression": "gzip"}),  # blocks cut chunks
+        ((30, 17), {"chunks": [16, 10], "compression": "gzip"}),
+        ((30, 17), {"chunks": True, "compression": "gzip"}),
     ],
 )
 def test_what_workers_write_is_what_h5py_reads(tmp_path, blocks, keys):
@@ -151,8 +166,9 @@ def test_a_block_that_is_computed_again_with_another_result_is_an_error(tmp_path
 
 def test_scalars_and_arrays_without_elements_are_written(tmp_path):
     path = tmp_path / "made.h5"
-    for values in (np.float32(3), np.empty((0, 4), "i2")):
-        penstock_dask.to_hdf5(da.from_array(values), path, "x")
+    empty = np.empty((0, 4), "i2")
+    for values, keys in ((np.float32(3), {}), (empty, {}), (empty, {"compression": "gzip"})):
+        penstock_dask.to_hdf5(da.from_array(values), path, "x", **keys)
         with h5py.File(path) as file:
             assert (file["x"][()] == values).all()
             assert file["x"].shape == values.shape
@@ -164,6 +180,14 @@ def test_numbers_are_not_cut_to_text(tmp_path, keys):
     with pytest.raises(ps.IncompatibleError, match="no conversion"):
         penstock_dask.to_hdf5(array, tmp_path / "x.h5", "x", dtype=np.dtype("S3"), **keys)
     assert not list(tmp_path.iterdir())
+
+
+def test_one_number_is_the_length_of_a_chunk_of_one_dimension(tmp_path):
+    path = tmp_path / "made.h5"
+    penstock_dask.to_hdf5(da.from_array(WHOLE[:, 0], chunks=30), path, "x", chunks=4, shuffle=True)
+    with h5py.File(path) as file:
+        assert (file["x"][()] == WHOLE[:, 0]).all()
+        assert file["x"].chunks == (4,)
 
 
 def test_an_array_of_unknown_shape_is_refused(tmp_path):

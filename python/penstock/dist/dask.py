@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
@@ -75,11 +76,20 @@ def from_hdf5(
         stored = (*stored, *inner)
     if on_gpu:
         dtype = dtype.newbyteorder("=")
-    blocks = da.core.normalize_chunks(chunks, shape, dtype=dtype, previous_chunks=stored)
+    # Dask cannot tell how long strings of variable length are; in the file, each has a reference.
+    sized = np.dtype(_REFERENCE) if dtype.hasobject else dtype
+    try:
+        blocks = da.core.normalize_chunks(chunks, shape, dtype=sized, previous_chunks=stored)
+    except ZeroDivisionError:
+        raise InvalidError(f"with chunks={chunks!r}, blocks have no elements") from None
     source = _Source(name, dataset, len(inner), device if on_gpu else None, dict(options))
     return da.map_blocks(
         source, chunks=blocks, dtype=dtype, meta=_meta(len(shape), dtype, on_gpu), name=None
     )
+
+
+_REFERENCE = "V16"
+"""As long as what HDF5 stores in place of an element of variable length."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ def to_hdf5(
     path: Path,
     dataset: str,
     *,
-    chunks: tuple[int, ...] | None = None,
+    chunks: Sequence[int] | int | bool | None = None,
     durable: bool = False,
     libver: Any = "v110",
     **arguments: Any,
@@ -147,9 +157,8 @@ def to_hdf5(
         array: A ``dask.array.Array`` with blocks of NumPy or CuPy, whose shape is known.
         path: The file, on a file system that this process and all workers share.
         dataset: The path of the dataset in the file.
-        chunks: The shape of a chunk in the file; with a filter, that of the largest block by
-        default.
-            Blocks that cut compressed chunks are rechunked.
+        chunks: The shape of a chunk in the file, ``True`` for one that h5py chooses; with a filter,
+            that of the largest block by default. Blocks that cut compressed chunks are rechunked.
         durable: Whether the file is on stable storage when this returns.
         libver: As for ``h5py.File``.
         **arguments: ``compression`` and others as for ``h5py.Group.create_dataset``.
@@ -165,15 +174,16 @@ def to_hdf5(
             f"the shape {array.shape} of the array is not known",
             remedy="call compute_chunk_sizes() first",
         )
-    filtered = has_filters(arguments)
-    if filtered and chunks is None:
-        chunks = tuple(max(*blocks, 1) for blocks in array.chunks)
-    if filtered and not _is_aligned(array.chunks, chunks):
-        array = array.rechunk(chunks)
+    if chunks is None and has_filters(arguments):
+        chunks = tuple(map(max, array.chunks)) if array.size else True
+    elif isinstance(chunks, list):
+        chunks = tuple(chunks)
     storage = Storage(FilePath(os.fsdecode(encode(path))).absolute(), {"libver": libver})
     try:
         keys = {"shape": array.shape, "dtype": array.dtype, "chunks": chunks, **arguments}
         made, description = storage.create(dataset, keys)
+        if description.is_filtered and not _is_aligned(array.chunks, description.chunks):
+            array = array.rechunk(description.chunks)
         place = os.stat(storage.temporary).st_ino
         target = dask.delayed(_Target(str(storage.temporary), place, description))
         blocks = array.to_delayed().ravel()
