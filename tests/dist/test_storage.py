@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.dist.storage import Storage, has_filters, put_in_place, temporary_path
-from penstock.errors import InvalidError, IOFailure
+from penstock.errors import IncompatibleError, InvalidError, IOFailure
 
 
 def arguments(**keys):
@@ -86,6 +86,26 @@ def test_a_folder_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(InvalidError, match="is a folder"):
         Storage(tmp_path, {})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"compression": "gzip"}, {"shuffle": True}, {"chunks": True}, {"chunks": (1,)}],
+    ids=str,
+)
+def test_a_scalar_has_no_chunks_and_no_filters(tmp_path, keys):
+    storage = Storage(tmp_path / "x.h5", {})
+    with pytest.raises(IncompatibleError, match="x is a scalar"):
+        storage.create("x", arguments(shape=(), **keys))
+    storage.discard()
+
+
+def test_a_scalar_that_nobody_writes_has_its_fill_value(tmp_path):
+    storage = Storage(tmp_path / "x.h5", {})
+    storage.create("x", arguments(shape=(), fillvalue=7))
+    storage.finish(durable=False)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file["x"][()] == 7
 
 
 @pytest.mark.parametrize("name", ["pipe", "link"])

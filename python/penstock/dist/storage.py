@@ -19,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from penstock.dist.description import Description
-from penstock.errors import Error, InvalidError, IOFailure, NotFoundError, PermissionDeniedError
+from penstock.errors import (
+    Error,
+    IncompatibleError,
+    InvalidError,
+    IOFailure,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from penstock.hdf5.library import lock
 
 SUFFIX = ".unfinished"
@@ -110,6 +117,10 @@ class Storage:
             creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         if arguments["shape"] == ():
             # h5py ignores the creation properties of a scalar.
+            if has_filters(arguments) or arguments.get("chunks"):
+                raise IncompatibleError(f"{name} is a scalar, which has no chunks and no filters")
+            if arguments.get("fillvalue") is not None:
+                creation.set_fill_value(np.array(arguments["fillvalue"], arguments["dtype"]))
             kind = h5py.h5t.py_create(arguments["dtype"], logical=True)
             space, links = h5py.h5s.create(h5py.h5s.SCALAR), h5py.h5p.create(h5py.h5p.LINK_CREATE)
             links.set_create_intermediate_group(True)

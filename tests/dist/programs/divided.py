@@ -80,6 +80,16 @@ def run(comm: Any, folder: Path, device: str) -> None:
             os.rename(moved / name, folder / name)
     comm.Barrier()
 
+    # Names can be bytes, as for h5py.
+    for layout in ("shared", "file-per-rank"):
+        with mpi.File(folder / "bytes.h5", comm, mode="w", timeout=60, layout=layout) as file:
+            data = file.create(b"group/x", (comm.size,), "f4")
+            data.write(np.ones(1, "f4"), np.s_[comm.rank : comm.rank + 1])
+            with pytest.raises(ps.IncompatibleError, match="no name of a dataset"):
+                file.create(None, (comm.size,))
+        with mpi.File(folder / "bytes.h5", comm, timeout=60) as file:
+            assert file[b"group/x"].read().tolist() == [1] * comm.size
+
     # What fails leaves the file of before, and nothing else.
     odd = comm.rank == 2
     mine = np.s_[10 * comm.rank : 10 * comm.rank + 10]

@@ -73,6 +73,8 @@ def run(comm: Any, folder: Path) -> None:
     fails(lambda: mpi.File(path, comm, "a", timeout=60), "not one of", rank=0)
     fails(lambda: mpi.File(path, comm, "x", timeout=60), "exists", rank=0)
     fails(lambda: mpi.File(folder, comm, "w", timeout=60), "is a folder", rank=0)
+    scalar = {"shape": (), "compression": "gzip"}
+    fails(lambda: write(scalar, (), 1.0), "create(", "x is a scalar", rank=0)
     # A path that one rank cannot make sense of.
     fails(lambda: mpi.File(7.5 if odd else path, comm, timeout=60), "TypeError")
 

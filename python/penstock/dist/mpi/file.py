@@ -19,7 +19,7 @@ from penstock.dist.mpi.shared import Shared
 from penstock.dist.mpi.written import WrittenDataset
 from penstock.dist.storage import Storage, has_filters
 from penstock.dtypes import element_type, numpy_dtype
-from penstock.errors import InvalidError, UnavailableError
+from penstock.errors import IncompatibleError, InvalidError, UnavailableError
 from penstock.files import READ, NativeFile, Path, encode
 from penstock.shapes import Shape, lengths_of
 
@@ -150,7 +150,7 @@ class File:
 
     def create(
         self,
-        name: str,
+        name: str | bytes,
         shape: Shape,
         dtype: Any = "f4",
         *,
@@ -179,6 +179,9 @@ class File:
             RankError: Ranks disagree on an argument, or HDF5 refuses one.
         """
         self._check(_WRITES)
+        if not isinstance(name, str | bytes):
+            raise IncompatibleError(f"{name!r} is no name of a dataset")
+        name = os.fsdecode(name)
         sides = lengths_of(shape)
         element = numpy_dtype(element_type(dtype))
         compression = arguments.get("compression")
