@@ -90,6 +90,13 @@ def run(comm: Any, folder: Path, device: str) -> None:
         with mpi.File(folder / "bytes.h5", comm, timeout=60) as file:
             assert file[b"group/x"].read().tolist() == [1] * comm.size
 
+    # HDF5 ignores dots and slashes that name nothing.
+    with opened(folder / "dots.h5") as file:
+        data = file.create("./a//./b", (comm.size,), "f4")
+        data.write(np.ones(1, "f4"), np.s_[comm.rank : comm.rank + 1])
+    with mpi.File(folder / "dots.h5", comm, timeout=60) as file:
+        assert file["a/b"].read().tolist() == [1] * comm.size
+
     # What fails leaves the file of before, and nothing else.
     odd = comm.rank == 2
     mine = np.s_[10 * comm.rank : 10 * comm.rank + 10]

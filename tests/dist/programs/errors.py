@@ -147,12 +147,20 @@ def run(comm: Any, folder: Path) -> None:
         assert parts.stat().st_mode & 0o777 == 0o700
 
     # Names of one dataset, and one that is a group in the path of another.
-    for other in ("/x", "x/y"):
+    for other in ("/x", "x/y", "./x/.", "x//./y"):
         with (  # noqa: PT012 - leaving the file's block raises
             pytest.raises(mpi.RankError, match="exists already"),
             mpi.File(path, comm, mode="w", layout="file-per-rank", timeout=60) as file,
         ):
             file.create("x", **plain)
+            file.create(other, **plain)
+
+    for name, other in (("x", "x/y"), ("x", "./x"), ("x", "."), ("x/y", "x")):
+        with (  # noqa: PT012 - leaving the file's block raises
+            pytest.raises(mpi.RankError, match=r"create\(.*(exists already|is in the way)"),
+            mpi.File(path, comm, mode="w", layout="file-per-rank", timeout=60) as file,
+        ):
+            file.on_root(lambda root, name=name: root.create_dataset(name, (4,)) and None)
             file.create(other, **plain)
 
     # A file system that is not shared: one rank does not find the file, or finds another.

@@ -45,8 +45,12 @@ class Plan:
         """Plan a dataset of a file, with arguments that HDF5 takes. ``chunks`` becomes a shape."""
         import h5py
 
-        if name in file:
+        names = names_along(name)
+        if not names or name in file:
             raise InvalidError(f"{name} exists already")
+        for above in ("/".join(names[:at]) for at in range(1, len(names))):
+            if above in file and not isinstance(file[above], h5py.Group):
+                raise InvalidError(f"{above} is in the way of {name}, because it is no group")
         if not arguments["shape"]:
             raise InvalidError(
                 f"{name} is a scalar, which is not divided", remedy="write it by on_root"
@@ -59,7 +63,8 @@ class Plan:
             for key, value in attrs.items():
                 made.attrs[key] = value
         of_parts = {key: value for key, value in arguments.items() if key in _OF_PARTS}
-        return cls(name, shape, {**of_parts, "chunks": chunks}, attrs)
+        # HDF5 makes no groups along a path with dots in it.
+        return cls("/" + "/".join(names), shape, {**of_parts, "chunks": chunks}, attrs)
 
     def enter(self, tables: list[np.ndarray[Any, Any]]) -> None:
         """Take the slabs that ranks have written. Two of one element are an error."""
@@ -90,9 +95,14 @@ class Plan:
             made.attrs[key] = value
 
 
+def names_along(path: str) -> list[str]:
+    """Return the names along a path within a file."""
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
 def name_of(dataset: str, number: int) -> str:
     """Return the name of the dataset of one write in a rank's file."""
-    return f"{dataset.rstrip('/')}/{number}"
+    return f"{dataset}/{number}"
 
 
 def _literal(name: str) -> str:

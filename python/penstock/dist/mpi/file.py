@@ -13,7 +13,7 @@ from penstock.dist.description import Description
 from penstock.dist.launched import Launched
 from penstock.dist.mpi import parts
 from penstock.dist.mpi.dataset import Dataset
-from penstock.dist.mpi.divided import DividedDataset, Plan
+from penstock.dist.mpi.divided import DividedDataset, Plan, names_along
 from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, Ranks
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.mpi.written import WrittenDataset
@@ -287,8 +287,8 @@ class File:
 
     def _plan(self, name: str, arguments: dict[str, Any], attrs: Mapping[str, Any]) -> Plan:
         plan = Plan.checked(self._root, name, arguments, attrs)
-        names = [_parts_of(other.name) for other in self._plans]
-        own = _parts_of(name)
+        names = [names_along(other.name) for other in self._plans]
+        own = names_along(name)
         for other in names:
             length = min(len(other), len(own))
             # The same, or one is a group in the path of the other.
@@ -352,8 +352,3 @@ class File:
             return "<mpi.File, not opened>"
         state = f"mode {self._mode!r}" if self._is_open else "closed"
         return f"<mpi.File {self._shared.path}, {state}, rank {self._ranks.rank}>"
-
-
-def _parts_of(name: str) -> list[str]:
-    """Return the names along a path within a file."""
-    return [part for part in name.split("/") if part]
