@@ -50,3 +50,15 @@ def test_only_files_of_ranks_are_removed(path):
     parts.remove(folder)
     assert not folder.exists()
     parts.remove(folder)  # another process may have been first
+
+
+def test_the_folder_of_a_long_name_is_found_by_the_beginning_of_it(tmp_path):
+    path = tmp_path / ("x" * 255)
+    folder = parts.Folder(path)
+    folder.finish(durable=False)
+    folder.keep()
+    layout = h5py.VirtualLayout((10,), "f4")
+    layout[:] = h5py.VirtualSource(f"{folder.name}/0.h5", "x/0", (10,))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("x", layout)
+    assert parts.folders_of(path) == [tmp_path / folder.name]

@@ -164,6 +164,15 @@ def test_an_error_after_the_file_has_its_name_says_so(tmp_path, monkeypatch, rep
         assert not file["x"][()].any()
 
 
+@pytest.mark.parametrize("name", ["x" * 225, "x" * 255, "é" * 127, "x" * 223 + "éé"], ids=len)
+def test_a_name_can_be_as_long_as_the_file_system_allows(tmp_path, name):
+    storage = Storage(tmp_path / name, {})
+    assert storage.temporary.name.startswith(f".{name[:100]}")
+    storage.create("x", arguments())
+    storage.finish(durable=False)
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_a_file_that_was_left_is_put_in_place_by_its_number(tmp_path):
     path = tmp_path / "x.h5"
     storage = Storage(path, {"libver": "v110"})

@@ -31,6 +31,8 @@ from penstock.hdf5.library import lock
 
 SUFFIX = ".unfinished"
 _ZEROS = 1 << 20
+_LONGEST_NAME = 255
+"""Bytes of the name of a file, at most."""
 
 
 class Storage:
@@ -221,7 +223,14 @@ class Storage:
 
 def temporary_path(path: Path, token: int) -> Path:
     """Return the name of an unfinished file. ``path`` is that in the end, links resolved."""
-    return path.with_name(f".{path.name}.{token:016x}{SUFFIX}")
+    end = f".{token:016x}{SUFFIX}"
+    return path.with_name(f".{shortened(path.name, 1 + len(end))}{end}")
+
+
+def shortened(name: str, more: int) -> str:
+    """Return as much of a name as leaves room for so many more bytes in the name of a file."""
+    # What is left of a character that was cut is no text.
+    return os.fsencode(name)[: _LONGEST_NAME - more].decode(errors="ignore")
 
 
 def _refuse_what_is_no_file(path: Path) -> None:

@@ -90,6 +90,13 @@ def run(comm: Any, folder: Path, device: str) -> None:
         with mpi.File(folder / "bytes.h5", comm, timeout=60) as file:
             assert file[b"group/x"].read().tolist() == [1] * comm.size
 
+    # A name as long as the file system allows.
+    with opened(folder / ("n" * 255)) as file:
+        data = file.create("x", (comm.size,), "f4")
+        data.write(np.ones(1, "f4"), np.s_[comm.rank : comm.rank + 1])
+    with mpi.File(folder / ("n" * 255), comm, timeout=60) as file:
+        assert file["x"].read().tolist() == [1] * comm.size
+
     # HDF5 ignores dots and slashes that name nothing.
     with opened(folder / "dots.h5") as file:
         data = file.create("./a//./b", (comm.size,), "f4")

@@ -17,7 +17,7 @@ from typing import Any
 import penstock
 from penstock import arrays
 from penstock._options import OptionKeys
-from penstock.dist.storage import SUFFIX
+from penstock.dist.storage import SUFFIX, shortened
 from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError
 from penstock.streams import stream_handle
@@ -33,7 +33,7 @@ class Folder:
     """
 
     def __init__(self, path: Path) -> None:
-        self._last = path.with_name(f"{path.name}.{secrets.token_hex(8)}.parts")
+        self._last = path.with_name(f"{_stem(path)}.{secrets.token_hex(8)}.parts")
         self.path = path.with_name(f".{self._last.name}{SUFFIX}")
         os.mkdir(self.path)
         with contextlib.suppress(FileNotFoundError):
@@ -63,6 +63,11 @@ class Folder:
     def discard(self) -> None:
         """Remove the folder."""
         self._discard()
+
+
+def _stem(path: Path) -> str:
+    """Return how the names of a file's folders begin: as much of its own as there is room for."""
+    return shortened(path.name, len(f"..{'0' * 16}.parts{SUFFIX}"))
 
 
 def _searchable(mode: int) -> int:
@@ -150,7 +155,7 @@ def folders_of(path: Path) -> list[Path]:
     names: set[str] = set()
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
         matches = [_FOLDER.fullmatch(entry.name) for entry in entries]
-        names = {match[0] for match in matches if match and match[1] == path.name}
+        names = {match[0] for match in matches if match and match[1] == _stem(path)}
     if not names:
         return []
 
