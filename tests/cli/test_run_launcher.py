@@ -39,14 +39,42 @@ def test_srun_places_the_ranks():
 def test_each_rank_binds_itself():
     line = layout(cpu="0-1/2-3/4-5/6-7", mem="0/0/1/1", gpus=1).line(["./program"], [])
     assert line[7:] == [
-        *(sys.executable, "-m", "penstock.cli.bind", "--gpu=0/1/2/3"),
+        *(sys.executable, "-m", "penstock.cli.bind", "--gpu-places=0/1/2/3"),
         *("--cpu=0-1/2-3/4-5/6-7", "--mem=0/0/1/1", "--", "./program"),
     ]
 
 
 def test_gpus_are_given_out_in_turn():
-    assert layout(ranks=2, gpus=2).gpu_bind == ("0,1", "2,3")
-    assert layout(ranks=2, gpus=2, gpu="2,3/0,1").gpu_bind == ("2,3", "0,1")
+    assert layout(ranks=2, gpus=2).gpu_places == ("0,1", "2,3")
+    given = layout(ranks=2, gpus=2, gpu="2,3/0,1")
+    assert (given.gpu_bind, given.gpu_places) == (("2,3", "0,1"), ())
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"), [({}, "1"), ({"CUDA_VISIBLE_DEVICES": "4,GPU-5"}, "GPU-5")], ids=str
+)
+def test_gpus_are_those_of_the_allocation(visible, expected):
+    words = ["--gpu-places=0/1", "--", "./program"]
+    _, environment = bound(words, {"SLURM_LOCALID": "1", **visible})
+    assert environment["CUDA_VISIBLE_DEVICES"] == expected
+
+
+@pytest.mark.parametrize("visible", ["", "4"])
+def test_an_allocation_with_too_few_gpus_is_an_error(visible):
+    words = ["--gpu-places=0/1", "--", "./program"]
+    with pytest.raises(CannotBindError, match="too few GPUs"):
+        bound(words, {"SLURM_LOCALID": "1", "CUDA_VISIBLE_DEVICES": visible})
+
+
+def test_a_rank_can_have_no_gpu():
+    (word,) = layout(ranks=1, gpus=0)._bindings
+    assert bound([word, "--", "./program"], {})[1]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize("words", [[], ["--gpu=0/1"], ["--gpu=0", "--"]], ids=str)
+def test_a_rank_without_a_command_is_an_error(words):
+    with pytest.raises(CannotBindError, match="no command"):
+        bound(words, {"SLURM_LOCALID": "0"})
 
 
 @pytest.mark.parametrize(
@@ -55,6 +83,7 @@ def test_gpus_are_given_out_in_turn():
         ({"launcher": "jsrun"}, "not one of mpirun, srun, none"),
         ({"launcher": "none"}, "4 ranks need"),
         ({"ranks": 0}, "less than 1"),
+        ({"gpus": -1}, "less than 0"),
         ({"gpu": "0/1"}, "2 item.s. for 4"),
         ({"cpu": "0//1/2"}, "separate them by /"),
         ({"gpu": "0/1/2/3", "gpus": 2}, "does not name 2"),
@@ -118,6 +147,34 @@ def test_the_line_is_printed_and_runs(penstock, tmp_path):
     assert done.stdout == "5\n"
     assert "mpirun -n 2 --map-by ppr:2:node --bind-to none -x " in done.stderr
     assert "-x HDF5_DRIVER " in done.stderr
+
+
+def test_variables_that_are_set_already_are_exported_as_well(penstock, tmp_path):
+    launcher = tmp_path / "mpirun"
+    launcher.write_text("#!/bin/sh\n")
+    launcher.chmod(0o755)
+    done = penstock(
+        *("run", "--launcher", "mpirun", "--", "./program"),
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        HDF5_DRIVER="penstock",
+        HDF5_DRIVER_CONFIG="mode=auto",
+        CUFILE_ALLOW_COMPAT_MODE="true",
+    )
+    for name in (
+        "HDF5_DRIVER",
+        "HDF5_DRIVER_CONFIG",
+        "HDF5_PLUGIN_PATH",
+        "CUFILE_ALLOW_COMPAT_MODE",
+    ):
+        assert f"-x {name} " in done.stderr
+
+
+def test_a_quote_that_does_not_end_is_refused(penstock):
+    done = penstock(
+        "run", "--launcher", "mpirun", "--launcher-extra", "unbalanced ' quote", "--", "x", status=2
+    )
+    assert "Invalid value for --launcher-extra" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_command_without_ranks_is_not_bound(penstock):

@@ -1,7 +1,8 @@
 """Binds a rank to its GPUs, cores and memory, and becomes the command.
 
 The line of `penstock run --launcher` runs it on every rank: ``python -m penstock.cli.bind --gpu=0/1
---cpu=0-15/16-31 --mem=0/1 -- COMMAND``, with an item for each rank of a node.
+--cpu=0-15/16-31 --mem=0/1 -- COMMAND``, with an item for each rank of a node. ``--gpu-places`` in
+place of ``--gpu`` counts the GPUs that the rank finds in ``CUDA_VISIBLE_DEVICES``, from 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class CannotBindError(Exception):
 
 def bound(words: list[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Return the command of this rank, behind numactl if it is bound, and its environment."""
+    if "--" not in words[:-1]:
+        raise CannotBindError("there is no command after --")
     at = words.index("--")
     wanted = dict(environment)
     numactl = []
@@ -28,14 +31,29 @@ def bound(words: list[str], environment: Mapping[str, str]) -> tuple[list[str], 
         item = _own(text.split("/"), environment)
         if name == "--gpu":
             wanted["CUDA_VISIBLE_DEVICES"] = item
+        elif name == "--gpu-places":
+            wanted["CUDA_VISIBLE_DEVICES"] = _among(item, environment.get("CUDA_VISIBLE_DEVICES"))
         elif name == "--cpu":
             numactl.append(f"--physcpubind={item}")
         elif name == "--mem":
             numactl.append(f"--membind={item}")
         else:
-            raise CannotBindError(f"{word} is not --gpu, --cpu or --mem")
+            raise CannotBindError(f"{word} is not --gpu, --gpu-places, --cpu or --mem")
     command = words[at + 1 :]
     return (["numactl", *numactl, *command] if numactl else command), wanted
+
+
+def _among(places: str, visible: str | None) -> str:
+    """Return GPUs by their places among those that are visible: all if ``visible`` is ``None``."""
+    if visible is None or not places:
+        return places
+    names = [name for name in visible.split(",") if name]
+    try:
+        return ",".join(names[int(place)] for place in places.split(","))
+    except IndexError:
+        raise CannotBindError(
+            f"CUDA_VISIBLE_DEVICES={visible} has too few GPUs for all ranks of this node"
+        ) from None
 
 
 def _own(items: list[str], environment: Mapping[str, str]) -> str:

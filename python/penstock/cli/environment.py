@@ -72,11 +72,15 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
     It keeps the user's own settings of cuFile.
     """
     wanted = dict(inherited)
-    plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]
-    wanted["HDF5_PLUGIN_PATH"] = _plugin_path(plugins, inherited)
-    wanted["HDF5_DRIVER"] = NAME
-    config = _configuration(options, inherited)
     wanted.pop("HDF5_DRIVER_CONFIG", None)
+    return wanted | settings(options, inherited)
+
+
+def settings(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the plugins need, also those that are inherited as they are."""
+    plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]
+    wanted = {"HDF5_PLUGIN_PATH": _plugin_path(plugins, inherited), "HDF5_DRIVER": NAME}
+    config = _configuration(options, inherited)
     if config:
         wanted["HDF5_DRIVER_CONFIG"] = config
     if options.connector is not None:
@@ -86,9 +90,9 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
     # variable, because Penstock switches them on by a call. A cufile.json from Penstock would hide
     # the administrator's settings in /etc/cufile.json.
     if "CUFILE_ENV_PATH_JSON" not in inherited:
-        wanted.setdefault("CUFILE_ALLOW_COMPAT_MODE", "true")
+        wanted["CUFILE_ALLOW_COMPAT_MODE"] = inherited.get("CUFILE_ALLOW_COMPAT_MODE", "true")
     if options.legate:
-        _stand_in_for_legates_driver(wanted, options)
+        wanted |= _for_legate(options, inherited)
     return wanted
 
 
@@ -137,7 +141,8 @@ def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
     return configuration(keys | options.keys)
 
 
-def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> None:
+def _for_legate(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which Penstock stands in for Legate's own driver."""
     library = paths.legate_library()
     if not library.exists():
         raise typer.BadParameter(f"{library} is missing: reinstall penstock")
@@ -146,9 +151,9 @@ def _stand_in_for_legates_driver(wanted: dict[str, str], options: Options) -> No
             f"the loader cannot preload {library}: install penstock in a folder whose path has "
             "no spaces or colons"
         )
-    wanted["LD_PRELOAD"] = ":".join(filter(None, [str(library), wanted.get("LD_PRELOAD")]))
+    preload = ":".join(filter(None, [str(library), inherited.get("LD_PRELOAD")]))
     # Without this variable, Legate copies GPU data to host memory before it calls HDF5.
+    switch = inherited.get(_LEGATE_SWITCH, "1")
     if options.use_gds is not None:
-        wanted[_LEGATE_SWITCH] = str(int(options.use_gds))
-    else:
-        wanted.setdefault(_LEGATE_SWITCH, "1")
+        switch = str(int(options.use_gds))
+    return {"LD_PRELOAD": preload, _LEGATE_SWITCH: switch}

@@ -25,6 +25,9 @@ class Layout:
     """GPUs of a rank; ``None`` leaves it all that the node shows."""
     gpu_bind: tuple[str, ...] = ()
     """For each rank of a node its GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
+    gpu_places: tuple[str, ...] = ()
+    """For each rank of a node, without ``gpu_bind``, the places of its GPUs among those that the
+    node shows: an allocation may have set ``CUDA_VISIBLE_DEVICES`` there."""
     cpu_bind: tuple[str, ...] = ()
     """For each rank of a node its cores, as ``numactl --physcpubind`` takes them."""
     mem_bind: tuple[str, ...] = ()
@@ -50,6 +53,8 @@ class Layout:
         for flag, number in (("--nodes", nodes), ("--ranks-per-node", ranks_per_node)):
             if number < 1:
                 raise typer.BadParameter(f"{number} is less than 1", param_hint=flag)
+        if gpus is not None and gpus < 0:
+            raise typer.BadParameter(f"{gpus} is less than 0", param_hint="--gpus")
         if launcher == "none" and nodes * ranks_per_node > 1:
             raise typer.BadParameter(
                 f"{nodes * ranks_per_node} ranks need --launcher mpirun or srun",
@@ -61,9 +66,9 @@ class Layout:
                 raise typer.BadParameter(
                     f"{item!r} does not name {gpus} GPU(s), as --gpus says", param_hint="--gpu-bind"
                 )
-        by_rank = items["--gpu-bind"]
-        if gpus is not None and not by_rank:
-            by_rank = tuple(
+        places: tuple[str, ...] = ()
+        if gpus is not None and not items["--gpu-bind"]:
+            places = tuple(
                 ",".join(str(rank * gpus + at) for at in range(gpus))
                 for rank in range(ranks_per_node)
             )
@@ -72,7 +77,8 @@ class Layout:
             nodes,
             ranks_per_node,
             gpus,
-            by_rank,
+            items["--gpu-bind"],
+            places,
             items["--cpu-bind"],
             items["--mem-bind"],
             tuple(extra),
@@ -85,7 +91,10 @@ class Layout:
 
     @property
     def _bindings(self) -> list[str]:
-        named = (("gpu", self.gpu_bind), ("cpu", self.cpu_bind), ("mem", self.mem_bind))
+        named = (
+            *(("gpu", self.gpu_bind), ("gpu-places", self.gpu_places)),
+            *(("cpu", self.cpu_bind), ("mem", self.mem_bind)),
+        )
         return [f"--{name}={'/'.join(items)}" for name, items in named if items]
 
     def line(self, command: list[str], variables: Iterable[str]) -> list[str]:

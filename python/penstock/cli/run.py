@@ -8,7 +8,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from textwrap import shorten
@@ -20,7 +20,7 @@ from rich.table import Table
 from penstock.cli import accounts, connecting, launch, linked
 from penstock.cli import calls as connector_calls
 from penstock.cli.calls import Calls
-from penstock.cli.environment import Options, assignments, environment, replaced
+from penstock.cli.environment import Options, assignments, environment, replaced, settings
 from penstock.cli.launcher import Layout
 from penstock.cli.output import messages, plain
 from penstock.units import rate, size
@@ -91,7 +91,10 @@ def run(
     nodes: Annotated[int, typer.Option(help="Nodes of the job.")] = 1,
     ranks_per_node: Annotated[int, typer.Option(help="Ranks on each node.")] = 1,
     gpus: Annotated[
-        int | None, typer.Option(help="GPUs of each rank; others are invisible to it.")
+        int | None,
+        typer.Option(
+            help="GPUs of each rank, of those that CUDA_VISIBLE_DEVICES shows; it sees no others."
+        ),
     ] = None,
     gpu_bind: Annotated[
         str | None,
@@ -159,16 +162,15 @@ def run(
         given, option or (), io_use_vfd_gds, legate, connector if use_connector else None
     )
     bindings = {"--gpu-bind": gpu_bind, "--cpu-bind": cpu_bind, "--mem-bind": mem_bind}
-    extra = [word for text in launcher_extra or () for word in shlex.split(text)]
+    extra = _words(launcher_extra or (), "--launcher-extra")
     layout = Layout.of(launcher, nodes, ranks_per_node, gpus, bindings, extra)
     for note in (replaced(os.environ), *linked.problems(command, os.environ)):
         if note is not None:
             _say(note)
     if not layout.is_plain:
-        needed = set(environment(options, os.environ).items()) - set(os.environ.items())
-        names = {name for name, _ in needed} | (
-            {accounts.FOLDER_VARIABLE} if report or report_to or verbose else set()
-        )
+        names = set(settings(options, os.environ))
+        if report or report_to or verbose:
+            names.add(accounts.FOLDER_VARIABLE)
         command = layout.line(command, names)
         _say(shlex.join(command))
     try:
@@ -185,6 +187,14 @@ _NOTHING = (
     "no process opened an HDF5 file by Penstock's driver: none was opened, or by an HDF5 older "
     "than 1.14, one that is linked statically, or an access list that sets another driver"
 )
+
+
+def _words(texts: Iterable[str], flag: str) -> list[str]:
+    """Divide arguments as a shell does."""
+    try:
+        return [word for text in texts for word in shlex.split(text)]
+    except ValueError as error:  # such as a quote that does not end
+        raise typer.BadParameter(f"{' '.join(texts)!r}: {error}", param_hint=flag) from None
 
 
 def _say(note: str) -> None:
