@@ -367,3 +367,10 @@ def test_text_becomes_strings_of_a_fixed_length(tmp_path, given):
     description = make(tmp_path / "x.h5", np.zeros(2, "S3"))
     view = transfers.source(description, (range(len(given)),), given, None)
     assert view.array.tolist() == [b"ab", b"c"][: len(given)]
+
+
+@pytest.mark.parametrize("given", [b"ab", np.bytes_(b"ab"), "ab"], ids=["bytes", "NumPy", "str"])
+def test_a_text_is_one_string_of_a_scalar(tmp_path, given):
+    description = make(tmp_path / "x.h5", np.zeros((), "S3"))
+    view = transfers.source(description, (), given, None)
+    assert view.array[()] == b"ab"

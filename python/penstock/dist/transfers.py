@@ -157,7 +157,9 @@ def write(
 
 def source(description: Description, ranges: Ranges, data: Any, stream: int | None) -> arrays.View:
     """Return the memory of the array for a slab, after a check of its shape and type."""
-    view = arrays.find(data, stream)
+    # Bytes are an element of the dataset, rather than an array of their own.
+    is_element = isinstance(data, bytes) and description.dtype.base.kind == "S"
+    view = None if is_element else arrays.find(data, stream)
     if view is None or (view.dtype.numpy is not None and view.dtype.numpy.kind in "UT"):
         view = arrays.view(made_from(description.name, data, description.dtype.base), stream)
     inner = description.dtype.shape
