@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from places import on_device, on_host
 
+import penstock as ps
 from penstock.dist import mpi, partition
 
 CASES: list[tuple[tuple[int, ...], str, dict[str, Any]]] = [
