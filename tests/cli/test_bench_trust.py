@@ -18,6 +18,8 @@ import pytest
 from tests.mpi_launch import Mpi, missing
 from typer.testing import CliRunner
 
+import penstock as ps
+from penstock.bench import native
 from penstock.bench.figures import Figure, Panel, canvas
 from penstock.bench.measure import Contestant, Row, WrongBytesError, race
 from penstock.bench.ranks import ended_by_signals
@@ -432,6 +434,23 @@ def test_rows_of_memory_are_those_of_its_table_also_where_a_phase_ends_early(ben
     shown = [rate * 2**20 / 1e9 for rate in column(table, "bw(MiB/s)")]
     assert [row["value"] for row in result["rows"]] == pytest.approx(shown)
     assert result["settings"]["deadline"] == 0.000001
+
+
+def test_memory_calls_only_that_impossible_which_the_system_refuses(bench, monkeypatch):
+    def broken(*_):
+        raise ps.GpuError("the copy failed")
+
+    monkeypatch.setattr(native.OpenFile, "write", broken)
+    words = ["-t", "64KiB", "-b", "128KiB", "--memory", "malloc", "-a", "PENSTOCK,POSIX", "-w"]
+    result, said = bench("memory", *words, "-i", "1", "--peers", "none", status=1)
+    by_penstock, by_posix, directly, directly_by_posix = column(result["tables"][0], "bw(MiB/s)")
+    assert by_penstock == directly == "failed: GpuError"
+    assert by_posix > 0
+    assert directly_by_posix == "NA(EINVAL)"
+    lines = said.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert "PENSTOCK: GpuError: the copy failed" in line
 
 
 def test_memory_prints_the_letters_that_it_was_given(bench):

@@ -27,6 +27,8 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 _MAP_HUGETLB = 0x40000
 _HUGE_PAGE = 2 << 20
 _ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL
+_REFUSALS = {2: errno.ENOMEM, 801: errno.ENOTSUP}
+"""What CUDA's errors say of memory that this machine cannot give; any other error is a failure."""
 
 Freed = Callable[[], None]
 
@@ -132,8 +134,10 @@ def _cuda() -> Any:
 
 
 def _cuda_check(status: int) -> None:
+    if number := _REFUSALS.get(status):
+        raise OSError(number, f"CUDA error {status}")
     if status:
-        raise OSError(errno.ENOMEM if status == 2 else errno.EINVAL, f"CUDA error {status}")
+        raise RuntimeError(f"CUDA error {status}")
 
 
 _MAKERS: dict[str, Callable[[int], tuple[int, Freed]]] = {

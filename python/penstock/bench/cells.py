@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+import penstock as ps
+
 from .allocate import Memory
 from .files import DataFile, drop
 from .ior import Access, open_by
@@ -46,8 +48,10 @@ class Seen:
     closing: list[float] = field(default_factory=list)
     path: str = ""
     """The path that carried the bytes."""
-    impossible: str = ""
-    """The name of the error number, if the combination is impossible."""
+    error: str = ""
+    """The name of the error number, or of the exception, that there is instead of a rate."""
+    is_failure: bool = False
+    """Whether the error is a failure, and does not say that the combination is impossible here."""
 
     def keep(self, count: int) -> None:
         """Keep the last runs only: those before were the warm-up."""
@@ -57,7 +61,7 @@ class Seen:
     @property
     def rate(self) -> float | None:
         """The median of bytes per second, including opening and closing as in IOR."""
-        if self.impossible or not self.moving:
+        if self.error or not self.moving:
             return None
         return self.nbytes / statistics.median(self.totals)
 
@@ -166,7 +170,7 @@ class Cells:
                 try:
                     act()
                 except Exception as error:
-                    seen.impossible = _name(error)
+                    seen.error, seen.is_failure = _name(error), not _is_impossible(error)
                     raise
 
             return run
@@ -240,7 +244,7 @@ class Cells:
         for number, of_ranks in enumerate(zip(*self._ranks.gather(runs), strict=False)):
             slowest = max(of_ranks, key=sum)
             seen.opening[number], seen.moving[number], seen.closing[number] = slowest
-        seen.impossible = next(filter(None, self._ranks.gather(seen.impossible)), "")
+        seen.is_failure, seen.error = max(self._ranks.gather((seen.is_failure, seen.error)))
 
     def _verify(self, cell: Cell, memory: Memory) -> None:
         """Compare all bytes of a few transfers, spread over the extent."""
@@ -266,6 +270,17 @@ class Cells:
                     raise WrongBytesError(f"wrong bytes from offset {offset} of {extent.path}")
         finally:
             file.close()
+
+
+def _is_impossible(error: Exception) -> bool:
+    """Whether the system refuses the combination, or a facility for it is not available.
+
+    Any other error of Penstock is a failure, also if it has the number of a system call's error:
+    Penstock has a way for each kind of memory.
+    """
+    if isinstance(error, ps.Error):
+        return isinstance(error, ps.UnavailableError)
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def _name(error: Exception) -> str:

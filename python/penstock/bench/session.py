@@ -83,6 +83,8 @@ class Session:
     rows: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+    failures: list[Row] = field(default_factory=list)
+    """The rows whose errors are failures, besides those that have the name of Penstock."""
     words: list[str] = field(default_factory=list)
     """Sentences below the tables."""
     absent: dict[str, str] = field(default_factory=dict)
@@ -163,7 +165,7 @@ class Session:
 
     def finish(self) -> int:
         """Print and save the results, and return the exit status."""
-        failed = [row for row in self.rows if row.is_wrong or (_is_ours(row) and row.error)]
+        failed = [row for row in self.rows if row.is_wrong or (row.error and self._is_ours(row))]
         if not self.ranks.is_first:
             return 1 if failed else 0
         environment = machine.environment(self.measured)
@@ -183,6 +185,9 @@ class Session:
             for path in drawn:
                 print(f"Figure: {path}")
         return 1 if failed else 0
+
+    def _is_ours(self, row: Row) -> bool:
+        return row.name.startswith(OURS) or row.name in OUR_MODES or row in self.failures
 
     def _print(self, where: str) -> None:
         out = Console(width=None if sys.stdout.isatty() else 160)
@@ -210,10 +215,6 @@ class Session:
             "absent": self.absent,
             "rows": [row.as_json() for row in self.rows],
         }
-
-
-def _is_ours(row: Row) -> bool:
-    return row.name.startswith(OURS) or row.name in OUR_MODES
 
 
 def _unchecked(_: object) -> None:

@@ -77,7 +77,7 @@ def memory(
     """Write and read a file from and to each kind of memory, buffered and direct.
 
     The letters are those of IOR. Each rank has one buffer, as in IOR. "path" is the path that
-    carried the bytes. NA(...) is the error of an impossible combination.
+    carried the bytes. NA(...) is the error of a combination that is impossible here.
     """
     asked = chosen(memories, allocate.KINDS, "memory")
     lengths = sizes(transfers)
@@ -162,11 +162,13 @@ def _race(
     for seen in found:
         seen.keep(session.common.iterations)
         cells.together(seen)
-        if seen.impossible in _BROKEN:
-            why = os.strerror(_BROKEN[seen.impossible])
-            raise RefusedError(f"{seen.cell}: {why} ({seen.impossible})")
-    # As in the table: a phase that -D ended is extrapolated to all bytes.
+        if seen.error in _BROKEN:
+            why = os.strerror(_BROKEN[seen.error])
+            raise RefusedError(f"{seen.cell}: {why} ({seen.error})")
     for each, seen in zip(rows, found, strict=True):
+        if seen.is_failure:
+            session.failures.append(each)
+        # As in the table: a phase that -D ended is extrapolated to all bytes.
         if not each.error:
             each.seconds = seen.totals
     return found
@@ -229,7 +231,7 @@ def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) 
         cell = seen.cell
         first = (cell.memory, cell.opened, seen.path, mmap.PAGESIZE / 1024, cell.api, cell.access)
         if seen.rate is None:
-            why = f"NA({seen.impossible})"
+            why = f"failed: {seen.error}" if seen.is_failure else f"NA({seen.error})"
             sized = (block / 1024, cell.transfer / 1024)
             table.add(*first, cell.cache, why, *[None] * 4, *sized, *[None] * 4)
             continue

@@ -50,7 +50,7 @@ def cells(
             try:
                 _phase(program, seen, path, shape, fsync=fsync)
             except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
-                seen.impossible = f"{type(error).__name__}"
+                seen.error = type(error).__name__
                 break
         found.append(seen)
     return found
