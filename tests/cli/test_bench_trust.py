@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import h5py
@@ -381,6 +383,46 @@ def test_a_mode_of_our_driver_that_fails_is_a_failure(folder):
     assert "direct" in done.stderr
 
 
+WRONG = """
+import sys
+from penstock.bench import gpu, vfd
+from penstock.cli import main
+
+read, write = vfd.read, vfd.write
+PLACE = 100 << 10
+
+def flip(address):
+    gpu.put(address, gpu.get(address, 1) ^ 1)
+
+def wrong_read(way, file, buffer, *arguments):
+    read(way, file, buffer, *arguments)
+    flip(buffer.address + PLACE)
+
+def wrong_write(way, file, buffer, *arguments):
+    flip(buffer.address + PLACE)
+    write(way, file, buffer, *arguments)
+    flip(buffer.address + PLACE)
+
+vfd.read, vfd.write = wrong_read, wrong_write
+sys.argv = ["penstock", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_vfd_compares_all_bytes_of_the_last_run(folder, direction):
+    words = ["--sizes", "4MiB", "--modes", "auto", "--directions", direction, "--cache", "warm"]
+    done = subprocess.run(
+        [sys.executable, "-c", WRONG, "bench", "vfd", *words, "-i", "1", "--dir", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WrongBytesError" in done.stderr
+
+
 @pytest.mark.gpu
 def test_ranks_that_share_a_gpu_are_not_called_gpus(penstock, folder, tmp_path):
     saved = tmp_path / "result.json"
@@ -451,6 +493,26 @@ def test_memory_calls_only_that_impossible_which_the_system_refuses(bench, monke
     assert len(lines) == 2
     for line in lines:
         assert "PENSTOCK: GpuError: the copy failed" in line
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_memory_finds_a_wrong_byte_of_a_timed_transfer(bench, monkeypatch, access):
+    transfer, calls = getattr(native.OpenFile, access), count(1)
+
+    def wrong(self, address, *arguments):
+        byte = ctypes.c_ubyte.from_address(address + 100)
+        # The last one of the timed run, after which only transfers of the check follow.
+        number = next(calls)
+        if access == "write" and number == 2:
+            byte.value ^= 1
+        transfer(self, address, *arguments)
+        if number == 2:
+            byte.value ^= 1
+
+    monkeypatch.setattr(native.OpenFile, access, wrong)
+    words = [*MEMORY, "-a", "PENSTOCK", f"-{access[0]}", "-i", "1", "--no-warm-up"]
+    _, said = bench("memory", *words, "--peers", "none", status=1)
+    assert "WrongBytesError" in said
 
 
 def test_memory_prints_the_letters_that_it_was_given(bench):

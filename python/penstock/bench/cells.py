@@ -46,6 +46,8 @@ class Seen:
     opening: list[float] = field(default_factory=list)
     moving: list[float] = field(default_factory=list)
     closing: list[float] = field(default_factory=list)
+    moved: int = 0
+    """The bytes of this rank that the last run moved: fewer than all if the deadline ended it."""
     path: str = ""
     """The path that carried the bytes."""
     error: str = ""
@@ -123,6 +125,7 @@ class Cells:
     def __init__(self, session: Session, extent: Extent, *, fsync: bool, deadline: float) -> None:
         self._ranks, self._extent = session.ranks, extent
         self._fsync, self._deadline = fsync, deadline
+        self._runs = session.runs
         self._pattern = np.random.default_rng(5).integers(0, 256, 1 << 20, np.uint8)
 
     @property
@@ -185,12 +188,17 @@ class Cells:
                 # of the contestant before are on the medium.
                 extent.remove(self._ranks.is_first)
             kept.append(Memory(cell.memory, cell.transfer))
+            kept[0].put(self._before_run(cell))
 
         def run() -> None:
             self._once(cell, kept[0], seen)
 
-        def check(_: object) -> None:
-            noting(lambda: self._verify(cell, kept[0]))()
+        def verify(_: object) -> None:
+            # First, because the other transfers overwrite what the run has left.
+            if len(seen.moving) == self._runs:
+                noting(lambda: self._verify_left(cell, kept[0], seen.moved))()
+            if len(seen.moving) == 1:
+                noting(lambda: self._verify(cell, kept[0]))()
 
         def after() -> None:
             while kept:
@@ -202,7 +210,7 @@ class Cells:
             extent.nbytes,
             noting(run),
             before=noting(before),
-            check=check,
+            verify=verify,
             after=after,
         )
         return made, seen
@@ -232,7 +240,7 @@ class Cells:
         finally:
             file.close()
         closed = time.perf_counter()
-        seen.path = file.path
+        seen.path, seen.moved = file.path, moved
         seen.opening.append(opened - begin)
         # If the phase ended early, extrapolate to all bytes.
         seen.moving.append((done - opened) * extent.nbytes / moved)
@@ -246,8 +254,26 @@ class Cells:
             seen.opening[number], seen.moving[number], seen.closing[number] = slowest
         seen.is_failure, seen.error = max(self._ranks.gather((seen.is_failure, seen.error)))
 
+    def _before_run(self, cell: Cell) -> np.ndarray[Any, Any]:
+        """Return what the memory holds before a run: what it writes, or what no read leaves."""
+        if cell.access == "write":
+            return self._expected(self._extent.offset, cell.transfer)
+        return np.full(cell.transfer, 0xA5, np.uint8)
+
+    def _verify_left(self, cell: Cell, memory: Memory, moved: int) -> None:
+        """Compare all that a run has left: the whole file, or the last transfer in memory."""
+        extent, length = self._extent, cell.transfer
+        if cell.access == "read":
+            offset = extent.read_offset + moved - length
+            _compare(self._expected(offset, length), memory.get(length), extent.read_path, offset)
+            return
+        expected = self._before_run(cell)
+        for offset in range(extent.offset, extent.offset + moved, length):
+            found = np.fromfile(extent.path, np.uint8, length, offset=offset)
+            _compare(expected, found, extent.path, offset)
+
     def _verify(self, cell: Cell, memory: Memory) -> None:
-        """Compare all bytes of a few transfers, spread over the extent."""
+        """Compare all bytes of a few transfers more, spread over the extent."""
         extent, length = self._extent, cell.transfer
         count = extent.nbytes // length
         places = sorted({0, count // 3, count // 2, count - 1})
@@ -266,10 +292,16 @@ class Cells:
                     memory.put(expected)
                     file.move(memory.address, length, offset)
                     found = np.fromfile(extent.path, np.uint8, length, offset=offset)
-                if not np.array_equal(expected, found):
-                    raise WrongBytesError(f"wrong bytes from offset {offset} of {extent.path}")
+                _compare(expected, found, extent.path, offset)
         finally:
             file.close()
+
+
+def _compare(
+    expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], path: Path, offset: int
+) -> None:
+    if not np.array_equal(expected, found):
+        raise WrongBytesError(f"wrong bytes from offset {offset} of {path}")
 
 
 def _is_impossible(error: Exception) -> bool:

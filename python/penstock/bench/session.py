@@ -99,6 +99,11 @@ class Session:
         made.mkdir(exist_ok=True)
         return made
 
+    @property
+    def runs(self) -> int:
+        """The runs of each contestant: the warm-up and the timed ones."""
+        return self.common.warm_up + self.common.iterations
+
     def restate(self, *, iterations: int | None, verify: bool | None) -> None:
         """Apply common options that a benchmark takes under other names."""
         if iterations is not None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import count as counting
 from typing import NamedTuple
 
 import numpy as np
 
 from . import gpu
 from .files import DataFile
-from .measure import WrongBytesError
+from .measure import Contestant, WrongBytesError
 
 _WINDOW = 64 << 10
+_PIECE = 16 << 20
 
 
 class Place(NamedTuple):
@@ -28,6 +30,12 @@ def windows(nbytes: int, offset: int = 0, count: int = 17) -> list[Place]:
     length = min(_WINDOW, nbytes)
     starts = {round(part) for part in np.linspace(0, nbytes - length, count)}
     return [Place(start, offset + start, length) for start in sorted(starts)]
+
+
+def pieces(nbytes: int, offset: int = 0) -> list[Place]:
+    """Return places that together are all of a contiguous transfer."""
+    starts = range(0, nbytes, _PIECE)
+    return [Place(start, offset + start, min(_PIECE, nbytes - start)) for start in starts]
 
 
 def poisoner(address: int, places: Sequence[Place]) -> Callable[[], None]:
@@ -61,6 +69,32 @@ def checker(
             os.close(descriptor)
 
     return check
+
+
+def with_last_run(
+    contestant: Contestant,
+    runs: int,
+    poison: Callable[[], None],
+    check: Callable[[object], None],
+) -> Contestant:
+    """Also check what the last of the runs leaves, outside its time; poison its destination before.
+
+    The check may be thorough, because the runs before do without it.
+    """
+    begun, ended = counting(1), counting(1)
+    prepare = contestant.before
+
+    def before() -> None:
+        if next(begun) == runs:
+            poison()
+        prepare()
+
+    def verify(result: object) -> None:
+        if next(ended) == runs:
+            check(result)
+
+    contestant.before, contestant.verify = before, verify
+    return contestant
 
 
 def reading(

@@ -25,7 +25,7 @@ from . import gpu, verify
 from .command import Plan
 from .files import DataFile, sync_file
 from .libhdf5 import OpenFile, library
-from .measure import OUR_MODES, Contestant, Row
+from .measure import OUR_MODES, Contestant, Row, nothing
 from .result import Target
 
 MODES = ("auto", *OUR_MODES)
@@ -138,8 +138,12 @@ def reading(
     part: DataFile,
     buffer: gpu.Buffer,
     prepare: Callable[[], None],
+    runs: int = 0,
 ) -> Contestant:
-    """Return a contestant that reads a part of a dataset; opening the file is not timed."""
+    """Return a contestant that reads a part of a dataset; opening the file is not timed.
+
+    All bytes of the last of the ``runs`` are compared.
+    """
     start = part.offset - file.offset
     opened: list[OpenFile] = []
 
@@ -154,7 +158,7 @@ def reading(
         opened.pop().close()
 
     poison, check = verify.reading(part, part.nbytes, buffer.address)
-    return Contestant(
+    made = Contestant(
         way.name,
         way.setting,
         part.nbytes,
@@ -165,11 +169,23 @@ def reading(
         after=after,
         detail=detail(way, "read"),
     )
+    whole = verify.pieces(part.nbytes, part.offset)
+    return verify.with_last_run(
+        made,
+        runs,
+        verify.poisoner(buffer.address, whole),
+        verify.checker(part.path, whole, buffer.address),
+    )
 
 
-def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -> Contestant:
+def writing(
+    way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool, runs: int = 0
+) -> Contestant:
     """Return a contestant that writes a new file, timed until the call returns or, with ``sync``,
-    until the bytes are on the medium."""
+    until the bytes are on the medium.
+
+    All bytes of the last of the ``runs`` are compared.
+    """
     opened: list[OpenFile] = []
     driver = way.driver
     syncs_itself = sync and driver is not None and driver[0] == "penstock"
@@ -194,13 +210,17 @@ def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -
         places = verify.windows(nbytes, opened[0].offset)
         verify.checker(path, places, buffer.address)(None)
 
+    def check_whole(_: object) -> None:
+        places = verify.pieces(nbytes, opened[0].offset)
+        verify.checker(path, places, buffer.address)(None)
+
     def after() -> None:
         opened.pop().close()
         remove()
 
     setting = way.setting if driver is None else driver[1] or driver[0]
     setting = f"{setting}, os.fsync" if sync and not syncs_itself else setting
-    return Contestant(
+    made = Contestant(
         way.name,
         setting,
         nbytes,
@@ -210,6 +230,8 @@ def writing(way: Way, path: Path, nbytes: int, buffer: gpu.Buffer, sync: bool) -
         after=after,
         detail=detail(way, "write"),
     )
+    # There is nothing to poison: each run writes a new file.
+    return verify.with_last_run(made, runs, nothing, check_whole)
 
 
 def best_or_near(rows: list[Row], what: str) -> Target:

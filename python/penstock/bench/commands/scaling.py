@@ -114,7 +114,7 @@ def _plans(
         end = "on the medium" if fsync else "call returned"
         if kind == "write":
             path = session.own_folder / "written.h5"
-            make = partial(_writing, path=path, buffer=buffer, fsync=fsync)
+            make = partial(_writing, path=path, buffer=buffer, fsync=fsync, runs=session.runs)
             return [_Plan(f"write, a file each, {end}", of_ways(make), counts)]
         file, part = _shared(session, "shared-written", size)
         made = shared.writers(ranks, file, part, buffer, options, fsync)
@@ -136,13 +136,22 @@ def _plans(
             file = data_file(session.own_folder, size)
             part = replace(file, nbytes=size)
         owner = "one shared file" if kind == "shared-read" else "a file each"
-        make = partial(_reading, file=file, part=part, buffer=buffer, before=partial(brought, part))
+        make = partial(
+            _reading,
+            file=file,
+            part=part,
+            buffer=buffer,
+            before=partial(brought, part),
+            runs=session.runs,
+        )
         plans.append(_Plan(f"read, {owner}, {state}", of_ways(make), counts))
     return plans
 
 
-def _writing(way: ways_of.Way, *, path: Path, buffer: gpu.Buffer, fsync: bool) -> Contestant:
-    return ways_of.writing(way, path, buffer.nbytes, buffer, fsync)
+def _writing(
+    way: ways_of.Way, *, path: Path, buffer: gpu.Buffer, fsync: bool, runs: int
+) -> Contestant:
+    return ways_of.writing(way, path, buffer.nbytes, buffer, fsync, runs)
 
 
 def _reading(
@@ -152,8 +161,9 @@ def _reading(
     part: DataFile,
     buffer: gpu.Buffer,
     before: Callable[[], None],
+    runs: int,
 ) -> Contestant:
-    return ways_of.reading(way, file, part, buffer, before)
+    return ways_of.reading(way, file, part, buffer, before, runs)
 
 
 def _of_all(session: Session, name: str, nbytes: int) -> DataFile:

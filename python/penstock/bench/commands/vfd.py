@@ -58,7 +58,9 @@ def vfd(
         state = "on the medium" if fsync else "call returned"
         rows: list[Row] = []
         for length in lengths:
-            entered = [ways_of.writing(way, path, length, buffer, fsync) for way in ways]
+            entered = [
+                ways_of.writing(way, path, length, buffer, fsync, session.runs) for way in ways
+            ]
             rows += race(session, entered, f"{size_in_words(length)}, {state}")
         finish(session, f"H5Dwrite of GPU memory, {state}", "figure-3", rows, ticks)
     if "read" in wanted:
@@ -68,7 +70,9 @@ def vfd(
             for length in lengths:
                 part = replace(file, nbytes=length)
                 before = partial(brought, part)
-                entered = [ways_of.reading(way, file, part, buffer, before) for way in ways]
+                entered = [
+                    ways_of.reading(way, file, part, buffer, before, session.runs) for way in ways
+                ]
                 rows += race(session, entered, f"{size_in_words(length)}, {state}")
             finish(session, f"H5Dread into GPU memory, {state}", f"figure-4-{state}", rows, ticks)
 

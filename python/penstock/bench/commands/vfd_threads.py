@@ -83,7 +83,9 @@ def vfd_threads(
         state = "on the medium" if fsync else "call returned"
         found = {}
         for length in lengths:
-            entered = [ways_of.writing(way, path, length, buffer, fsync) for way in ways()]
+            entered = [
+                ways_of.writing(way, path, length, buffer, fsync, session.runs) for way in ways()
+            ]
             found[length] = race(session, entered, f"{size_in_words(length)}, write, {state}")
         collect(f"H5Dwrite of GPU memory by threads and block, {state}", "figure-5", found)
     if "read" in wanted:
@@ -93,7 +95,9 @@ def vfd_threads(
             for length in lengths:
                 part = replace(file, nbytes=length)
                 before = partial(brought, part)
-                entered = [ways_of.reading(way, file, part, buffer, before) for way in ways()]
+                entered = [
+                    ways_of.reading(way, file, part, buffer, before, session.runs) for way in ways()
+                ]
                 found[length] = race(session, entered, f"{size_in_words(length)}, read, {state}")
             title = f"H5Dread into GPU memory by threads and block, {state}"
             collect(title, f"figure-6-{state}", found)
