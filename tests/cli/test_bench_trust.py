@@ -122,6 +122,26 @@ def test_hdf5_read_takes_every_dataset_of_numbers_and_names_the_others(bench, od
     assert "outside (1)" in outside
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["small", "--cache", "cold"],
+        ["small", "--cache", "both"],
+        ["memory", "-b", "16MiB", "-r", "--open", "direct"],
+        ["memory", "-b", "16MiB", "-r", "--open", "buffered", "--cache", "cold"],
+        ["hdf5-read", "FILE", "--cache", "cold"],
+    ],
+)
+def test_a_file_system_that_keeps_all_pages_has_no_cold_reads(bench, odd, monkeypatch, words):
+    from penstock.bench import files
+
+    monkeypatch.setattr(files, "residency", lambda _: 1.0)
+    _, said = bench(*[odd if word == "FILE" else word for word in words], status=2)
+    assert "the page cache keeps all of" in said
+    assert "--cache warm" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_memory_writes_a_new_file_in_each_run(bench, monkeypatch):
     from penstock.bench import cells
 

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import shutil
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -96,6 +97,20 @@ def drop(file: DataFile) -> None:
     finally:
         os.close(descriptor)
     raise RuntimeError(f"{share:.0%} of {file.path.name} stays in the page cache")
+
+
+def try_to_drop(path: Path) -> None:
+    """Evict a file's pages, or those of a new file in a folder; raise an error if they stay.
+
+    They stay where the page cache is the file system, as with tmpfs.
+    """
+    if path.is_file():
+        drop(DataFile(path, 0, path.stat().st_size))
+        return
+    with tempfile.NamedTemporaryFile(dir=path) as made:
+        made.write(bytes(_ALIGNMENT))
+        made.flush()
+        drop(DataFile(Path(made.name), 0, _ALIGNMENT))
 
 
 def warm(file: DataFile) -> None:

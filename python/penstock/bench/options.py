@@ -16,7 +16,7 @@ from penstock.units import parse_size
 
 from . import ranks
 from .files import DataFile, drop, warm
-from .session import PEERS, Common, RefusedError, measure
+from .session import PEERS, Common, RefusedError, Session, measure
 
 SIZE: dict[str, Any] = {"parser": parse_size, "metavar": "SIZE"}
 """The arguments of an option that is a number of bytes.
@@ -36,6 +36,12 @@ def caches(text: str) -> dict[str, Callable[[DataFile], None]]:
     if text not in known:
         raise RefusedError(f"there is no cache {text!r}: choose from warm, cold, both")
     return {text: known[text]}
+
+
+def need_caches(session: Session, text: str, path: Path) -> None:
+    """Refuse, before anything is measured, a state that this path's file system does not have."""
+    if "cold" in caches(text):
+        session.need_cold(path)
 
 
 def sizes(text: str) -> list[int]:
@@ -139,8 +145,13 @@ def benchmark(
     *,
     folder: tuple[str, ...] = ("--dir",),
     iterations: int = 5,
+    in_folder: bool = True,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command from a function that takes a session and then its own options."""
+    """Make a command from a function that takes a session and then its own options.
+
+    All files that it reads are in the session's folder, unless ``in_folder`` is false. The command
+    then itself finds out whether they can have the states of its option ``cache``.
+    """
     common = _common(folder)
     common["iterations"] = (common["iterations"][0], iterations)
 
@@ -148,9 +159,14 @@ def benchmark(
         types = typing.get_type_hints(work, include_extras=True)
         own = list(inspect.signature(work).parameters.values())[1:]
 
+        def measured(session: Session, **given: Any) -> None:
+            if in_folder and "cache" in given:
+                need_caches(session, given["cache"], session.folder)
+            work(session, **given)
+
         def command(**given: Any) -> None:
             shared = {key: given.pop(key) for key in common if key in given}
-            raise typer.Exit(_run(name, title, work, shared, given))
+            raise typer.Exit(_run(name, title, measured, shared, given))
 
         parameters = [
             *(parameter.replace(annotation=types[parameter.name]) for parameter in own),

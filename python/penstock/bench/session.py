@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import penstock as ps
 
-from . import figures, machine
+from . import figures, files, machine
 from .figures import Figure
 from .measure import OUR_MODES, OURS, Contestant, Row, WrongBytesError, race
 from .ranks import LostRankError, Ranks, ended_by_signals
@@ -131,6 +131,20 @@ class Session:
         if free < needed:
             shown = self.common.folder if folder is None else folder
             raise RefusedError(f"{shown} has {free:,} bytes left, but {needed:,} are needed")
+
+    def need_cold(self, path: Path) -> None:
+        """Refuse cold runs if the pages of a file, or of a new file in a folder, stay cached."""
+        try:
+            files.try_to_drop(path)
+            stays = False
+        except RuntimeError:
+            stays = True
+        if any(self.ranks.gather(stays)):
+            shown = self.common.folder if path == self.folder else path
+            raise RefusedError(
+                f"the page cache keeps all of {shown}, so no read is cold: choose a file system on "
+                "a disk, or only buffered reads and --cache warm"
+            )
 
     def race(
         self,

@@ -19,7 +19,7 @@ from .. import gpu, native
 from ..figures import Figure, Panel
 from ..files import DataFile
 from ..measure import Contestant, Row, WrongBytesError
-from ..options import Cache, benchmark, caches
+from ..options import Cache, benchmark, caches, need_caches
 from ..place import CHOICES, Place, choose
 from ..session import RefusedError, Session
 from ..tables import Table
@@ -33,7 +33,7 @@ class _Dataset:
     nbytes: int
 
 
-@benchmark("hdf5-read", "Every dataset of an HDF5 file")
+@benchmark("hdf5-read", "Every dataset of an HDF5 file", in_folder=False)
 def hdf5_read(
     session: Session,
     file: Annotated[Path, typer.Argument(help="The HDF5 file. It is not changed.")],
@@ -49,6 +49,7 @@ def hdf5_read(
     datasets, left_out, outside = _datasets(file, place)
     session.spare(file)
     session.measured = file
+    need_caches(session, cache, file)
     total = sum(dataset.nbytes for dataset in datasets)
     pages = DataFile(file, 0, file.stat().st_size)
     session.settings |= {"file": str(file), "device": place.name, "cache": cache, "bytes": total}

@@ -33,7 +33,7 @@ _BROKEN = {errno.errorcode[code]: code for code in (errno.ENOSPC, errno.EDQUOT, 
 """Errors that concern the file system, not a combination."""
 
 
-@benchmark("memory", "Memory by file modes", folder=("--dir",), iterations=3)
+@benchmark("memory", "Memory by file modes", folder=("--dir",), iterations=3, in_folder=False)
 def memory(
     session: Session,
     transfers: Annotated[
@@ -91,6 +91,8 @@ def memory(
     if output:
         session.measured = output.parent
     session.need_space(extent.nbytes, output.parent if output else None)
+    if "read" in accesses and ("cold" in states or "direct" in ways):
+        session.need_cold(extent.path.parent)
     session.settings |= {
         "transfers": lengths,
         "block": block,
