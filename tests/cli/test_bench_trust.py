@@ -443,6 +443,34 @@ def test_vfd_compares_all_bytes_of_the_last_run(folder, direction):
     assert "WrongBytesError" in done.stderr
 
 
+KILLED = """
+import os, signal, sys
+from penstock.bench import vfd
+from penstock.cli import main
+
+vfd.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+sys.argv = ["penstock", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.gpu
+def test_all_files_of_a_run_are_in_the_folder_that_is_measured(tmp_path):
+    measured, temporary = tmp_path / "measured", tmp_path / "temporary"
+    measured.mkdir()
+    temporary.mkdir()
+    words = ["--sizes", "1MiB", "--modes", "auto", "--directions", "write", "--cache", "warm"]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, "bench", "vfd", *words, "--dir", str(measured)],
+        capture_output=True,
+        timeout=240,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(measured.iterdir())) == 1
+    assert list(temporary.iterdir()) == []
+
+
 @pytest.mark.gpu
 def test_ranks_that_share_a_gpu_are_not_called_gpus(penstock, folder, tmp_path):
     saved = tmp_path / "result.json"

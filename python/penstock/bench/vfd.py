@@ -31,6 +31,7 @@ from .result import Target
 MODES = ("auto", *OUR_MODES)
 _SIZES = (64 << 20, 256 << 20, 1 << 30, 4 << 30)
 _LARGE = 4 << 30
+_REPORTS = "PENSTOCK_REPORT_DIR"
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,14 @@ def rounds(plan: Plan, nbytes: int) -> int:
     return min(plan.rounds, 3) if nbytes >= _LARGE else plan.rounds
 
 
-def prepare(*, with_gpu: bool = True) -> None:
-    """Tell HDF5 where the drivers are, and have them report."""
+def prepare(reports: Path | None = None, *, with_gpu: bool = True) -> None:
+    """Tell HDF5 where the drivers are, and have them report into a folder.
+
+    Without one, it is a temporary folder, which stays if a signal ends the process.
+    """
     if with_gpu:
         gpu.make_current()
-    os.environ["PENSTOCK_REPORT_DIR"] = str(_report().parent)
+    os.environ[_REPORTS] = str(reports or _temporary())
     folders = [str(paths.plugin_dir())]
     if other := os.environ.get("PENSTOCK_BENCH_DRIVER_PATH"):
         folders.append(other)
@@ -79,10 +83,14 @@ def prepare(*, with_gpu: bool = True) -> None:
 
 
 @cache
-def _report() -> Path:
+def _temporary() -> Path:
     folder = tempfile.mkdtemp(prefix="penstock-bench-report-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder, f"{os.getpid()}.jsonl")
+    return Path(folder)
+
+
+def _report() -> Path:
+    return Path(os.environ[_REPORTS], f"{os.getpid()}.jsonl")
 
 
 def detail(way: Way, operation: str) -> Callable[[], str]:

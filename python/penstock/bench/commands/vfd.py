@@ -83,7 +83,9 @@ def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
     if not found:
         raise RefusedError("there is no GPU: run this on a machine with one")
     gpu.use(session.ranks.rank % len(found))
-    ways_of.prepare()
+    reports = session.own_folder / "reports"
+    reports.mkdir()
+    ways_of.prepare(reports)
     ways = [way for way in ways_of.ways() if _is_asked(session, way, modes)]
     if session.wants("vfd-gds") and len(ways) == len(modes) + 1:
         why = "PENSTOCK_BENCH_DRIVER and PENSTOCK_BENCH_DRIVER_PATH name it"
