@@ -543,6 +543,17 @@ def test_memory_calls_only_that_impossible_which_the_system_refuses(bench, monke
         assert "PENSTOCK: GpuError: the copy failed" in line
 
 
+def test_memory_says_which_of_its_figures_are_extrapolated(bench):
+    words = [*MEMORY, "-i", "1", "--peers", "none"]
+    result, _ = bench("memory", *words, "-D", "0.000001")
+    (note,) = result["tables"][0]["notes"]
+    assert note.startswith("-D ended 2 of 2 combinations early")
+    assert all(row["detail"] == "extrapolated to all bytes" for row in result["rows"])
+    result, _ = bench("memory", *words, "-D", "100")
+    assert result["tables"][0]["notes"] == []
+    assert not any(row["detail"] for row in result["rows"])
+
+
 @pytest.mark.parametrize("access", ["read", "write"])
 def test_memory_finds_a_wrong_byte_of_a_timed_transfer(bench, monkeypatch, access):
     transfer, calls = getattr(native.OpenFile, access), count(1)

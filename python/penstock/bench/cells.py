@@ -46,8 +46,10 @@ class Seen:
     opening: list[float] = field(default_factory=list)
     moving: list[float] = field(default_factory=list)
     closing: list[float] = field(default_factory=list)
-    moved: int = 0
-    """The bytes of this rank that the last run moved: fewer than all if the deadline ended it."""
+    moved: list[int] = field(default_factory=list)
+    """The bytes of this rank in each run: fewer than all if the deadline ended it."""
+    is_extrapolated: bool = False
+    """Whether the deadline ended a run of any rank, whose time is extrapolated to all bytes."""
     path: str = ""
     """The path that carried the bytes."""
     error: str = ""
@@ -57,8 +59,8 @@ class Seen:
 
     def keep(self, count: int) -> None:
         """Keep the last runs only: those before were the warm-up."""
-        for times in (self.opening, self.moving, self.closing):
-            del times[:-count]
+        for runs in (self.opening, self.moving, self.closing, self.moved):
+            del runs[:-count]
 
     @property
     def rate(self) -> float | None:
@@ -196,7 +198,7 @@ class Cells:
         def verify(_: object) -> None:
             # First, because the other transfers overwrite what the run has left.
             if len(seen.moving) == self._runs:
-                noting(lambda: self._verify_left(cell, kept[0], seen.moved))()
+                noting(lambda: self._verify_left(cell, kept[0], seen.moved[-1]))()
             if len(seen.moving) == 1:
                 noting(lambda: self._verify(cell, kept[0]))()
 
@@ -240,7 +242,8 @@ class Cells:
         finally:
             file.close()
         closed = time.perf_counter()
-        seen.path, seen.moved = file.path, moved
+        seen.path = file.path
+        seen.moved.append(moved)
         seen.opening.append(opened - begin)
         # If the phase ended early, extrapolate to all bytes.
         seen.moving.append((done - opened) * extent.nbytes / moved)
@@ -252,6 +255,8 @@ class Cells:
         for number, of_ranks in enumerate(zip(*self._ranks.gather(runs), strict=False)):
             slowest = max(of_ranks, key=sum)
             seen.opening[number], seen.moving[number], seen.closing[number] = slowest
+        is_extrapolated = any(moved < self._extent.nbytes for moved in seen.moved)
+        seen.is_extrapolated = any(self._ranks.gather(is_extrapolated))
         seen.is_failure, seen.error = max(self._ranks.gather((seen.is_failure, seen.error)))
 
     def _before_run(self, cell: Cell) -> np.ndarray[Any, Any]:

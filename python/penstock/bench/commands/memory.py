@@ -170,9 +170,9 @@ def _race(
     for each, seen in zip(rows, found, strict=True):
         if seen.is_failure:
             session.failures.append(each)
-        # As in the table: a phase that -D ended is extrapolated to all bytes.
         if not each.error:
-            each.seconds = seen.totals
+            each.seconds = seen.totals  # as in the table, where some are extrapolated
+            each.detail = "extrapolated to all bytes" if seen.is_extrapolated else ""
     return found
 
 
@@ -229,6 +229,12 @@ def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) 
             "total(s)",
         ),
     )
+    measured = [seen for seen in found if seen.rate is not None]
+    if early := sum(seen.is_extrapolated for seen in measured):
+        table.notes.append(
+            f"-D ended {early} of {len(measured)} combinations early: their figures are "
+            "extrapolated to all bytes."
+        )
     for seen in found:
         cell = seen.cell
         first = (cell.memory, cell.opened, seen.path, mmap.PAGESIZE / 1024, cell.api, cell.access)
