@@ -10,6 +10,8 @@ from .cells import Seen
 
 _ENOUGH = 0.9
 """The share of the best rate that a smaller transfer must reach to be recommended."""
+_EQUAL = 1.005
+"""The ratio of two rates below which it is shown as 1.00."""
 _DIRECT_PATHS = ("gds, p2p", "gds, nvfs")
 
 
@@ -56,7 +58,9 @@ def _by_mode(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
         return
     other = max(others, key=_rate)
     ratio = _rate(best) / _rate(other)
-    if _overlap(best, other):
+    if ratio < _EQUAL:
+        yield f"Advice, {what}: {best.cell.opened} and {other.cell.opened} are equally fast."
+    elif _overlap(best, other):
         yield (
             f"Advice, {what}: {best.cell.opened} and {other.cell.opened} differ "
             f"by no more than their spread ({ratio:.2f}x)."
@@ -74,18 +78,20 @@ def _by_memory(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
     alike = [
         seen
         for seen in cells
-        if (seen.cell.opened, seen.cell.api, seen.cell.transfer, seen.cell.cache)
+        if seen is not best
+        and (seen.cell.opened, seen.cell.api, seen.cell.transfer, seen.cell.cache)
         == (cell.opened, cell.api, cell.transfer, cell.cache)
     ]
-    worst = min(alike, key=_rate)
-    if worst is best:
+    if not alike:
         return
-    if _overlap(best, worst):
+    worst = min(alike, key=_rate)
+    ratio = _rate(best) / _rate(worst)
+    if ratio < _EQUAL or _overlap(best, worst):
         yield f"Advice, {what}: the kind of allocation makes no difference here."
     else:
         yield (
             f"Advice, {what}: {worst.cell.memory} is slowest, "
-            f"{_rate(best) / _rate(worst):.2f} times slower than {cell.memory}."
+            f"{ratio:.2f} times slower than {cell.memory}."
         )
 
 
