@@ -198,6 +198,18 @@ def test_device_memory_cannot_be_read_into_by_pread(run):
 
 
 @pytest.mark.gpu
+def test_cufile_with_an_invalid_configuration_is_not_measured(penstock, folder, tmp_path):
+    if not penstock.json("report")["cufile"]["starts"]:
+        pytest.skip("needs cuFile")
+    broken = tmp_path / "cufile.json"
+    broken.write_text("{")
+    words = ["memory", *ARGUMENTS["memory"], "-a", "CUFILE", "--dir", folder]
+    done = penstock("bench", *words, status=2, CUFILE_ENV_PATH_JSON=str(broken))
+    assert f"CUFILE cannot be measured here: {broken} is invalid" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.gpu
 def test_gpus_at_once_are_compared_with_one(run):
     result = run("scaling", "--n_rank", "2", CUDASIM_DEVICES="2")
     (table,) = result["tables"]

@@ -380,7 +380,8 @@ def test_two_gpus_are_tuned_together(penstock, kept, place):
 @pytest.mark.parametrize(
     ("contents", "why"),
     [
-        (b'{"a": "\xff"}', "utf-8"),
+        (b'{"a": "\xff"}', "not UTF-8: byte 7"),
+        (b'{ /* two\n lines */ "a": ! }', "line 2, column 16"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 1500 + b"1" + b"}" * 1500, "nested too deeply"),
         (b'{"properties": {"max_direct_io_size_kb": NaN}}', "not JSON compliant"),
@@ -397,6 +398,12 @@ def test_a_configuration_that_cannot_be_changed_is_refused(tmp_path, monkeypatch
     with pytest.raises(ps.InvalidError, match=why) as raised:
         cufile.in_force()
     assert str(path) in str(raised.value)
+
+
+def test_a_configuration_that_is_named_and_not_there_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv(cufile.VARIABLE, str(tmp_path / "none.json"))
+    with pytest.raises(ps.InvalidError, match="does not exist"):
+        cufile.in_force()
 
 
 @pytest.mark.gpu

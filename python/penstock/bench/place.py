@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
+from penstock import cufile_json
 
 from . import gpu
 from .measure import Contestant, absent
@@ -49,7 +50,13 @@ class Place:
 def without_cufile() -> str:
     """Return why cuFile does not start here; empty if it does."""
     cufile = ps.describe(None)["cufile"]
-    return "" if cufile["available"] and cufile["starts"] else str(cufile["reason"])
+    if not (cufile["available"] and cufile["starts"]):
+        return str(cufile["reason"])
+    try:
+        cufile_json.in_force()
+    except ps.InvalidError as error:
+        return str(error)
+    return ""
 
 
 def with_known_routes(entered: list[Contestant], name: str) -> list[Contestant]:

@@ -6,21 +6,19 @@ cuFile reads its configuration when its driver is opened, so each setting needs 
 from __future__ import annotations
 
 import json
-import os
-import re
 import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import Error, InvalidError
+from penstock import cufile_json
+from penstock.cufile_json import VARIABLE
+from penstock.errors import Error
 from penstock.tuning.measure import AbsentError, Workers
 from penstock.tuning.rows import LARGE_FROM, Row
 from penstock.tuning.search import Outcome, RefusedError, Search, Setting, Space
 
-VARIABLE = "CUFILE_ENV_PATH_JSON"
-_USUAL = Path("/etc/cufile.json")
 _AXES = {
     "properties.max_direct_io_size_kb": ("1024", "4096", "16384"),
     "properties.per_buffer_cache_size_kb": ("1024", "4096", "16384"),
@@ -47,34 +45,18 @@ def in_force() -> dict[str, Any]:
     """Return the configuration that cuFile reads in this environment; empty if there is none.
 
     Raises:
-        InvalidError: It is not JSON with comments, or a section is not an object.
+        InvalidError: It is not valid, or cannot be written with other keys.
     """
-    path = Path(os.environ.get(VARIABLE) or _USUAL)
-    if not path.exists():
-        return {}
-
-    def invalid(why: object) -> InvalidError:
-        return InvalidError(
-            f"{path} is not valid: {why}", remedy=f"correct it, or unset {VARIABLE}"
-        )
-
-    if not path.is_file():
-        raise invalid("it is not a regular file")
-    # A string, which is kept, or a comment, which is removed.
-    pattern = r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/'
+    path, found = cufile_json.in_force()
     try:
-        plain = re.sub(pattern, lambda m: m[1] or "", path.read_text("utf-8"), flags=re.DOTALL)
-        found = json.loads(plain)
-        json.dumps(found, indent=4, allow_nan=False)  # as it will be written with other keys
+        json.dumps(found, indent=4, allow_nan=False)  # as it will be written
     except ValueError as error:
-        raise invalid(error) from None
+        raise cufile_json.invalid(path, f"is invalid: {error}") from None
     except RecursionError:
-        raise invalid("it is nested too deeply") from None
-    if not isinstance(found, dict):
-        raise invalid("it is not an object")
+        raise cufile_json.invalid(path, "is invalid: it is nested too deeply") from None
     for section in sorted({name.split(".")[0] for name in _AXES}):
         if not isinstance(found.get(section, {}), dict):
-            raise invalid(f"{section} is not an object")
+            raise cufile_json.invalid(path, f"is invalid: {section} is not an object")
     return found
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from penstock import cufile_json
+from penstock.cufile_json import DEFAULT, VARIABLE
 from penstock.diagnosis.system import System
-
-DEFAULT = "/etc/cufile.json"
-VARIABLE = "CUFILE_ENV_PATH_JSON"
 
 MISNOMER = "CUFILE_CONFIG_FILE"
 """The name that the text of Legate's page gives the variable; no cuFile reads it."""
@@ -22,9 +20,6 @@ OVERRIDES = {
     "CUFILE_USE_PCIP2PDMA": "properties.use_pci_p2pdma",
 }
 """Environment variables that override the file."""
-
-# A string, which is kept, or a comment of either kind.
-_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def nvidia_fs(system: System) -> dict[str, Any]:
@@ -77,21 +72,8 @@ def parse(text: str) -> dict[str, Any]:
     Raises:
         ValueError: The text is not valid; the message has line and column.
     """
-
-    # Comments become spaces, so that lines and columns stay the same.
-    def blank(match: re.Match[str]) -> str:
-        found = match[0]
-        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
-
     try:
-        value = json.loads(_COMMENT.sub(blank, text))
-        if not isinstance(value, dict):
-            raise ValueError("is invalid: it is not an object")
-        return dict(_flat(value, ""))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"is invalid at line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from None
+        return dict(_flat(cufile_json.parse(text), ""))
     except RecursionError:
         raise ValueError("is invalid: it is nested too deeply") from None
 
