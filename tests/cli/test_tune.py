@@ -66,7 +66,7 @@ def has_processes(group):
 
 def assert_refused(done, *words):
     """One clear line, and nothing else."""
-    lines = (done.stderr + done.stdout).strip().splitlines()
+    lines = (done.stderr + done.stdout).splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("penstock: ")
     for word in words:

@@ -244,9 +244,10 @@ def _show_found(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Row], None]]:
-    """Show a progress bar; yield the function to call before each row."""
+    """Show a progress bar on a terminal; yield the function to call before each row."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=messages, transient=True) as progress:
+    in_log = not sys.stderr.isatty()  # which would get an empty line
+    with Progress(*columns, console=messages, transient=True, disable=in_log) as progress:
         task = progress.add_task("making files", total=len(ROWS) + 1)
 
         def begun(row: Row) -> None:
