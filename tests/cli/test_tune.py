@@ -172,9 +172,12 @@ def test_a_folder_in_which_no_file_can_be_made_is_refused(penstock, kept):
 def test_profiles_that_could_not_be_kept_are_refused_before_anything_is_measured(
     penstock, place, tmp_path
 ):
-    (tmp_path / "file").write_bytes(b"")
-    done = penstock("tune", place, status=2, PENSTOCK_PROFILE_DIR=str(tmp_path / "file" / "x"))
-    assert_refused(done, "file")
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    done = penstock("tune", place, status=2, PENSTOCK_PROFILE_DIR=str(file))
+    assert_refused(done, f"{file}: it is not a folder", "set PENSTOCK_PROFILE_DIR")
+    done = penstock("tune", place, status=2, PENSTOCK_PROFILE_DIR=str(file / "x"))
+    assert_refused(done, f"{file / 'x'}: Not a directory", "set PENSTOCK_PROFILE_DIR")
     assert list(place.iterdir()) == []
 
 

@@ -116,10 +116,18 @@ class Store:
         )
 
     def require_writable(self) -> None:
-        """Raise an ``OSError`` now if a profile could not be written later."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=self.folder):
-            pass
+        """Raise an ``UnavailableError`` now if a profile could not be written later."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            is_other = isinstance(error, FileExistsError)
+            raise UnavailableError(
+                f"no profile can be kept in {self.folder}: "
+                f"{'it is not a folder' if is_other else error.strerror}",
+                remedy="set PENSTOCK_PROFILE_DIR to a folder that can be written",
+            ) from None
 
     def keep(self, slot: Slot, rows: Sequence[dict[str, Any]], together: Sequence[str]) -> Path:
         """Replace the profile of a device atomically, and return its path."""
