@@ -78,6 +78,11 @@ def test_path_that_does_not_exist_is_one_line_and_status_2(penstock, tmp_path):
     assert done.stderr == f"penstock report: {tmp_path / 'absent'} does not exist\n"
 
 
+def test_an_empty_path_is_not_the_working_folder(penstock):
+    done = penstock("report", "", status=2)
+    assert done.stderr == "penstock report: the path is empty\n"
+
+
 def test_page_that_cannot_be_written_is_one_line_and_status_2(penstock, tmp_path):
     page = tmp_path / "absent" / "page.html"
     done = penstock("report", "--html", page, status=2)

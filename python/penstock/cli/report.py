@@ -28,9 +28,9 @@ _STYLES = {
 
 
 def report(
-    path: Annotated[
-        Path | None,
-        typer.Argument(readable=False, help="A file or folder whose file system to check, too."),
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="PATH", help="A file or folder whose file system to check, too."),
     ] = None,
     measure: Annotated[
         bool,
@@ -45,6 +45,9 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Show what GPUs, cuFile, storage and HDF5 offer here: OK, WARN or NO, with a remedy."""
+    if name == "":
+        _refuse("the path is empty")  # which pathlib takes for the working folder
+    path = None if name is None else Path(name)
     if path is not None:
         _require(path)
     if html is not None:
