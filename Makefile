@@ -13,8 +13,8 @@ PYTEST := $(BIN)/python -m pytest
 # other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
 # longest first; what a part prints comes in one piece when it ends.
 GROUND := build-rust standin build-hdf5-2.2.0 test-loom build-hdf5-1.14.4
-PARTS := test-standin test-python test-hdf5-host test-kernels test-rust test-hdf5-device test-cli lint test-packaging \
-	test-dist test-c test-faults test-programs
+PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-kernels lint \
+	test-packaging test-dist test-c test-faults test-programs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
