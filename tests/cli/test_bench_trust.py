@@ -565,3 +565,19 @@ def test_files_that_hdf5_write_keeps_are_counted_before_it_begins(folder, monkey
     assert done.exit_code == 2
     assert "are needed" in done.stderr
     assert not list(folder.iterdir())
+
+
+def test_percentiles_of_small_are_of_all_timed_runs(bench, monkeypatch):
+    from penstock.bench.commands import small
+
+    seen = []
+    add = small._add
+
+    def noting(table, row, ours, what, latencies):
+        seen.append(len(latencies))
+        add(table, row, ours, what, latencies)
+
+    monkeypatch.setattr(small, "_add", noting)
+    sizes = ["--sizes", "4KiB", "--depths", "1", "--file-size", "64KiB", "--operations", "8"]
+    bench("small", *sizes, "-i", "3", "--peers", "none", "--device", "cpu")
+    assert seen[0] == 3 * 8
