@@ -165,7 +165,6 @@ pub struct Windows {
     limit: u64,
     /// Work that did not fit into the last portion.
     left: Option<Result<Work>>,
-    is_over: bool,
 }
 
 /// Largest number of jobs in a portion, however small their chunks.
@@ -177,13 +176,13 @@ impl Windows {
             works: Works::new(plan),
             limit,
             left: None,
-            is_over: false,
         }
     }
 
-    /// Whether it is known that no portion follows.
+    /// Whether no portion follows the one that was returned last.
     pub fn is_over(&self) -> bool {
-        self.is_over
+        // A portion ends where some work does not fit, or all of it does.
+        self.left.is_none()
     }
 }
 
@@ -193,17 +192,12 @@ impl Iterator for Windows {
     fn next(&mut self) -> Option<Self::Item> {
         let mut window = Window::default();
         let mut used = 0u64;
-        self.is_over = true;
         while let Some(work) = self.left.take().or_else(|| self.works.next()) {
             let work = match work {
                 Ok(work) => work,
-                Err(error) if used == 0 => {
-                    self.is_over = false;
-                    return Some(Err(error));
-                }
+                Err(error) if used == 0 => return Some(Err(error)),
                 Err(error) => {
                     self.left = Some(Err(error));
-                    self.is_over = false;
                     break;
                 }
             };
@@ -222,7 +216,6 @@ impl Iterator for Windows {
                 || used.saturating_add(weight) > self.limit;
             if used > 0 && is_full {
                 self.left = Some(Ok(work));
-                self.is_over = false;
                 break;
             }
             used = used.saturating_add(weight);
