@@ -163,6 +163,10 @@ inline u32 byte_of(u32 value, u32 number) {
     return value >> (8 * number) & 0xff;
 }
 
+inline u32 ones(u32 value) {
+    return static_cast<u32>(__builtin_popcount(value));
+}
+
 #ifdef CUDASIM_WARP
 #include "warp.h"
 #else

@@ -161,10 +161,6 @@ inline u32 lanes_up_to_mine() {
     return ~0u >> (31 - lane());
 }
 
-inline u32 ones(u32 value) {
-    return static_cast<u32>(__builtin_popcount(value));
-}
-
 // Calls `run` for each thread of a block, whose rows are whole warps.
 template <class Run> void run_threads(const Dim3 &block, const Run &run) {
     for (threadIdx.z = 0; threadIdx.z < block.z; threadIdx.z++)
