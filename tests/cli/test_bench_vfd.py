@@ -9,6 +9,18 @@ import sys
 
 import pytest
 
+
+def run_vfd(program, folder, *words, **environment):
+    """Run the benchmark by a program that changes it, with further variables."""
+    return subprocess.run(
+        [sys.executable, "-c", program, "bench", "vfd", *words, "--dir", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | environment,
+    )
+
+
 BROKEN = """
 import sys
 from penstock.bench import vfd
@@ -30,12 +42,7 @@ main()
 @pytest.mark.gpu
 def test_a_mode_of_our_driver_that_fails_is_a_failure(folder):
     words = ["--sizes", "1MiB", "--modes", "auto,direct", "--directions", "write", "-i", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN, "bench", "vfd", *words, "--dir", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_vfd(BROKEN, folder, *words)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "direct" in done.stderr
 
@@ -70,12 +77,7 @@ main()
 @pytest.mark.parametrize("direction", ["read", "write"])
 def test_vfd_compares_all_bytes_of_the_last_run(folder, direction):
     words = ["--sizes", "4MiB", "--modes", "auto", "--directions", direction, "--cache", "warm"]
-    done = subprocess.run(
-        [sys.executable, "-c", WRONG, "bench", "vfd", *words, "-i", "1", "--dir", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_vfd(WRONG, folder, *words, "-i", "1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "WrongBytesError" in done.stderr
 
@@ -97,12 +99,7 @@ def test_all_files_of_a_run_are_in_the_folder_that_is_measured(tmp_path):
     measured.mkdir()
     temporary.mkdir()
     words = ["--sizes", "1MiB", "--modes", "auto", "--directions", "write", "--cache", "warm"]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "bench", "vfd", *words, "--dir", str(measured)],
-        capture_output=True,
-        timeout=240,
-        env=os.environ | {"TMPDIR": str(temporary)},
-    )
+    done = run_vfd(KILLED, measured, *words, TMPDIR=str(temporary))
     assert done.returncode == -signal.SIGKILL
     assert len(list(measured.iterdir())) == 1
     assert list(temporary.iterdir()) == []
