@@ -106,7 +106,7 @@ fn conversion() -> impl Strategy<Value = TypeConversion> {
     prop_oneof![
         Just(TypeConversion::Copy),
         prop::sample::select(vec![2usize, 4, 8, 16]).prop_map(|unit| TypeConversion::Swap { unit }),
-        (format(), format()).prop_map(|(from, to)| TypeConversion::Convert { from, to }),
+        (format(), format()).prop_map(|(from, to)| TypeConversion::between(from, to)),
     ]
 }
 
