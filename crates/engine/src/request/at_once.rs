@@ -214,6 +214,11 @@ impl AtOnce {
         })
     }
 
+    /// Whether the destination is host memory.
+    pub fn is_on_host(&self) -> bool {
+        self.memory.context.is_none()
+    }
+
     /// Reads: `fill` gets host memory for all bytes of the destination or, if they come `in_steps`,
     /// for ranges of it that follow each other.
     ///
@@ -255,8 +260,8 @@ impl AtOnce {
         Ok(counters.into_report(route, device, self.length, elapsed(self.submitted)))
     }
 
-    /// Reads into a pinned slot, and copies to the GPU: as work of the stream that precedes the
-    /// read, or else of a queue of the engine's.
+    /// Reads into a pinned slot, and copies to the GPU: as work of the stream that precedes the read
+    /// if that is not idle, or else of a queue of the engine's, which other threads do not share.
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -281,7 +286,9 @@ impl AtOnce {
             }
             Ok(())
         };
-        if let Some(stream) = self.after {
+        if let Some(stream) = self.after
+            && !stream.is_idle_in(context)?
+        {
             // SAFETY: passed on; only this call touches the slot.
             return unsafe { stream.copy_to_gpu(context, in_steps) };
         }
