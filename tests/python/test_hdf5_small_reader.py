@@ -20,7 +20,9 @@ import penstock as ps
 from penstock import request
 from penstock._native import NULL, ffi, lib
 from penstock._options import current as current_options
+from penstock.hdf5.library import lock
 from penstock.hdf5.small_reader import SmallReader
+from penstock.tuning.files import residency
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
@@ -464,16 +466,19 @@ class Native:
 
     def __init__(self, file: h5py.File) -> None:
         place = ffi.new("penstock_reader **")
-        self._is_original = bool((file["x"][-1] == values()[-1]).all())
+        dataset = file["x"]
+        self._is_original = bool((dataset[-1] == values()[-1]).all())
         self._kind = h5py.h5t.py_create(np.dtype("f4"))
-        assert lib.penstock_reader_open(file["x"].id.id, self._kind.id, place) == lib.PENSTOCK_OK
+        with lock():  # binds h5py's HDF5 as well
+            status = lib.penstock_reader_open(dataset.id.id, self._kind.id, place)
+        assert (status, place[0] == NULL) == (lib.PENSTOCK_OK, False)
         self._reader = ffi.gc(place[0], lib.penstock_reader_close)
 
-    def read(self) -> int:
+    def read(self, flags: int = 0) -> int:
         """Return the status of a read of the last row."""
         return self._read(
             lambda *described: lib.penstock_reader_read(
-                self._reader, *described, NULL, NULL, 0, NULL
+                self._reader, *described, NULL, NULL, flags, NULL
             )
         )
 
@@ -535,6 +540,41 @@ def test_a_native_reader_of_a_closed_file_is_an_error(path, tmp_path, then):
         if then in ("reopened", "rewritten", "another"):
             assert Native(opened).read() == lib.PENSTOCK_OK
             assert reader.read() != lib.PENSTOCK_OK
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "chunked", "gzip"])
+def test_a_read_of_cached_bytes_alone_takes_place_where_it_only_copies(tmp_path, layout):
+    path = tmp_path / "f.h5"
+    chunks = {"contiguous": {}, "chunked": {"chunks": (7, SHAPE[1])}, "gzip": LAYOUTS["gzip"]}
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values(), **chunks[layout])
+    only_copies = layout != "gzip"
+    with h5py.File(path) as file:
+        reader = Native(file)
+        expected = lib.PENSTOCK_OK if only_copies else lib.PENSTOCK_PENDING
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == expected
+        assert reader.read() == lib.PENSTOCK_OK
+
+
+def test_a_read_of_cached_bytes_alone_waits_for_no_medium(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = values()
+    with h5py.File(path) as file, open(path, "rb") as raw:
+        reader = Native(file)
+        os.fsync(raw.fileno())
+        os.posix_fadvise(raw.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if residency(raw.fileno(), path.stat().st_size) != 0:
+            pytest.skip("this file system keeps the file in memory")
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_PENDING
+        assert reader.read() == lib.PENSTOCK_OK
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_OK
+
+
+def test_a_flag_of_a_native_reader_that_does_not_exist_is_an_error(path):
+    with h5py.File(path) as file:
+        reader = Native(file)
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED << 1) == lib.PENSTOCK_ERR_INVALID
 
 
 def test_a_file_that_is_closed_can_be_opened_for_writing_and_stays_open_nowhere(path):

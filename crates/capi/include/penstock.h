@@ -443,6 +443,10 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * is ignored. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
  * file that is closed during the read is an error of the program.
  *
+ * With PENSTOCK_ONLY_CACHED, a flag of penstock_reader_read alone, the read takes place only if it copies
+ * bytes of the page cache into host memory: the call waits for no medium, and decodes nothing. Otherwise it
+ * returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
+ *
  * penstock_reader_start starts such a read and returns at once; with any flags, and any memory and stream. The
  * request has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts
  * nothing, if the read has more than 64 MiB, if a pending operation comes first, if a stream waits for a request and
@@ -452,6 +456,7 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, so that it
  * reads nothing any more and another one should be opened; else 0. */
 typedef struct penstock_reader penstock_reader;
+#define PENSTOCK_ONLY_CACHED 8
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
                                       const penstock_array *array, const penstock_options *options,

@@ -23,6 +23,9 @@ use crate::selection::{CSelection, selection_of};
 /// The type to which a `penstock_reader *` points; see [`crate::handle`].
 pub(crate) enum CReader {}
 
+/// A flag of `penstock_reader_read`.
+const ONLY_CACHED: c_int = 8;
+
 static READERS: Table<Reader> = Table::new("reader");
 
 /// # Safety
@@ -65,23 +68,29 @@ unsafe extern "C" fn penstock_reader_read(
     guard(|| unsafe {
         check_size(report)?;
         let reader = READERS.get(reader)?;
+        let only_cached = flags & ONLY_CACHED != 0;
         let planned = with_read(
             &reader,
             selection,
             (array, options),
-            (stream, flags),
+            (stream, flags & !ONLY_CACHED),
             |read| {
                 let (selection, with) = (read.selection, &read.with);
                 Ok(reader.plan(selection, read.shape, &read.buffer, with))
             },
         )?;
-        match planned {
-            None => Ok(PENDING),
-            Some(planned) => {
-                report::write(report, &planned.run()?);
-                Ok(OK)
+        let done = match planned {
+            Some(planned) if only_cached => planned.run_cached(),
+            Some(planned) => Some(planned.run()?),
+            None => None,
+        };
+        Ok(match done {
+            None => PENDING,
+            Some(done) => {
+                report::write(report, &done);
+                OK
             }
-        }
+        })
     })
 }
 

@@ -34,6 +34,15 @@ fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
     }
 }
 
+/// A read of so many bytes of the page cache keeps the GIL, as h5py does: it takes less time than another
+/// thread needs to wake up for the GIL.
+const MOST_WITH_GIL: u64 = 64 << 10;
+
+/// `PENSTOCK_ONLY_CACHED`
+const ONLY_CACHED: c_int = 8;
+/// `PENSTOCK_PENDING`
+const PENDING: c_int = 1;
+
 /// `penstock_reader_read`
 type Read = unsafe extern "C" fn(
     reader: *mut c_void,
@@ -135,6 +144,8 @@ pub(crate) struct Destination {
     pub(crate) stream: usize,
     /// `PENSTOCK_CALLER_WAITS` and others.
     pub(crate) flags: c_int,
+    /// Bytes of host memory that are read; 0 for other memory.
+    pub(crate) host_bytes: u64,
     /// The address of the `penstock_options` of the call, which its caller keeps there; 0 for those of the
     /// thread or task.
     pub(crate) options: usize,
@@ -162,22 +173,26 @@ impl Library {
         let mut report = Report::empty(self.report_size);
         let (read, selection, array) = (self.read, Shared(&selection), Shared(&array));
         let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
-        let status = py.detach(move || {
-            let (selection, array) = (selection.get(), array.get());
+        let call = move |flags: c_int| {
             // SAFETY: the structs outlive the call; the caller vouches for the destination. A reader
             // is not an address, and the library refuses one that is closed.
             unsafe {
                 read(
                     reader as *mut c_void,
-                    selection,
-                    array,
+                    selection.get(),
+                    array.get(),
                     options as *const c_void,
                     stream as *mut c_void,
                     flags,
                     std::ptr::with_exposed_provenance_mut(place),
                 )
             }
-        });
+        };
+        let is_brief = (1..=MOST_WITH_GIL).contains(&to.host_bytes);
+        let status = match is_brief.then(|| call(flags | ONLY_CACHED)) {
+            Some(status) if status != PENDING => status,
+            _ => py.detach(move || call(flags)),
+        };
         if self.others.contains(&status) {
             return Ok(None);
         }
@@ -248,6 +263,7 @@ impl Library {
 }
 
 /// A struct with pointers, which the calling thread alone uses while it is without the GIL.
+#[derive(Clone, Copy)]
 struct Shared<'a, T>(&'a T);
 
 // SAFETY: `Python::detach` runs its function on the calling thread.

@@ -93,7 +93,7 @@ impl Reader {
             return Ok(None);
         }
         let array = empty(py, selected.shape(), dtype)?;
-        let to = self.to(address_of(&array), 0, self.flags, 0);
+        let to = self.to_host(&selected, address_of(&array));
         // SAFETY: a new array of the selected shape and of the reader's type.
         let is_read = unsafe { self.read_by(py, &selected, &to)? };
         if !is_read {
@@ -118,7 +118,7 @@ impl Reader {
             Place::ForOthers => return Ok(Some(false)),
             Place::OtherType => return Ok(None),
         };
-        let to = self.to(address, 0, self.flags, 0);
+        let to = self.to_host(&selected, address);
         // SAFETY: `place_in` has checked the array. It is NumPy's rule that nobody resizes it while somebody
         // refers to it.
         unsafe { self.read_by(py, &selected, &to).map(Some) }
@@ -225,7 +225,17 @@ impl Reader {
             element: self.element,
             stream,
             flags,
+            host_bytes: 0,
             options,
+        }
+    }
+
+    /// Host memory for what is selected.
+    fn to_host(&self, selected: &Selected, address: usize) -> Destination {
+        let elements = selected.count().unwrap_or(u64::MAX);
+        Destination {
+            host_bytes: elements.saturating_mul(self.itemsize),
+            ..self.to(address, 0, self.flags, 0)
         }
     }
 

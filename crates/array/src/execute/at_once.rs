@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Stream;
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::Memory;
@@ -128,7 +128,64 @@ impl SmallRead {
     }
 }
 
+impl SmallRead {
+    /// Reads if that only copies bytes of the page cache into host memory: no medium is waited for, and
+    /// nothing is decoded. Otherwise returns `None`, and an unknown part of the destination has changed.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn run_cached(self) -> Option<Report> {
+        let bound = &self.bound;
+        let file = bound.file(0).ok()?;
+        if !self.at_once.is_on_host() || !file.may_read_cached() || !self.work.only_copies(bound) {
+            return None;
+        }
+        let read = |target: *mut u8, range: FileRange, counters: &Counters| {
+            let side = side(bound, counters)?;
+            // SAFETY: the plan has checked that the range lies inside the memory.
+            let is_read = unsafe {
+                let to = target.add(range.memory as usize);
+                side.read_cached(to, range.offset, range.length)
+            };
+            match is_read {
+                true => Ok(()),
+                false => Err(Error::new(Kind::Unavailable, "the bytes are not cached")),
+            }
+        };
+        // SAFETY: `read` fills what it is given; the caller vouches for the rest.
+        let report = unsafe {
+            self.at_once
+                .read(false, |target, _, counters| match &self.work {
+                    Jobs::Range(range) => read(target, *range, counters),
+                    Jobs::Some(works) => works.iter().try_for_each(|work| match work {
+                        Work::Chunk(job) => {
+                            bound.count(job, counters);
+                            job.one_range(&bound.plan)
+                                .map_or(Ok(()), |range| read(target, range, counters))
+                        }
+                        Work::Fill(_) => Ok(()),
+                    }),
+                })
+        };
+        report.ok()
+    }
+}
+
 impl Jobs {
+    /// Returns whether all bytes are copied from ranges of the file, one for each chunk.
+    fn only_copies(&self, bound: &BoundPlan) -> bool {
+        match self {
+            Jobs::Range(_) => true,
+            Jobs::Some(works) => {
+                is_copied(bound)
+                    && works.iter().all(|work| match work {
+                        Work::Chunk(job) => job.is_plain && job.one_range(&bound.plan).is_some(),
+                        Work::Fill(_) => false,
+                    })
+            }
+        }
+    }
+
     /// Returns the ranges of the file that are read, offset and length.
     fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         let (one, works): (_, &[Work]) = match self {
@@ -234,15 +291,19 @@ fn key(array: u64, job: &ChunkJob) -> ChunkKey {
     ChunkKey { array, chunk }
 }
 
-/// Reads a range of the file to its offset in `target`.
-fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counters) -> Result<()> {
-    let side = FileSide {
+fn side<'a>(bound: &'a BoundPlan, counters: &'a Counters) -> Result<FileSide<'a>> {
+    Ok(FileSide {
         file: bound.file(0)?,
         operation: Operation::Read,
         direct: Direct::Never,
         counters,
         gate: None,
-    };
+    })
+}
+
+/// Reads a range of the file to its offset in `target`.
+fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counters) -> Result<()> {
+    let side = side(bound, counters)?;
     // SAFETY: the plan has checked that the range lies inside the memory.
     unsafe {
         let to = target.add(range.memory as usize);

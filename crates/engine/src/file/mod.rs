@@ -1,6 +1,7 @@
 //! An open file: a buffered descriptor, one for O_DIRECT, and what its file system says about
 //! direct I/O and striping.
 
+mod cached;
 pub(crate) mod layout;
 pub(crate) mod mount;
 pub mod position;
@@ -60,6 +61,7 @@ pub struct File {
     options: Mutex<Options>,
     /// Requests of this file. Each is counted until it no longer keeps the file open.
     pub(crate) users: Arc<InFlight>,
+    cached_refusal: cached::Refusal,
 }
 
 impl File {
@@ -224,6 +226,7 @@ impl File {
             mount: OnceLock::new(),
             options: Mutex::new(options),
             users: Arc::new(InFlight::new()),
+            cached_refusal: cached::Refusal::default(),
             cufile: Handles::default(),
         })
     }

@@ -86,6 +86,17 @@ impl FileSide<'_> {
         }
     }
 
+    /// Reads a range, on this thread, if the page cache has all of it; waits for no medium. Otherwise returns
+    /// false, and an unknown part of the buffer has changed.
+    ///
+    /// # Safety
+    /// As for [`move_buffered`](Self::move_buffered).
+    pub unsafe fn read_cached(&self, buffer: *mut u8, offset: u64, length: u64) -> bool {
+        self.counters.io_call();
+        // SAFETY: passed on.
+        unsafe { self.file.read_cached(buffer, offset, length) }
+    }
+
     /// Moves a range by O_DIRECT, on this thread. Returns whether all bytes bypassed the page cache.
     ///
     /// Offset, length and address are aligned. A read needs only the first `needed` bytes, and the

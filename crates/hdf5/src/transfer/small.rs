@@ -305,6 +305,18 @@ pub struct WorkerRead {
 }
 
 impl PlannedRead {
+    /// Reads as [`SmallRead::run_cached`] does.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn run_cached(self) -> Option<Report> {
+        match self {
+            // SAFETY: upheld by the caller.
+            PlannedRead::AtOnce(small) => unsafe { small.run_cached() },
+            PlannedRead::ByWorkers(_) => None,
+        }
+    }
+
     /// Reads.
     ///
     /// # Errors

@@ -1,0 +1,50 @@
+//! Reads of what the page cache has, which wait for no medium.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::File;
+
+/// Whether the file system of a file knows reads that do not wait.
+#[derive(Debug, Default)]
+pub(super) struct Refusal(AtomicBool);
+
+impl File {
+    /// Whether [`read_cached`](Self::read_cached) may succeed.
+    pub fn may_read_cached(&self) -> bool {
+        !self.cached_refusal.0.load(Relaxed)
+    }
+
+    /// Reads a range if the page cache has all of it. Otherwise returns false, and an unknown part of the
+    /// buffer has changed.
+    ///
+    /// # Safety
+    /// `buffer` is writable for `length` bytes of host memory, which nobody else touches until the call
+    /// returns.
+    pub unsafe fn read_cached(&self, buffer: *mut u8, offset: u64, length: u64) -> bool {
+        // SAFETY: passed on.
+        match unsafe { read_now(self.buffered_fd(), buffer, offset, length) } {
+            Ok(read) => read == length,
+            // The file system does not know the flag, nor does an old kernel.
+            Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {
+                self.cached_refusal.0.store(true, Relaxed);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// Returns the number of bytes read, or the error number.
+///
+/// # Safety
+/// As for [`File::read_cached`].
+unsafe fn read_now(fd: RawFd, buffer: *mut u8, offset: u64, length: u64) -> Result<u64, i32> {
+    let place = libc::iovec {
+        iov_base: buffer.cast(),
+        iov_len: length as usize,
+    };
+    // SAFETY: the caller vouches for the buffer.
+    let read = unsafe { libc::preadv2(fd, &place, 1, offset as libc::off_t, libc::RWF_NOWAIT) };
+    u64::try_from(read).map_err(|_| std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
