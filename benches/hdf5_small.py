@@ -89,10 +89,21 @@ def measure(plan: Plan) -> Found:
             )
         for count in (1, 2, 4):
             rows += race(
-                [_threads(file["images/gzip"], pixels, count)],
+                [_by_threads(file["images/gzip"], pixels, pixels.nbytes, count)],
                 "GB/s",
                 rounds=plan.rounds,
                 group="host: random images of gzip by threads",
+            )
+        for count in (1, 8):
+            first_rows = np.ascontiguousarray(pixels[:, :8])
+            rows += race(
+                [
+                    _by_threads(dataset, first_rows, len(first_rows), count)
+                    for dataset in (file["images/raw"], file["images/raw"].h5py)
+                ],
+                "us",
+                rounds=plan.rounds,
+                group=f"host: the first 8 rows of random images by {count} thread{'s' * (count > 1)}",
             )
     path.unlink()
     return Found(rows, targets, [])
@@ -317,13 +328,21 @@ def _raw(path: Path, starts: Sequence[int], place: str) -> list[Contestant]:
     )
 
 
-def _threads(dataset: Any, pixels: np.ndarray[Any, Any], count: int) -> Contestant:
-    out = np.empty_like(pixels)
-    indices = np.random.default_rng(9).permutation(len(pixels))
+def _by_threads(
+    dataset: Any, expected: np.ndarray[Any, Any], amount: float, count: int
+) -> Contestant:
+    """Read the beginning of each image by itself, in a random order."""
+    is_ours = isinstance(dataset, ps.Dataset)
+    out = np.empty_like(expected)
+    rows = slice(expected.shape[1])
+    indices = np.random.default_rng(9).permutation(len(expected))
 
     def work(mine: Sequence[int]) -> None:
         for index in mine:
-            dataset.read(slice(index, index + 1), out=out[index : index + 1])
+            if is_ours:
+                dataset.read((index, rows), out=out[index])
+            else:
+                out[index] = dataset[index, rows]
 
     def run() -> Any:
         threads = [Thread(target=work, args=(indices[n::count].tolist(),)) for n in range(count)]
@@ -334,7 +353,13 @@ def _threads(dataset: Any, pixels: np.ndarray[Any, Any], count: int) -> Contesta
         return out
 
     setting = f"{count} thread" + "s" * (count > 1)
-    return Contestant("Penstock", setting, pixels.nbytes, run, check=Expected(pixels).check)
+    return Contestant(
+        "Penstock" if is_ours else "h5py",
+        setting,
+        amount,
+        run,
+        check=Expected(expected).check,
+    )
 
 
 if __name__ == "__main__":
