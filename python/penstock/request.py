@@ -298,7 +298,7 @@ class Request(Generic[A]):
 
     def __del__(self) -> None:
         native = self.__dict__.get("_native")
-        if native is None:
+        if native is None or (self._reported and native.keep is None):  # `wait` has released it
             return
         # An interrupt here leaves the request, with its memory, in _pending.
         error = None
