@@ -2,6 +2,7 @@
 #pragma once
 
 #include "deflate_format.cuh"
+#include "size_order.cuh"
 
 // The symbols of runs: fifteen lengths, no code, and three kinds of repetition.
 constexpr u32 SIZE_SYMBOLS = 19;
@@ -66,13 +67,4 @@ PORTABLE void list_runs(const u8 *lengths, SizeRuns &runs) {
 // How many bits follow the code of a run.
 PORTABLE u32 bits_after_run(u32 symbol) {
     return symbol == 16 ? 2 : symbol == 17 ? 3 : symbol == 18 ? 7 : 0;
-}
-
-// The symbol whose size is written as number `i`.
-PORTABLE u32 size_symbol(u32 i) {
-    constexpr u64 ORDER_LOW = 16ull | 17ull << 5 | 18ull << 10 | 0ull << 15 | 8ull << 20 | 7ull << 25 |
-        9ull << 30 | 6ull << 35 | 10ull << 40 | 5ull << 45 | 11ull << 50 | 4ull << 55;
-    constexpr u64 ORDER_HIGH =
-        12ull | 3ull << 5 | 13ull << 10 | 2ull << 15 | 14ull << 20 | 1ull << 25 | 15ull << 30;
-    return static_cast<u32>(i < 12 ? ORDER_LOW >> (5 * i) : ORDER_HIGH >> (5 * (i - 12))) & 31;
 }

@@ -14,6 +14,7 @@
 #include "inflate_output.cuh"
 #include "inflate_symbols.cuh"
 #include "memory.cuh"
+#include "size_order.cuh"
 
 // gpu/inflate.rs declares the same structs.
 
@@ -91,16 +92,10 @@ PORTABLE InflateStatus dynamic_lengths(InflateInput &input, InflateCodes &codes,
         codes.lengths[i] = 0;
     }
     warp_barrier();
-    // The order of the code lengths in the stream, five bits each.
-    constexpr u64 ORDER_LOW = 16ull | 17ull << 5 | 18ull << 10 | 0ull << 15 | 8ull << 20 | 7ull << 25 |
-        9ull << 30 | 6ull << 35 | 10ull << 40 | 5ull << 45 | 11ull << 50 | 4ull << 55;
-    constexpr u64 ORDER_HIGH =
-        12ull | 3ull << 5 | 13ull << 10 | 2ull << 15 | 14ull << 20 | 1ull << 25 | 15ull << 30;
     for (u32 i = 0; i < sizes; i++) {
-        u32 symbol = static_cast<u32>(i < 12 ? ORDER_LOW >> (5 * i) : ORDER_HIGH >> (5 * (i - 12))) & 31;
         u32 size = input.take(3);
         if (lane() == 0) {
-            codes.lengths[symbol] = static_cast<u8>(size);
+            codes.lengths[size_symbol(i)] = static_cast<u8>(size);
         }
     }
     if (!codes.build_sizes()) {
