@@ -75,7 +75,6 @@ class File:
         self._ranks = Ranks(comm, timeout)
         self._mode = mode
         self._durable = durable
-        self._is_open = False
         self._storage: Storage | None = None
         self._folder: parts.Folder | None = None
         self._part: parts.Part | None = None
@@ -118,7 +117,6 @@ class File:
         except BaseException:
             self._abandon()
             raise
-        self._is_open = True
 
     @property
     def path(self) -> str:
@@ -235,7 +233,7 @@ class File:
         except BaseException:
             self._abandon()
             raise
-        self._is_open = self._shared.is_open = False
+        self._shared.is_open = False
         self._ranks.free()
 
     def __enter__(self) -> File:
@@ -323,7 +321,6 @@ class File:
 
     def _abandon(self) -> None:
         """Close what this rank has, after a failure. An unfinished file goes."""
-        self._is_open = False
         with contextlib.ExitStack() as last:  # carries out all, even if one fails
             last.callback(self._ranks.free)
             if self._folder is not None:
@@ -337,6 +334,10 @@ class File:
             if hasattr(self, "_shared"):
                 self._shared.is_open = False
                 last.callback(self._shared.close)
+
+    @property
+    def _is_open(self) -> bool:
+        return hasattr(self, "_shared") and self._shared.is_open
 
     def _check(self, modes: tuple[str, ...]) -> None:
         if not self._is_open:
