@@ -105,11 +105,12 @@ const COPIED: u64 = 64 << 10;
 
 const STAGED_BLOCK: u64 = 8 << 20;
 /// So many bytes from the GPU are still in the processor's cache when they are copied into the page
-/// cache, and other writers of the file wait no longer than that for its lock.
+/// cache, and other writers of the file wait no longer than that for its lock. For longer calls, Linux takes
+/// pages of 2 MiB into the page cache. A virtual machine reports those that are free to its host, which
+/// clears them when they are used again: then a write takes up to ten times as long.
 const BUFFERED_WRITE: u64 = 1 << 20;
 /// Each call of a write pays for the lock and the journal of the file system, and past the page cache
-/// for the medium's answer, so host memory, and what bypasses the cache, goes in blocks of at least
-/// this size.
+/// for the medium's answer, so what bypasses the cache goes in blocks of at least this size.
 const LEAST_WRITE: u64 = 4 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
@@ -403,6 +404,9 @@ impl Chooser<'_> {
             RouteName::Gds => (GDS_BLOCK, 1 << 20),
             RouteName::Staged if self.operation == Operation::Write && direct == Direct::Never => {
                 (BUFFERED_WRITE, 256 << 10)
+            }
+            RouteName::Host if self.operation == Operation::Write && direct == Direct::Never => {
+                (BUFFERED_WRITE, BUFFERED_WRITE)
             }
             _ if self.operation == Operation::Write => (staged, LEAST_WRITE),
             _ if only_copies => (staged.min(COPIED_BY_MANY), COPIED_BY_FEW),
