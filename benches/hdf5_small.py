@@ -94,7 +94,7 @@ def measure(plan: Plan) -> Found:
                 rounds=plan.rounds,
                 group="host: random images of gzip by threads",
             )
-        for count in (1, 8):
+        for count, threads in ((1, "1 thread"), (8, "8 threads")):
             first_rows = np.ascontiguousarray(pixels[:, :8])
             rows += race(
                 [
@@ -103,7 +103,7 @@ def measure(plan: Plan) -> Found:
                 ],
                 "us",
                 rounds=plan.rounds,
-                group=f"host: the first 8 rows of random images by {count} thread{'s' * (count > 1)}",
+                group=f"host: the first 8 rows of random images by {threads}",
             )
     path.unlink()
     return Found(rows, targets, [])

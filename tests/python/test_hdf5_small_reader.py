@@ -552,8 +552,21 @@ def test_a_read_of_cached_bytes_alone_takes_place_where_it_only_copies(tmp_path,
     with h5py.File(path) as file:
         reader = Native(file)
         expected = lib.PENSTOCK_OK if only_copies else lib.PENSTOCK_PENDING
-        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == expected
         assert reader.read() == lib.PENSTOCK_OK
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == expected
+
+
+def test_a_read_of_cached_bytes_alone_opens_no_file(tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = values()
+    with h5py.File(path) as file:
+        reader = Native(file)
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_PENDING
+        assert reader.read() == lib.PENSTOCK_OK
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_OK
+        time.sleep(0.3)  # the file is closed meanwhile
+        assert reader.read(lib.PENSTOCK_ONLY_CACHED) == lib.PENSTOCK_PENDING
 
 
 def test_a_read_of_cached_bytes_alone_waits_for_no_medium(tmp_path):
@@ -562,6 +575,7 @@ def test_a_read_of_cached_bytes_alone_waits_for_no_medium(tmp_path):
         file["x"] = values()
     with h5py.File(path) as file, open(path, "rb") as raw:
         reader = Native(file)
+        assert reader.read() == lib.PENSTOCK_OK
         os.fsync(raw.fileno())
         os.posix_fadvise(raw.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if residency(raw.fileno(), path.stat().st_size) != 0:

@@ -444,8 +444,8 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * file that is closed during the read is an error of the program.
  *
  * With PENSTOCK_ONLY_CACHED, a flag of penstock_reader_read alone, the read takes place only if it copies
- * bytes of the page cache into host memory: the call waits for no medium, and decodes nothing. Otherwise it
- * returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
+ * bytes of the page cache into host memory, from a file that an earlier read has left open: the call waits for no
+ * medium, and decodes nothing. Otherwise it returns PENSTOCK_PENDING, and an unknown part of the memory has changed.
  *
  * penstock_reader_start starts such a read and returns at once; with any flags, and any memory and stream. The
  * request has no steps, and any thread may free it, without the lock. It returns PENSTOCK_PENDING, and starts

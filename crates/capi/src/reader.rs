@@ -69,6 +69,9 @@ unsafe extern "C" fn penstock_reader_read(
         check_size(report)?;
         let reader = READERS.get(reader)?;
         let only_cached = flags & ONLY_CACHED != 0;
+        if only_cached && !reader.has_open_file() {
+            return Ok(PENDING);
+        }
         let planned = with_read(
             &reader,
             selection,

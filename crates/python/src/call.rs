@@ -144,8 +144,9 @@ pub(crate) struct Destination {
     pub(crate) stream: usize,
     /// `PENSTOCK_CALLER_WAITS` and others.
     pub(crate) flags: c_int,
-    /// Bytes of host memory that are read; 0 for other memory.
-    pub(crate) host_bytes: u64,
+    /// The length of the file's bytes that are copied to host memory, if the read does nothing else; 0 for
+    /// other reads.
+    pub(crate) copied: u64,
     /// The address of the `penstock_options` of the call, which its caller keeps there; 0 for those of the
     /// thread or task.
     pub(crate) options: usize,
@@ -188,7 +189,7 @@ impl Library {
                 )
             }
         };
-        let is_brief = (1..=MOST_WITH_GIL).contains(&to.host_bytes);
+        let is_brief = (1..=MOST_WITH_GIL).contains(&to.copied);
         let status = match is_brief.then(|| call(flags | ONLY_CACHED)) {
             Some(status) if status != PENDING => status,
             _ => py.detach(move || call(flags)),

@@ -24,6 +24,7 @@ use crate::selection::Selected;
 ///     itemsize: The bytes of an element in memory.
 ///     most: The most bytes that are read in this way.
 ///     flags: The flags of a read without a stream.
+///     copies: Whether the bytes of the file are those of the elements in memory.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Reader {
     library: Py<Library>,
@@ -36,6 +37,7 @@ pub(crate) struct Reader {
     itemsize: u64,
     most: u64,
     flags: c_int,
+    copies: bool,
 }
 
 /// What a reader finds in an array that it is to fill.
@@ -52,7 +54,7 @@ enum Place {
 impl Reader {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, flags))]
+    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, flags, copies))]
     fn new(
         library: Py<Library>,
         handle: usize,
@@ -64,6 +66,7 @@ impl Reader {
         itemsize: u64,
         most: u64,
         flags: c_int,
+        copies: bool,
     ) -> PyResult<Reader> {
         Ok(Reader {
             library,
@@ -76,6 +79,7 @@ impl Reader {
             itemsize,
             most,
             flags,
+            copies,
         })
     }
 
@@ -225,16 +229,19 @@ impl Reader {
             element: self.element,
             stream,
             flags,
-            host_bytes: 0,
+            copied: 0,
             options,
         }
     }
 
     /// Host memory for what is selected.
     fn to_host(&self, selected: &Selected, address: usize) -> Destination {
-        let elements = selected.count().unwrap_or(u64::MAX);
+        let copied = match self.copies && selected.is_one_run(&self.shape) {
+            true => selected.count().unwrap_or(0).saturating_mul(self.itemsize),
+            false => 0,
+        };
         Destination {
-            host_bytes: elements.saturating_mul(self.itemsize),
+            copied,
             ..self.to(address, 0, self.flags, 0)
         }
     }

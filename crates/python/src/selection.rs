@@ -62,6 +62,18 @@ impl Selected {
         lengths.copied().try_fold(1, u64::checked_mul)
     }
 
+    /// Returns whether the selected elements follow each other without gaps in a dataset of this shape.
+    pub(crate) fn is_one_run(&self, shape: &[u64]) -> bool {
+        // Dimensions from here on are whole.
+        let mut is_rest_whole = true;
+        self.list.is_empty()
+            && self.axes().iter().zip(shape).rev().all(|(axis, length)| {
+                let follows = axis.count == 1 || is_rest_whole && axis.step == 1;
+                is_rest_whole &= axis.count == *length;
+                follows
+            })
+    }
+
     fn add_all(&mut self, parts: &Bound<'_, PyTuple>, shape: &[u64]) -> PyResult<bool> {
         let mut left = parts.len();
         let mut has_ellipsis = false;

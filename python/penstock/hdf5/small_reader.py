@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from functools import cache, partial
 from time import perf_counter_ns
@@ -26,6 +27,8 @@ from penstock.request import Request
 MOST: Final = 64 << 20
 """The most bytes of such a read. The library itself decides whether it is one."""
 
+_LEAST_CHUNK = 4 << 10
+"""The bytes of a chunk from which on a small read is one of few chunks."""
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
@@ -324,10 +327,25 @@ class SmallReader:
             itemsize=kind.get_size(),
             most=MOST,
             flags=request.CALLER_WAITS,
+            copies=_copies(identifier, kind),
         )
         self._handles.append(handle)
         self._readers[dtype] = made
         return made
+
+
+def _copies(identifier: Any, kind: Any) -> bool:
+    """Whether a small read copies the bytes of a few places in the file to elements of a type."""
+    import h5py
+
+    with lock():
+        creation = identifier.get_create_plist()
+        layout = creation.get_layout()
+        if creation.get_nfilters() or not identifier.get_type().equal(kind):
+            return False
+        if layout == h5py.h5d.CHUNKED:
+            return bool(math.prod(creation.get_chunk()) * kind.get_size() >= _LEAST_CHUNK)
+        return bool(layout == h5py.h5d.CONTIGUOUS)
 
 
 def _current_stream(out: Any) -> int | None:

@@ -25,8 +25,8 @@ impl File {
         // SAFETY: passed on.
         match unsafe { read_now(self.buffered_fd(), buffer, offset, length) } {
             Ok(read) => read == length,
-            // The file system does not know the flag, nor does an old kernel.
-            Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {
+            // The file system does not know the flag, nor does an old kernel, and a sandbox may refuse the call.
+            Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => {
                 self.cached_refusal.0.store(true, Relaxed);
                 false
             }

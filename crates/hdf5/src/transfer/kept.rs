@@ -214,14 +214,20 @@ impl Kept {
         Ok(opened)
     }
 
+    /// Returns the file if it is still open for small reads.
+    pub(super) fn lingering_file(&self) -> Option<Arc<File>> {
+        let mut files = files();
+        let file = files.files.get_mut(&self.file)?;
+        let open = file.lingers.as_ref().map(Arc::clone)?;
+        file.is_in_use = true;
+        Some(open)
+    }
+
     /// As [`file`](Self::file), for a small read: the file stays open a little longer, since to open
     /// it takes longer than the read.
     pub(super) fn file_for_small_read(&self) -> Result<Arc<File>> {
-        if let Some(file) = files().files.get_mut(&self.file)
-            && let Some(open) = &file.lingers
-        {
-            file.is_in_use = true;
-            return Ok(Arc::clone(open));
+        if let Some(open) = self.lingering_file() {
+            return Ok(open);
         }
         let open = self.file()?;
         let mut files = files();

@@ -101,6 +101,13 @@ impl Reader {
         self.kept.is_forgotten()
     }
 
+    /// Returns whether a read finds the file open, in a file system that knows reads which do not wait.
+    pub fn has_open_file(&self) -> bool {
+        self.kept
+            .lingering_file()
+            .is_some_and(|file| file.may_read_cached())
+    }
+
     /// Returns an error if HDF5 has closed the file.
     pub fn check_open(&self) -> Result<()> {
         self.kept.check_open()
