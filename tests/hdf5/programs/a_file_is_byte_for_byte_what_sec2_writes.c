@@ -5,7 +5,11 @@ static void make_tree(const char *path, hid_t fapl) {
     hsize_t count = 3000;
     hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), dcpl = H5Pcreate(H5P_DATASET_CREATE);
     OK(H5Pset_userblock(fcpl, 1024));
+    /* HDF5 2 tracks the times of groups as well, in the format that it writes by default. */
+    hid_t gcpl = H5Pcreate(H5P_GROUP_CREATE);
     OK(H5Pset_obj_track_times(dcpl, false));
+    OK(H5Pset_obj_track_times(gcpl, false));
+    OK(H5Pset_obj_track_times(fcpl, false));
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
     OK(file);
     hid_t one = H5Screate(H5S_SCALAR);
@@ -32,7 +36,7 @@ static void make_tree(const char *path, hid_t fapl) {
     OK(H5Dset_extent(chunked, &fewer));
     OK(H5Dclose(chunked));
     OK(H5Dclose(plain));
-    OK(H5Gclose(H5Gcreate2(file, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
+    OK(H5Gclose(H5Gcreate2(file, "group", H5P_DEFAULT, gcpl, H5P_DEFAULT)));
     OK(H5Lmove(file, "plain", file, "group/moved", H5P_DEFAULT, H5P_DEFAULT));
     /* The time of its creation would stay in the file. */
     hid_t without_times = H5Pcreate(H5P_DATASET_CREATE);
@@ -45,6 +49,7 @@ static void make_tree(const char *path, hid_t fapl) {
     OK(H5Sclose(space));
     OK(H5Sclose(one));
     OK(H5Pclose(dcpl));
+    OK(H5Pclose(gcpl));
     OK(H5Pclose(fcpl));
     free(these);
 }
