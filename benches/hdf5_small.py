@@ -94,8 +94,8 @@ def measure(plan: Plan) -> Found:
                 rounds=plan.rounds,
                 group="host: random images of gzip by threads",
             )
+        first_rows = np.ascontiguousarray(pixels[:, :8])
         for count, threads in ((1, "1 thread"), (8, "8 threads")):
-            first_rows = np.ascontiguousarray(pixels[:, :8])
             rows += race(
                 [
                     _by_threads(dataset, first_rows, len(first_rows), count)

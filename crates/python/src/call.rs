@@ -40,8 +40,6 @@ const MOST_WITH_GIL: u64 = 64 << 10;
 
 /// `PENSTOCK_ONLY_CACHED`
 const ONLY_CACHED: c_int = 8;
-/// `PENSTOCK_PENDING`
-const PENDING: c_int = 1;
 
 /// `penstock_reader_read`
 type Read = unsafe extern "C" fn(
@@ -191,7 +189,7 @@ impl Library {
         };
         let is_brief = (1..=MOST_WITH_GIL).contains(&to.copied);
         let status = match is_brief.then(|| call(flags | ONLY_CACHED)) {
-            Some(status) if status != PENDING => status,
+            Some(status) if !self.others.contains(&status) => status,
             _ => py.detach(move || call(flags)),
         };
         if self.others.contains(&status) {

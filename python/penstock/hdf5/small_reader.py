@@ -327,24 +327,25 @@ class SmallReader:
             itemsize=kind.get_size(),
             most=MOST,
             flags=request.CALLER_WAITS,
-            copies=_copies(identifier, kind),
+            copies=kind.equal(self._kind) and _is_copied(identifier),
         )
         self._handles.append(handle)
         self._readers[dtype] = made
         return made
 
 
-def _copies(identifier: Any, kind: Any) -> bool:
-    """Whether a small read copies the bytes of a few places in the file to elements of a type."""
+def _is_copied(identifier: Any) -> bool:
+    """Whether a small read without conversion copies the bytes of a few places in the file."""
     import h5py
 
     with lock():
         creation = identifier.get_create_plist()
         layout = creation.get_layout()
-        if creation.get_nfilters() or not identifier.get_type().equal(kind):
+        if creation.get_nfilters():
             return False
         if layout == h5py.h5d.CHUNKED:
-            return bool(math.prod(creation.get_chunk()) * kind.get_size() >= _LEAST_CHUNK)
+            stored = identifier.get_type().get_size()
+            return bool(math.prod(creation.get_chunk()) * stored >= _LEAST_CHUNK)
         return bool(layout == h5py.h5d.CONTIGUOUS)
 
 

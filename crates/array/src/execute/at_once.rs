@@ -126,20 +126,18 @@ impl SmallRead {
             None => error,
         })
     }
-}
 
-impl SmallRead {
     /// Reads if that only copies bytes of the page cache into host memory: no medium is waited for, and
     /// nothing is decoded. Otherwise returns `None`, and an unknown part of the destination has changed.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
     pub unsafe fn run_cached(self) -> Option<Report> {
-        let bound = &self.bound;
-        let file = bound.file(0).ok()?;
-        if !self.at_once.is_on_host() || !file.may_read_cached() || !self.work.only_copies(bound) {
+        if !self.at_once.is_on_host() {
             return None;
         }
+        let bound = &self.bound;
+        let not_cached = || Error::new(Kind::Unavailable, "the bytes are not cached");
         let read = |target: *mut u8, range: FileRange, counters: &Counters| {
             let side = side(bound, counters)?;
             // SAFETY: the plan has checked that the range lies inside the memory.
@@ -147,10 +145,7 @@ impl SmallRead {
                 let to = target.add(range.memory as usize);
                 side.read_cached(to, range.offset, range.length)
             };
-            match is_read {
-                true => Ok(()),
-                false => Err(Error::new(Kind::Unavailable, "the bytes are not cached")),
-            }
+            is_read.then_some(()).ok_or_else(not_cached)
         };
         // SAFETY: `read` fills what it is given; the caller vouches for the rest.
         let report = unsafe {
@@ -158,12 +153,11 @@ impl SmallRead {
                 .read(false, |target, _, counters| match &self.work {
                     Jobs::Range(range) => read(target, *range, counters),
                     Jobs::Some(works) => works.iter().try_for_each(|work| match work {
-                        Work::Chunk(job) => {
+                        Work::Chunk(job) if let Some(range) = copied_range(bound, job) => {
                             bound.count(job, counters);
-                            job.one_range(&bound.plan)
-                                .map_or(Ok(()), |range| read(target, range, counters))
+                            read(target, range, counters)
                         }
-                        Work::Fill(_) => Ok(()),
+                        Work::Chunk(_) | Work::Fill(_) => Err(not_cached()),
                     }),
                 })
         };
@@ -172,20 +166,6 @@ impl SmallRead {
 }
 
 impl Jobs {
-    /// Returns whether all bytes are copied from ranges of the file, one for each chunk.
-    fn only_copies(&self, bound: &BoundPlan) -> bool {
-        match self {
-            Jobs::Range(_) => true,
-            Jobs::Some(works) => {
-                is_copied(bound)
-                    && works.iter().all(|work| match work {
-                        Work::Chunk(job) => job.is_plain && job.one_range(&bound.plan).is_some(),
-                        Work::Fill(_) => false,
-                    })
-            }
-        }
-    }
-
     /// Returns the ranges of the file that are read, offset and length.
     fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         let (one, works): (_, &[Work]) = match self {
@@ -286,6 +266,12 @@ fn is_copied(bound: &BoundPlan) -> bool {
     matches!(bound.conversion, TypeConversion::Copy) && bound.plan.element().is_whole()
 }
 
+/// Returns the range of the file from which the bytes of a chunk are copied, if they are one range.
+fn copied_range(bound: &BoundPlan, job: &ChunkJob) -> Option<FileRange> {
+    let range = job.one_range(&bound.plan)?;
+    (job.is_plain && is_copied(bound)).then_some(range)
+}
+
 fn key(array: u64, job: &ChunkJob) -> ChunkKey {
     let chunk = job.chunk;
     ChunkKey { array, chunk }
@@ -326,10 +312,7 @@ fn do_one(
         }
         Work::Chunk(job) => job,
     };
-    if job.is_plain
-        && is_copied(bound)
-        && let Some(range) = job.one_range(&bound.plan)
-    {
+    if let Some(range) = copied_range(bound, job) {
         bound.count(job, counters);
         return fetch(bound, range, target, counters).map_err(|e| bound.plan.name_in(job, e));
     }
