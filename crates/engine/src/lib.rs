@@ -77,6 +77,7 @@ mod sharing;
 pub mod snapshot;
 pub mod staging;
 mod sync;
+pub mod threads;
 pub mod trace;
 mod workers;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, lock};
+use crate::threads;
 
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
@@ -122,10 +123,7 @@ impl Workers {
 
     fn start_thread(&self) -> std::io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        std::thread::Builder::new()
-            .name("penstock".into())
-            .spawn(move || shared.serve())
-            .map(drop)
+        threads::start("penstock", move || shared.serve())
     }
 }
 

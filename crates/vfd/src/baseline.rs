@@ -21,6 +21,7 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::{Memory, MemoryKind};
 use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::{Counters, Path};
+use penstock_engine::threads;
 
 use crate::account::{Account, Way};
 use crate::bounce::{self, Buffer};
@@ -309,9 +310,8 @@ impl Mover<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads.min(work.blocks.len()) {
-                let thread = std::thread::Builder::new().name("penstock-posix-mt".into());
                 // Fewer threads also complete the transfer.
-                if thread.spawn_scoped(scope, one).is_err() {
+                if threads::start_scoped(scope, "penstock-posix-mt", one).is_err() {
                     break;
                 }
             }

@@ -8,12 +8,13 @@ import os
 import shutil
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
+
+from penstock._threads import Pool
 
 DATASET = "x"
 _ALIGNMENT = 1 << 20
@@ -116,7 +117,7 @@ def try_to_drop(path: Path) -> None:
 def warm(file: DataFile) -> None:
     """Read the file's pages into the page cache; raise an error if they do not all stay."""
     if residency(file) < 1:
-        with ThreadPoolExecutor(8) as pool, open(file.path, "rb", buffering=0) as source:
+        with Pool(8) as pool, open(file.path, "rb", buffering=0) as source:
             step = 16 << 20
             places = range(file.offset, file.offset + file.nbytes, step)
             length = {place: min(step, file.offset + file.nbytes - place) for place in places}

@@ -6,7 +6,6 @@ import contextlib
 import os
 import zlib
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+
+from penstock._threads import Pool
 
 from .expected import Expected
 from .files import DATASET, DataFile, require_space, warm
@@ -86,7 +87,7 @@ def _field(count: int) -> Values:
         wave = np.sin(phase.astype(np.float32) * np.float32(1e-3)) * np.float32(50)
         np.round(wave + noise, 2, out=made[start : start + block])
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with Pool(_THREADS) as pool:
         list(pool.map(fill, range(0, made.size, block)))
     return made
 
@@ -140,7 +141,7 @@ def _gzip(chunks: Values) -> Iterable[tuple[int, bytes]]:
         planes = chunk.view(np.uint8).reshape(-1, ITEM).T
         return 0, zlib.compress(planes.tobytes(), 4)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with Pool(_THREADS) as pool:
         return list(pool.map(encode, chunks))
 
 

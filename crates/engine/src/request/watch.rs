@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::launch::Launch;
 use crate::gpu::stream::Mark;
+use crate::threads;
 
 struct Watched {
     launch: Weak<Launch>,
@@ -43,8 +44,7 @@ pub(super) fn watch(launch: &Arc<Launch>, mark: Mark) {
         mark,
     });
     if !watch.has_thread {
-        let thread = std::thread::Builder::new().name("penstock-watch".into());
-        watch.has_thread = thread.spawn(serve).is_ok();
+        watch.has_thread = threads::start("penstock-watch", serve).is_ok();
     }
     ARRIVED.notify_one();
 }

@@ -9,7 +9,7 @@ use crate::engine::cores;
 use crate::error::{Error, Kind, Result};
 use crate::gpu::Pages;
 use crate::gpu::stream::Stream;
-use crate::memory;
+use crate::{memory, threads};
 
 /// Memory that holds a copy.
 pub(super) struct OnHost {
@@ -179,8 +179,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     thread::scope(|scope| {
         for start in (share..length).step_by(share) {
             // If no thread can be started, this one copies the part.
-            let spawned = thread::Builder::new().spawn_scoped(scope, move || part(start));
-            if spawned.is_err() {
+            let started = threads::start_scoped(scope, "penstock-copy", move || part(start));
+            if started.is_err() {
                 part(start);
             }
         }

@@ -17,6 +17,7 @@ use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::options::Options;
+use penstock_engine::threads;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
 use super::conflicts::{FileKey, ObjectKey, identity_of};
@@ -563,9 +564,8 @@ impl Files {
         if self.has_closer {
             return;
         }
-        let closer = thread::Builder::new().name("penstock-idle".into());
-        match closer.spawn(close_idle_files) {
-            Ok(_) => self.has_closer = true,
+        match threads::start("penstock-idle", close_idle_files) {
+            Ok(()) => self.has_closer = true,
             // Nobody would close them.
             Err(_) => self.files.values_mut().for_each(|file| file.lingers = None),
         }

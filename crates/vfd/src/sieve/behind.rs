@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::thread;
 
+use penstock_engine::threads;
+
 use super::block::Block;
 use super::{KEPT, Sieve};
 
@@ -44,30 +46,13 @@ fn behind() -> MutexGuard<'static, Behind> {
 pub(super) fn list(sieve: &Arc<Sieve>) -> bool {
     let mut behind = behind();
     if !behind.has_thread {
-        behind.has_thread = start();
+        behind.has_thread = threads::start("penstock-sieve", write_behind).is_ok();
     }
     if behind.has_thread {
         behind.listed.push(Arc::clone(sieve));
         HAS_MORE.notify_one();
     }
     behind.has_thread
-}
-
-/// Starts the thread with all signals blocked: they are for the program's own threads.
-fn start() -> bool {
-    // SAFETY: the sets are plain data that the calls fill, and the mask is this thread's.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        if libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) != 0 {
-            return false;
-        }
-        let started = thread::Builder::new()
-            .name("penstock-sieve".into())
-            .spawn(write_behind);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        started.is_ok()
-    }
 }
 
 fn write_behind() {

@@ -2,10 +2,10 @@
 //! want to use memory and disk alone until then.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::AsyncOperation;
+use penstock_engine::threads;
 use penstock_hdf5::transfer::conflicts::Pending;
 
 static WAITING: Mutex<Vec<(Instant, Weak<AsyncOperation>)>> = Mutex::new(Vec::new());
@@ -15,10 +15,7 @@ static CHANGED: Condvar = Condvar::new();
 /// the process cannot start a thread for the delay.
 pub(crate) fn begin_after(operation: &Arc<AsyncOperation>, delay: Duration) {
     static IS_SERVED: OnceLock<bool> = OnceLock::new();
-    let is_served = || {
-        let thread = thread::Builder::new().name("penstock-delay".to_owned());
-        thread.spawn(serve).is_ok()
-    };
+    let is_served = || threads::start("penstock-delay", serve).is_ok();
     let due = Instant::now().checked_add(delay);
     match due.filter(|_| *IS_SERVED.get_or_init(is_served)) {
         Some(due) => {

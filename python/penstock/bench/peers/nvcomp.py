@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from penstock._threads import Pool
 
 from .. import gpu
 from ..hdf5_files import ITEM, Dataset
@@ -76,7 +77,7 @@ class _Reader:
         self._data, self._library = data, library
         gpu.make_current()
         self.out = gpu.empty((data.count,), "float32")
-        self._pool = ThreadPoolExecutor(16)
+        self._pool = Pool(16)
         places = self._lay_out()
         self._stored = gpu.Buffer(self._pinned.array.size)
         self._shuffled = gpu.Buffer(data.nbytes)

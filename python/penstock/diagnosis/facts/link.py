@@ -7,6 +7,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from penstock import _threads
 from penstock._native import NULL, CData, ffi, lib
 from penstock.diagnosis.facts import gpu
 from penstock.diagnosis.system import System
@@ -77,18 +78,18 @@ class _Watch:
     def __init__(self, system: System, bus_id: str | None) -> None:
         self._system, self._bus_id = system, bus_id
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread: threading.Thread | None = None
         self.generation: int | None = None
         self.width: int | None = None
 
     def __enter__(self) -> _Watch:
         if self._bus_id is not None:
-            self._thread.start()
+            self._thread = _threads.start(self._look)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        if self._bus_id is not None:
+        if self._thread is not None:
             self._thread.join()
 
     def _look(self) -> None:
