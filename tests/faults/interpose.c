@@ -65,6 +65,8 @@ static int is_inside(const char *path)
     return strncmp(path, state->folder, length) == 0 && (path[length] == '/' || path[length] == 0);
 }
 
+static int is_file_inside(int fd);
+
 static int is_path_inside(const char *path)
 {
     char target[4096];
@@ -80,6 +82,11 @@ static int is_file_inside(int fd)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return is_path_inside(path);
+}
+
+static int is_at_inside(int folder, const char *path)
+{
+    return path[0] == '/' || folder == AT_FDCWD ? is_path_inside(path) : is_file_inside(folder);
 }
 
 static void kill_self(void)
@@ -141,6 +148,28 @@ static int meets(const char *name)
 OPEN(open)
 OPEN(open64)
 
+#define OPEN_AT(function)                                                                          \
+    int function(int folder, const char *path, int flags, ...)                                     \
+    {                                                                                              \
+        va_list more;                                                                              \
+        va_start(more, flags);                                                                     \
+        mode_t mode = va_arg(more, mode_t);                                                        \
+        va_end(more);                                                                              \
+        int unnamed = (flags & O_TMPFILE) == O_TMPFILE;                                            \
+        int inside = ARMED && is_at_inside(folder, path);                                          \
+        if (inside && unnamed && state->no_unnamed_files) {                                        \
+            errno = EOPNOTSUPP;                                                                    \
+            return -1;                                                                             \
+        }                                                                                          \
+        const char *name = unnamed               ? "tmpfile"                                       \
+                           : flags & O_PATH      ? "openpath"                                      \
+                           : flags & O_DIRECTORY ? "openfolder"                                    \
+                                                 : "open";                                         \
+        WRAP(inside, name, int, -1, REAL(function)(folder, path, flags, mode));                    \
+    }
+OPEN_AT(openat)
+OPEN_AT(openat64)
+
 #define MOVE(function, name, pointer)                                                              \
     ssize_t function(int fd, pointer buffer, size_t length, off_t offset)                          \
     {                                                                                              \
@@ -175,6 +204,11 @@ OF_FILE(fsync, "fsync", (int fd), (fd))
 OF_FILE(fdatasync, "fdatasync", (int fd), (fd))
 OF_FILE(syncfs, "syncfs", (int fd), (fd))
 OF_FILE(fchmod, "fchmod", (int fd, mode_t mode), (fd, mode))
+OF_FILE(fchown, "fchown", (int fd, uid_t owner, gid_t group), (fd, owner, group))
+OF_FILE(fsetxattr, "fsetxattr",
+        (int fd, const char *name, const void *value, size_t size, int flags),
+        (fd, name, value, size, flags))
+OF_FILE(fremovexattr, "fremovexat", (int fd, const char *name), (fd, name))
 OF_FILE(flock, "flock", (int fd, int operation), (fd, operation))
 OF_FILE(fstat, "fstat", (int fd, struct stat *stat), (fd, stat))
 OF_FILE(fstat64, "fstat", (int fd, struct stat64 *stat), (fd, stat))
@@ -190,12 +224,21 @@ OF_PATH(lstat64, "stat", (const char *path, struct stat64 *stat_), (path, stat_)
 OF_PATH(chmod, "chmod", (const char *path, mode_t mode), (path, mode))
 OF_PATH(unlink, "unlink", (const char *path), (path))
 OF_PATH(rename, "rename", (const char *path, const char *to), (path, to))
-OF_PATH(renameat, "rename", (int from, const char *path, int in, const char *to),
-        (from, path, in, to))
-OF_PATH(renameat2, "rename", (int from, const char *path, int in, const char *to, unsigned flags),
-        (from, path, in, to, flags))
-OF_PATH(linkat, "linkat", (int from, const char *path, int in, const char *to, int flags),
-        (from, path, in, to, flags))
+
+#define AT(function, name, parameters, arguments)                                                  \
+    int function parameters                                                                        \
+    {                                                                                              \
+        WRAP(is_at_inside(folder, path), name, int, -1, REAL(function) arguments);                 \
+    }
+AT(unlinkat, "unlink", (int folder, const char *path, int flags), (folder, path, flags))
+AT(faccessat, "faccessat", (int folder, const char *path, int mode, int flags),
+   (folder, path, mode, flags))
+AT(renameat, "rename", (int folder, const char *path, int in, const char *to),
+   (folder, path, in, to))
+AT(renameat2, "rename", (int folder, const char *path, int in, const char *to, unsigned flags),
+   (folder, path, in, to, flags))
+AT(linkat, "linkat", (int folder, const char *path, int in, const char *to, int flags),
+   (folder, path, in, to, flags))
 
 int statx(int fd, const char *path, int flags, unsigned mask, struct statx *stat)
 {

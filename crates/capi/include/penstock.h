@@ -265,15 +265,31 @@ PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *rang
  * until that is written, truncated or removed. */
 
 /* Atomically replaces the file `path` by the contents of the buffer: a reader finds the old file or the
- * new one. With durable=yes the new file also survives a power failure. The new file has the mode of
- * the old one, or that of a new file, and nobody else can open it before it has its name. After an
- * error the old file is unchanged, or there is still none; with durable=yes the message may instead say
- * that the new file is in place but may not survive a power failure. A killed process leaves no other
- * file if the file system supports unnamed files (O_TMPFILE). Otherwise, and at the moment of the
- * replacement, a hidden file (.penstock-*) can remain, which the next process that saves in the
- * directory removes. */
+ * new one. With durable=yes the new file also survives a power failure. Nobody else can open the new file
+ * before it has its name. After an error the old file is unchanged, or there is still none; with
+ * durable=yes the message may instead say that the new file is in place but may not survive a power
+ * failure. A killed process leaves no other file if the file system supports unnamed files (O_TMPFILE).
+ * Otherwise, and at the moment of the replacement, a hidden file (.penstock-*) can remain, which the next
+ * process that saves in the directory removes.
+ *
+ * Symbolic links are followed as open(2) follows them. What is no regular file, and what the caller may not
+ * write, is refused. The new file has the mode, the POSIX ACL and the user.* attributes of the old one, and
+ * its owner and group where the process may set them; setuid and setgid bits are cleared. If the group
+ * cannot be kept, group and others get only what both had. If there was no file, the rights are those of any
+ * new file in the directory. Other hard links of the old file keep the old contents. */
 PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t length,
                                const penstock_options *options, penstock_report *report);
+
+/* For programs that write a new file themselves, under a temporary name, before it replaces another one with
+ * renameat(2), as penstock_save does. penstock_place_find follows `path`, and refuses it, as penstock_save
+ * does. `folder` receives a descriptor of the directory (O_PATH), which the caller closes, and `name` the name
+ * of the file in it, which penstock_string_free frees.
+ *
+ * penstock_place_take_rights gives the open file `made`, created with mode 0600, the rights that penstock_save
+ * gives a file that replaces `name`. A directory, created with mode 0700, gets those with which the users who
+ * may read the file `name` find files in the directory; only its owner may change it. */
+PENSTOCK_API int penstock_place_find(const char *path, int *folder, char **name);
+PENSTOCK_API int penstock_place_take_rights(int made, int folder, const char *name);
 
 /* -- requests ------------------------------------------------------------------------------ */
 

@@ -20,6 +20,7 @@ mod lists;
 mod many;
 mod memory;
 mod options;
+mod place;
 mod reader;
 mod report;
 mod request;

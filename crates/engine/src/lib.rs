@@ -72,7 +72,7 @@ pub mod reach;
 pub mod report;
 pub mod request;
 mod routes;
-mod save;
+pub mod save;
 mod sharing;
 pub mod snapshot;
 pub mod staging;

@@ -1,54 +1,70 @@
-//! Replaces a whole file atomically.
+//! Replaces a whole file atomically. This is the one place that decides which file a path means, who may
+//! replace it, and which rights the new one gets.
 //!
 //! The new contents are a file without a name (O_TMPFILE), if the file system can make one: then
 //! nobody can open it, and nothing remains of a process that is killed. Otherwise they are a
-//! private file with a hidden name in the folder of the target. Before the file gets its name, it
-//! gets the mode of the file that it replaces, or that of a new file.
+//! private file with a hidden name in the folder of the target. Before the file gets its name, it gets the
+//! [`rights`] of the file that it replaces, or those of a new file.
+//!
+//! The folder is a descriptor from the beginning to the end, so that a folder or a link that is exchanged
+//! meanwhile does not lead to another file.
 
+mod calls;
 mod hidden;
+mod place;
+mod rights;
 
-use std::ffi::CString;
-use std::fs;
+use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::file::{File, answer, open_fd, open_with, uninterrupted};
+use crate::file::{File, answer, uninterrupted};
 use crate::options::Options;
+use calls::{entry_of, open_at};
+pub use place::Place;
+use rights::Rights;
 
 /// The new contents of a file, which are removed when this is dropped, unless they are published.
 pub(crate) struct Replacement {
+    place: Place,
+    /// The path as the caller gave it.
     target: PathBuf,
     file: Arc<File>,
     /// The hidden name of the new file, while it has one.
-    hidden: Mutex<Option<PathBuf>>,
+    hidden: Mutex<Option<CString>>,
     /// The process that may remove the file: not a forked child, which has a copy of this.
     process: u32,
 }
 
 impl Replacement {
-    /// Creates an empty file in the folder of `target`, which [`destination`] found.
-    pub(crate) fn begin(target: PathBuf, options: Options) -> Result<Replacement> {
-        let folder = folder_of(&target);
-        hidden::clear(folder);
-        let failed =
-            |e| Error::os(&e, "cannot create a file in the folder of the target").in_file(&target);
-        let (opened, hidden) = match unnamed(folder).map_err(failed)? {
+    /// Creates an empty file beside the one that `target` leads to.
+    pub(crate) fn begin(target: &Path, options: Options) -> Result<Replacement> {
+        let place = Place::find(target)?;
+        hidden::clear(place.folder());
+        let opened = unnamed(place.folder()).map_err(|e| cannot_create(&e, target))?;
+        Replacement::of(place, target, opened, options)
+    }
+
+    /// With the file without a name, or with one that gets a hidden name.
+    fn of(place: Place, target: &Path, file: Option<OwnedFd>, options: Options) -> Result<Self> {
+        let (opened, hidden) = match file {
             Some(opened) => (opened, None),
             None => {
-                let (opened, name) = hidden::create(folder).map_err(failed)?;
+                let made = hidden::create(place.folder());
+                let (opened, name) = made.map_err(|e| cannot_create(&e, target))?;
                 (opened, Some(name))
             }
         };
-        let file = File::of_new(opened, &target, options).inspect_err(|_| {
-            hidden.iter().for_each(|name| drop(fs::remove_file(name)));
+        let file = File::of_new(opened, target, options).inspect_err(|_| {
+            let hidden = hidden.iter();
+            hidden.for_each(|name| drop(calls::remove(place.folder(), name)));
         })?;
         Ok(Replacement {
-            target,
+            place,
+            target: target.to_owned(),
             file: Arc::new(file),
             hidden: Mutex::new(hidden),
             process: std::process::id(),
@@ -66,12 +82,8 @@ impl Replacement {
     /// Puts the new file in the place of the target. If this fails, the target is as before, unless
     /// the error says otherwise.
     pub(crate) fn publish(&self, durable: bool) -> Result<()> {
-        if durable {
-            // The data comes before the name: otherwise a power failure could leave the name with
-            // less.
-            self.file.sync()?;
-        }
-        self.put_in_place()?;
+        self.put_in_place(durable)
+            .map_err(|e| e.in_file(&self.target))?;
         if durable {
             self.sync_folder().map_err(|e| {
                 let action = "the new file is in place, but may not survive a power failure, \
@@ -91,77 +103,64 @@ impl Replacement {
         }
         if let Some(name) = self.hidden().take() {
             // The caller gets the failure of the request.
-            let _ = uninterrupted(|| fs::remove_file(&name));
+            let _ = calls::remove(self.place.folder(), &name);
         }
     }
 
-    fn hidden(&self) -> MutexGuard<'_, Option<PathBuf>> {
+    fn hidden(&self) -> MutexGuard<'_, Option<CString>> {
         self.hidden.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn put_in_place(&self) -> Result<()> {
-        let failed = |e| Error::os(&e, "cannot put the new file in place").in_file(&self.target);
+    fn put_in_place(&self, durable: bool) -> Result<()> {
+        let failed = |e: io::Error| Error::os(&e, "cannot put the new file in place");
+        let (fd, folder) = (self.file.buffered_fd(), self.place.folder());
         let mut hidden = self.hidden();
-        let is_new = self.take_mode(hidden.is_some())?;
+        // A file without a name has the rights of a new file already.
+        let is_private = hidden.is_some();
+        let is_new = !take_rights_of_present(fd, folder, &self.place.name)?;
+        if is_new && is_private {
+            take_usual_rights(fd, folder)?;
+        }
+        self.sync(durable)?;
+        if is_new && !is_private {
+            match calls::link(fd, folder, &self.place.name) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                    take_rights_of_present(fd, folder, &self.place.name)?;
+                    self.sync(durable)?;
+                }
+                linked => return linked.map_err(failed),
+            }
+        }
         let name = match &*hidden {
             Some(name) => name.clone(),
-            None => {
-                let fd = self.file.buffered_fd();
-                if is_new {
-                    match link(fd, &self.target) {
-                        Err(e) if e.kind() == ErrorKind::AlreadyExists => self.take_mode(false)?,
-                        linked => return linked.map_err(failed),
-                    };
-                }
-                // A link cannot replace a file, but a rename can.
-                let name = hidden::link(fd, folder_of(&self.target)).map_err(failed)?;
-                hidden.insert(name).clone()
-            }
+            // A link cannot replace a file, but a rename can.
+            None => hidden
+                .insert(hidden::link(fd, folder).map_err(failed)?)
+                .clone(),
         };
-        uninterrupted(|| fs::rename(&name, &self.target)).map_err(failed)?;
+        calls::rename(folder, &name, &self.place.name).map_err(failed)?;
         *hidden = None;
-        hidden::unlock(self.file.buffered_fd());
+        hidden::unlock(fd);
         Ok(())
     }
 
-    /// Gives the new file its mode. Returns whether there is no target yet.
-    fn take_mode(&self, is_private: bool) -> Result<bool> {
-        let failed = |e| {
-            Error::os(&e, "cannot give the new file the mode of the target").in_file(&self.target)
-        };
-        let present = match uninterrupted(|| fs::metadata(&self.target)) {
-            Ok(present) => Some(present.permissions().mode()),
-            Err(e) if e.kind() == ErrorKind::NotFound => None,
-            Err(e) => return Err(failed(e)),
-        };
-        let wanted = match present {
-            None if is_private => hidden::usual_mode(folder_of(&self.target)).map_err(failed)?,
-            // The file has the mode of a new file already.
-            None => return Ok(true),
-            Some(mode) => mode,
-        };
-        let wanted = wanted & 0o7777;
-        if self.file.stat()?.st_mode & 0o7777 != wanted {
-            // SAFETY: fchmod on an open descriptor touches no memory of this process.
-            uninterrupted(|| answer(unsafe { libc::fchmod(self.file.buffered_fd(), wanted) }))
-                .map_err(failed)?;
+    /// Brings data and rights to the medium before the name: otherwise a power failure could leave the name
+    /// with less.
+    fn sync(&self, durable: bool) -> Result<()> {
+        if !durable {
+            return Ok(());
         }
-        Ok(present.is_none())
+        to_medium(self.file.buffered_fd())
+            .map_err(|e| Error::os(&e, "cannot bring the data to the medium"))
     }
 
-    /// Brings the entry of the folder to the medium. A folder that may be written but not read, and
-    /// a file system that cannot sync folders, is synced as a whole.
+    /// Brings the entry of the folder to the medium. If the folder may be written but not read, the whole
+    /// file system is brought there.
     fn sync_folder(&self) -> io::Result<()> {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let synced = open_fd(folder_of(&self.target), flags).map(|folder| {
-            // SAFETY: fsync on an open descriptor touches no memory of this process.
-            uninterrupted(|| answer(unsafe { libc::fsync(folder.as_raw_fd()) }))
-        });
-        match synced {
-            Ok(Err(e)) if !is_unable(&e) => Err(e),
-            Ok(Ok(())) => Ok(()),
-            // SAFETY: syncfs on an open descriptor touches no memory of this process.
-            _ => uninterrupted(|| answer(unsafe { libc::syncfs(self.file.buffered_fd()) })),
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+        match open_at(self.place.folder(), c".", flags, 0) {
+            Ok(folder) => to_medium(folder.as_raw_fd()),
+            Err(_) => whole_to_medium(self.file.buffered_fd()),
         }
     }
 }
@@ -172,66 +171,72 @@ impl Drop for Replacement {
     }
 }
 
-/// The file that a save to `target` replaces. The path is absolute, so that a later change of the
-/// working folder does not matter, and links are followed, so that the file behind a link is
-/// replaced.
-pub(crate) fn destination(target: &Path) -> Result<PathBuf> {
-    if target.file_name().is_none() {
-        return Err(Error::invalid("the path names no file").in_file(target));
-    }
-    let absolute = std::path::absolute(target)
-        .map_err(|e| Error::os(&e, "cannot find the working folder").in_file(target))?;
-    let path = resolved(absolute);
-    match uninterrupted(|| fs::metadata(&path)) {
-        Ok(present) if present.is_dir() => {
-            let error = io::Error::from_raw_os_error(libc::EISDIR);
-            Err(Error::os(&error, "cannot replace the file").in_file(target))
-        }
-        Ok(present) if !present.is_file() => Err(Error::invalid(
-            "the path is no regular file, so it cannot be replaced",
-        )
-        .remedy("open it and write to it instead")
-        .in_file(target)),
-        _ => Ok(path),
+/// Gives an open file, which only its owner can open, the rights of the file `name` of a folder; those of a new
+/// file if there is none. A folder gets those with which others find in it what they may read.
+///
+/// # Errors
+/// `name` is no regular file, or the caller may not write it; or the rights cannot be given.
+pub fn take_rights(new: RawFd, folder: RawFd, name: &CStr) -> Result<()> {
+    match take_rights_of_present(new, folder, name)? {
+        true => Ok(()),
+        false => take_usual_rights(new, folder),
     }
 }
 
-/// The end of a chain of symbolic links, whether a file is there or not; the path itself if it is
-/// no link.
-fn resolved(mut path: PathBuf) -> PathBuf {
-    /// The limit of the kernel.
-    const MAX_LINKS: usize = 40;
-    for _ in 0..MAX_LINKS {
-        match uninterrupted(|| fs::read_link(&path)) {
-            // A target is relative to the folder of the link; an absolute one replaces the whole
-            // path.
-            Ok(next) => path = path.with_file_name("").join(next),
-            Err(_) => break,
-        }
-    }
-    path
+/// Returns false if there is no file of this name.
+fn take_rights_of_present(new: RawFd, folder: RawFd, name: &CStr) -> Result<bool> {
+    let Some(present) = place::present(folder, name)? else {
+        return Ok(false);
+    };
+    let given = Rights::of(&present).and_then(|rights| rights.give(new));
+    given.map(|()| true).map_err(|e| cannot_give(&e))
 }
 
-fn folder_of(target: &Path) -> &Path {
-    target.parent().unwrap_or(Path::new("/"))
+fn take_usual_rights(new: RawFd, folder: RawFd) -> Result<()> {
+    let given = hidden::usual_rights(folder).and_then(|rights| rights.give(new));
+    given.map_err(|e| cannot_give(&e))
 }
 
-/// A file without a name, if the system can make one and give it a name later. It has the mode of a
+fn cannot_give(error: &io::Error) -> Error {
+    Error::os(error, "cannot give the new file the rights of the target")
+}
+
+fn cannot_create(error: &io::Error, target: &Path) -> Error {
+    Error::os(error, "cannot create a file in the folder of the target").in_file(target)
+}
+
+/// A file without a name, if the system can make one and give it a name later. It has the rights of a
 /// new file, since nobody can open it before.
-fn unnamed(folder: &Path) -> io::Result<Option<OwnedFd>> {
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
-    let opened = match open_with(folder, flags | libc::O_TMPFILE, 0o666) {
+fn unnamed(folder: RawFd) -> io::Result<Option<OwnedFd>> {
+    let flags = libc::O_RDWR;
+    let opened = match open_at(folder, c".", flags | libc::O_TMPFILE, 0o666) {
         Ok(opened) => opened,
         Err(e) if is_unable(&e) || e.raw_os_error() == Some(libc::EISDIR) => return Ok(None),
         Err(e) => return Err(e),
     };
     let entry = entry_of(opened.as_raw_fd());
-    if fs::symlink_metadata(&entry).is_err() {
+    if open_at(libc::AT_FDCWD, &entry, libc::O_PATH | libc::O_NOFOLLOW, 0).is_err() {
         return Ok(None);
     }
     // A descriptor keeps O_TMPFILE in its flags, for which cuFile refuses it. A second one is without.
     // It does not open where the umask denies the owner access; cuFile alone is lost then.
-    Ok(Some(open_fd(&entry, flags).unwrap_or(opened)))
+    Ok(Some(
+        open_at(libc::AT_FDCWD, &entry, flags, 0).unwrap_or(opened),
+    ))
+}
+
+/// Brings a file or folder to the medium, or its whole file system where that syncs nothing less.
+fn to_medium(fd: RawFd) -> io::Result<()> {
+    // SAFETY: fsync on an open descriptor touches no memory of this process.
+    match uninterrupted(|| answer(unsafe { libc::fsync(fd) })) {
+        Err(e) if is_unable(&e) => whole_to_medium(fd),
+        synced => synced,
+    }
+}
+
+fn whole_to_medium(fd: RawFd) -> io::Result<()> {
+    // SAFETY: syncfs on an open descriptor touches no memory of this process.
+    uninterrupted(|| answer(unsafe { libc::syncfs(fd) }))
 }
 
 /// Whether a system call failed because the file system lacks the feature.
@@ -240,32 +245,6 @@ fn is_unable(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
     )
-}
-
-/// Gives a file without a name the name `path`, which no other file has.
-fn link(fd: RawFd, path: &Path) -> io::Result<()> {
-    let name = |path: &Path| {
-        CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-    };
-    let (from, to) = (name(&entry_of(fd))?, name(path)?);
-    uninterrupted(|| {
-        // SAFETY: both are C strings that outlive the call.
-        answer(unsafe {
-            libc::linkat(
-                libc::AT_FDCWD,
-                from.as_ptr(),
-                libc::AT_FDCWD,
-                to.as_ptr(),
-                libc::AT_SYMLINK_FOLLOW,
-            )
-        })
-    })
-}
-
-/// The path of a descriptor under /proc.
-fn entry_of(fd: RawFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{fd}"))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ use crate::options::Options;
 use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
-use crate::save::{self, Replacement};
+use crate::save::Replacement;
 use crate::workers::Work;
 pub use at_once::{AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, is_quick};
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
@@ -245,7 +245,7 @@ impl Submission {
         length: u64,
         options: Options,
     ) -> Result<Self> {
-        let replacement = Replacement::begin(save::destination(target)?, options)?;
+        let replacement = Replacement::begin(target, options)?;
         let extents = [Extent {
             offset: 0,
             length,

@@ -5,50 +5,52 @@
 //! those of other machines, so the name tells which run of which system made it.
 
 use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
+use super::calls::{self, entry_of, is_same, open_at, stat_of};
+use super::place::name_of;
+use super::rights::Rights;
 use crate::file::system::FileSystem;
-use crate::file::{answer, open_with, uninterrupted};
+use crate::file::{answer, uninterrupted};
 
 const PREFIX: &str = ".penstock-";
-const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
+const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
 
 /// Creates a file that nobody else may read.
-pub(super) fn create(folder: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+pub(super) fn create(folder: RawFd) -> io::Result<(OwnedFd, CString)> {
     loop {
-        let (opened, path) = unused(folder, |path| open_with(path, CREATE, 0o600))?;
+        let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o600))?;
         // A process that cleared the folder before the file was locked has removed it, or is about
         // to.
         let is_locked = lock(opened.as_raw_fd()) != Some(false);
-        let is_ours = is_named(&opened, &path)
-            .inspect_err(|_| drop(uninterrupted(|| fs::remove_file(&path))))?;
+        let is_ours =
+            is_named(&opened, folder, &name).inspect_err(|_| drop(calls::remove(folder, &name)))?;
         if is_locked && is_ours {
-            return Ok((opened, path));
+            return Ok((opened, name));
         }
     }
 }
 
 /// Gives a file without a name a hidden name.
-pub(super) fn link(fd: RawFd, folder: &Path) -> io::Result<PathBuf> {
+pub(super) fn link(fd: RawFd, folder: RawFd) -> io::Result<CString> {
     lock(fd);
-    unused(folder, |path| super::link(fd, path)).map(|((), path)| path)
+    unused(|name| calls::link(fd, folder, name)).map(|((), name)| name)
 }
 
-/// The mode of a new file in the folder. No system call tells it, so an empty file is made.
-pub(super) fn usual_mode(folder: &Path) -> io::Result<u32> {
-    let (opened, path) = unused(folder, |path| open_with(path, CREATE, 0o666))?;
-    let file = fs::File::from(opened);
-    let mode = uninterrupted(|| file.metadata()).map(|m| m.mode());
-    match uninterrupted(|| fs::remove_file(&path)) {
+/// The rights of a new file in the folder. No system call tells them, so an empty file is made.
+pub(super) fn usual_rights(folder: RawFd) -> io::Result<Rights> {
+    let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o666))?;
+    let rights = Rights::of(&opened);
+    match calls::remove(folder, &name) {
         // A process that clears the folder removes this file as well, since nobody locks it.
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => mode,
+        _ => rights,
     }
 }
 
@@ -60,24 +62,26 @@ pub(super) fn unlock(fd: RawFd) {
 
 /// Removes what dead processes left in a folder. A process looks through a folder once, since it
 /// can be large. What fails is left to the next process.
-pub(super) fn clear(folder: &Path) {
+pub(super) fn clear(folder: RawFd) {
     static DONE: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
-    let Ok(stat) = fs::metadata(folder) else {
+    let Ok(stat) = stat_of(&folder) else {
         return;
     };
     let mut done = DONE.lock().unwrap_or_else(|e| e.into_inner());
-    if done.contains(&(stat.dev(), stat.ino())) {
+    if done.contains(&(stat.st_dev, stat.st_ino)) {
         return;
     }
-    let Ok(entries) = fs::read_dir(folder) else {
+    let Ok(entries) = fs::read_dir(OsStr::from_bytes(entry_of(folder).as_bytes())) else {
         return;
     };
     for entry in entries.flatten() {
-        if let Some(boot) = entry.file_name().to_str().and_then(boot_of) {
-            remove_if_dead(&entry.path(), boot == this_boot());
+        let name = entry.file_name();
+        if let Some(boot) = name.to_str().and_then(boot_of) {
+            let name = name_of(&name).expect("no zero byte in the name of a file");
+            remove_if_dead(folder, &name, boot == this_boot());
         }
     }
-    done.insert((stat.dev(), stat.ino()));
+    done.insert((stat.st_dev, stat.st_ino));
 }
 
 /// The run of the system that a hidden name comes from.
@@ -93,17 +97,17 @@ fn boot_of(name: &str) -> Option<&str> {
     is_ours.then_some(boot)
 }
 
-fn remove_if_dead(path: &Path, is_of_this_boot: bool) {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+fn remove_if_dead(folder: RawFd, name: &CStr, is_of_this_boot: bool) {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // NFS locks only descriptors that are open for writing, but the mode may allow reading only.
-    let opened = open_with(path, flags | libc::O_RDWR, 0)
-        .or_else(|_| open_with(path, flags | libc::O_RDONLY, 0));
+    let opened = open_at(folder, name, flags | libc::O_RDWR, 0)
+        .or_else(|_| open_at(folder, name, flags | libc::O_RDONLY, 0));
     let Ok(opened) = opened else { return };
     let fd = opened.as_raw_fd();
     let tells = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
     // The name stays that of this file as long as its lock is held.
-    if tells && lock(fd) == Some(true) && is_named(&opened, path).unwrap_or(false) {
-        let _ = fs::remove_file(path);
+    if tells && lock(fd) == Some(true) && is_named(&opened, folder, name).unwrap_or(false) {
+        let _ = calls::remove(folder, name);
     }
 }
 
@@ -119,30 +123,26 @@ fn lock(fd: RawFd) -> Option<bool> {
     }
 }
 
-/// Whether the path is a name of this regular file.
-fn is_named(opened: &OwnedFd, path: &Path) -> io::Result<bool> {
-    let file = fs::File::from(opened.try_clone()?);
-    let here = uninterrupted(|| file.metadata())?;
-    match uninterrupted(|| fs::symlink_metadata(path)) {
-        Ok(there) => Ok(here.is_file() && (here.dev(), here.ino()) == (there.dev(), there.ino())),
+/// Whether this is a regular file with that name.
+fn is_named(opened: &OwnedFd, folder: RawFd, name: &CStr) -> io::Result<bool> {
+    let is_file = stat_of(opened)?.st_mode & libc::S_IFMT == libc::S_IFREG;
+    match open_at(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+        Ok(there) => Ok(is_file && is_same(opened, &there)?),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
 }
 
-/// Calls `make` with hidden names until one is new in the folder. Returns the result and the name.
-fn unused<T>(
-    folder: &Path,
-    mut make: impl FnMut(&Path) -> io::Result<T>,
-) -> io::Result<(T, PathBuf)> {
+/// Calls `make` with hidden names until one is unused. Returns the result and the name.
+fn unused<T>(mut make: impl FnMut(&CStr) -> io::Result<T>) -> io::Result<(T, CString)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = NUMBER.fetch_add(1, Relaxed);
         let process = std::process::id();
-        let path = folder.join(format!("{PREFIX}{}-{process}-{number}", this_boot()));
-        match make(&path) {
+        let name = CString::new(format!("{PREFIX}{}-{process}-{number}", this_boot()))?;
+        match make(&name) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
-            made => return made.map(|made| (made, path)),
+            made => return made.map(|made| (made, name)),
         }
     }
 }
@@ -159,7 +159,14 @@ fn this_boot() -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
     use super::*;
+
+    fn opened(folder: &Path) -> OwnedFd {
+        fs::File::open(folder).unwrap().into()
+    }
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
@@ -171,8 +178,9 @@ mod tests {
     fn what_a_dead_process_left_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let (alive, kept) = create(folder).unwrap();
-        let (dead, _) = create(folder).unwrap();
+        let fd = opened(folder);
+        let (alive, kept) = create(fd.as_raw_fd()).unwrap();
+        let (dead, _) = create(fd.as_raw_fd()).unwrap();
         drop(dead);
         let elsewhere = folder.join(".penstock-0123456789abcdef-77-3");
         fs::write(&elsewhere, b"of another run of the system").unwrap();
@@ -184,13 +192,13 @@ mod tests {
         fs::write(&target, b"").unwrap();
         let linked = folder.join(".penstock-0123456789abcdef-77-4");
         std::os::unix::fs::symlink(&target, linked).unwrap();
-        clear(folder);
+        clear(fd.as_raw_fd());
         let mut found = names(folder);
         found.sort();
         let mut wanted: Vec<_> = others.map(str::to_owned).into();
         wanted.push("target".into());
         wanted.push(".penstock-0123456789abcdef-77-4".into());
-        wanted.push(kept.file_name().unwrap().to_str().unwrap().into());
+        wanted.push(kept.to_str().unwrap().into());
         if !FileSystem::of(alive.as_raw_fd()).is_of_one_machine() {
             wanted.push(".penstock-0123456789abcdef-77-3".into());
         }
@@ -200,34 +208,41 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_mode_is_told_though_others_clear_the_folder() {
+    fn the_usual_rights_are_found_though_others_clear_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
+        let fd = opened(folder);
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
                     for name in names(folder) {
-                        remove_if_dead(&folder.join(name), true);
+                        let name = CString::new(name).unwrap();
+                        remove_if_dead(fd.as_raw_fd(), &name, true);
                     }
                 }
             });
-            let told: Vec<_> = (0..3000).map(|_| usual_mode(folder)).collect();
+            let fd = fd.as_raw_fd();
+            let failures = (0..3000).filter_map(|_| usual_rights(fd).err());
+            let failures: Vec<_> = failures.collect();
             is_over.store(true, Relaxed);
-            assert!(told.iter().all(|mode| mode.is_ok()), "{told:?}");
+            assert!(failures.is_empty(), "{failures:?}");
         });
     }
 
     #[test]
-    fn a_hidden_file_is_private_and_the_usual_mode_leaves_nothing() {
+    fn a_hidden_file_is_private_and_the_usual_rights_leave_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (opened, path) = create(folder.path()).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        let fd = opened(folder.path());
+        let (made, name) = create(fd.as_raw_fd()).unwrap();
+        let path = folder.path().join(name.to_str().unwrap());
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode();
+        assert_eq!(mode(&path) & 0o7777, 0o600);
         let usual = folder.path().join("usual");
         fs::write(&usual, b"").unwrap();
-        let mode = fs::metadata(&usual).unwrap().mode();
-        assert_eq!(usual_mode(folder.path()).unwrap(), mode);
+        let rights = usual_rights(fd.as_raw_fd()).unwrap();
+        rights.give(made.as_raw_fd()).unwrap();
+        assert_eq!(mode(&path), mode(&usual));
         assert_eq!(names(folder.path()).len(), 2);
-        drop(opened);
     }
 }

@@ -1,4 +1,5 @@
-use std::os::unix::fs::MetadataExt;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
 
@@ -6,21 +7,12 @@ fn entries(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
 
-/// As [`Replacement::begin`] where the file system makes no files without names.
-fn begun_hidden(target: &Path) -> Replacement {
-    let (opened, name) = hidden::create(folder_of(target)).unwrap();
-    Replacement {
-        target: target.to_owned(),
-        file: Arc::new(File::of_new(opened, target, Options::default()).unwrap()),
-        hidden: Mutex::new(Some(name)),
-        process: std::process::id(),
-    }
-}
-
+/// With a hidden name, or as [`Replacement::begin`] chooses.
 fn begun(target: &Path, hidden: bool) -> Replacement {
+    let options = Options::default();
     match hidden {
-        true => begun_hidden(target),
-        false => Replacement::begin(target.to_owned(), Options::default()).unwrap(),
+        true => Replacement::of(Place::find(target).unwrap(), target, None, options).unwrap(),
+        false => Replacement::begin(target, options).unwrap(),
     }
 }
 
@@ -28,7 +20,10 @@ fn begun(target: &Path, hidden: bool) -> Replacement {
 fn new_contents_have_no_name_before_they_are_published() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
-    if unnamed(folder.path()).unwrap().is_none() {
+    if unnamed(Place::find(&target).unwrap().folder())
+        .unwrap()
+        .is_none()
+    {
         eprintln!("SKIPPED: the file system of the tests makes no files without names");
         return;
     }
@@ -51,7 +46,7 @@ fn each_way_gives_the_mode_of_the_target_or_of_a_new_file() {
     for hidden in [false, true] {
         begun(&target, hidden).publish(false).unwrap();
         assert_eq!(mode(&target), mode(&usual));
-        for wanted in [0o400, 0o640, 0o777] {
+        for wanted in [0o600, 0o640, 0o777] {
             fs::set_permissions(&target, PermissionsExt::from_mode(wanted)).unwrap();
             begun(&target, hidden).publish(false).unwrap();
             assert_eq!(mode(&target), wanted);
@@ -84,9 +79,43 @@ fn a_target_that_came_meanwhile_is_replaced() {
     let replacement = begun(&target, false);
     fs::write(&target, b"old").unwrap();
     // What a rename replaces, and a link does not.
-    let linked = link(replacement.file.buffered_fd(), &target);
+    let place = &replacement.place;
+    let linked = calls::link(replacement.file.buffered_fd(), place.folder(), &place.name);
     assert!(linked.is_err_and(|e| e.kind() == ErrorKind::AlreadyExists));
     replacement.publish(false).unwrap();
     assert_eq!(fs::read(&target).unwrap(), b"");
     assert_eq!(entries(folder.path()), 1);
+}
+
+#[test]
+fn a_file_is_published_in_its_folder_though_another_has_taken_the_name_of_the_folder() {
+    let sandbox = tempfile::tempdir().unwrap();
+    let (folder, moved) = (sandbox.path().join("folder"), sandbox.path().join("moved"));
+    for hidden in [false, true] {
+        fs::create_dir(&folder).unwrap();
+        let replacement = begun(&folder.join("target"), hidden);
+        fs::rename(&folder, &moved).unwrap();
+        fs::create_dir(&folder).unwrap();
+        replacement.publish(true).unwrap();
+        assert_eq!((entries(&folder), entries(&moved)), (0, 1));
+        fs::remove_dir(&folder).unwrap();
+        fs::remove_dir_all(&moved).unwrap();
+    }
+}
+
+#[test]
+fn a_link_that_comes_meanwhile_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (target, other) = (folder.path().join("target"), folder.path().join("other"));
+    fs::write(&other, b"other").unwrap();
+    for hidden in [false, true] {
+        let replacement = begun(&target, hidden);
+        std::os::unix::fs::symlink(&other, &target).unwrap();
+        let error = replacement.publish(false).unwrap_err();
+        assert_eq!(error.kind(), crate::error::Kind::Invalid, "{error}");
+        drop(replacement);
+        fs::remove_file(&target).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"other");
+        assert_eq!(entries(folder.path()), 1);
+    }
 }

@@ -1,0 +1,94 @@
+//! System calls on names in a folder that is a descriptor, repeated when a signal interrupts them.
+
+use std::ffi::{CStr, CString, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use crate::file::{answer, uninterrupted};
+
+/// As openat(2); `mode` is for a file that the call creates. The descriptor is closed on exec.
+pub(super) fn open_at(folder: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+    uninterrupted(|| {
+        // SAFETY: `name` is a C string that outlives the call.
+        let fd = unsafe { libc::openat(folder, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
+        answer(fd)?;
+        // SAFETY: openat has just returned this descriptor, and nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+}
+
+pub(super) fn stat_of(fd: &impl AsRawFd) -> io::Result<libc::stat> {
+    // SAFETY: stat is plain data, for which all zero bytes are a valid value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
+    uninterrupted(|| answer(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) }))?;
+    Ok(stat)
+}
+
+/// Whether both descriptors are of the same file.
+pub(super) fn is_same(one: &impl AsRawFd, other: &impl AsRawFd) -> io::Result<bool> {
+    let (one, other) = (stat_of(one)?, stat_of(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+/// An error unless the effective user may write the file. Unlike open(2), it wakes no watcher of the file,
+/// and its end releases no lock of this process on it.
+pub(super) fn may_write(folder: RawFd, name: &CStr) -> io::Result<()> {
+    let flags = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: `name` is a C string that outlives the call.
+    uninterrupted(|| answer(unsafe { libc::faccessat(folder, name.as_ptr(), libc::W_OK, flags) }))
+}
+
+/// What an opened symbolic link contains.
+pub(super) fn read_link(link: &OwnedFd) -> io::Result<PathBuf> {
+    let mut text = vec![0_u8; libc::PATH_MAX as usize];
+    // SAFETY: the buffer is valid for the length that is passed.
+    let length = unsafe {
+        libc::readlinkat(
+            link.as_raw_fd(),
+            c"".as_ptr(),
+            text.as_mut_ptr().cast(),
+            text.len(),
+        )
+    };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    text.truncate(length);
+    Ok(OsString::from_vec(text).into())
+}
+
+pub(super) fn remove(folder: RawFd, name: &CStr) -> io::Result<()> {
+    // SAFETY: `name` is a C string that outlives the call.
+    uninterrupted(|| answer(unsafe { libc::unlinkat(folder, name.as_ptr(), 0) }))
+}
+
+/// Gives a file another name in its folder, in place of the file that has it.
+pub(super) fn rename(folder: RawFd, from: &CStr, to: &CStr) -> io::Result<()> {
+    uninterrupted(|| {
+        // SAFETY: both are C strings that outlive the call.
+        answer(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) })
+    })
+}
+
+/// Gives a file without a name the name, which no file of the folder has.
+pub(super) fn link(fd: RawFd, folder: RawFd, name: &CStr) -> io::Result<()> {
+    let from = entry_of(fd);
+    uninterrupted(|| {
+        // SAFETY: both are C strings that outlive the call.
+        answer(unsafe {
+            libc::linkat(
+                libc::AT_FDCWD,
+                from.as_ptr(),
+                folder,
+                name.as_ptr(),
+                libc::AT_SYMLINK_FOLLOW,
+            )
+        })
+    })
+}
+
+/// The path of a descriptor under /proc. It leads to the file whatever its name is.
+pub(super) fn entry_of(fd: RawFd) -> CString {
+    CString::new(format!("/proc/self/fd/{fd}")).expect("no zero byte")
+}

@@ -1,0 +1,175 @@
+//! Where the file that a path leads to is: its folder, as a descriptor, and its name there.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::calls::{self, is_same, stat_of};
+use crate::error::{Error, Kind, Result};
+
+/// A name in a folder, where a file is or will be. Links were followed.
+#[derive(Debug)]
+pub struct Place {
+    folder: OwnedFd,
+    pub(super) name: CString,
+}
+
+impl Place {
+    /// Finds where to put the file that replaces the one at the path, or that is new there. Symbolic links
+    /// are followed, so that the file behind a link is replaced.
+    ///
+    /// # Errors
+    /// The folder is missing, what is there is no regular file, or the caller may not write it.
+    pub fn find(path: &Path) -> Result<Place> {
+        /// Other processes may put files in place all the time.
+        const TRIES: usize = 1000;
+        if path.file_name().is_none() {
+            return Err(Error::invalid("the path names no file").in_file(path));
+        }
+        for _ in 0..TRIES {
+            if let Some(place) = found(path).map_err(|e| e.in_file(path))? {
+                return Ok(place);
+            }
+        }
+        let cause = "the path leads to another file, or none, each time that it is followed";
+        Err(Error::new(Kind::Io, cause)
+            .remedy("give the path of the file itself")
+            .in_file(path))
+    }
+
+    /// The descriptor of the folder (`O_PATH`), and the name in it.
+    pub fn into_parts(self) -> (OwnedFd, CString) {
+        (self.folder, self.name)
+    }
+
+    pub(super) fn folder(&self) -> RawFd {
+        self.folder.as_raw_fd()
+    }
+}
+
+/// The regular file of this name in a folder, as a descriptor that neither reads nor writes; `None` if there
+/// is none.
+///
+/// # Errors
+/// What is there is no regular file, or the caller may not write it.
+pub(super) fn present(folder: RawFd, name: &CStr) -> Result<Option<OwnedFd>> {
+    let failed = |e: io::Error| Error::os(&e, "cannot replace the file");
+    let opened = match calls::open_at(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    refuse_others(&opened)?;
+    match calls::may_write(folder, name) {
+        // It was removed meanwhile.
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        may => may.map(|()| Some(opened)).map_err(failed),
+    }
+}
+
+/// Refuses what is no regular file.
+fn refuse_others(opened: &OwnedFd) -> Result<()> {
+    let stat = stat_of(opened).map_err(|e| Error::os(&e, "cannot read the file's status"))?;
+    match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG => Ok(()),
+        libc::S_IFDIR => {
+            let error = io::Error::from_raw_os_error(libc::EISDIR);
+            Err(Error::os(&error, "cannot replace the file"))
+        }
+        _ => Err(
+            Error::invalid("the path is no regular file, so it cannot be replaced")
+                .remedy("open it and write to it instead"),
+        ),
+    }
+}
+
+/// Follows the path twice. The kernel follows it first, and so decides about links and permissions; but it
+/// does not say in which folder the file is. The walk finds the folder. It counts only if it ends where the
+/// kernel did; it may not if another process changes the path meanwhile: then, `None` is returned.
+fn found(path: &Path) -> Result<Option<Place>> {
+    let name = name_of(path.as_os_str()).map_err(failed)?;
+    let target = match calls::open_at(libc::AT_FDCWD, &name, libc::O_PATH, 0) {
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        opened => Some(opened.map_err(failed)?),
+    };
+    if let Some(target) = &target {
+        refuse_others(target)?;
+    }
+    let Some(place) = walk(path, target.is_some())? else {
+        return Ok(None);
+    };
+    let same = match (&target, present(place.folder(), &place.name)?) {
+        (Some(target), Some(present)) => is_same(target, &present).map_err(failed)?,
+        (target, present) => target.is_none() && present.is_none(),
+    };
+    Ok(same.then_some(place))
+}
+
+/// Follows links to the last folder, link by link. Each folder and each link is a descriptor, so that what was
+/// looked at is what is followed. Returns `None` where the path ends in no name, which the kernel had not met.
+fn walk(path: &Path, kernel_has_followed: bool) -> Result<Option<Place>> {
+    /// The limit of the kernel.
+    const MOST_LINKS: usize = 40;
+    const FLAGS: i32 = libc::O_PATH | libc::O_NOFOLLOW;
+    let mut path = path.to_owned();
+    let mut folder = None;
+    for _ in 0..=MOST_LINKS {
+        let Some(place) = below(folder.as_ref(), &path)? else {
+            return Ok(None);
+        };
+        let link = match calls::open_at(place.folder(), &place.name, FLAGS, 0) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Some(place)),
+            opened => opened.map_err(failed)?,
+        };
+        if stat_of(&link).map_err(failed)?.st_mode & libc::S_IFMT != libc::S_IFLNK {
+            return Ok(Some(place));
+        }
+        if !kernel_has_followed && !may_follow(&place.folder, &link).map_err(failed)? {
+            return Err(failed(io::Error::from_raw_os_error(libc::EACCES)));
+        }
+        path = calls::read_link(&link).map_err(failed)?;
+        folder = Some(place.folder);
+    }
+    Err(failed(io::Error::from_raw_os_error(libc::ELOOP)))
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::os(&error, "cannot follow the path to the file")
+}
+
+/// The place that a path means from a folder on, or from the working folder. The last name is not followed.
+fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Option<Place>> {
+    let Some(name) = path.file_name() else {
+        return Ok(None);
+    };
+    // Of `link/.`, the link is not the last name. The kernel follows it as it does within a longer path.
+    let parent = path.parent().unwrap_or(Path::new("")).join(".");
+    let from = folder.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let parent = name_of(parent.as_os_str()).map_err(failed)?;
+    let opened = calls::open_at(from, &parent, flags, 0);
+    Ok(Some(Place {
+        folder: opened.map_err(|e| Error::os(&e, "cannot open the folder of the file"))?,
+        name: name_of(name).map_err(failed)?,
+    }))
+}
+
+/// Whether a link is followed to a file that does not exist yet. The kernel has found nothing, so the link may
+/// have come since; and creating the file, for which the kernel would judge the link, comes last. This is the
+/// rule of the kernel.
+fn may_follow(folder: &OwnedFd, link: &OwnedFd) -> io::Result<bool> {
+    const SHARED: u32 = libc::S_ISVTX | libc::S_IWOTH;
+    let (folder, link) = (stat_of(folder)?, stat_of(link)?);
+    // SAFETY: geteuid reads a number of this process.
+    let own = unsafe { libc::geteuid() };
+    Ok(folder.st_mode & SHARED != SHARED
+        || link.st_uid == own
+        || link.st_uid == folder.st_uid
+        || std::fs::read("/proc/sys/fs/protected_symlinks")
+            .is_ok_and(|text| text.starts_with(b"0")))
+}
+
+pub(super) fn name_of(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
