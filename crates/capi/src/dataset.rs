@@ -13,6 +13,8 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
+use penstock_hdf5::dataset::creation_properties;
+use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::Access;
 use penstock_hdf5::transfer::{
     self, Buffer, DatasetTransfer, FileSelection, MemoryShape, wait_for_dataset, wait_for_file,
@@ -411,6 +413,24 @@ unsafe fn after(memory: &Memory, stream: *mut c_void) -> Option<StreamOrder> {
         stream: unsafe { Stream::from_raw(stream) },
         after: true,
         before: false,
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_dataset_creation_list(dataset: hid_t, list: *mut hid_t) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        if list.is_null() {
+            return Err(null("list"));
+        }
+        // SAFETY: the header requires that the caller holds HDF5's lock.
+        let session = unsafe { Session::begin(BINDING.get()?) };
+        let found = creation_properties(&session, dataset)?;
+        // SAFETY: the header requires a place for an identifier.
+        unsafe { list.write(found.keep()) };
+        Ok(OK)
     })
 }
 

@@ -10,6 +10,7 @@ use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK,
 use super::dataspace::bounds;
 use super::temporary_id::TemporaryId;
 use super::under::Under;
+use penstock_hdf5::dataset::creation_properties;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{
     Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file, known_identity,
@@ -119,13 +120,13 @@ impl DatasetAccess {
         let hdf5 = under.library().hdf5;
         let failed = || Error::invalid("HDF5 cannot tell the layout of the dataset");
         let mut chunk = [0u64; H5S_MAX_RANK];
+        // SAFETY: the thread is inside a callback of HDF5.
+        let session = unsafe { Session::begin(hdf5) };
+        let list = creation_properties(&session, id.get())?;
         // SAFETY: the identifiers are open, and `chunk` has the given length.
         unsafe {
+            let list = list.get();
             let key = key_by(under, H5I_DATASET, Some(id))?;
-            let list = (hdf5.H5Dget_create_plist)(id.get());
-            if list < 0 {
-                return Err(failed());
-            }
             let layout = (hdf5.H5Pget_layout)(list);
             let rank = match layout {
                 H5D_CHUNKED => (hdf5.H5Pget_chunk)(list, chunk.len() as c_int, chunk.as_mut_ptr()),
@@ -135,7 +136,6 @@ impl DatasetAccess {
                 H5D_CONTIGUOUS => (hdf5.H5Pget_external_count)(list),
                 _ => 0,
             };
-            (hdf5.H5Pclose)(list);
             let rank = usize::try_from(rank).map_err(|_| failed())?;
             Ok(DatasetAccess {
                 key,

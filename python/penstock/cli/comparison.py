@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import penstock as ps
 from penstock.cli import devices
 from penstock.hdf5.blocks import slab_shape, slabs
+from penstock.hdf5.library import creation_properties, creation_property
 
 if TYPE_CHECKING:
     import h5py
@@ -85,7 +86,8 @@ def layout(dataset: h5py.Dataset) -> str:
     """Return the layout: compact, contiguous, chunked, virtual or external."""
     import h5py
 
-    properties = dataset.id.get_create_plist()
+    with creation_properties(dataset):
+        properties = dataset.id.get_create_plist()
     if properties.get_external_count():
         return "external"
     names = {
@@ -98,7 +100,8 @@ def layout(dataset: h5py.Dataset) -> str:
 
 def filters(dataset: h5py.Dataset) -> list[str]:
     """Return the names of the filters, in the order in which a write applies them."""
-    properties = dataset.id.get_create_plist()
+    with creation_properties(dataset):
+        properties = dataset.id.get_create_plist()
     found = [properties.get_filter(i) for i in range(properties.get_nfilters())]
     return [name.decode(errors="replace") or str(number) for number, _, _, name in found]
 
@@ -146,7 +149,8 @@ def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
         yield ()
         return
     rows = max(SLAB * dataset.shape[0] // dataset.nbytes, 1)
-    chunk = dataset.chunks[0] if dataset.chunks else 1
+    chunks = creation_property(dataset, "chunks")
+    chunk = chunks[0] if chunks else 1
     shape = slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
     yield from slabs(dataset.shape, shape)
 

@@ -12,7 +12,7 @@ from penstock._native import lib
 from penstock._options import OptionKeys
 from penstock.hdf5 import blocks, direct, pending, reading, small_reader, writing
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import creation_properties, creation_property, lock
 from penstock.hdf5.objects import Object
 from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.rows import rows_at_a_time
@@ -89,67 +89,68 @@ class Dataset(Object):
     @property
     def chunks(self) -> tuple[int, ...] | None:
         """Lengths of a chunk; ``None`` if the dataset is not chunked."""
-        chunks: tuple[int, ...] | None = self._h5py.chunks
+        chunks: tuple[int, ...] | None = creation_property(self._h5py, "chunks")
         return chunks
 
     @property
     def compression(self) -> str | None:
         """h5py's name of the compression filter, such as ``"gzip"``."""
-        compression: str | None = self._h5py.compression
+        compression: str | None = creation_property(self._h5py, "compression")
         return compression
 
     @property
     def compression_opts(self) -> Any:
         """The settings of the compression filter, such as the level of gzip."""
-        return self._h5py.compression_opts
+        return creation_property(self._h5py, "compression_opts")
 
     @property
     def filter_ids(self) -> tuple[int, ...]:
         """HDF5's numbers of the filters, in the order in which a write applies them."""
-        numbers: tuple[int, ...] = self._h5py.filter_ids
+        numbers: tuple[int, ...] = creation_property(self._h5py, "filter_ids")
         return numbers
 
     @property
     def filter_names(self) -> tuple[str, ...]:
         """The names of the filters, in the same order."""
-        names: tuple[str, ...] = self._h5py.filter_names
+        names: tuple[str, ...] = creation_property(self._h5py, "filter_names")
         return names
 
     @property
     def shuffle(self) -> bool:
         """Whether the bytes of chunks are shuffled."""
-        return bool(self._h5py.shuffle)
+        return bool(creation_property(self._h5py, "shuffle"))
 
     @property
     def fletcher32(self) -> bool:
         """Whether chunks have a checksum."""
-        return bool(self._h5py.fletcher32)
+        return bool(creation_property(self._h5py, "fletcher32"))
 
     @property
     def scaleoffset(self) -> int | None:
         """The setting of the scale-offset filter; ``None`` without it."""
-        scaleoffset: int | None = self._h5py.scaleoffset
+        scaleoffset: int | None = creation_property(self._h5py, "scaleoffset")
         return scaleoffset
 
     @property
     def fillvalue(self) -> Any:
         """The value of elements that were never written."""
-        return self._h5py.fillvalue
+        return creation_property(self._h5py, "fillvalue")
 
     @property
     def external(self) -> list[tuple[str, int, int]] | None:
         """Name, offset and bytes of each external file; ``None`` if there is none."""
-        external: list[tuple[str, int, int]] | None = self._h5py.external
+        external: list[tuple[str, int, int]] | None = creation_property(self._h5py, "external")
         return external
 
     @property
     def is_virtual(self) -> bool:
         """Whether the dataset consists of parts of other datasets."""
-        return bool(self._h5py.is_virtual)
+        return bool(creation_property(self._h5py, "is_virtual"))
 
     def virtual_sources(self) -> Any:
         """Return the parts of a virtual dataset, as h5py describes them."""
-        return self._h5py.virtual_sources()
+        with creation_properties(self._h5py) as known:
+            return known.virtual_sources()
 
     @property
     def dims(self) -> Any:
@@ -360,7 +361,8 @@ class Dataset(Object):
 
     def iter_chunks(self, selection: Any = None) -> Iterator[tuple[slice, ...]]:
         """Yield the index of each chunk, or of its part within a selection of slices."""
-        chunks: Iterator[tuple[slice, ...]] = self._h5py.iter_chunks(selection)
+        with creation_properties(self._h5py) as known:
+            chunks: Iterator[tuple[slice, ...]] = known.iter_chunks(selection)
         return chunks
 
     def refresh(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._options import OptionKeys
 from penstock.hdf5 import create, many, pending
 from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import creation_properties, lock
 from penstock.hdf5.objects import Object, unwrap, wrap
 from penstock.placement import Device, Library
 from penstock.shapes import Shape
@@ -206,7 +206,8 @@ class Group(Object, MutableMapping[str, Any]):
 
     def create_dataset_like(self, name: str | None, other: Any, **arguments: Any) -> Dataset:
         """Create a dataset with the properties of another one, and without its elements."""
-        made = self._h5py.create_dataset_like(name, unwrap(other), **arguments)
+        with creation_properties(unwrap(other)) as known:
+            made = self._h5py.create_dataset_like(name, known, **arguments)
         return Dataset(made, self._root())
 
     def create_virtual_dataset(self, name: str, layout: Any, fillvalue: Any = None) -> Dataset:

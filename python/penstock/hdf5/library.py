@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from penstock._native import lib
+from penstock._native import ffi, lib
 from penstock.errors import IncompatibleError, InvalidError, check
 
 _lock: Any = None
@@ -65,6 +65,36 @@ def check_dataset(dataset: Any) -> None:
         raise IncompatibleError(f"a {type(dataset).__name__} is not an h5py.Dataset")
     if not dataset.id.valid:
         raise InvalidError("the dataset is closed")
+
+
+@contextmanager
+def creation_properties(dataset: Any) -> Iterator[Any]:
+    """Hold the lock, with an ``h5py.Dataset`` whose creation properties h5py may ask for.
+
+    HDF5 may crash when h5py asks for those of strings and other objects, unless the library has
+    asked before: see ``penstock_dataset_creation_list``. A read needs none of them.
+    """
+    import h5py
+
+    with lock():
+        if _may_hold_objects(dataset):
+            place = ffi.new("penstock_hid *")
+            if lib.penstock_dataset_creation_list(dataset.id.id, place) == lib.PENSTOCK_OK:
+                h5py.h5p.PropDCID(place[0])  # closes the list
+        yield dataset
+
+
+def creation_property(dataset: Any, name: str) -> Any:
+    """Return an attribute of an ``h5py.Dataset`` that depends on its creation properties."""
+    with creation_properties(dataset) as known:
+        return getattr(known, name)
+
+
+def _may_hold_objects(dataset: Any) -> bool:
+    try:
+        return bool(dataset.dtype.hasobject)
+    except TypeError:  # a type that NumPy lacks
+        return True
 
 
 def is_writable(dataset: Any) -> bool:

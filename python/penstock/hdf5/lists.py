@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.hdf5.index import Elements, elements
+from penstock.hdf5.library import creation_property
 from penstock.hdf5.selection import field_dtype, split
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
@@ -27,7 +28,7 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
         assert found.points is not None
         if not len(found.points):
             return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
-        if not dataset.is_virtual:
+        if not _is_virtual(dataset):
             from h5py._hl.selections import PointSelection
 
             alone = PointSelection(dataset.shape, points=found.points)
@@ -134,17 +135,21 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
         mask = indices[0] if len(indices) == 1 else None
         is_mask_of_all = isinstance(mask, np.ndarray) and mask.shape == dataset.shape
         # HDF5 reads no single elements of virtual datasets.
-        return None if is_mask_of_all and not dataset.is_virtual else found
+        return None if is_mask_of_all and not _is_virtual(dataset) else found
     lists = [np.asarray(axis) for axis in found.axes if not isinstance(axis, range)]
     is_plain = len(lists) == 1 and not found.flattened and math.prod(found.shape) > 0
     is_mask = any(isinstance(one, np.ndarray) and one.dtype.kind == "b" for one in indices)
-    if is_mask and len(dataset.shape) == 1 and (len(indices) > 1 or dataset.is_virtual):
+    if is_mask and len(dataset.shape) == 1 and (len(indices) > 1 or _is_virtual(dataset)):
         return found  # h5py takes such a mask only alone, and as single elements
     if any(_is_short_and_negative(one) for one in indices):
         return found  # h5py adds the length in the type of the list
     if is_plain and len(lists[0]) and bool((lists[0][1:] > lists[0][:-1]).all()):
         return None
     return found
+
+
+def _is_virtual(dataset: Any) -> bool:
+    return bool(creation_property(dataset, "is_virtual"))
 
 
 def _is_short_and_negative(index: Any) -> bool:

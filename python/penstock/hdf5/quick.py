@@ -202,7 +202,13 @@ class _Box(NamedTuple):
 
 
 def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:
-    """Return the shape of chunks that HDF5 decodes and keeps; ``None`` if it keeps none."""
+    """Return the shape of chunks that HDF5 decodes and keeps; ``None`` for objects, or if none are.
+
+    Whether a read of strings or other objects is small is only its bytes: see
+    :func:`penstock.hdf5.library.creation_properties`.
+    """
+    if dataset.dtype.hasobject:
+        return None
     chunk: tuple[int, ...] | None = dataset.chunks
     if chunk is None or dataset.is_virtual:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from penstock.hdf5.library import is_writable
+from penstock.hdf5.library import creation_property, is_writable
 
 READ_BYTES = 1 << 20
 """About so many bytes are read at a time, which makes the start of a read cheap."""
@@ -24,7 +24,8 @@ def rows_at_a_time(dataset: Any) -> int:
         return 1
     row: int = max(math.prod(dataset.shape[1:]) * dataset.dtype.itemsize, 1)
     count = max(READ_BYTES // row, 1)
-    chunk: int = dataset.chunks[0] if dataset.chunks else 1
+    chunks = creation_property(dataset, "chunks")
+    chunk: int = chunks[0] if chunks else 1
     if chunk * row > CHUNK_BYTES:
         return count
     return -(-count // chunk) * chunk

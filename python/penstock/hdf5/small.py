@@ -49,9 +49,11 @@ def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copie
 
 
 def is_plain(dataset: Any) -> bool:
-    """Whether rows of the dataset are copied from the file as they are."""
+    """Whether rows of the dataset are copied from the file as they are; false for objects."""
     import h5py
 
+    if dataset.dtype.hasobject:
+        return False
     properties = dataset.id.get_create_plist()
     return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
 

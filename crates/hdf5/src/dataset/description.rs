@@ -16,6 +16,7 @@ use penstock_sys::hdf5::{
 };
 
 use super::common::Common;
+use super::creation::creation_properties;
 use super::{ElementType, FileInfo, dataspace};
 use crate::library::{Id, Session};
 
@@ -260,9 +261,7 @@ impl Reader<'_> {
             };
             return Ok((info, number));
         }
-        // SAFETY: takes the dataset's identifier and returns an owned one.
-        let creation = unsafe { (hdf5.H5Dget_create_plist)(self.dataset) };
-        let creation = own(creation, hdf5.H5Pclose, "get the creation properties")?;
+        let creation = creation_properties(self.session, self.dataset)?;
         // SAFETY: takes an owned identifier.
         let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
         let layout = self.session.check(layout, "get the layout")?;

@@ -2,6 +2,7 @@
 
 mod chunk_index;
 mod common;
+mod creation;
 pub mod dataspace;
 mod datatype;
 mod description;
@@ -11,6 +12,7 @@ pub(crate) mod swizzle;
 
 pub use chunk_index::read_chunk_table;
 pub(crate) use common::Common;
+pub use creation::creation_properties;
 pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,

@@ -13,6 +13,7 @@ use penstock_sys::hdf5::{
 };
 
 use super::numbers;
+use crate::dataset::creation_properties;
 use crate::library::Session;
 use crate::transfer::unresolved;
 
@@ -85,11 +86,9 @@ pub fn note(session: &Session<'_>, dataset: hid_t) -> Result<()> {
 fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
     let hdf5 = session.hdf5;
     let (mut time, mut value) = (0, 0);
-    // SAFETY: HDF5 checks the identifiers, the list is owned, and the results have places of their
-    // types.
+    let list = creation_properties(session, dataset)?;
+    // SAFETY: the list is owned, and the results have places of their types.
     unsafe {
-        let list = (hdf5.H5Dget_create_plist)(dataset);
-        let list = session.own(list, hdf5.H5Pclose, "get the creation properties")?;
         let status = (hdf5.H5Pget_fill_time)(list.get(), &mut time);
         session.check(status, "get the fill time")?;
         let status = (hdf5.H5Pfill_value_defined)(list.get(), &mut value);

@@ -15,7 +15,7 @@ use penstock_sys::hdf5::{
     H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t,
 };
 
-use crate::dataset::{DatasetInfo, Layout, VirtualMapping, read_chunk_table};
+use crate::dataset::{DatasetInfo, Layout, VirtualMapping, creation_properties, read_chunk_table};
 use crate::library::{Id, Session};
 use penstock_array::ChunkTable;
 
@@ -142,9 +142,7 @@ impl<'a> Sources<'a> {
         // SAFETY: the name outlives the call; the properties are owned.
         let dataset = unsafe { (hdf5.H5Dopen2)(opened.get(), name.as_ptr(), access) };
         let dataset = own(dataset, hdf5.H5Dclose)?;
-        // SAFETY: takes an owned identifier and returns one.
-        let creation = unsafe { (hdf5.H5Dget_create_plist)(dataset.get()) };
-        let creation = own(creation, hdf5.H5Pclose)?;
+        let creation = creation_properties(self.session, dataset.get()).ok()?;
         // SAFETY: takes an owned identifier.
         if unsafe { (hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
             return Some(None);

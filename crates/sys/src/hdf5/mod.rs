@@ -370,6 +370,7 @@ table! {
             fn H5Screate_simple(rank: c_int, dims: *const hsize_t, maxdims: *const hsize_t)
                 -> hid_t;
             fn H5Sselect_all(spaceid: hid_t) -> herr_t;
+            fn H5Sselect_none(spaceid: hid_t) -> herr_t;
             fn H5Sselect_hyperslab(
                 space_id: hid_t,
                 op: c_int,

@@ -21,6 +21,7 @@ from penstock.dist.storage import Storage, has_filters
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, UnavailableError
 from penstock.files import READ, NativeFile, Path, encode
+from penstock.hdf5.library import creation_property
 from penstock.shapes import Shape, lengths_of
 
 T = TypeVar("T")
@@ -135,7 +136,8 @@ class File:
                 raise InvalidError(f"{name} is a {type(dataset).__name__}, not a dataset")
             if dataset.shape is None:
                 raise InvalidError(f"{name} has no elements (it has a null dataspace)")
-            about = (tuple(dataset.shape), np.dtype(dataset.dtype), dataset.chunks)
+            chunks = creation_property(dataset, "chunks")
+            about = (tuple(dataset.shape), np.dtype(dataset.dtype), chunks)
             if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(self._root.id):
                 return about, None  # an external link leads to another file
             try:
