@@ -34,7 +34,8 @@ for _ in range(5):
     dataset = second["strings"]
     first.close()
     # Other contents for the memory that the first handle was in.
-    filled = [ctypes.create_string_buffer(b"\\xff" * n) for n in range(16, 400, 8) for _ in range(50)]
+    sizes = [n for n in range(16, 400, 8) for _ in range(50)]
+    filled = [ctypes.create_string_buffer(b"\\xff" * n) for n in sizes]
     result = eval(sys.argv[2])
     second.close()
 print(result)

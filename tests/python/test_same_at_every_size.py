@@ -308,3 +308,50 @@ def test_what_lies_between_the_fields_of_an_out_is_kept(file, length, step):
         with pytest.raises(ps.IncompatibleError, match="not C-contiguous"):
             made.read_async(out=part)
     assert (whole["b"] == 7).all()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "chunked", "virtual"])
+def test_a_list_of_truth_values_is_a_mask(file, length, layout):
+    values = np.arange(length)
+    made = dataset(file, values) if layout == "chunked" else file.create("base", data=values)
+    if layout == "virtual":
+        made = virtual(file, "base")
+    mask = [number % 3 == 0 for number in range(length)]
+    np.testing.assert_array_equal(made[mask], values[mask])
+    np.testing.assert_array_equal(made.read((mask,)), values[mask])
+    made[mask] = -1
+    values[mask] = -1
+    np.testing.assert_array_equal(file[made.name][...], values)
+
+
+@pytest.mark.parametrize("value", ["scalar", "one", "row", "list"])
+@pytest.mark.parametrize(
+    "selection", [np.s_[2:5, 3:9], np.s_[:], np.s_[1::3, 2:9:2], np.s_[3]], ids=str
+)
+def test_a_write_of_a_virtual_dataset_repeats_values(file, length, selection, value):
+    expected = np.arange(8 * length).reshape(8, length)
+    file["base"] = expected
+    made = virtual(file, "base")
+    row = 1000 + np.arange(expected[selection].shape[-1])
+    given = {"scalar": 7, "one": row[:1], "row": row, "list": row.tolist()}[value]
+    expected[selection] = given
+    made[selection] = given
+    np.testing.assert_array_equal(file["base"][...], expected)
+
+
+def test_a_direct_read_of_a_virtual_dataset_repeats_elements(file, length):
+    values = np.arange(8 * length).reshape(8, length)
+    file["base"] = values
+    made, out = virtual(file, "base"), np.zeros((3, length), int)
+    made.read_direct(out, np.s_[2])
+    np.testing.assert_array_equal(out, np.broadcast_to(values[2], out.shape))
+    made.read_direct(out, np.s_[5, 1:4], np.s_[:, 2:5])
+    np.testing.assert_array_equal(out[:, 2:5], np.broadcast_to(values[5, 1:4], (3, 3)))
+
+
+def virtual(file: Any, name: str) -> Any:
+    """Make a virtual dataset of the whole of another one in the same file."""
+    source = file[name]
+    layout = h5py.VirtualLayout(source.shape, source.dtype)
+    layout[...] = h5py.VirtualSource(".", name, source.shape)
+    return file.create_virtual_dataset("virtual", layout)

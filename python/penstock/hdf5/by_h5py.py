@@ -161,6 +161,7 @@ def write(
             value = np.asarray(value).astype(stored)
     value = _only_fields(value, selections.split(selection)[1])
     selection, value = lists.writable(dataset, selection, value)
+    value = lists.spread(dataset, selection, value)
     with lock():
         pending.wait_for_dataset(dataset, request.WRITE)
         dataset[selection] = value

@@ -7,7 +7,7 @@ from typing import Any
 from penstock import request
 from penstock.hdf5 import pending, reading, writing
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import creation_property, lock
 
 
 def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
@@ -21,6 +21,10 @@ def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
     part = array if destination is None else _part(array, destination)
     if part is not None and tuple(part.shape) == _shape(dataset, chosen):
         reading.read(dataset, chosen, out=part)
+        return
+    if creation_property(dataset, "is_virtual"):
+        # h5py repeats elements by an offset of a dataspace, which HDF5 (2.0.0) ignores here.
+        array[() if destination is None else destination] = reading.read(dataset, chosen)
         return
     with lock():
         pending.wait_for_dataset(dataset, request.READ)

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.hdf5.index import Elements, elements
 from penstock.hdf5.library import creation_property
-from penstock.hdf5.selection import field_dtype, split
+from penstock.hdf5.selection import field_dtype, select, split
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
 
@@ -100,6 +100,30 @@ def writable(dataset: Any, argument: Any, value: Any) -> tuple[Any, Any]:
     return (*given, *names), array
 
 
+def spread(dataset: Any, argument: Any, value: Any) -> Any:
+    """Return a value for each selected element, if h5py would repeat those of a virtual dataset.
+
+    h5py repeats values by an offset of the dataspace, which HDF5 (2.0.0) ignores in a write of a
+    virtual dataset: all go to the first place.
+    """
+    import h5py
+
+    if not dataset.shape or isinstance(value, h5py.Empty) or not _is_virtual(dataset):
+        return value
+    indices, names = split(argument)
+    shape = select(dataset, indices).shape
+    array, inner = _values(dataset, value, names)
+    while array.ndim - inner > len(shape) and array.shape[0] == 1:
+        array = array[0]
+    outer, of_element = array.shape[: array.ndim - inner], array.shape[array.ndim - inner :]
+    if outer == shape:
+        return value
+    try:
+        return np.broadcast_to(array, shape + of_element)
+    except ValueError:
+        return value  # h5py says why they do not fit
+
+
 def _values(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, int]:
     """Return values as an array, and how many of its last dimensions belong to one element."""
     import h5py
@@ -138,14 +162,20 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
         return None if is_mask_of_all and not _is_virtual(dataset) else found
     lists = [np.asarray(axis) for axis in found.axes if not isinstance(axis, range)]
     is_plain = len(lists) == 1 and not found.flattened and math.prod(found.shape) > 0
-    is_mask = any(isinstance(one, np.ndarray) and one.dtype.kind == "b" for one in indices)
-    if is_mask and len(dataset.shape) == 1 and (len(indices) > 1 or _is_virtual(dataset)):
-        return found  # h5py takes such a mask only alone, and as single elements
+    # h5py takes a mask of one dimension only as an array, alone, and as single elements.
+    is_mask = len(dataset.shape) == 1 and any(_is_mask(one) for one in indices)
+    is_alone = len(indices) == 1 and isinstance(indices[0], np.ndarray)
+    if is_mask and (not is_alone or _is_virtual(dataset)):
+        return found
     if any(_is_short_and_negative(one) for one in indices):
         return found  # h5py adds the length in the type of the list
     if is_plain and len(lists[0]) and bool((lists[0][1:] > lists[0][:-1]).all()):
         return None
     return found
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, (list, np.ndarray)) and np.asarray(index).dtype.kind == "b"
 
 
 def _is_virtual(dataset: Any) -> bool:
