@@ -12,6 +12,8 @@ pub struct CodecError {
     pub filter: &'static str,
     /// What is wrong, as a clause without a full stop.
     pub cause: String,
+    /// Whether the input may be valid, in a form that this crate does not decode or encode.
+    pub is_unsupported: bool,
 }
 
 impl CodecError {
@@ -20,6 +22,15 @@ impl CodecError {
         CodecError {
             filter,
             cause: cause.into(),
+            is_unsupported: false,
+        }
+    }
+
+    /// The same failure, of input that may be valid.
+    pub(crate) fn unsupported(self) -> Self {
+        CodecError {
+            is_unsupported: true,
+            ..self
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The filters of a dataset, in the order in which they encode a chunk.
 
+use std::fmt;
+
 use crate::error::{CodecError, Result};
 use crate::filters::{self, Codec, copy_exactly, sized};
 
@@ -14,6 +16,22 @@ pub struct Filter {
     pub optional: bool,
     /// The client data values.
     pub values: Vec<u32>,
+}
+
+impl fmt::Display for Filter {
+    /// Writes the number, and the client data of a filter that is known without them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "filter {}", self.id)?;
+        match filters::codec(self.id) {
+            Some(codec) => write!(
+                f,
+                " ({}) with the client data {:?}",
+                codec.name(),
+                self.values
+            ),
+            None => Ok(()),
+        }
+    }
 }
 
 /// All filters of a dataset.
@@ -43,9 +61,21 @@ impl Scratch {
 const MARGIN: usize = 1 << 16;
 
 impl Pipeline {
-    /// The first filter that this crate does not implement.
+    /// The first filter that this crate does not implement, or does not decode with its client data.
     pub fn unknown(&self) -> Option<&Filter> {
-        self.filters.iter().find(|f| filters::codec(f.id).is_none())
+        self.first_without(|codec, values| codec.decodes(values))
+    }
+
+    /// The first filter that this crate does not implement, or does not encode and decode with its
+    /// client data.
+    pub fn unwritable(&self) -> Option<&Filter> {
+        self.first_without(|codec, values| codec.encodes(values) && codec.decodes(values))
+    }
+
+    fn first_without(&self, is_known: impl Fn(&dyn Codec, &[u32]) -> bool) -> Option<&Filter> {
+        self.filters
+            .iter()
+            .find(|f| !filters::codec(f.id).is_some_and(|codec| is_known(codec, &f.values)))
     }
 
     /// An upper bound on the decoded size of `stored` bytes; `None` if a filter has no bound or this
@@ -141,6 +171,7 @@ impl Pipeline {
 }
 
 fn known(filter: &Filter) -> Result<&'static dyn Codec> {
-    filters::codec(filter.id)
-        .ok_or_else(|| CodecError::new("unknown", format!("filter {} is not supported", filter.id)))
+    filters::codec(filter.id).ok_or_else(|| {
+        CodecError::new("unknown", format!("filter {} is not supported", filter.id)).unsupported()
+    })
 }

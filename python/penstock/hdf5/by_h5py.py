@@ -17,7 +17,7 @@ from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import lists, memory_types, pending
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import explain, lock
 from penstock.placement import HOST, Device, allocate, is_numpy
 from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
@@ -102,7 +102,11 @@ def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     """Read the selected elements to host memory. HDF5 converts them where it can, else NumPy."""
     selection, reorder = lists.readable(dataset, selection)
-    value = _read(dataset, selection, dtype)
+    try:
+        value = _read(dataset, selection, dtype)
+    except OSError as error:
+        explain(dataset, error)
+        raise
     return value if reorder is None else reorder(np.asarray(value))
 
 
@@ -164,7 +168,11 @@ def write(
     value = lists.spread(dataset, selection, value)
     with lock():
         pending.wait_for_dataset(dataset, request.WRITE)
-        dataset[selection] = value
+        try:
+            dataset[selection] = value
+        except OSError as error:
+            explain(dataset, error)
+            raise
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 
 

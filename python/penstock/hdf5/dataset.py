@@ -12,7 +12,7 @@ from penstock._native import lib
 from penstock._options import OptionKeys
 from penstock.hdf5 import blocks, direct, pending, reading, small_reader, writing
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import creation_properties, creation_property, lock
+from penstock.hdf5.library import creation_properties, creation_property, explain, lock
 from penstock.hdf5.objects import Object
 from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.rows import rows_at_a_time
@@ -247,7 +247,11 @@ class Dataset(Object):
         def read(selection: Any) -> Any:
             with lock():
                 pending.wait_for_dataset(self._h5py, request.READ)
-                return view[selection]
+                try:
+                    return view[selection]
+                except OSError as error:
+                    explain(self._h5py, error)
+                    raise
 
         return View(self, dtype, read)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import ffi, lib
-from penstock.errors import IncompatibleError, InvalidError, check
+from penstock.errors import IncompatibleError, InvalidError, IOFailure, check
 
 _lock: Any = None
 
@@ -95,6 +95,30 @@ def _may_hold_objects(dataset: Any) -> bool:
         return bool(dataset.dtype.hasobject)
     except TypeError:  # a type that NumPy lacks
         return True
+
+
+class MissingFilterError(IOFailure):
+    """HDF5 lacks a filter of a dataset, which the native library may have."""
+
+
+def explain(dataset: Any, error: Exception) -> None:
+    """Raise an error with a remedy if h5py failed because HDF5 lacks a filter.
+
+    HDF5's own error then names only a folder of plugins.
+    """
+    import h5py
+
+    if not isinstance(error, OSError):
+        return
+    names = creation_property(dataset, "filter_names")
+    for number, name in zip(dataset.filter_ids, names, strict=True):
+        if not h5py.h5z.filter_avail(number):
+            raise MissingFilterError(
+                f"HDF5 lacks filter {number} ({name}): {error}",
+                path=dataset.file.filename,
+                remedy="install hdf5plugin and import it, or set HDF5_PLUGIN_PATH to the folder of "
+                "the filter's plugin",
+            ) from error
 
 
 def is_writable(dataset: Any) -> bool:

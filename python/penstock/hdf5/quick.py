@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
 from penstock import request
 from penstock._options import OptionKeys, resolve
 from penstock.hdf5 import pending, small, small_reader
-from penstock.hdf5.library import check_dataset, lock
+from penstock.hdf5.library import MissingFilterError, check_dataset, explain, lock
 from penstock.hdf5.small_reader import SmallReader
 from penstock.placement import Device
 from penstock.report import remember
@@ -37,6 +38,7 @@ class QuickReader:
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
+        self._lacks_filter = False
 
     def read(self, selection: Any) -> Any:
         """Return the elements in new memory, or ``NOT_SMALL``."""
@@ -46,6 +48,8 @@ class QuickReader:
             if found is not None:
                 return found
             self._drop_forgotten(reader)
+        if self._lacks_filter:
+            return NOT_SMALL
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
             if self._is_small_whole is None:
@@ -56,7 +60,11 @@ class QuickReader:
             box = self._box(selection)
             if box is None or not box.is_small:
                 return NOT_SMALL
-        value = self._read(selection)
+        try:
+            value = self._read(selection)
+        except MissingFilterError:
+            self._lacks_filter = True
+            return NOT_SMALL
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value
 
@@ -68,7 +76,7 @@ class QuickReader:
             if reader.read_into(selection, out):
                 return out
             self._drop_forgotten(reader)
-        if out.dtype.kind not in "biufc" or not out.flags.carray:
+        if self._lacks_filter or out.dtype.kind not in "biufc" or not out.flags.carray:
             return NOT_SMALL
         box = self._box(selection)
         if (
@@ -78,12 +86,14 @@ class QuickReader:
             or out.dtype != self._dataset.dtype
         ):
             return NOT_SMALL
-        if box.nbytes <= _COPIED:
-            out[...] = self._read(selection)
-        else:
-            with self._lock:
-                self._wait()
-                self._dataset.read_direct(out, selection)
+        try:
+            if box.nbytes <= _COPIED:
+                out[...] = self._read(selection)
+            else:
+                self._by_h5py(lambda: self._dataset.read_direct(out, selection))
+        except MissingFilterError:
+            self._lacks_filter = True
+            return NOT_SMALL
         remember((box.nbytes, perf_counter_ns() - start, small.REASON))
         return out
 
@@ -139,12 +149,16 @@ class QuickReader:
         return self._reader
 
     def _read(self, selection: Any) -> Any:
+        return self._by_h5py(lambda: self._dataset[selection])
+
+    def _by_h5py(self, read: Callable[[], Any]) -> Any:
         with self._lock:
             self._wait()
             try:
-                return self._dataset[selection]
-            except (ValueError, OSError, RuntimeError):
+                return read()
+            except (ValueError, OSError, RuntimeError) as error:
                 check_dataset(self._dataset)  # it may have been closed
+                explain(self._dataset, error)
                 raise
 
     def _wait(self) -> None:

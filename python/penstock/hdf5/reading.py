@@ -14,7 +14,7 @@ from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import ForkedError, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import check_dataset, lock, lock_if_writable
+from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
 from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.source import takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
@@ -58,7 +58,7 @@ def read(
         ``out``, or the new array.
 
     Raises:
-        InvalidError: ``out`` is read-only or has another shape than the selection.
+        InvalidError: ``out`` is read-only, requires grad or has another shape than the selection.
         IncompatibleError: The elements are strings or objects, which a GPU array cannot hold.
         Error: The transfer failed.
         ValueError, TypeError, IndexError: What h5py raises for the dataset or the selection.
@@ -91,8 +91,9 @@ def read_described(
     submit_options = SubmitOptions.of(stream, options)
     new_on_host = out is None and is_numpy(device)
     if new_on_host and dtype is None and small.is_small_dataset(dataset):
-        made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
-        return transfer.finish(made)
+        with suppress(MissingFilterError):
+            made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
+            return transfer.finish(made)
     readers.append(None)
     try:
         with lock_if_writable(dataset):
@@ -217,7 +218,8 @@ def _start(
         nbytes = selection.count * stored.itemsize
         copied = wanted.numpy == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
-            return left_to_h5py(small.REASON)
+            with suppress(MissingFilterError):
+                return left_to_h5py(small.REASON)
     kind = memory_types.memory_type(wanted, base)
     if kind is not None:
         kind = memory_types.array_type(kind, inner)

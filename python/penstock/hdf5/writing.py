@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,13 @@ from penstock._options import OptionKeys
 from penstock.errors import ForkedError, PermissionDeniedError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import check_dataset, is_writable, lock, lock_if_writable
+from penstock.hdf5.library import (
+    MissingFilterError,
+    check_dataset,
+    is_writable,
+    lock,
+    lock_if_writable,
+)
 from penstock.hdf5.source import takes_an_open_dataset, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.request import Request
@@ -132,7 +139,8 @@ def _start(
         nbytes = selection.count * field.itemsize
         copied = dtype == base and not names
         if small.is_small_selection(dataset, selection, nbytes, copied=copied):
-            return left_to_h5py(small.REASON)
+            with suppress(MissingFilterError):
+                return left_to_h5py(small.REASON)
     is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)
     if outer == () and selection.shape != () and is_for_h5py:
         return left_to_h5py("h5py accepts or refuses one value for arrays or single elements")

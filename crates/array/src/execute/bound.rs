@@ -320,8 +320,13 @@ impl BoundPlan {
 
     /// Names the chunk in a decoding error.
     pub fn undecodable(&self, job: &ChunkJob, error: &CodecError) -> Error {
-        let cause = Error::new(Kind::Io, error.to_string())
-            .remedy("the chunk is damaged: restore the file from a copy");
+        let remedy = if error.is_unsupported {
+            "unless the chunk is damaged, HDF5 reads it by a plugin of this filter: with the package \
+             hdf5plugin, by h5py"
+        } else {
+            "the chunk is damaged: restore the file from a copy"
+        };
+        let cause = Error::new(Kind::Io, error.to_string()).remedy(remedy);
         let error = self.plan.name_in(job, cause);
         match self.files.first() {
             Some(Ok(file)) => error.at(file.path(), job.address, job.stored_size),

@@ -117,8 +117,13 @@ impl ArrayTransfer<'_> {
     fn plan(&self, direction: Operation) -> Result<(Plan, MemorySide)> {
         let named = |error| in_dataset(error, &self.array.name);
         self.selection.check(&self.array.shape).map_err(named)?;
-        if let Some(filter) = self.array.pipeline.unknown() {
-            let cause = format!("filter {} is not supported", filter.id);
+        let pipeline = &self.array.pipeline;
+        let unknown = match direction {
+            Operation::Read => pipeline.unknown(),
+            Operation::Write => pipeline.unwritable(),
+        };
+        if let Some(filter) = unknown {
+            let cause = format!("{filter} is not supported");
             return Err(named(Error::invalid(cause)));
         }
         let (selection, element) = (&self.selection, self.element);

@@ -71,6 +71,17 @@ pub trait Codec: Sync {
         false
     }
 
+    /// Whether this crate decodes what the filter, with these client data, has encoded. If not, only
+    /// HDF5 with a plugin may.
+    fn decodes(&self, _values: &[u32]) -> bool {
+        true
+    }
+
+    /// Whether this crate encodes with these client data. If not, only HDF5 with a plugin may.
+    fn encodes(&self, values: &[u32]) -> bool {
+        self.decodes(values)
+    }
+
     /// Appends the encoded bytes to `output`, which must be empty.
     ///
     /// # Errors

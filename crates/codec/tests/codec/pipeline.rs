@@ -100,6 +100,26 @@ fn an_unknown_filter_is_named() {
 }
 
 #[test]
+fn client_data_with_a_compressor_of_blosc_that_is_lacking_are_unknown() {
+    let with = |id, shuffle, compressor| Pipeline {
+        filters: vec![filter(id, &[2, 2, 4, 4000, 5, shuffle, compressor])],
+    };
+    let snappy = with(32001, 1, 3);
+    assert_eq!(
+        snappy.unknown().map(ToString::to_string).as_deref(),
+        Some("filter 32001 (blosc) with the client data [2, 2, 4, 4000, 5, 1, 3]")
+    );
+    for known in [with(32001, 2, 5), with(32026, 1, 4), with(32026, 3, 0)] {
+        assert_eq!((known.unknown(), known.unwritable()), (None, None));
+    }
+    // A compressor of the user's own.
+    assert!(with(32026, 1, 160).unknown().is_some());
+    // Truncated precision is decoded, and not encoded.
+    let truncated = with(32026, 4, 1);
+    assert!(truncated.unknown().is_none() && truncated.unwritable().is_some());
+}
+
+#[test]
 fn scratch_of_one_pipeline_serves_another() {
     let mut scratch = Scratch::default();
     for size in [5000, 3, 700] {

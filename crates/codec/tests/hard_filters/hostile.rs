@@ -155,6 +155,20 @@ fn a_wrong_size_is_named() {
 }
 
 #[test]
+fn a_form_that_is_not_supported_is_no_damage() {
+    let is_unsupported = |change: fn(&mut Vec<u8>)| {
+        let f = fixture("blosc-lz4-bytes");
+        let mut stored = f.stored.clone();
+        change(&mut stored);
+        decode(f.id, &f.values, &stored, f.size)
+            .unwrap_err()
+            .is_unsupported
+    };
+    assert!(is_unsupported(|stored| stored[2] = 0x51));
+    assert!(!is_unsupported(|stored| stored.truncate(40)));
+}
+
+#[test]
 fn snappy_and_user_codecs_are_refused_by_name() {
     let snappy = message("blosc-lz4-bytes", |stored| stored[2] = 0x51);
     assert_eq!(

@@ -30,7 +30,7 @@ pub unsafe fn describe(hdf5: &'static Hdf5, dataset: hid_t) -> Result<Planned<St
             (Layout::Compact, _) => "the dataset is compact".to_owned(),
             (Layout::Virtual(_), _) => "the dataset is virtual".to_owned(),
             (Layout::External(_), _) => "the dataset is in external files".to_owned(),
-            (_, Some(filter)) => format!("only HDF5 knows filter {}", filter.id),
+            (_, Some(filter)) => format!("only HDF5 knows {filter}"),
             _ if info.is_null => "the dataset has no elements".to_owned(),
             (Layout::Chunked { .. }, None) => {
                 let table = read_chunk_table(&session, dataset, &info);

@@ -151,7 +151,7 @@ fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
         filters: info.filters.clone(),
     };
     match pipeline.unknown() {
-        Some(filter) => refused(format!("only HDF5 knows filter {}", filter.id)),
+        Some(filter) => refused(format!("only HDF5 knows {filter}")),
         None => Ok(()),
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
 use penstock_array::{ElementMapping, MemorySide, Plan, Selection, StoredArray, match_selections};
+use penstock_codec::Filter;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -138,6 +139,7 @@ struct LibraryCall {
     elements: u64,
     /// Bytes of all elements in memory.
     bytes: u64,
+    filters: Vec<Filter>,
 }
 
 impl LibraryCall {
@@ -172,6 +174,7 @@ impl LibraryCall {
             },
             elements,
             bytes: elements.saturating_mul(element),
+            filters: info.filters.clone(),
         })
     }
 
@@ -196,8 +199,24 @@ impl LibraryCall {
         };
         session
             .check(status, action)
-            .map_err(|error| self.dataset.named(error))?;
+            .map_err(|error| self.dataset.named(self.with_remedy(session, error)))?;
         self.dataset.make_durable(session)
+    }
+
+    /// Adds what to do if HDF5 lacks a filter. Its own error names only a folder of plugins.
+    fn with_remedy(&self, session: &Session<'_>, error: Error) -> Error {
+        let missing = self.filters.iter().find(|filter| {
+            // SAFETY: takes only a number.
+            unsafe { (session.hdf5.H5Zfilter_avail)(filter.id.cast_signed()) <= 0 }
+        });
+        match missing {
+            Some(filter) => error.remedy(format!(
+                "HDF5 lacks filter {}: put its plugin into a folder that HDF5_PLUGIN_PATH names, or, \
+                 in Python, install hdf5plugin and import it",
+                filter.id
+            )),
+            None => error,
+        }
     }
 
     /// Reads the elements into temporary memory as a dense array.

@@ -74,8 +74,8 @@ pub(super) fn plan(
         let pipeline = Pipeline {
             filters: info.filters.clone(),
         };
-        if let Some(filter) = pipeline.unknown() {
-            return refused(format!("only HDF5 knows filter {}", filter.id));
+        if let Some(filter) = pipeline.unwritable() {
+            return refused(format!("only HDF5 knows {filter}"));
         }
     }
     if selection.is_empty() || info.is_null {

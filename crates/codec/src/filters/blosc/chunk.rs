@@ -104,7 +104,7 @@ impl<'a> Chunk<'a> {
             ));
         };
         if !matches!(version, VERSION_1 | 4..=VERSION_2_LAST) {
-            return Err(error(format!("chunk format {version} is not supported")));
+            return Err(error(format!("chunk format {version} is not supported")).unsupported());
         }
         let long = flags & flag::LONG == flag::LONG && version > VERSION_1;
         let header = if long { LONG_HEADER } else { HEADER };
@@ -137,7 +137,7 @@ impl<'a> Chunk<'a> {
             if flags & flag::LONG == flag::LONG
                 || (version == VERSION_1 && flags & flag::DELTA != 0)
             {
-                return Err(error(format!("flags {flags:#04x} are not supported")));
+                return Err(error(format!("flags {flags:#04x} are not supported")).unsupported());
             }
             chunk.delta = flags & flag::DELTA != 0;
             if flags & flag::SHUFFLE != 0 {
@@ -160,7 +160,7 @@ impl<'a> Chunk<'a> {
             chunk.inner = Inner::from_format(format).map_err(|which| {
                 let user = if long { bytes[22] } else { 0 };
                 let number = if format == 6 { user } else { format };
-                error(format!("the {which} compressor {number} is not supported"))
+                error(format!("the {which} compressor {number} is not supported")).unsupported()
             })?;
             let blocks = chunk.blocks();
             let starts = bytes[header..]
@@ -213,14 +213,18 @@ impl<'a> Chunk<'a> {
             (0x80, "an instrumented chunk"),
         ] {
             if flags & bit != 0 {
-                return Err(self.error(format!("{what} is not supported")));
+                return Err(self.error(format!("{what} is not supported")).unsupported());
             }
         }
         if flags2 & 1 != 0 {
-            return Err(self.error("blocks of variable length are not supported"));
+            return Err(self
+                .error("blocks of variable length are not supported")
+                .unsupported());
         }
         if self.version == VERSION_2_LAST && flags2 != 0 {
-            return Err(self.error(format!("flags {flags2:#04x} are not supported")));
+            return Err(self
+                .error(format!("flags {flags2:#04x} are not supported"))
+                .unsupported());
         }
         for (filter, meta) in filters.iter().zip(meta) {
             match *filter {
@@ -232,7 +236,9 @@ impl<'a> Chunk<'a> {
                 filter::DELTA if self.undo.is_empty() && !self.delta => self.delta = true,
                 filter::DELTA => return Err(self.error("delta is not the first filter")),
                 other => {
-                    return Err(self.error(format!("the inner filter {other} is not supported")));
+                    return Err(self
+                        .error(format!("the inner filter {other} is not supported"))
+                        .unsupported());
                 }
             }
         }

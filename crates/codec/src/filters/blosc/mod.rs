@@ -28,7 +28,7 @@ pub(in crate::filters) fn settings(
     values: &[u32],
 ) -> Result<Settings> {
     let value = |index: usize, default| values.get(index).copied().unwrap_or(default);
-    let compressor = value(6, 0);
+    let compressor = value(COMPRESSOR, 0);
     Ok(Settings {
         version,
         typesize: value(2, 1),
@@ -42,7 +42,8 @@ pub(in crate::filters) fn settings(
                 return Err(CodecError::new(
                     name,
                     format!("encoding with the inner filter {other} is not supported"),
-                ));
+                )
+                .unsupported());
             }
         },
         inner: Inner::from_compressor(compressor).map_err(|which| {
@@ -50,9 +51,19 @@ pub(in crate::filters) fn settings(
                 name,
                 format!("the {which} compressor {compressor} is not supported"),
             )
+            .unsupported()
         })?,
         compressor: compressor as u8,
     })
+}
+
+/// The place of the compressor in the client data.
+const COMPRESSOR: usize = 6;
+
+/// Whether the client data name a compressor that is implemented here. Each chunk names its own, too.
+pub(in crate::filters) fn has_known_compressor(values: &[u32]) -> bool {
+    let compressor = values.get(COMPRESSOR).copied().unwrap_or(0);
+    Inner::from_compressor(compressor).is_ok()
 }
 
 fn parse(input: &[u8]) -> Result<Chunk<'_>> {
@@ -85,6 +96,14 @@ impl Codec for Blosc {
 
     fn must_shrink(&self) -> bool {
         true
+    }
+
+    fn decodes(&self, values: &[u32]) -> bool {
+        has_known_compressor(values)
+    }
+
+    fn encodes(&self, values: &[u32]) -> bool {
+        settings(NAME, Version::One, values).is_ok()
     }
 
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {

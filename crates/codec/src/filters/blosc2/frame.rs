@@ -86,13 +86,13 @@ impl<'a> Frame<'a> {
             .ok_or_else(|| error("the stored chunk is not a Blosc2 frame"))?;
         let flags = header[at::FLAGS];
         if flags & 0x0f > VERSION || flags & 0x30 != OFFSETS_OF_64_BITS {
-            return Err(error(format!("frame format {flags:#04x} is not supported")));
+            return Err(error(format!("frame format {flags:#04x} is not supported")).unsupported());
         }
         if flags & VARIABLE_BLOCKS != 0 {
-            return Err(error("blocks of variable length are not supported"));
+            return Err(error("blocks of variable length are not supported").unsupported());
         }
         if header[at::KIND] & 0x0f != 0 {
-            return Err(error("a sparse frame is not supported"));
+            return Err(error("a sparse frame is not supported").unsupported());
         }
         let len = big_endian(&header[at::FRAME_LEN..][..8])?;
         let bytes = input.get(..len).ok_or_else(|| {

@@ -5,7 +5,7 @@ mod frame;
 mod ndim;
 
 use super::blosc::chunk::{Chunk, Version};
-use super::blosc::{encode, settings};
+use super::blosc::{encode, has_known_compressor, settings};
 use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
@@ -83,6 +83,14 @@ impl Codec for Blosc2 {
 
     fn must_shrink(&self) -> bool {
         true
+    }
+
+    fn decodes(&self, values: &[u32]) -> bool {
+        has_known_compressor(values)
+    }
+
+    fn encodes(&self, values: &[u32]) -> bool {
+        settings(NAME, Version::Two, values).is_ok()
     }
 
     /// Writes a plain frame, which readers accept for any number of dimensions.
