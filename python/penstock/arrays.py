@@ -169,10 +169,19 @@ def contiguous_destination(array: Any, stream: int | None = None) -> View:
 
 
 def strided_destination(array: Any, stream: int | None = None) -> View:
-    """Return memory to write to, whatever the array's strides. Elements must not share memory."""
+    """Return memory to write to, whatever the array's strides. Elements must not share memory.
+
+    As torch does for its own functions, it refuses a tensor that requires grad, unless gradients
+    are disabled.
+    """
     found = view(array, stream)
     if found.readonly:
         raise InvalidError(f"out is read-only: {_named(found)}")
+    if frameworks.records_gradients(array):
+        raise InvalidError(
+            f"out requires grad, and torch cannot record that a file fills it: {_named(found)}",
+            remedy="read within torch.no_grad(), or into out.detach()",
+        )
     if found.strides is not None and found.nbytes and _share_memory(found, found.strides):
         raise InvalidError(f"elements of out share memory: {_named(found)}")
     return found

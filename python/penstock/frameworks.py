@@ -68,6 +68,19 @@ def note_write(torch: Any, tensor: Any) -> None:
         increment(tensor)
 
 
+def records_gradients(array: object) -> bool:
+    """Whether the array is a tensor whose changes torch records, which it cannot for a read."""
+    torch = loaded("torch")
+    if torch is None or not isinstance(array, torch.Tensor):
+        return False
+    return bool(array.requires_grad and torch.is_grad_enabled())
+
+
+def detached(array: Any) -> Any:
+    """Return a tensor of the same memory that records no gradients; any other array as it is."""
+    return array.detach() if records_gradients(array) else array
+
+
 def torch_pending(ordinal: int) -> int | None:
     """Return torch's current stream of a device if it still has work queued, else ``None``."""
     torch = loaded("torch")

@@ -60,7 +60,8 @@ def load_many(
     Raises:
         NotFoundError: The file does not exist.
         EndOfFileError: The file ends before a piece does.
-        InvalidError: An array is read-only or overlaps another one, or an offset is negative.
+        InvalidError: An array is read-only, requires grad or overlaps another one, or an offset is
+            negative.
         IncompatibleError: A piece has another form; a ``TypeError`` that names its number.
 
     >>> ps.load_many("weights.bin", [(0, embedding), (1 << 20, head)])

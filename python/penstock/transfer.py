@@ -71,8 +71,8 @@ def load(
     Raises:
         NotFoundError: The file does not exist.
         EndOfFileError: The file ends before the array does.
-        InvalidError: ``out`` is read-only, does not match ``dtype`` or ``shape``, or the rest of
-            the file is not a whole number of elements.
+        InvalidError: ``out`` is read-only or requires grad, does not match ``dtype`` or ``shape``,
+            or the rest of the file is not a whole number of elements.
         IncompatibleError: ``out`` is not an array, or its type or layout cannot be filled.
 
     >>> t = ps.load("w.bin", dtype="float32", shape=(4096, 4096), device="cuda")

@@ -6,7 +6,9 @@ import array as array_module
 import ctypes
 import gc
 import math
+import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -187,11 +189,75 @@ def test_a_parameter_is_filled_and_autograd_notices(tmp_path, torch):
     np.ones(3, "f4").tofile(tmp_path / "f")
     weight = torch.zeros(3, requires_grad=True)
     loss = (weight * weight).sum()
-    ps.load(tmp_path / "f", out=weight)
+    with torch.no_grad():
+        ps.load(tmp_path / "f", out=weight)
     assert weight.tolist() == [1, 1, 1]
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
     ps.save(tmp_path / "g", weight)
+
+
+class StubTensor:
+    """What is asked of a tensor of torch, which need not be installed."""
+
+    def __init__(self, values: np.ndarray, *, requires_grad: bool) -> None:
+        self.values = values
+        self.requires_grad = requires_grad
+        self.shape, self.dtype = values.shape, values.dtype
+        self.device, self.layout = SimpleNamespace(type="cpu", index=None), "strided"
+        self.is_conj = self.is_neg = self.is_inference = lambda: False
+        self.is_contiguous, self.is_cuda = lambda: True, False
+        self.data_ptr = lambda: values.ctypes.data
+        self.numel, self.element_size = lambda: values.size, lambda: values.itemsize
+
+
+@pytest.fixture
+def grad_mode(monkeypatch) -> SimpleNamespace:
+    """The mode of a stub of torch."""
+    mode = SimpleNamespace(enabled=True)
+    graph = SimpleNamespace(increment_version=lambda tensor: None)
+    stub = SimpleNamespace(
+        Tensor=StubTensor,
+        strided="strided",
+        is_grad_enabled=lambda: mode.enabled,
+        autograd=SimpleNamespace(graph=graph),
+    )
+    monkeypatch.setitem(sys.modules, "torch", stub)
+    return mode
+
+
+FILLS = {
+    "load": lambda path, out: ps.load(path, out=out),
+    "load_async": lambda path, out: ps.load_async(path, out=out).wait(),
+    "load_many": lambda path, out: ps.load_many(path, [(0, out)]),
+    "read": lambda path, out: ps.read(f"{path}.h5:x", out=out),
+    "read_async": lambda path, out: ps.read_async(f"{path}.h5:x", out=out).wait(),
+    "read_many": lambda path, out: ps.read_many([f"{path}.h5:x"], out=[out]),
+    "Dataset.read": lambda path, out: ps.File(f"{path}.h5")["x"].read(out=out),
+    "Group.read_many": lambda path, out: ps.File(f"{path}.h5").read_many(["x"], out=[out]),
+}
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+@pytest.mark.parametrize("length", [3, 100_000])
+def test_a_tensor_that_requires_grad_is_filled_only_while_gradients_are_disabled(
+    tmp_path, grad_mode, fill, length
+):
+    values = np.arange(length, dtype="f4")
+    values.tofile(tmp_path / "f")
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = values
+    weight = StubTensor(np.zeros(length, "f4"), requires_grad=True)
+    with pytest.raises(ps.InvalidError, match=r"requires grad.*torch\.no_grad\(\)"):
+        fill(tmp_path / "f", weight)
+    assert not weight.values.any()
+    grad_mode.enabled = False
+    fill(tmp_path / "f", weight)
+    np.testing.assert_array_equal(weight.values, values)
+    grad_mode.enabled = True
+    other = StubTensor(np.zeros(length, "f4"), requires_grad=False)
+    fill(tmp_path / "f", other)
+    np.testing.assert_array_equal(other.values, values)
 
 
 def test_lazily_conjugated_tensors_are_saved_with_their_values(tmp_path, torch):

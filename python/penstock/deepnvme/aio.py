@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import arrays
+from penstock import arrays, frameworks
 from penstock.deepnvme.handle import Handle
 from penstock.deepnvme.operation import Target
 from penstock.errors import InvalidError
@@ -56,7 +56,8 @@ def aio_write(
 
 def deepspeed_memcpy(dest: Any, src: Any) -> int:
     """Copy an array to another one of the same length in bytes, on any device, and return 0."""
-    source, destination = arrays.source(src), arrays.contiguous_destination(dest)
+    source = arrays.source(src)
+    destination = arrays.contiguous_destination(frameworks.detached(dest))
     if source.nbytes != destination.nbytes:
         raise InvalidError(
             f"an array of {source.nbytes} bytes cannot be copied to one of {destination.nbytes}"

@@ -10,7 +10,7 @@ from threading import RLock
 from time import perf_counter
 from typing import Any
 
-from penstock import arrays
+from penstock import arrays, frameworks
 from penstock.deepnvme.file_writers import BaseFileWriter, rate
 from penstock.deepnvme.handle import Handle, start
 from penstock.deepnvme.storages import bytes_of, part_of
@@ -97,7 +97,7 @@ class FastFileWriter(BaseFileWriter):
             )
         # Threads that write to one file take turns, a call each.
         self._turn = RLock()
-        self._memory = arrays.contiguous_destination(config.pinned_tensor)
+        self._memory = arrays.contiguous_destination(frameworks.detached(config.pinned_tensor))
         parts = 2 if config.double_buffer else 1
         self._part_bytes = self._memory.nbytes // parts
         if not self._part_bytes:

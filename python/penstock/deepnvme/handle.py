@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any, SupportsIndex
 from weakref import WeakSet
 
-from penstock import _options, arrays, files, transfer
+from penstock import _options, arrays, files, frameworks, transfer
 from penstock._native import CData
 from penstock.deepnvme import pinned
 from penstock.deepnvme.operation import (
@@ -428,7 +428,7 @@ def _target(given: Target) -> Target:
 def _memory(operation: int, buffer: Any) -> tuple[arrays.View, Callable[[], None] | None]:
     """Return contiguous memory for an array, and a function that completes a read into it."""
     if operation == READ:
-        return arrays.destination(buffer)
+        return arrays.destination(frameworks.detached(buffer))  # DeepSpeed's fills parameters, too
     return arrays.source(buffer), None
 
 

@@ -271,7 +271,7 @@ class SmallReader:
             torch = frameworks.loaded("torch")
             if torch is None or type(out) is not torch.Tensor or not out.is_cuda:
                 return None
-            if not out.is_contiguous() or out.is_neg():
+            if not out.is_contiguous() or out.is_neg() or frameworks.records_gradients(out):
                 return None
             address = out.data_ptr()
         reader = self._reader(out.dtype)
