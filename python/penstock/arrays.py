@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -239,7 +240,8 @@ def host_array(found: View) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _of_numpy(array: np.ndarray[Any, np.dtype[Any]]) -> View:
-    if isinstance(array, np.ma.MaskedArray):
+    # NumPy imports numpy.ma with its first use, which takes a descriptor.
+    if isinstance(array, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
         raise IncompatibleError(
             "a masked array holds more than its data", remedy="pass its .data or .filled()"
         )

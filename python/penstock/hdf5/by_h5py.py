@@ -7,6 +7,7 @@ has to finish, and transfers that are too small to gain by another way. The repo
 
 from __future__ import annotations
 
+import errno
 from time import perf_counter_ns
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from penstock import arrays, request, staging, transfer
 from penstock.dtypes import ElementType, element_type, numpy_dtype
-from penstock.errors import IncompatibleError, InvalidError
+from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError
 from penstock.hdf5 import lists, memory_types, pending
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import explain, lock
@@ -27,6 +28,14 @@ from penstock.streams import wait_for
 def no_elements(array: Any) -> Finished[Any]:
     """Return the request of a write of no elements."""
     return Finished(array, Report(route="hdf5"))
+
+
+def takes_over(error: Error) -> bool:
+    """Whether h5py, which has the file open, can do what the library could not start.
+
+    That is so in some forked children, and where no descriptor is left for the library.
+    """
+    return isinstance(error, ForkedError) or error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def without_dimensions(dataset: Any) -> str:
@@ -187,9 +196,11 @@ def _only_fields(value: Any, names: tuple[str, ...]) -> Any:
     written = [name for name in value.dtype.names if name in names]
     if not written or len(written) == len(value.dtype.names):
         return value
-    from numpy.lib.recfunctions import repack_fields
-
-    return repack_fields(np.asarray(value)[written])
+    given = np.asarray(value)
+    packed = np.empty(given.shape, [(name, given.dtype[name]) for name in written])
+    for name in written:
+        packed[name] = given[name]
+    return packed
 
 
 def _finished(array: Any, nbytes: int, device: int, start: int, reason: str) -> Finished[Any]:

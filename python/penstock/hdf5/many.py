@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import transfer
 from penstock._options import OptionKeys
-from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError
+from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5 import reading
 from penstock.hdf5.batch import Batch, Destination
+from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.origins import Named, Opened, Origin
@@ -139,12 +140,12 @@ def _read(
         locked.enter_context(lock())
         try:
             requests = batch.submit()
-        except ForkedError:
+        except Error as error:
+            if not takes_over(error):
+                origin.explain()
+                raise batch.named(error) from error
             batch.leave_all()
             requests = []
-        except Error as error:
-            origin.explain()
-            raise batch.named(error) from error
         # In a file that is open for writing, no other access may change the elements meanwhile.
         if not batch.can_change:
             locked.close()

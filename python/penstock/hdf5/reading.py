@@ -11,7 +11,7 @@ import numpy as np
 from penstock import arrays, request, transfer
 from penstock._options import OptionKeys
 from penstock.dtypes import element_type, numpy_dtype
-from penstock.errors import ForkedError, InvalidError
+from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
@@ -262,7 +262,9 @@ def _start(
             blocking=blocking,
             array=target,
         )
-    except ForkedError as error:
+    except Error as error:
+        if not by_h5py.takes_over(error):
+            raise
         return left_to_h5py(str(error))
     return _Reading(made, view, copy_back, single=not selection.shape)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
-from penstock.errors import ForkedError, PermissionDeniedError
+from penstock.errors import Error, PermissionDeniedError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
@@ -169,7 +169,9 @@ def _start(
             blocking=blocking,
             array=array,
         )
-    except ForkedError as error:
+    except Error as error:
+        if not by_h5py.takes_over(error):
+            raise
         return left_to_h5py(str(error))
 
 
