@@ -55,6 +55,7 @@ pub(crate) struct DriverFile {
     locked: AtomicU8,
     /// Whether other processes write or read at the same time, whatever the lock.
     is_swmr: bool,
+    pub is_swmr_reader: bool,
     /// Small accesses to raw data in host memory.
     pub sieve: Arc<Sieve>,
     pub iterators: Iterators,
@@ -140,6 +141,7 @@ impl DriverFile {
             ignores_missing_locks: ignores,
             locked: AtomicU8::new(UNLOCKED),
             is_swmr: flags & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
+            is_swmr_reader: flags & H5F_ACC_SWMR_READ != 0,
             iterators: Iterators::new(hdf5),
             settings: RwLock::new(settings),
             engine: OnceLock::new(),

@@ -38,7 +38,7 @@ impl DriverFile {
         kind: H5FD_mem_t,
         extent: Extent,
     ) -> Result<()> {
-        self.check(&extent)?;
+        self.check(operation, &extent)?;
         if kind != H5FD_MEM_DRAW {
             self.sieve.before(operation, &[extent])?;
             // SAFETY: upheld by the caller; only raw data may be outside host memory.
@@ -69,8 +69,9 @@ impl DriverFile {
             return unsafe { self.move_range(operation, H5FD_MEM_DRAW, *extent) };
         }
         let survey = Survey::of(extents);
-        if survey.end > MAX_ADDRESS {
-            extents.iter().try_for_each(|extent| self.check(extent))?;
+        if survey.end > self.limit(operation) {
+            let check = |extent| self.check(operation, extent);
+            extents.iter().try_for_each(check)?;
         }
         let is_write = operation == Operation::Write;
         if is_write && !survey.is_ascending && Extent::overlap(extents).is_some() {
@@ -107,18 +108,25 @@ impl DriverFile {
         }
     }
 
-    fn check(&self, extent: &Extent) -> Result<()> {
-        let end = extent.offset.checked_add(extent.length);
-        match end.is_some_and(|end| end <= MAX_ADDRESS) {
-            true => Ok(()),
-            false => Err(
-                Error::invalid("the range ends past the largest file offset").at(
-                    self.path(),
-                    extent.offset,
-                    extent.length,
-                ),
-            ),
+    /// Returns the address that no transfer of this operation may pass: the end of the allocated space
+    /// (EOA). HDF5 compares with it in `H5FD_read` and `H5FD_write`, but of selections only the start. A
+    /// SWMR reader may read past it, because the writer allocates space meanwhile.
+    fn limit(&self, operation: Operation) -> u64 {
+        match operation {
+            Operation::Read if self.is_swmr_reader => MAX_ADDRESS,
+            Operation::Read | Operation::Write => self.eoa().min(MAX_ADDRESS),
         }
+    }
+
+    fn check(&self, operation: Operation, extent: &Extent) -> Result<()> {
+        let end = extent.offset.checked_add(extent.length);
+        if extent.length == 0 || end.is_some_and(|end| end <= self.limit(operation)) {
+            return Ok(());
+        }
+        let (offset, length, eoa) = (extent.offset, extent.length, self.eoa());
+        let what = format!("addr overflow, addr = {offset}, size = {length}, eoa = {eoa}");
+        let error = Error::invalid(what).at(self.path(), offset, length);
+        Err(error.remedy("select only elements that the dataset has"))
     }
 
     /// # Safety

@@ -59,6 +59,7 @@ int main(void) {
     file = driver->open("threads", H5F_ACC_RDWR | H5F_ACC_CREAT | H5F_ACC_TRUNC, access,
                         driver->maxaddr);
     CHECK(file != NULL);
+    OK(driver->set_eoa(file, H5FD_MEM_DEFAULT, (haddr_t)THREADS * AREA));
     pthread_t threads[THREADS];
     int numbers[THREADS];
     for (int i = 0; i < THREADS; i++) {
