@@ -110,9 +110,12 @@ pub(super) unsafe extern "C" fn set_eoa(file: *mut H5FD_t, _: H5FD_mem_t, addr: 
     SUCCEED
 }
 
+/// The first call that HDF5 makes after it has read the access property list.
 pub(super) unsafe extern "C" fn get_eof(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
     // SAFETY: HDF5 passes an open file.
-    unsafe { of(file) }.eof()
+    let file = unsafe { of(file) };
+    file.restore_page_buffer();
+    file.eof()
 }
 
 pub(super) unsafe extern "C" fn get_handle(

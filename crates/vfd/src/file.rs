@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::account::Account;
 use crate::information;
+use crate::page_buffer::{self, TurnedOff};
 use crate::selection::Iterators;
 use crate::settings::{Mode, Settings};
 use crate::sieve::{self, Sieve};
@@ -56,6 +57,8 @@ pub(crate) struct DriverFile {
     /// Whether other processes write or read at the same time, whatever the lock.
     is_swmr: bool,
     pub is_swmr_reader: bool,
+    /// The page buffer of the list by which HDF5 is opening the file for writing.
+    page_buffer: Mutex<Option<TurnedOff>>,
     /// Small accesses to raw data in host memory.
     pub sieve: Arc<Sieve>,
     pub iterators: Iterators,
@@ -112,6 +115,11 @@ impl DriverFile {
             (settings, ignores, (hdf5.H5Pget_driver)(fapl))
         };
         let writes = flags & H5F_ACC_RDWR != 0;
+        let page_buffer = match writes {
+            // SAFETY: upheld by the caller; HDF5 calls the driver with its lock held.
+            true => unsafe { page_buffer::turn_off(hdf5, fapl)? },
+            false => None,
+        };
         let (owned, note) = open_descriptor(path, flags, &settings)?;
         let status = std::fs::File::from(owned);
         let metadata = status
@@ -142,6 +150,7 @@ impl DriverFile {
             locked: AtomicU8::new(UNLOCKED),
             is_swmr: flags & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
             is_swmr_reader: flags & H5F_ACC_SWMR_READ != 0,
+            page_buffer: Mutex::new(page_buffer),
             iterators: Iterators::new(hdf5),
             settings: RwLock::new(settings),
             engine: OnceLock::new(),
@@ -286,6 +295,16 @@ impl DriverFile {
         }
     }
 
+    /// Gives the list by which HDF5 opens the file its page buffer back. HDF5 has looked at it.
+    pub(crate) fn restore_page_buffer(&self) {
+        drop(
+            self.page_buffer
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .take(),
+        );
+    }
+
     /// Takes an advisory lock, exclusive or shared, or returns an error if another process holds
     /// it.
     pub(crate) fn lock(&self, exclusive: bool) -> Result<()> {
@@ -296,6 +315,8 @@ impl DriverFile {
         };
         let is_held = self.flock(kind | libc::LOCK_NB, "cannot lock the file")
             .map_err(|error| {
+                // HDF5 does not go on, and an error that is on its stack later would be lost.
+                self.restore_page_buffer();
                 error.remedy("close the file elsewhere, or see HDF5_USE_FILE_LOCKING if the file system has no locks")
             })?;
         let locked = match (is_held, exclusive) {

@@ -14,6 +14,7 @@ mod bounce;
 mod callbacks;
 mod file;
 mod information;
+mod page_buffer;
 mod selection;
 mod settings;
 mod sieve;

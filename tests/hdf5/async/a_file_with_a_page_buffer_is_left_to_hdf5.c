@@ -1,5 +1,14 @@
 #include "events.h"
 
+/* The driver penstock turns it off. */
+static bool has_page_buffer(hid_t file) {
+    hid_t list = H5Fget_access_plist(file);
+    size_t size;
+    OK(H5Pget_page_buffer_size(list, &size, NULL, NULL));
+    OK(H5Pclose(list));
+    return size > 0;
+}
+
 /* Its pages are written by H5Fflush alone, which a program that does not flush need not bear. */
 static void write_and_read(hid_t file, const char *name, hid_t list, hid_t events) {
     hid_t dataset = create_dataset(file, name, MANY, list), part = slab(MANY, 1000, MANY / 2);
@@ -10,7 +19,10 @@ static void write_and_read(hid_t file, const char *name, hid_t list, hid_t event
     free_memory(memory);
     memory = new_memory(MANY * sizeof *these);
     OK(read_later(dataset, memory, events));
-    CHECK(count_of(events) == 0);
+    if (has_page_buffer(file))
+        CHECK(count_of(events) == 0);
+    else
+        finish_all(events);
     CHECK(memory_has_values(memory, MANY, 1));
     free_memory(memory);
     free(these);

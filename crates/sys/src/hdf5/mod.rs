@@ -332,6 +332,12 @@ table! {
                 min_meta_perc: *mut c_uint,
                 min_raw_perc: *mut c_uint
             ) -> herr_t;
+            fn H5Pset_page_buffer_size(
+                plist_id: hid_t,
+                buf_size: usize,
+                min_meta_perc: c_uint,
+                min_raw_perc: c_uint
+            ) -> herr_t;
 
             fn H5Sget_simple_extent_type(space_id: hid_t) -> c_int;
             fn H5Sget_simple_extent_ndims(space_id: hid_t) -> c_int;
