@@ -3,6 +3,7 @@
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::stripe::{self, Striping};
+use penstock_engine::file::{File, answer, uninterrupted};
 use penstock_sys::hdf5::driver::H5FD_t;
 use penstock_sys::hdf5::{
     H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE,
@@ -122,8 +123,7 @@ impl DriverFile {
         };
         let (owned, note) = open_descriptor(path, flags, &settings)?;
         let status = std::fs::File::from(owned);
-        let metadata = status
-            .metadata()
+        let metadata = uninterrupted(|| status.metadata())
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))?;
         let owned = OwnedFd::from(status);
         let account = Account::new();
@@ -269,9 +269,8 @@ impl DriverFile {
             return written;
         }
         // SAFETY: ftruncate on an open descriptor affects no memory of this process.
-        if unsafe { libc::ftruncate(self.descriptor, end as libc::off_t) } != 0 {
-            return Err(Error::last_os("cannot set the file's length").in_file(&self.path));
-        }
+        uninterrupted(|| answer(unsafe { libc::ftruncate(self.descriptor, end as libc::off_t) }))
+            .map_err(|e| Error::os(&e, "cannot set the file's length").in_file(&self.path))?;
         self.eof.store(end, Relaxed);
         written
     }
@@ -289,10 +288,8 @@ impl DriverFile {
             return Ok(());
         }
         // SAFETY: fdatasync on an open descriptor affects no memory of this process.
-        match unsafe { libc::fdatasync(self.descriptor) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os("cannot bring the data to the medium").in_file(&self.path)),
-        }
+        uninterrupted(|| answer(unsafe { libc::fdatasync(self.descriptor) }))
+            .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
     /// Gives the list by which HDF5 opens the file its page buffer back. HDF5 has looked at it.
@@ -338,14 +335,13 @@ impl DriverFile {
     /// Returns whether the file system has locks.
     fn flock(&self, how: c_int, action: &str) -> Result<bool> {
         // SAFETY: flock on an open descriptor affects no memory of this process.
-        if unsafe { libc::flock(self.descriptor, how) } == 0 {
-            return Ok(true);
+        match uninterrupted(|| answer(unsafe { libc::flock(self.descriptor, how) })) {
+            Ok(()) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::ENOSYS) && self.ignores_missing_locks => {
+                Ok(false)
+            }
+            Err(e) => Err(Error::os(&e, action).in_file(&self.path)),
         }
-        let error = std::io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::ENOSYS) && self.ignores_missing_locks {
-            return Ok(false);
-        }
-        Err(Error::os(&error, action).in_file(&self.path))
     }
 
     pub(crate) fn report(&self) -> Value {
@@ -369,9 +365,12 @@ impl DriverFile {
         drop(file.engine);
         use std::os::fd::IntoRawFd;
         // SAFETY: the file owned the descriptor, which is not used any more.
-        let closed = match unsafe { libc::close(file.owned.into_raw_fd()) } {
-            0 => Ok(()),
-            _ => Err(Error::last_os("cannot close the file").in_file(&file.path)),
+        let closed = match answer(unsafe { libc::close(file.owned.into_raw_fd()) }) {
+            // Linux has closed the descriptor if a signal interrupts the call.
+            Err(e) if e.kind() != ErrorKind::Interrupted => {
+                Err(Error::os(&e, "cannot close the file").in_file(&file.path))
+            }
+            _ => Ok(()),
         };
         flushed.and(closed)
     }
@@ -389,7 +388,8 @@ pub(crate) unsafe fn delete(name: *const c_char) -> Result<()> {
     let path = Path::new(OsStr::from_bytes(
         unsafe { CStr::from_ptr(name) }.to_bytes(),
     ));
-    std::fs::remove_file(path).map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
+    uninterrupted(|| std::fs::remove_file(path))
+        .map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
 }
 
 /// Returns the settings in the property list: those of the file from which it was made, or a

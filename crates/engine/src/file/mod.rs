@@ -517,7 +517,7 @@ pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedF
 }
 
 /// Repeats a system call that a signal interrupts.
-pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -527,7 +527,7 @@ pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
 }
 
 /// The outcome of the system call that has just returned `status`.
-pub(crate) fn answer(status: i32) -> io::Result<()> {
+pub fn answer(status: i32) -> io::Result<()> {
     match status {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
