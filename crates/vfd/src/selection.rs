@@ -180,6 +180,24 @@ impl Fetched {
     }
 }
 
+/// An iterator of HDF5 over a selection, which is closed when dropped. HDF5's lock is held then.
+struct SelectionIterator {
+    hdf5: &'static Hdf5,
+    id: hid_t,
+}
+
+impl Drop for SelectionIterator {
+    fn drop(&mut self) {
+        // When HDF5 itself ends, it may have closed them before its files.
+        // SAFETY: HDF5 checks the identifier, which nothing else closes; the lock is held.
+        unsafe {
+            if (self.hdf5.H5Iis_valid)(self.id) > 0 {
+                (self.hdf5.H5Ssel_iter_close)(self.id);
+            }
+        }
+    }
+}
+
 /// HDF5's iterators of selections that wait for the next call. To make and close them takes as long as
 /// all else that is asked of HDF5.
 pub(crate) struct Iterators {
@@ -198,50 +216,53 @@ impl Iterators {
     /// Returns an iterator that counts in elements of a dataspace.
     ///
     /// # Safety
-    /// `space` is a dataspace of the iterators' HDF5, whose lock is held.
-    unsafe fn take(&self, space: hid_t) -> Result<hid_t> {
+    /// `space` is a dataspace of the iterators' HDF5, whose lock is held as long as the result lives.
+    unsafe fn take(&self, space: hid_t) -> Result<SelectionIterator> {
         // The iterator only reads the selection, which does not change meanwhile.
         const SHARE_WITH_DATASPACE: c_uint = 2;
-        let waiting = self.waiting.iter().map(|place| place.swap(NONE, AcqRel));
-        let iterator = match waiting.into_iter().find(|id| *id != NONE) {
-            // SAFETY: upheld by the caller.
-            Some(id) => match unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
-                true => NONE,
-                false => id,
-            },
-            // SAFETY: upheld by the caller.
-            None => unsafe { (self.hdf5.H5Ssel_iter_create)(space, 1, SHARE_WITH_DATASPACE) },
+        let waits = self.waiting.iter().find_map(from_place);
+        // SAFETY: upheld by the caller.
+        let id = waits.unwrap_or_else(|| unsafe {
+            (self.hdf5.H5Ssel_iter_create)(space, 1, SHARE_WITH_DATASPACE)
+        });
+        if id < 0 {
+            return Err(unreadable());
+        }
+        let iterator = SelectionIterator {
+            hdf5: self.hdf5,
+            id,
         };
-        match iterator < 0 {
+        // SAFETY: upheld by the caller.
+        match waits.is_some() && unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
             true => Err(unreadable()),
             false => Ok(iterator),
         }
     }
 
-    fn put_back(&self, iterator: hid_t) {
-        let is_free = |place: &&AtomicI64| {
-            let put = place.compare_exchange(NONE, iterator, AcqRel, Relaxed);
+    fn put_back(&self, iterator: SelectionIterator) {
+        let is_free = |place: &AtomicI64| {
+            let put = place.compare_exchange(NONE, iterator.id, AcqRel, Relaxed);
             put.is_ok()
         };
-        if self.waiting.iter().find(is_free).is_none() {
-            // SAFETY: made by `take`; the lock is held.
-            unsafe { (self.hdf5.H5Ssel_iter_close)(iterator) };
+        if self.waiting.iter().any(is_free) {
+            std::mem::forget(iterator);
         }
     }
 
     /// Closes them, with HDF5's lock held.
     pub(crate) fn close(&self) {
-        for place in &self.waiting {
-            let iterator = place.swap(NONE, AcqRel);
-            // When HDF5 itself ends, it may have closed them before its files.
-            // SAFETY: HDF5 checks the identifier.
-            unsafe {
-                if iterator != NONE && (self.hdf5.H5Iis_valid)(iterator) > 0 {
-                    (self.hdf5.H5Ssel_iter_close)(iterator);
-                }
-            }
+        for id in self.waiting.iter().filter_map(from_place) {
+            drop(SelectionIterator {
+                hdf5: self.hdf5,
+                id,
+            });
         }
     }
+}
+
+/// Takes the iterator that waits in a place, if one does.
+fn from_place(place: &AtomicI64) -> Option<hid_t> {
+    Some(place.swap(NONE, AcqRel)).filter(|id| *id != NONE)
 }
 
 const NONE: hid_t = -1;
@@ -249,7 +270,8 @@ const NONE: hid_t = -1;
 /// The byte ranges that a dataspace selects, in its order.
 struct Sequences<'a> {
     iterators: &'a Iterators,
-    iterator: hid_t,
+    /// `None` only while this is dropped.
+    iterator: Option<SelectionIterator>,
     element_size: u64,
     runs: &'a mut Fetched,
     fetched: usize,
@@ -269,7 +291,7 @@ impl<'a> Sequences<'a> {
         Ok(Sequences {
             iterators,
             // SAFETY: upheld by the caller.
-            iterator: unsafe { iterators.take(space)? },
+            iterator: Some(unsafe { iterators.take(space)? }),
             element_size,
             runs,
             fetched: 0,
@@ -314,12 +336,13 @@ impl<'a> Sequences<'a> {
     #[inline]
     fn next(&mut self) -> Result<Option<Run>> {
         if self.next == self.fetched {
+            let iterator = self.iterator.as_ref().map_or(NONE, |iterator| iterator.id);
             let mut elements = 0usize;
             self.next = 0;
             // SAFETY: the arrays have the lengths passed; the lock is held, as `of` requires.
             let status = unsafe {
                 (self.iterators.hdf5.H5Ssel_iter_get_seq_list)(
-                    self.iterator,
+                    iterator,
                     FETCHED,
                     usize::MAX,
                     &mut self.fetched,
@@ -344,6 +367,8 @@ impl<'a> Sequences<'a> {
 
 impl Drop for Sequences<'_> {
     fn drop(&mut self) {
-        self.iterators.put_back(self.iterator);
+        if let Some(iterator) = self.iterator.take() {
+            self.iterators.put_back(iterator);
+        }
     }
 }
