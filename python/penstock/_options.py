@@ -5,6 +5,7 @@ The library takes its own from the environment, then from the tuned profile, the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -105,5 +106,5 @@ def _parse(items: _Items) -> CData:
         return NULL
     parsed = new_options()
     text = ";".join(f"{key}={value}" for key, value in items)
-    check(lib.penstock_options_parse(text.encode(), parsed))
+    check(lib.penstock_options_parse(os.fsencode(text), parsed))
     return parsed

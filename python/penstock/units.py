@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import os
 
 import typer
 
-_FACTORS = {
-    "": 1,
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
+from penstock._native import ffi, last_error, lib, text
 
 
-def parse_size(text: str | int) -> int:
-    """Read "256MiB", "1.5 GB" or a plain number of bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(text).strip())
-    factor = _FACTORS.get(match[2]) if match else None
-    if match is None or factor is None:
-        raise typer.BadParameter(f"{text!r} is not a size: write, for example, 256MiB")
-    if "." not in match[1]:
-        return int(match[1]) * factor
-    return int(float(match[1]) * factor)
+def parse_size(value: str | int) -> int:
+    """Read "256MiB", "1.5 GB" or a plain number of bytes, by the library's rules for options."""
+    bytes_ = ffi.new("uint64_t *")
+    if lib.penstock_parse_size(os.fsencode(str(value)), bytes_):
+        raise typer.BadParameter(text(last_error().message))
+    return int(bytes_[0])
 
 
 def size_in_words(count: int) -> str:

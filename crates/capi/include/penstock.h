@@ -187,6 +187,9 @@ PENSTOCK_API int penstock_last_error(penstock_error *error);
  * invalid value, returns PENSTOCK_ERR_INVALID and names it. */
 PENSTOCK_API int penstock_options_parse(const char *text, penstock_options *options);
 
+/* Parses a size as the options above have: "4194304", "64KiB", "1.5MiB" (powers of two) or "1GB" (of ten). */
+PENSTOCK_API int penstock_parse_size(const char *text, uint64_t *bytes);
+
 /* Sets the process-wide options between those of a file and the environment. NULL clears them. */
 PENSTOCK_API int penstock_set_default_options(const penstock_options *options);
 

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::{Choice, Decoder, IoMode, Options, RouteName};
 use penstock_engine::set_process_options;
+use penstock_engine::size;
 
 use crate::error::{OK, guard, null};
 use crate::structs::{check_size, fill};
@@ -140,6 +141,29 @@ unsafe extern "C" fn penstock_options_parse(text: *const c_char, options: *mut C
         let parsed = Options::parse(&text)?;
         // SAFETY: by contract, the struct has `struct_size` bytes, and the size was checked.
         unsafe { fill(options, write(&parsed)) };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// `text` is a C string; `bytes` points to a number.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_parse_size(text: *const c_char, bytes: *mut u64) -> c_int {
+    guard(|| {
+        if text.is_null() {
+            return Err(null("text"));
+        }
+        if bytes.is_null() {
+            return Err(null("bytes"));
+        }
+        // SAFETY: the caller gives a C string.
+        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+        let parsed = size::parse(&text).ok_or_else(|| {
+            Error::invalid(format!("{text:?} is not a size below 2^63 bytes"))
+                .remedy("write, for example, 4194304, 64KiB, 1.5MiB or 1GB")
+        })?;
+        // SAFETY: by contract.
+        unsafe { *bytes = parsed };
         Ok(OK)
     })
 }

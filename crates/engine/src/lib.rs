@@ -74,6 +74,7 @@ pub mod request;
 mod routes;
 pub mod save;
 mod sharing;
+pub mod size;
 pub mod snapshot;
 pub mod staging;
 mod sync;

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
+use crate::size;
 
 /// How bytes travel between a file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -317,30 +318,13 @@ fn word<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T> {
         })
 }
 
-/// Reads "4096", "64KiB", "4MiB", "1GiB" (powers of two) and "4MB" (powers of ten).
+/// Reads the value of a key by [`size::parse`].
 pub fn parse_size(key: &str, value: &str) -> Result<u64> {
-    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match value[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => 0,
-    };
-    digits
-        .trim()
-        .parse::<u64>()
-        .ok()
-        .filter(|_| unit != 0)
-        .and_then(|n| n.checked_mul(unit))
-        .ok_or_else(|| {
-            Error::invalid(format!(
-                "option {key} must be a size like 4194304, 64KiB, 4MiB or 1GiB, not {value:?}"
-            ))
-        })
+    size::parse(value).ok_or_else(|| {
+        Error::invalid(format!(
+            "option {key} must be a size like 4194304, 64KiB, 1.5MiB or 1GiB, not {value:?}"
+        ))
+    })
 }
 
 #[cfg(test)]

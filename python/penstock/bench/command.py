@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
 
+import typer
+
 import penstock as ps
+from penstock.units import parse_size
 
 from . import figures, machine
 from .figures import Figure
 from .measure import ROUNDS, Row
 from .result import Result, Target, markdown, targets_table
-
-_FACTORS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _drawable(text: str) -> Path:
 
 
 def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d+) ?([KMG]iB)?", text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write, for example, 256MiB")
-    return int(match[1]) * _FACTORS[match[2] or ""]
+    try:
+        return parse_size(text)
+    except typer.BadParameter as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
