@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -501,3 +502,15 @@ def run_wrong(folder, numbers, tmp_path):
         return done.stderr
 
     return run
+
+
+@pytest.mark.parametrize("place", ["/dev/shm", "tmp"])
+def test_holes_of_a_file_need_no_pages_in_the_cache(penstock, folder, tmp_path, place):
+    home = folder if place == "tmp" else Path(place)
+    path = home / f"penstock-test-{os.getpid()}.h5"
+    try:
+        with h5py.File(path, "w", userblock_size=65536) as file:
+            file["x"] = np.arange(100_000, dtype="f4")
+        penstock("bench", "hdf5-read", path, "-i", 1, "--peers", "none", "--dir", tmp_path)
+    finally:
+        path.unlink()

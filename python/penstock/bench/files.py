@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,11 +95,12 @@ def drop(file: DataFile) -> None:
             time.sleep(wait)
             os.fsync(descriptor)  # dirty pages cannot be dropped
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            if (share := residency(file)) <= 0.01:
+            cached, pages = residency(file)
+            if cached <= 0.01 * pages:
                 return
     finally:
         os.close(descriptor)
-    raise RuntimeError(f"{share:.0%} of {file.path.name} stays in the page cache")
+    raise RuntimeError(f"{cached / pages:.0%} of {file.path.name} stays in the page cache")
 
 
 def try_to_drop(path: Path) -> None:
@@ -116,14 +119,16 @@ def try_to_drop(path: Path) -> None:
 
 def warm(file: DataFile) -> None:
     """Read the file's pages into the page cache; raise an error if they do not all stay."""
-    if residency(file) < 1:
+    cached, pages = residency(file)
+    if cached < pages:
         with Pool(8) as pool, open(file.path, "rb", buffering=0) as source:
             step = 16 << 20
             places = range(file.offset, file.offset + file.nbytes, step)
             length = {place: min(step, file.offset + file.nbytes - place) for place in places}
             list(pool.map(lambda at: len(os.pread(source.fileno(), length[at], at)), places))
-    if (share := residency(file)) < 0.999:
-        raise RuntimeError(f"only {share:.1%} of {file.path.name} is in the page cache")
+        cached, pages = residency(file)
+    if cached < 0.999 * pages:
+        raise RuntimeError(f"only {cached / pages:.1%} of {file.path.name} is in the page cache")
 
 
 class _Range(ctypes.Structure):
@@ -137,33 +142,57 @@ class _CacheStat(ctypes.Structure):
     ]
 
 
-def residency(file: DataFile) -> float:
-    """Return the fraction of the dataset's pages that is in the page cache."""
-    pages = -(-file.nbytes // mmap.PAGESIZE)
+def residency(file: DataFile) -> tuple[int, int]:
+    """Return how many of the dataset's pages are in the page cache, and how many it has.
+
+    Holes do not count: tmpfs has no pages for them, and other file systems read them from nowhere.
+    """
     descriptor = os.open(file.path, os.O_RDONLY)
     try:
-        where, found = _Range(file.offset, file.nbytes), _CacheStat()
-        arguments = (ctypes.byref(where), ctypes.byref(found), 0)
-        if _libc.syscall(_SYS_CACHESTAT, descriptor, *arguments) == 0:
-            return min(float(found.cached) / pages, 1.0)
-        return _by_mincore(descriptor, file, pages)
+        stored = list(_stored(descriptor, file))
+        pages = sum(nbytes for _, nbytes in stored) // mmap.PAGESIZE
+        return sum(_cached(descriptor, *part) for part in stored), pages
     finally:
         os.close(descriptor)
 
 
-def _by_mincore(descriptor: int, file: DataFile, pages: int) -> float:
+def _stored(descriptor: int, file: DataFile) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of the parts that are no holes, as whole pages."""
+    at, end = file.offset, file.offset + file.nbytes
+    while at < end:
+        try:
+            start = os.lseek(descriptor, at, os.SEEK_DATA)
+            stop = os.lseek(descriptor, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        start = max(start // mmap.PAGESIZE * mmap.PAGESIZE, at)
+        at = -(-min(stop, end) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if start < at:
+            yield start, at - start
+
+
+def _cached(descriptor: int, offset: int, nbytes: int) -> int:
+    where, found = _Range(offset, nbytes), _CacheStat()
+    arguments = (ctypes.byref(where), ctypes.byref(found), 0)
+    if _libc.syscall(_SYS_CACHESTAT, descriptor, *arguments) == 0:
+        return int(found.cached)
+    return _by_mincore(descriptor, offset, nbytes)
+
+
+def _by_mincore(descriptor: int, offset: int, nbytes: int) -> int:
     """Do the same on kernels before 6.5, which have no cachestat."""
-    with mmap.mmap(
-        descriptor, file.nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=file.offset
-    ) as mapping:
+    nbytes = min(nbytes, os.fstat(descriptor).st_size - offset)
+    with mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=offset) as mapping:
         view = np.frombuffer(mapping, np.uint8)
-        flags = np.zeros(pages, np.uint8)
+        flags = np.zeros(-(-nbytes // mmap.PAGESIZE), np.uint8)
         failed = _libc.mincore(
             ctypes.c_void_p(view.ctypes.data),
-            ctypes.c_size_t(file.nbytes),
+            ctypes.c_size_t(nbytes),
             ctypes.c_void_p(flags.ctypes.data),
         )
         del view
         if failed:
             raise OSError(ctypes.get_errno(), "mincore")
-        return float((flags & 1).mean())
+        return int(np.count_nonzero(flags & 1))
