@@ -140,3 +140,60 @@ def test_missing_gpu_is_an_error_that_says_so(penstock, raw_file, on_gpu):
     device = "cuda:99" if on_gpu else "cuda"
     shown = penstock("read", raw_file, "--device", device, status=1)
     assert "Traceback" not in shown.stderr
+
+
+def test_a_name_that_is_no_text_is_listed(penstock, tmp_path):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file[b"\xff"] = 1.0
+    assert len(penstock.json("read", path)["datasets"]) == 1
+    penstock("read", path)
+
+
+@pytest.fixture
+def related(tmp_path):
+    """A file whose datasets have their elements in other files, too, and other names of it."""
+    path, source, raw = (tmp_path / name for name in ("f.h5", "source.h5", "raw.bin"))
+    with h5py.File(source, "w") as file:
+        file["y"] = np.arange(10.0)
+    raw.write_bytes(np.arange(10.0).tobytes())
+    layout = h5py.VirtualLayout((10,), "f8")
+    layout[:] = h5py.VirtualSource(str(source), "y", (10,))
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(10.0)
+        file["linked"] = h5py.ExternalLink("source.h5", "/y")
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("external", (10,), "f8", external=[(str(raw), 0, 80)])
+    os.link(path, tmp_path / "hard.h5")
+    os.symlink(path, tmp_path / "soft.h5")
+    return tmp_path
+
+
+@pytest.mark.parametrize("flag", ["--out", "--trace"])
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("f.h5:x", "f.h5"),
+        ("f.h5:x", "hard.h5"),
+        ("f.h5:x", "soft.h5"),
+        ("f.h5:x", "./f.h5"),
+        ("raw.bin", "raw.bin"),
+        ("f.h5:linked", "source.h5"),
+        ("f.h5:virtual", "source.h5"),
+        ("f.h5:external", "raw.bin"),
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(
+    penstock, related, monkeypatch, source, output, flag
+):
+    monkeypatch.chdir(related)
+    before = (related / output).read_bytes()
+    shown = penstock("read", source, flag, output, status=2)
+    assert "is an input" in " ".join(shown.stderr.replace("│", " ").split())
+    assert (related / output).read_bytes() == before
+
+
+def test_outputs_of_one_command_are_different_files(penstock, related):
+    new = related / "new"
+    penstock("read", f"{related}/f.h5:x", "--out", new, "--trace", related / "." / "new", status=2)
+    assert not new.exists()

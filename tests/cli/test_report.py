@@ -168,3 +168,12 @@ def test_file_system_of_nothing_but_the_path_is_touched(penstock, tmp_path):
     penstock("report", tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"data"
+
+
+def test_a_page_never_replaces_the_file_of_the_report(penstock, tmp_path):
+    path, other = tmp_path / "data.h5", tmp_path / "other"
+    path.write_bytes(b"data")
+    other.hardlink_to(path)
+    for page in (path, other):
+        assert "is an input" in penstock("report", path, "--html", page, status=2).stderr
+    assert path.read_bytes() == b"data"

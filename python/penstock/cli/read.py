@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import (
@@ -25,8 +26,12 @@ from rich.text import Text
 import penstock as ps
 from penstock.cli import comparison, devices
 from penstock.cli.output import AsJson, messages, plain, print_json, results
-from penstock.hdf5.source import split
+from penstock.hdf5.source import files_of, split, why_no_dataset
+from penstock.same_file import conflict
 from penstock.units import parse_size, rate, size
+
+if TYPE_CHECKING:
+    import h5py
 
 _BYTES = {"parser": parse_size, "metavar": "SIZE"}
 
@@ -92,6 +97,7 @@ def read(
     if dataset is not None and not whole:
         raise typer.BadParameter("--offset and --length apply to plain bytes, not to a dataset")
 
+    _require_apart(out, trace, path, dataset)
     target = devices.choose(device)
     options: dict[str, Any] = {
         "threads": threads,
@@ -117,6 +123,20 @@ def read(
     _print_report(source, target, report, out, as_json)
 
 
+def _require_apart(out: Path | None, trace: Path | None, path: Path, name: str | None) -> None:
+    """Refuse outputs that would replace what is read."""
+    inputs = [path]
+    if name is not None and (out or trace):
+        with _errors_of_h5py(path, name), ps.File(path) as file:
+            inputs += files_of(_dataset(file.h5py, name))
+    for flag, output in (("--out", out), ("--trace", trace)):
+        if output is None:
+            continue
+        if why := conflict(output, inputs):
+            raise typer.BadParameter(why, param_hint=flag)
+        inputs.append(output)
+
+
 def _read_bytes(path: Path, offset: int, length: int | None, device: str) -> tuple[Any, ps.Report]:
     shape = -1 if length is None else length
     request = ps.load_async(path, dtype="uint8", shape=shape, offset=offset, device=device)
@@ -124,14 +144,19 @@ def _read_bytes(path: Path, offset: int, length: int | None, device: str) -> tup
 
 
 def _read_dataset(path: Path, name: str, device: str) -> tuple[Any, ps.Report]:
-    import h5py
-
     with _errors_of_h5py(path, name), ps.File(path) as file:
-        dataset = file.h5py.get(name)
-        if not isinstance(dataset, h5py.Dataset):
-            raise typer.BadParameter(f"{path} has no dataset {name!r}", param_hint="FILE[:DATASET]")
+        dataset = _dataset(file.h5py, name)
         request = ps.read_async(dataset, device=device)
         return _follow(request, dataset.nbytes, name)
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    import h5py
+
+    with suppress(KeyError, OSError, RuntimeError, ValueError):
+        if isinstance(found := file[name], h5py.Dataset):
+            return found
+    raise typer.BadParameter(why_no_dataset(file, name), param_hint="FILE[:DATASET]")
 
 
 @contextmanager
@@ -141,7 +166,7 @@ def _errors_of_h5py(path: Path, name: str) -> Iterator[None]:
         yield
     except ps.Error:
         raise
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         message = f"h5py cannot read {name} of {path}: {error}"
         raise ps.UnavailableError(message, path=str(path)) from error
 
@@ -175,7 +200,7 @@ def _list_datasets(path: Path, as_json: bool) -> None:
 
     found: list[dict[str, Any]] = []
 
-    def add(name: str, item: object) -> None:
+    def add(name: str | bytes, item: object) -> None:
         if not isinstance(item, h5py.Dataset):
             return
         try:
@@ -184,7 +209,7 @@ def _list_datasets(path: Path, as_json: bool) -> None:
             known = {"dtype": None, "bytes": None}  # a type that NumPy lacks
         found.append(
             {
-                "name": name,
+                "name": os.fsdecode(name),  # h5py gives bytes that are not UTF-8 as such
                 **known,
                 "shape": None if item.shape is None else list(item.shape),
                 "layout": ", ".join([comparison.layout(item), *comparison.filters(item)]),

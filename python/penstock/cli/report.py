@@ -18,6 +18,7 @@ import penstock
 from penstock import diagnosis, text_file
 from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
 from penstock.diagnosis import Line, Status, page
+from penstock.same_file import conflict
 
 _STYLES = {
     Status.OK: "green",
@@ -51,6 +52,8 @@ def report(
     if path is not None:
         _require(path)
     if html is not None:
+        if path is not None and (why := conflict(html, [path])):
+            _refuse(why)
         with _refusing(html):  # fail now, not after the checks
             text_file.require_replaceable(html)
     facts = diagnosis.gather(penstock.describe(path), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -66,6 +67,53 @@ def named(text: str, mode: str) -> Iterator[Any]:
         if not isinstance(found, h5py.Dataset):
             raise InvalidError(f"{name} in {path} is not a dataset", path=str(path))
         yield found
+
+
+def files_of(dataset: Any) -> list[Path]:
+    """Return the paths of files with the data of an ``h5py.Dataset``.
+
+    HDF5 looks for a relative name in the working folder and beside the file: both are returned.
+    """
+    file = Path(dataset.file.filename)
+    names = [name for name, _, _ in dataset.external or ()]
+    if dataset.is_virtual:
+        names += [source.file_name for source in dataset.virtual_sources()]
+    others = [Path(os.fsdecode(name)) for name in names if name != "."]
+    return [file, *others, *(file.parent / path for path in others)]
+
+
+def why_no_dataset(file: Any, name: str) -> str:
+    """Say why a name of an open ``h5py.File`` is not that of a dataset."""
+    import h5py
+
+    found, path = file["/"], ""
+    for part in filter(None, name.split("/")):
+        if not isinstance(found, h5py.Group):
+            return f"{path} of {file.filename} is not a group"
+        path, link = f"{path}/{part}", found.get(part, getlink=True)
+        if link is None:
+            return f"{file.filename} has no object {path}"
+        try:
+            found = found[part]
+        except (KeyError, OSError, RuntimeError) as error:
+            return f"{path} of {file.filename} {_broken(link, error)}"
+    where = f"{path or '/'} of {file.filename}"
+    if isinstance(found, h5py.Group):
+        return f"{where} is a group: name a dataset in it"
+    return f"{where} is not a dataset"
+
+
+def _broken(link: Any, error: Exception) -> str:
+    """Say what is wrong with a link that cannot be followed."""
+    import h5py
+
+    if isinstance(link, h5py.ExternalLink):
+        return f"is a link to {link.path} in {link.filename}, which cannot be opened: {error}"
+    if not isinstance(link, h5py.SoftLink):
+        return f"cannot be opened: {error}"
+    if isinstance(error, KeyError):
+        return f"is a link to {link.path}, which does not exist"
+    return f"is a link to {link.path}, which cannot be followed: {error}"
 
 
 def split(text: str) -> tuple[Path, str | None]:

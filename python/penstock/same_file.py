@@ -1,0 +1,29 @@
+"""Refusal of an output that is the same file as an input."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def conflict(output: Path, inputs: Iterable[Path]) -> str:
+    """Say which input an output would replace; "" if none.
+
+    Names do not matter: both are followed to a device and an inode.
+    """
+    for path in inputs:
+        if _are_one(output, path):
+            as_named = "" if output == path else f" is {path}, which"
+            return f"{output}{as_named} is an input: give another file for the output"
+    return ""
+
+
+def _are_one(output: Path, path: Path) -> bool:
+    try:
+        written, read = output.stat(), path.stat()
+    except OSError:
+        return output.resolve() == path.resolve()  # also for two outputs that are still to be made
+    if not (stat.S_ISREG(written.st_mode) or stat.S_ISBLK(written.st_mode)):
+        return False  # /dev/null, a terminal
+    return (written.st_dev, written.st_ino) == (read.st_dev, read.st_ino)
