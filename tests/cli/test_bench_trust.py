@@ -24,9 +24,9 @@ import penstock as ps
 from penstock.bench import native
 from penstock.bench.figures import Figure, Panel, canvas
 from penstock.bench.measure import Contestant, Row, WrongBytesError, race
-from penstock.bench.ranks import ended_by_signals
 from penstock.bench.tables import of_rows
 from penstock.cli import app
+from penstock.signals import ended_by_signals
 
 
 @pytest.fixture

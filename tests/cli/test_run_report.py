@@ -199,3 +199,10 @@ def test_a_file_lost_to_a_crash_is_named(penstock, tmp_path):
     shown = penstock("run", "--report", sys.executable, "-c", script, status=3)
     assert "lost.h5" in shown.stderr
     assert "not closed" in shown.stderr
+
+
+def test_a_report_never_replaces_a_file_that_the_command_names(penstock, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("print(1)")
+    penstock("run", "--report-to", program, sys.executable, program, status=2)
+    assert program.read_text() == "print(1)"

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .ranks import Ranks, raise_overlooked_signal
+from penstock.signals import raise_overlooked_signal
+
+from .ranks import Ranks
 
 ROUNDS = 5
 OURS = "Penstock"

@@ -12,8 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
@@ -23,9 +22,6 @@ from penstock.dist.launched import MPI_SIZES
 
 _VARIABLE = "PENSTOCK_BENCH_RANK"
 """The variable that :func:`start` sets for its processes: rank, size, address and key."""
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_arrived = 0
-"""The signal that has ended the block of :func:`ended_by_signals`, 0 if none has."""
 _PAUSE = 1e-4
 """Seconds between two polls for ranks that have not arrived."""
 _WAIT = 600
@@ -179,72 +175,23 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
     command = command or [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
     address, key = f"penstock-bench-{secrets.token_hex(8)}", secrets.token_hex(16)
     processes: list[subprocess.Popen[bytes]] = []
-    with ended_by_signals():
-        try:
-            for rank in range(count):
-                environment = {**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"}
-                # Ctrl-C on a terminal reaches all of them, and each cleans up.
-                output = None if rank == 0 else subprocess.DEVNULL
-                processes.append(subprocess.Popen(command, env=environment, stdout=output))
-            return _worst(processes)
-        finally:
-            # The remaining ones clean up, and are killed if they do not end.
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                try:
-                    process.wait(timeout=30)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Within the block, end this process on SIGTERM and SIGHUP as on Ctrl-C.
-
-    The block then ends by the signal's exception, whatever exception it raises itself.
-    """
-    global _arrived
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    for number, handler in list(before.items()):
-        if handler in (signal.SIG_IGN, None):  # as nohup sets it; of a library in C
-            del before[number]
-    _arrived = 0
-    for number in before:
-        signal.signal(number, end)
     try:
-        yield
-        raise_overlooked_signal()
-    except Exception:
-        raise_overlooked_signal()
-        raise
+        for rank in range(count):
+            environment = {**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"}
+            # Ctrl-C on a terminal reaches all of them, and each cleans up.
+            output = None if rank == 0 else subprocess.DEVNULL
+            processes.append(subprocess.Popen(command, env=environment, stdout=output))
+        return _worst(processes)
     finally:
-        _arrived = 0
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def raise_overlooked_signal() -> None:
-    """Raise the exception of a signal that has arrived, if it was lost or became another one.
-
-    CPython drops what a handler raises within a destructor or a callback of a weak reference.
-    NumPy's ``fromfile`` goes on if a handler raises in ``isinstance(file, PathLike)``. It then
-    fails by another error, or CPython raises a SystemError in its stead.
-    """
-    if _arrived:
-        raise _exception(_arrived) from None
-
-
-def end(number: int, _: object) -> None:
-    """Handle a signal like Ctrl-C: by an exception, so that open files are closed and removed."""
-    global _arrived
-    _arrived = number
-    raise _exception(number)
-
-
-def _exception(number: int) -> BaseException:
-    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        # The remaining ones clean up, and are killed if they do not end.
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _worst(processes: list[subprocess.Popen[bytes]]) -> int:

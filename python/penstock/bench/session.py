@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -23,11 +22,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import penstock as ps
+from penstock.same_file import conflict
+from penstock.signals import undisturbed
 
 from . import figures, files, machine
 from .figures import Figure
 from .measure import OUR_MODES, OURS, Contestant, Row, WrongBytesError, race
-from .ranks import LostRankError, Ranks, ended_by_signals
+from .ranks import LostRankError, Ranks
 from .tables import Table
 
 PEERS = (
@@ -65,6 +66,10 @@ class Common:
     csv: Path | None = None
     plot: Path | None = None
     quiet: bool = False
+
+    @property
+    def results(self) -> list[Path]:
+        return list(filter(None, (self.json, self.csv, self.plot)))
 
 
 @dataclass
@@ -117,10 +122,9 @@ class Session:
 
     def spare(self, path: Path) -> None:
         """Refuse to write results over a file that is measured."""
-        common = self.common
-        for results in filter(None, (common.json, common.csv, common.plot)):
-            if results.exists() and path.exists() and results.samefile(path):
-                raise RefusedError(f"{results} is measured: give another file for the results")
+        for results in self.common.results:
+            if why := conflict(results, [path]):
+                raise RefusedError(why)
 
     def need_space(self, nbytes: int, folder: Path | None = None) -> None:
         """Refuse a run that would fill the file system; each rank needs ``nbytes``."""
@@ -254,11 +258,7 @@ def measure(
     """
     try:
         _check(common)
-        with (
-            ended_by_signals(),
-            _folder(common, ranks) as folder,
-            _progress(common, ranks) as progress,
-        ):
+        with _folder(common, ranks) as folder, _progress(common, ranks) as progress:
             session = Session(name, title, common, ranks, folder, common.folder, progress)
             work(session)
         status = session.finish()
@@ -295,13 +295,12 @@ def _check(common: Common) -> None:
             raise RefusedError(f"{common.plot} must end in one of {', '.join(figures.FORMATS)}")
         if why := figures.missing():
             raise RefusedError(why)
-    results = list(filter(None, (common.json, common.csv, common.plot)))
-    for path in results:
+    for path in common.results:
         if path.is_dir():
             raise RefusedError(f"{path} is a folder: give a file for the results")
         _check_writable(path)
-    for number, path in enumerate(results):
-        if path.resolve() in [other.resolve() for other in results[:number]]:
+    for number, path in enumerate(common.results):
+        if conflict(path, common.results[:number]):
             raise RefusedError(
                 f"{path} is given twice: give each kind of results a file of its own"
             )
@@ -348,13 +347,9 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
         ranks.barrier()
         removes = ranks.is_first
     finally:
-        # A second Ctrl-C must not stop the cleanup.
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
         if made is not None and removes:
-            _remove(Path(made))
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            with undisturbed():
+                _remove(Path(made))
 
 
 def _remove(folder: Path) -> None:

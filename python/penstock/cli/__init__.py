@@ -10,8 +10,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from penstock import Error
-from penstock.cli import install
+from penstock.cli import install, streams
+from penstock.cli.ending import in_one_sentence
+from penstock.signals import ended_by_signals
 
 _NAMES = ("bench", "demo", "read", "report", "run", "tune", "verify")
 
@@ -26,16 +27,13 @@ class _Commands(TyperGroup):
         return _command(cmd_name) if cmd_name in _NAMES else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Turn an error of Penstock into one message and exit status 1.
+        """Run the command, and end it by one sentence if it fails.
 
         This must happen inside click's `main`, which takes an EOFError, and so an EndOfFileError,
         for the end of the user's input.
         """
-        try:
+        with in_one_sentence(), ended_by_signals():
             return super().invoke(ctx)
-        except (Error, OSError) as error:
-            print(f"penstock: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
 
 
 def _command(name: str) -> Any:
@@ -61,4 +59,13 @@ app.callback(invoke_without_command=True)(install.answer)
 
 
 def main() -> None:
-    app(prog_name="penstock")
+    streams.set_up()
+    try:
+        # Again, for what fails outside of a command: parsing, and the last write.
+        with in_one_sentence():
+            try:
+                app(prog_name="penstock")
+            finally:
+                sys.stdout.flush()
+    except streams.PipeClosed:
+        streams.end_by_sigpipe()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.table import Table
 import penstock as ps
 from penstock.cli import devices, samples
 from penstock.cli.output import AsJson, messages, print_json, results
+from penstock.signals import temporary_folder
 from penstock.units import gigabytes_per_second, parse_size, size
 
 ROUNDS = 5
@@ -41,13 +41,14 @@ def demo(
     if total < 1 << 20:
         raise typer.BadParameter("the files need at least 1MiB", param_hint="--size")
     target = devices.choose(device)
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-", dir=folder) as name:
-        free = shutil.disk_usage(name).free
+    with temporary_folder("penstock-demo-", folder) as made:
+        free = shutil.disk_usage(made).free
         if total * 1.1 > free:
             raise typer.BadParameter(
-                f"{size(total)} do not fit: {name} has {size(free)} left", param_hint="--size"
+                f"{size(total)} do not fit: {made.parent} has {size(free)} left",
+                param_hint="--size",
             )
-        rows = _measure_all(Path(name), total, target)
+        rows = _measure_all(made, total, target)
     verified = all(row["verified"] for row in rows)
     peer = rows[0]["peer"]
     if as_json:

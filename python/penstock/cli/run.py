@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -23,6 +23,8 @@ from penstock.cli.calls import Calls
 from penstock.cli.environment import Options, assignments, environment, replaced, settings
 from penstock.cli.launcher import Layout
 from penstock.cli.output import messages, plain
+from penstock.same_file import conflict
+from penstock.signals import temporary_folder
 from penstock.units import rate, size
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -161,6 +163,11 @@ def run(
     options = Options.of(
         given, option or (), io_use_vfd_gds, legate, connector if use_connector else None
     )
+    if report_to is not None:
+        words = [shutil.which(command[0]), *command, named["log"]]
+        inputs = [Path(str(word)) for word in words if word]
+        if why := conflict(report_to, inputs):
+            raise typer.BadParameter(why, param_hint="--report-to")
     bindings = {"--gpu-bind": gpu_bind, "--cpu-bind": cpu_bind, "--mem-bind": mem_bind}
     extra = _words(launcher_extra or (), "--launcher-extra")
     layout = Layout.of(launcher, nodes, ranks_per_node, gpus, bindings, extra)
@@ -212,17 +219,17 @@ def _watch(
     if report_to is not None:
         # Fail now if it cannot be written, not after the command has run.
         report_to.open("a", encoding="utf-8").close()
-    with tempfile.TemporaryDirectory(prefix="penstock-run-") as folder:
-        log = Path(folder, "calls")
+    with temporary_folder("penstock-run-") as folder:
+        log = folder / "calls"
         if options.connector is not None:
             log = Path(connecting.log_of(options.connector, inherited) or log)
             options = replace(options, connector=options.connector | {"log": str(log)})
         logged = connector_calls.size(log)
-        wanted = environment(options, inherited) | {accounts.FOLDER_VARIABLE: folder}
+        wanted = environment(options, inherited) | {accounts.FOLDER_VARIABLE: str(folder)}
         start = time.monotonic()
         status = launch.watch(command, wanted)
         seconds = time.monotonic() - start
-        processes = accounts.read(Path(folder))
+        processes = accounts.read(folder)
         calls = connector_calls.read(log, logged)
     if report:
         _show(command, status, seconds, processes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock as ps
-from penstock import text_file
+from penstock import cufile_json, text_file
+from penstock.cli.ending import in_one_sentence
 from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
+from penstock.same_file import conflict
 from penstock.tuning import cufile, profiles, tuner
 from penstock.tuning.measure import WrongBytesError
 from penstock.tuning.rows import ROWS, Row, in_words
@@ -68,7 +69,7 @@ def tune(
     New processes use the profile; options of calls, files and the environment override it. The
     search makes a temporary file for each device in PATH. See docs/tuning.md.
     """
-    with _refusing(), _ending_on_signals():
+    with in_one_sentence(REFUSED), _finding_wrong_bytes():
         store = _store(path)
         if show and clear:
             _refuse("--show and --clear exclude each other")
@@ -130,6 +131,9 @@ def _require_cufile(path: Path, ordinals: list[int], out: Path) -> None:
             f"cuFile does not serve {path}, so none of its keys can be measured: {found['reason']}"
         )
     cufile.in_force()
+    in_force, _ = cufile_json.in_force()
+    if why := conflict(out, [in_force]):
+        _refuse(why)
     try:
         text_file.require_replaceable(out)
     except OSError as error:
@@ -142,33 +146,13 @@ def _refuse(why: str) -> NoReturn:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
-    """Turn errors into one line and exit status 2, or 1 for wrong bytes."""
+def _finding_wrong_bytes() -> Iterator[None]:
+    """Turn this error into one line and exit status 1; all others have status 2."""
     try:
         yield
     except WrongBytesError as error:
         print(f"penstock: {error}", file=sys.stderr)
         raise typer.Exit(WRONG) from None
-    except (ps.Error, OSError) as error:
-        _refuse(" ".join(str(error).split()))
-
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Clean up on SIGTERM and SIGHUP as on Ctrl-C, unless they are ignored, as with nohup(1)."""
-
-    def end(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    asked = [number for number, handler in before.items() if handler is signal.SIG_DFL]
-    for number in asked:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in asked:
-            signal.signal(number, signal.SIG_DFL)
 
 
 # -- tuning --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.errors import Error
+from penstock.signals import undisturbed
 from penstock.tuning import files
 from penstock.tuning.measure import AbsentError, Workers
 from penstock.tuning.rows import LARGE_FROM, MIB, ROWS, Row, space, text
@@ -154,8 +155,9 @@ def own_files(plan: Plan) -> Iterator[list[Path]]:
             files.make(path, plan.file_size)
         yield paths
     finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
+        with undisturbed():
+            for path in paths:
+                path.unlink(missing_ok=True)
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -1,0 +1,50 @@
+"""How a command ends: with one sentence and an exit status, whatever is raised."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from penstock import Error
+
+FAILED = 1
+_INTERRUPTED = 130
+_EXPECTED = (Error, OSError, MemoryError, RuntimeError)
+"""Their messages are for users. h5py raises a RuntimeError for errors of HDF5."""
+
+_BY_TYPER: Any = (typer.Exit, typer.Abort, typer.BadParameter.__mro__[2])
+"""What typer itself turns into a message and a status: the last is click's ClickException."""
+
+
+@contextmanager
+def in_one_sentence(status: int = FAILED) -> Iterator[None]:
+    """Turn an exception into a sentence on standard error and an exit status.
+
+    With `python -X dev -m penstock.cli`, exceptions keep their tracebacks.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
+    except _BY_TYPER:
+        raise
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        print(f"penstock: {sentence(error)}", file=sys.stderr)
+        raise SystemExit(status) from None
+
+
+def sentence(error: Exception) -> str:
+    """Describe an exception in one line."""
+    words = " ".join(str(error).split())
+    if isinstance(error, _EXPECTED):
+        return words or type(error).__name__
+    return (
+        f"unexpected {type(error).__name__}: {words}; please report it with the traceback of "
+        "python -X dev -m penstock.cli"
+    )

@@ -1,0 +1,83 @@
+"""Signals that end a program, handled as Ctrl-C is: by an exception, so that files are removed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_arrived = 0
+"""The signal that has ended the block of :func:`ended_by_signals`, 0 if none has."""
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Within the block, end this process on SIGTERM and SIGHUP as on Ctrl-C.
+
+    The block then ends by the signal's exception, whatever exception it raises itself.
+    """
+    global _arrived
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in list(before.items()):
+        if handler in (signal.SIG_IGN, None):  # as nohup sets it; of a library in C
+            del before[number]
+    _arrived = 0
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+        raise_overlooked_signal()
+    except Exception:
+        raise_overlooked_signal()
+        raise
+    finally:
+        _arrived = 0
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def raise_overlooked_signal() -> None:
+    """Raise the exception of a signal that has arrived, if it was lost or became another one.
+
+    CPython drops what a handler raises within a destructor or a callback of a weak reference.
+    NumPy's ``fromfile`` goes on if a handler raises in ``isinstance(file, PathLike)``. It then
+    fails by another error, or CPython raises a SystemError in its stead.
+    """
+    if _arrived:
+        raise _exception(_arrived) from None
+
+
+def end(number: int, _: object) -> None:
+    """Handle a signal like Ctrl-C: by an exception, so that open files are closed and removed."""
+    global _arrived
+    _arrived = number
+    raise _exception(number)
+
+
+def _exception(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore these signals within the block, which cleans up: a second Ctrl-C must not stop it."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder that is removed at the end of the block, also by a signal."""
+    made = TemporaryDirectory(prefix=prefix, dir=parent)
+    try:
+        yield Path(made.name)
+    finally:
+        with undisturbed():
+            made.cleanup()
