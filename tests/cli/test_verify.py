@@ -195,3 +195,27 @@ def test_files_of_other_packages_read_as_by_h5py():
     assert shown["different"] == 0
     assert shown["only_penstock"] == 0
     assert shown["same"] >= 150 or not find_spec("tables")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PENSTOCK_OPTIONS": "garbage"},
+        {"PENSTOCK_OPTIONS": "block=1"},
+        {"PENSTOCK_RING": "garbage"},
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_read_is_an_error_and_no_difference(penstock, path, variables):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(10.0)
+    shown = penstock("verify", path, status=2, **variables)
+    assert shown.stdout == ""
+    (variable,) = variables
+    assert variable in shown.stderr or "garbage" in shown.stderr or "block" in shown.stderr
+
+
+def test_a_device_that_is_absent_is_an_error_and_no_difference(penstock, path):
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(10.0)
+    assert penstock("verify", path, "--device", "cuda:99", status=2).stdout == ""

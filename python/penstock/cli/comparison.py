@@ -25,7 +25,7 @@ SLAB = 256 << 20
 _QUICK = 0.02
 """Seconds below which a single timing of a read is mostly noise."""
 
-REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, NotImplementedError)
+REFUSALS = (OSError, TypeError, ValueError, RuntimeError, KeyError, MemoryError)
 """What h5py raises for a dataset that it cannot read, as for lack of a filter or a type."""
 
 

@@ -6,14 +6,17 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+import penstock as ps
 from penstock.cli import comparison, devices
 from penstock.cli.comparison import Outcome
+from penstock.cli.ending import in_one_sentence
 from penstock.cli.output import AsJson, messages, plain, print_json, results
 from penstock.hdf5 import small
 from penstock.units import size
@@ -31,9 +34,15 @@ def verify(
     """Read every dataset of HDF5 files by Penstock and by h5py, and compare them bit for bit.
 
     The exit status is 1 if a dataset differs, else 2 if a file cannot be read, or a dataset by
-    neither.
+    neither, or if Penstock cannot read here at all.
     """
+    with in_one_sentence(UNREADABLE):
+        _verify_all(files, device, as_json)
+
+
+def _verify_all(files: list[Path], device: str | None, as_json: bool) -> None:
     target = devices.choose(device)
+    _require_working(target)
     small.LIMIT = 0  # otherwise h5py would read small datasets, and be compared with itself
     with suppress(ImportError):
         import_module("hdf5plugin")  # adds filters that h5py lacks
@@ -59,6 +68,14 @@ def verify(
         raise typer.Exit(DIFFERENT)
     if unreadable or summary["both_refuse"]:
         raise typer.Exit(UNREADABLE)
+
+
+def _require_working(target: devices.Target) -> None:
+    """Raise what is wrong with options or device: each dataset would seem to differ by it."""
+    with NamedTemporaryFile() as file:
+        file.write(b"penstock")
+        file.flush()
+        ps.load(file.name, dtype="uint8", device=target.device)
 
 
 def _verify(path: Path, target: devices.Target) -> dict[str, Any]:
