@@ -135,7 +135,7 @@ def test_hdf5_read_takes_every_dataset_of_numbers_and_names_the_others(bench, od
 def test_a_file_system_that_keeps_all_pages_has_no_cold_reads(bench, odd, monkeypatch, words):
     from penstock.bench import files
 
-    monkeypatch.setattr(files, "residency", lambda _: 1.0)
+    monkeypatch.setattr(files, "residency", lambda _: (1, 1))
     _, said = bench(*[odd if word == "FILE" else word for word in words], status=2)
     assert "the page cache keeps all of" in said
     assert "--cache warm" in said
@@ -527,7 +527,7 @@ def test_results_do_not_replace_what_is_measured(folder, odd, kind):
     before = odd.read_bytes()
     done = CliRunner().invoke(app, ["bench", "hdf5-read", str(odd), kind, str(odd), "-i", "1"])
     assert done.exit_code == 2, done.output
-    assert f"{odd.name} is measured" in done.stderr
+    assert f"{odd.name} is an input" in done.stderr
     assert odd.read_bytes() == before
 
 
@@ -544,7 +544,7 @@ def test_a_fifo_without_a_reader_is_refused_and_not_waited_for(bench, tmp_path):
     [
         (("--file-size", "0"), "--file-size is 0"),
         (("--depths", "1000", "--operations", "4"), "asks for 1000 in flight"),
-        (("--sizes", "zz"), "'zz' is not a size"),
+        (("--sizes", "zz"), '"zz" is not a size'),
     ],
 )
 def test_small_refuses_what_it_could_not_do_as_told(bench, words, said):
