@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
-import tempfile
 from pathlib import Path
+
+from penstock._place import Place
 
 
 def require_replaceable(path: Path) -> None:
     """Raise an ``OSError`` now if :func:`write` could not write the file later."""
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not os.access(path, os.W_OK):
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     if not _is_special(path):
-        with tempfile.TemporaryFile(dir=path.resolve().parent):
-            pass
+        Place(path).try_to_create()
+    elif not os.access(path, os.W_OK, effective_ids=True):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def replace(path: Path, text: str) -> None:
@@ -25,18 +24,7 @@ def replace(path: Path, text: str) -> None:
 
     A symbolic link stays, and leads to the new file.
     """
-    path = path.resolve()
-    # The random name is unique among processes, also those on other machines.
-    hidden = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    with open(hidden, "x", encoding="utf-8") as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(hidden, path)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
+    Place(path).replace(text.encode())
 
 
 def write(path: Path, text: str) -> None:

@@ -107,8 +107,13 @@ def save(
     also survives a power failure, unless an error says that it is in place but may not survive
     one. After any other error, the old file is still there.
 
+    The new file has the mode, the POSIX ACL and the ``user.*`` attributes of the old one, and its
+    owner and group where the process may set them; setuid and setgid bits are cleared. If the group
+    cannot be kept, group and others get only what both had. Other hard links of the old file keep
+    the old contents. A symbolic link stays, and the file behind it is replaced.
+
     Args:
-        path: The file.
+        path: The file. Only a regular file that the caller may write is replaced.
         array: Any array on the CPU or a GPU. One that is not C-contiguous is copied first.
         stream: A CUDA stream whose queued work fills the array. For arrays of torch or CuPy, the
             default is their current stream.
@@ -116,6 +121,7 @@ def save(
 
     Raises:
         NotFoundError: The folder does not exist.
+        PermissionDeniedError: The caller may not write the old file, or make one in the folder.
         NoSpaceError: The file system is full. The old file is still there.
         IncompatibleError: ``array`` is not an array, or holds Python objects.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import h5py
 import numpy as np
 import pytest
@@ -62,3 +65,60 @@ def test_the_folder_of_a_long_name_is_found_by_the_beginning_of_it(tmp_path):
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("x", layout)
     assert parts.folders_of(path) == [tmp_path / folder.name]
+
+
+def test_a_folder_that_is_a_link_is_neither_a_files_own_nor_removed(path):
+    own = path.with_name(OWN)
+    victim = own.rename(path.with_name("victim"))
+    own.symlink_to(victim)
+    assert parts.folders_of(path) == []
+    parts.remove(own)
+    parts.Part(str(own), 0, {}).discard()
+    assert own.is_symlink()
+    assert [entry.name for entry in victim.iterdir()] == ["0.h5"]
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.mark.parametrize(
+    ("file", "folder"), [(0o600, 0o700), (0o640, 0o750), (0o4644, 0o755), (0o666, 0o755)]
+)
+def test_who_may_read_the_file_that_is_replaced_may_read_those_of_the_ranks(tmp_path, file, folder):
+    path = tmp_path / "x.h5"
+    path.touch()
+    path.chmod(file)
+    made = parts.Folder(path)
+    assert mode(made.path) == 0o700
+    (made.path / "0.h5").touch()
+    (made.path / "notes.txt").touch()
+    before = mode(made.path / "notes.txt")
+    made.finish(durable=True)
+    made.keep()
+    assert mode(tmp_path / made.name) == folder
+    assert mode(tmp_path / made.name / "0.h5") == file & 0o777
+    assert mode(tmp_path / made.name / "notes.txt") == before
+
+
+def test_a_folder_of_a_new_file_has_the_rights_of_any_new_folder(tmp_path):
+    made = parts.Folder(tmp_path / "x.h5")
+    assert mode(made.path) == 0o700
+    made.finish(durable=False)
+    made.keep()
+    umask = os.umask(0)
+    os.umask(umask)
+    assert mode(tmp_path / made.name) == 0o755 & ~umask
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
+def test_folder_and_files_have_the_owner_of_the_file_that_is_replaced(tmp_path):
+    path = tmp_path / "x.h5"
+    path.touch()
+    os.chown(path, 65534, 65533)
+    made = parts.Folder(path)
+    (made.path / "0.h5").touch()
+    made.finish(durable=False)
+    made.keep()
+    for one in (tmp_path / made.name, tmp_path / made.name / "0.h5"):
+        assert (one.stat().st_uid, one.stat().st_gid) == (65534, 65533)

@@ -11,7 +11,19 @@ import numpy as np
 import pytest
 
 from penstock.dist.storage import Storage, has_filters, put_in_place, temporary_path
-from penstock.errors import IncompatibleError, InvalidError, IOFailure
+from penstock.errors import (
+    IncompatibleError,
+    InvalidError,
+    IOFailure,
+    PermissionDeniedError,
+)
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
+
+
+def rights(path):
+    found = os.stat(path)
+    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
 
 def arguments(**keys):
@@ -112,7 +124,7 @@ def test_a_scalar_that_nobody_writes_has_its_fill_value(tmp_path):
 def test_what_is_no_regular_file_is_not_replaced(tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
-    with pytest.raises(InvalidError, match="pipe is no regular file"):
+    with pytest.raises(InvalidError, match=f"{name}: the path is no regular file"):
         Storage(tmp_path / name, {})
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
@@ -120,7 +132,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path, name):
 
 def test_a_link_that_leads_to_itself_is_an_error_that_names_it(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(IOFailure, match=r"loop: Too many levels of symbolic links") as raised:
+    with pytest.raises(IOFailure, match=r"loop: .*Too many levels of symbolic links") as raised:
         Storage(tmp_path / "loop", {})
     assert raised.value.errno == errno.ELOOP
     assert os.listdir(tmp_path) == ["loop"]
@@ -193,3 +205,60 @@ def test_a_file_that_cannot_be_put_in_place_is_named(tmp_path):
     with pytest.raises(IOFailure, match=r"x\.h5: the file could not be completed") as raised:
         put_in_place(temporary_path(path, 1), path)
     assert raised.value.errno == errno.ENOENT
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_nobody_else_can_open_the_file_before_it_has_its_name(tmp_path, is_new):
+    path = tmp_path / "x.h5"
+    if not is_new:
+        path.write_bytes(b"old")
+        path.chmod(0o644)
+    storage = Storage(path, {"libver": "v110"})
+    assert rights(storage.temporary)[2] == 0o600
+    storage.finish(durable=True)
+    usual = tmp_path / "usual"
+    usual.touch()
+    assert rights(path) == rights(usual)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o4755])
+def test_the_file_has_the_mode_of_the_one_that_it_replaces_without_setuid(tmp_path, mode):
+    path = tmp_path / "x.h5"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    Storage(path, {"libver": "v110"}).finish(durable=False)
+    assert rights(path)[2] == mode & 0o777
+
+
+@AS_ROOT
+@pytest.mark.parametrize("is_left", [True, False])
+def test_the_file_has_the_owner_of_the_one_that_it_replaces(tmp_path, is_left):
+    path = tmp_path / "x.h5"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    os.chown(path, 65534, 65533)
+    storage = Storage(path, {"libver": "v110"})
+    if is_left:
+        storage.leave()
+        put_in_place(storage.temporary, path)
+    else:
+        storage.finish(durable=False)
+    assert rights(path) == (65534, 65533, 0o640)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("target", ["victim", "none"])
+def test_a_link_of_another_user_in_a_sticky_folder_is_not_followed(tmp_path, target):
+    with open("/proc/sys/fs/protected_symlinks") as setting:
+        if setting.read().strip() != "1":
+            pytest.skip("fs.protected_symlinks is not set")
+    (tmp_path / "victim").write_bytes(b"old")
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    link = tmp_path / "sticky" / "x.h5"
+    link.symlink_to(tmp_path / target)
+    os.lchown(link, 65534, 65534)
+    with pytest.raises(PermissionDeniedError, match=r"x\.h5"):
+        Storage(link, {})
+    assert sorted(os.listdir(tmp_path)) == ["sticky", "victim"]
+    assert (tmp_path / "victim").read_bytes() == b"old"

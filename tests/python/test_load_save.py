@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 import numpy as np
 import pytest
@@ -167,6 +168,32 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
         ps.save(path, np.zeros(3))
     assert (path / "f").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_save_keeps_links_and_mode_but_not_setuid(tmp_path):
+    path, other, link = (tmp_path / name for name in ("f", "other", "link"))
+    path.write_bytes(b"old")
+    path.chmod(0o4750)
+    other.hardlink_to(path)
+    link.symlink_to("f")
+    ps.save(link, np.arange(3, dtype="u1"))
+    assert link.is_symlink()
+    assert path.read_bytes() == bytes(range(3))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert other.read_bytes() == b"old"
+
+
+def test_a_file_that_the_user_may_not_write_is_not_replaced(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    path.chmod(0o444)
+    if os.access(path, os.W_OK):
+        pytest.skip("root may write any file")
+    for save in (ps.save, lambda *arguments: ps.save_async(*arguments).wait()):
+        with pytest.raises(ps.PermissionDeniedError, match=str(path)):
+            save(path, np.zeros(3))
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["f"]
 
 
 def test_a_large_array_comes_back(tmp_path, memory):

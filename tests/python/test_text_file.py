@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 import threading
 
 import pytest
@@ -77,3 +78,27 @@ def test_what_cannot_be_replaced_is_told_before(tmp_path):
             text_file.require_replaceable(path)
     text_file.require_replaceable(tmp_path / "f")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o4755])
+def test_a_file_keeps_its_mode_without_setuid(tmp_path, mode):
+    path = tmp_path / "f.json"
+    path.touch()
+    path.chmod(mode)
+    text_file.write(path, "new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode & 0o777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
+def test_a_file_keeps_its_owner(tmp_path):
+    path = tmp_path / "f.json"
+    path.touch()
+    os.chown(path, 65534, 65533)
+    text_file.write(path, "new")
+    assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65533)
+
+
+def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):
+    text_file.write(tmp_path / "f.json", "new")
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "f.json").stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -320,7 +320,7 @@ def to_file(array: Any, path: Path, dataset_name: str) -> None:
         Error: A leaf could not write its tile.
     """
     store = _store_of(array)
-    name = os.path.realpath(os.fsdecode(encode(path)))
+    name = os.path.abspath(os.fsdecode(encode(path)))
     shape = tuple(store.shape)
     runtime = get_legate_runtime()
     with Scope(exception_mode=ExceptionMode.IMMEDIATE):
@@ -328,7 +328,7 @@ def to_file(array: Any, path: Path, dataset_name: str) -> None:
         _once(_create, (name, dataset_name, shape, _dtype_of(store)), made)
         # All processes get the number that one of them has drawn.
         token = int(np.asarray(made.get_physical_store())[0])
-        temporary = temporary_path(FilePath(name), token)
+        temporary = temporary_path(FilePath(os.path.realpath(name)), token)
         try:
             if 0 not in shape:
                 # Legate has no memory without dimensions.
@@ -375,7 +375,7 @@ def _write_tile(context: TaskContext, tile: InputStore, plan: bytes) -> None:
 @_leaf
 def _finish_file(plan: bytes) -> None:
     name, token = pickle.loads(plan)
-    put_in_place(temporary_path(FilePath(name), token), FilePath(name))
+    put_in_place(temporary_path(FilePath(os.path.realpath(name)), token), FilePath(name))
 
 
 _ANYWHERE = (VariantCode.CPU, VariantCode.OMP, VariantCode.GPU)

@@ -8,25 +8,19 @@ temporary name beside its own, so an interrupted run leaves the file that was th
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import secrets
-import stat
 import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock._place import Place
 from penstock.dist.description import Description
-from penstock.errors import (
-    Error,
-    IncompatibleError,
-    InvalidError,
-    IOFailure,
-    NotFoundError,
-    PermissionDeniedError,
-)
+from penstock.errors import Error, IncompatibleError, InvalidError, IOFailure, NotFoundError
 from penstock.hdf5.library import lock
 
 SUFFIX = ".unfinished"
@@ -50,22 +44,15 @@ class Storage:
         self._replaces = replaces
         self.has_name = False
         """Whether the file has its name in the end."""
-        # A link is kept, and its target replaced, as by a program that writes in place.
-        self.path = Path(os.path.realpath(path))
-        """The name in the end."""
-        _refuse_what_is_no_file(self.path)
+        self._place = _place_of(path)
+        self.path = self._place.path
+        """The name in the end. A link is kept, and its target replaced."""
         self.token = secrets.randbits(64)
         """The number in the temporary name."""
         self.temporary = temporary_path(self.path, self.token)
-        try:
-            descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:
-            folder = str(self.path.parent)
-            raise NotFoundError(f"{folder}: the folder does not exist", path=folder) from None
-        self._raw = _RawFile(descriptor)
-        self._discard = weakref.finalize(self, _remove, self.temporary, os.getpid())
-        with contextlib.suppress(OSError):
-            os.fchmod(descriptor, os.stat(self.path).st_mode & 0o7777)
+        name = self.temporary.name
+        self._raw = _RawFile(self._place.create(name))
+        self._discard = weakref.finalize(self, _remove, self._place, name, os.getpid())
         try:
             self.file = h5py.File(self._raw, "w", **options)
         except BaseException:
@@ -180,21 +167,19 @@ class Storage:
         """Write all metadata, and replace the file at the path by this one."""
         try:
             self.file.close()
+            self._place.take_rights(self._raw.fileno())
             if durable:
                 self._raw.sync()
+            name = self.temporary.name
             if self._replaces:
-                os.replace(self.temporary, self.path)
+                self._place.rename(name)
                 self.has_name = True
             else:
-                os.link(self.temporary, self.path)
+                self._place.link(name)
                 self.has_name = True
-                os.unlink(self.temporary)
+                self._place.remove(name)
             if durable:
-                folder = os.open(self.path.parent, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+                self._place.sync()
         except OSError as error:
             if isinstance(error, Error):
                 raise
@@ -233,25 +218,28 @@ def shortened(name: str, more: int) -> str:
     return os.fsencode(name)[: _LONGEST_NAME - more].decode(errors="ignore")
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
-    """Raise an error if something at the path is no regular file: a rename would replace it."""
+def _place_of(path: Path) -> Place:
     try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:  # such as links that lead to each other
-        kind = PermissionDeniedError if isinstance(error, PermissionError) else IOFailure
-        raise kind(f"{path}: {error.strerror}", path=str(path), errno=error.errno) from error
-    if stat.S_ISDIR(mode):
-        raise InvalidError(f"{path} is a folder", path=str(path))
-    if not stat.S_ISREG(mode):
-        raise InvalidError(f"{path} is no regular file, so it cannot be replaced", path=str(path))
+        return Place(path)
+    except NotFoundError:
+        folder = str(path.parent)
+        raise NotFoundError(f"{folder}: the folder does not exist", path=folder) from None
+    except OSError as error:
+        if error.errno == errno.EISDIR:
+            raise InvalidError(f"{path} is a folder", path=str(path)) from None
+        raise
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
     """Give a file that was left its name in the end, in place of the one that has it."""
+    place = _place_of(path)
     try:
-        os.replace(temporary, path)
+        descriptor = place.open(temporary.name)
+        try:
+            place.take_rights(descriptor)
+        finally:
+            os.close(descriptor)
+        place.rename(temporary.name)
     except OSError as error:
         raise IOFailure(
             f"{path}: the file could not be completed: {error}", path=str(path), errno=error.errno
@@ -268,11 +256,11 @@ def has_filters(arguments: dict[str, Any]) -> bool:
     return any(one is not None for one in numbers) or any(switches)
 
 
-def _remove(path: Path, process: int) -> None:
+def _remove(place: Place, name: str, process: int) -> None:
     if os.getpid() != process:  # a forked child that ends
         return
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        place.remove(name)
 
 
 class _RawFile:
@@ -301,6 +289,9 @@ class _RawFile:
         zeros = bytes(min(max(stop - start, 0), _ZEROS))
         while start < stop:
             start += os.pwrite(self._descriptor, zeros[: stop - start], start)
+
+    def fileno(self) -> int:
+        return self._descriptor
 
     def sync(self) -> None:
         """Flush data and length to the medium."""

@@ -156,20 +156,57 @@ fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Option<Place>> {
 }
 
 /// Whether a link is followed to a file that does not exist yet. The kernel has found nothing, so the link may
-/// have come since; and creating the file, for which the kernel would judge the link, comes last. This is the
-/// rule of the kernel.
+/// have come since; and creating the file, for which the kernel would judge the link, comes last.
 fn may_follow(folder: &OwnedFd, link: &OwnedFd) -> io::Result<bool> {
+    let setting = std::fs::read("/proc/sys/fs/protected_symlinks");
+    let is_off = setting.is_ok_and(|text| text.starts_with(b"0"));
+    Ok(is_off || is_trusted(folder, link)?)
+}
+
+/// The rule of the kernel for fs.protected_symlinks.
+fn is_trusted(folder: &OwnedFd, link: &OwnedFd) -> io::Result<bool> {
     const SHARED: u32 = libc::S_ISVTX | libc::S_IWOTH;
     let (folder, link) = (stat_of(folder)?, stat_of(link)?);
     // SAFETY: geteuid reads a number of this process.
     let own = unsafe { libc::geteuid() };
-    Ok(folder.st_mode & SHARED != SHARED
-        || link.st_uid == own
-        || link.st_uid == folder.st_uid
-        || std::fs::read("/proc/sys/fs/protected_symlinks")
-            .is_ok_and(|text| text.starts_with(b"0")))
+    Ok(folder.st_mode & SHARED != SHARED || link.st_uid == own || link.st_uid == folder.st_uid)
 }
 
 pub(super) fn name_of(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_own_links_and_those_of_the_owner_of_the_folder_are_trusted_in_a_sticky_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("link");
+        symlink("none", &path).unwrap();
+        let open = |path: &Path, flags| {
+            let name = name_of(path.as_os_str()).unwrap();
+            calls::open_at(libc::AT_FDCWD, &name, libc::O_PATH | flags, 0).unwrap()
+        };
+        let is_trusted = |mode, owner_of_folder, owner_of_link| {
+            let permissions = PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(folder.path(), permissions).unwrap();
+            let given = lchown(folder.path(), owner_of_folder, None)
+                .and_then(|()| lchown(&path, owner_of_link, None));
+            let link = open(&path, libc::O_NOFOLLOW);
+            given.map(|()| is_trusted(&open(folder.path(), 0), &link).unwrap())
+        };
+        assert!(is_trusted(0o1777, None, None).unwrap());
+        if is_trusted(0o1777, None, Some(65534)).is_err() {
+            eprintln!("SKIPPED: only root may give links to others");
+            return;
+        }
+        assert!(!is_trusted(0o1777, None, Some(65534)).unwrap());
+        assert!(is_trusted(0o777, None, Some(65534)).unwrap());
+        assert!(is_trusted(0o1755, None, Some(65534)).unwrap());
+        assert!(is_trusted(0o1777, Some(65534), Some(65534)).unwrap());
+    }
 }

@@ -17,6 +17,7 @@ from typing import Any
 import penstock
 from penstock import arrays
 from penstock._options import OptionKeys
+from penstock._place import Place
 from penstock.dist.storage import SUFFIX, shortened
 from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError
@@ -33,28 +34,37 @@ class Folder:
     """
 
     def __init__(self, path: Path) -> None:
-        self._last = path.with_name(f"{_stem(path)}.{secrets.token_hex(8)}.parts")
-        self.path = path.with_name(f".{self._last.name}{SUFFIX}")
-        os.mkdir(self.path)
-        with contextlib.suppress(FileNotFoundError):
-            # Who may not read the file that is replaced may not read the folder's files, either.
-            mode = path.stat().st_mode
-            os.chmod(self.path, 0o700 | _searchable(mode))
+        self._place = Place(path)
+        self.name = f"{_stem(self._place.path)}.{secrets.token_hex(8)}.parts"
+        """The name in the end."""
+        self.path = self._place.path.with_name(f".{self.name}{SUFFIX}")
+        self._descriptor = self._place.create_folder(self.path.name)
+        weakref.finalize(self, os.close, self._descriptor)
         self._discard = weakref.finalize(self, _remove, self.path, os.getpid())
 
-    @property
-    def name(self) -> str:
-        """The name in the end."""
-        return self._last.name
-
     def finish(self, durable: bool) -> None:
-        """Give the folder its name."""
+        """Give the folder its name, and the rights of the file that is replaced."""
+        self._take_rights(durable)
         if durable:
-            _sync_folder(self.path)
-        os.rename(self.path, self._last)
+            os.fsync(self._descriptor)
+        self._place.rename(self.path.name, self.name)
         self._discard.detach()
         # It is of no use until the file that leads to it has its name, too.
-        self._discard = weakref.finalize(self, _remove, self._last, os.getpid())
+        last = self.path.with_name(self.name)
+        self._discard = weakref.finalize(self, _remove, last, os.getpid())
+
+    def _take_rights(self, durable: bool) -> None:
+        # Otherwise the files of the ranks have those of new files already.
+        replaces = self._place.exists()
+        for name in _files(self._descriptor) if replaces else []:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._descriptor)
+            try:
+                self._place.take_rights(file)
+                if durable:
+                    os.fsync(file)
+            finally:
+                os.close(file)
+        self._place.take_rights(self._descriptor)
 
     def keep(self) -> None:
         """Let the folder stay: the file that leads to it has its name."""
@@ -70,12 +80,6 @@ def _stem(path: Path) -> str:
     return shortened(path.name, len(f"..{'0' * 16}.parts{SUFFIX}"))
 
 
-def _searchable(mode: int) -> int:
-    """Return the mode of a folder for those who may read a file of this mode."""
-    readers = mode & 0o044
-    return readers | readers >> 2
-
-
 class Part:
     """The file of one rank, which is made when its first elements come.
 
@@ -87,6 +91,7 @@ class Part:
 
     def __init__(self, folder: str, rank: int, settings: dict[str, Any]) -> None:
         self._folder = folder
+        self._rank = rank
         self._path = os.path.join(folder, file_of(rank))
         self._settings = settings
         self._file: Any = None
@@ -136,10 +141,7 @@ class Part:
             with contextlib.suppress(Exception):
                 self._file.close()
             self._file = None
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
-        with contextlib.suppress(OSError):
-            os.rmdir(self._folder)
+        _remove(self._folder, os.getpid(), file_of(self._rank))
 
 
 def file_of(rank: int) -> str:
@@ -154,7 +156,8 @@ def folders_of(path: Path) -> list[Path]:
     found: set[str] = set()
     names: set[str] = set()
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
-        matches = [_FOLDER.fullmatch(entry.name) for entry in entries]
+        folders = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        matches = [_FOLDER.fullmatch(name) for name in folders]
         names = {match[0] for match in matches if match and match[1] == _stem(path)}
     if not names:
         return []
@@ -175,18 +178,25 @@ def remove(folder: Path) -> None:
     _remove(folder, os.getpid())
 
 
-def _remove(folder: Path, process: int) -> None:
+def _remove(folder: Path | str, process: int, name: str | None = None) -> None:
+    """Remove one file of a folder or all, and the folder if it is empty then."""
     if os.getpid() != process:  # a forked child that ends
         return
     with contextlib.suppress(OSError):
-        for entry in list(os.scandir(folder)):
-            if re.fullmatch(r"\d+\.h5", entry.name):
-                os.unlink(entry.path)
+        # Through a link, the files of another folder would be removed.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for one in _files(descriptor) if name is None else [name]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(one, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
         os.rmdir(folder)
 
 
-def _sync_folder(path: Path) -> None:
-    _sync(path, os.O_RDONLY)
+def _files(folder: int) -> list[str]:
+    """Return the names of the files of ranks in an open folder."""
+    return [name for name in os.listdir(folder) if re.fullmatch(r"\d+\.h5", name)]
 
 
 def _sync(path: Path | str, flags: int) -> None:

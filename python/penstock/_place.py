@@ -1,0 +1,122 @@
+"""New files that are written under a temporary name, and replace others as a whole.
+
+The native library decides which file a path means, who may replace it, and which rights the new one
+gets, as it does for ``penstock.save``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import weakref
+from pathlib import Path
+
+from penstock._native import ffi, lib
+from penstock.errors import Error, check
+from penstock.files import encode
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class Place:
+    """A name in a folder, where a file is or will be. The folder stays open.
+
+    Args:
+        path: A path to the file. Symbolic links are followed as the kernel allows.
+
+    Raises:
+        Error: There is no such folder, or what is there is no regular file or may not be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        folder, name = ffi.new("int *"), ffi.new("char **")
+        check(lib.penstock_place_find(encode(path), folder, name))
+        self._folder: int = folder[0]
+        weakref.finalize(self, os.close, self._folder)
+        try:
+            self.name = os.fsdecode(ffi.string(name[0]))
+        finally:
+            lib.penstock_string_free(name[0])
+        # For those who have no descriptor of the folder, such as other processes.
+        self.path = Path(os.readlink(f"/proc/self/fd/{self._folder}"), self.name)
+
+    def exists(self) -> bool:
+        """Whether a file is there now."""
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(self.name, dir_fd=self._folder, follow_symlinks=False)
+            return True
+        return False
+
+    def create(self, name: str) -> int:
+        """Make a file beside the place that only its owner can open; return its descriptor."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            return os.open(name, flags, 0o600, dir_fd=self._folder)
+        except OSError as error:
+            error.filename = str(self.path.with_name(name))
+            raise
+
+    def open(self, name: str) -> int:
+        """Return a descriptor of a file beside the place that was created."""
+        return os.open(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=self._folder)
+
+    def create_folder(self, name: str) -> int:
+        """Make a folder as :meth:`create` makes a file."""
+        os.mkdir(name, 0o700, dir_fd=self._folder)
+        return os.open(name, _FOLDER, dir_fd=self._folder)
+
+    def take_rights(self, descriptor: int) -> None:
+        """Give a file or folder that was created the rights of the file that it replaces."""
+        name = os.fsencode(self.name)
+        try:
+            check(lib.penstock_place_take_rights(descriptor, self._folder, name))
+        except Error as error:
+            raise error.about(str(self.path)) from None
+
+    def rename(self, name: str, other: str | None = None) -> None:
+        """Give what has a name beside the place another one, or the place."""
+        folder = self._folder
+        os.replace(name, other or self.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def link(self, name: str) -> None:
+        """Give a file the place as a second name, if there is no file yet."""
+        os.link(name, self.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
+    def remove(self, name: str) -> None:
+        """Remove a file beside the place."""
+        os.unlink(name, dir_fd=self._folder)
+
+    def sync(self) -> None:
+        """Flush the names in the folder to the medium."""
+        descriptor = os.open(".", _FOLDER, dir_fd=self._folder)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, data: bytes) -> None:
+        """Put a file with these contents in place. After an error the old one is there."""
+        hidden = self._hidden()
+        descriptor = self.create(hidden)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                self.take_rights(descriptor)
+                os.fsync(descriptor)
+            self.rename(hidden)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.remove(hidden)
+            raise
+
+    def try_to_create(self) -> None:
+        """Raise an error if :meth:`replace` could make no file."""
+        hidden = self._hidden()
+        os.close(self.create(hidden))
+        self.remove(hidden)
+
+    def _hidden(self) -> str:
+        # The random name is unique among processes, also those on other machines.
+        return f".{self.name}-{secrets.token_hex(8)}"
