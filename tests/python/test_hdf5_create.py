@@ -78,6 +78,20 @@ def test_what_h5py_refuses_is_refused(file):
         file.create("x", data=NUMBERS, no_such_argument=1)
 
 
+def test_a_single_element_in_any_memory_is_data(file, memory):
+    value = memory.array(np.array(3.5))
+    file.create("created", data=value)
+    file["named"] = value
+    file.require_dataset("required", (), "f4", data=value)
+    for name, kind in (("created", "f8"), ("named", "f8"), ("required", "f4")):
+        assert (file[name].shape, file[name].dtype, file[name][()]) == ((), np.dtype(kind), 3.5)
+
+
+def test_a_single_element_of_a_type_that_numpy_lacks_is_data(file):
+    value = np.array(1.5, ml_dtypes.bfloat16)
+    assert file.create("x", data=value)[()] == 1.5
+
+
 def test_strings_scalars_and_lists_are_left_to_h5py(file):
     file.create("text", data=["a", "bcd"])
     file.create("scalar", data=2.5)

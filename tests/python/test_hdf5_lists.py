@@ -412,3 +412,28 @@ def test_an_empty_slice_may_have_any_step(tmp_path) -> None:
         file["x"] = np.arange(1000)
         for part in (np.s_[923 : 222 : 10**20], np.s_[5 : 5 : 10**20]):
             assert file["x"].read_async(part).wait().tolist() == []
+
+
+RECORD = np.dtype([("a", "i4"), ("b", "S3")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("S5", b"x"),
+        ("S5", "x"),
+        ("S5", [b"x", b"yz"]),
+        (RECORD, (3, b"x")),
+        (RECORD, [(3, b"x"), (4, b"y")]),
+        ("V3", np.void(b"abc")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("index", [([1, 2], [3, 3]), ([3, 1], 2), np.ix_([1, 0], [4, 2])], ids=str)
+def test_one_value_goes_to_the_elements_of_several_lists(tmp_path, kind, value, index) -> None:
+    wanted = np.zeros((4, 5), kind)
+    wanted[index] = value
+    with ps.File(tmp_path / "x.h5", "w") as file:
+        made = file.create("x", data=np.zeros((4, 5), kind))
+        made[index] = value
+        np.testing.assert_array_equal(made[...], wanted)

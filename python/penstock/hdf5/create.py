@@ -55,7 +55,9 @@ def memory(data: Any, stream: int | None) -> arrays.View | None:
         found = arrays.view(data, stream)
     except IncompatibleError:
         return None
-    return found if found.shape else None
+    # h5py converts single values of types that it knows.
+    is_known = found.framework == "numpy" and not found.dtype.is_extended
+    return found if found.shape or not is_known else None
 
 
 def _h5py_dtype(dtype: Any) -> Any:

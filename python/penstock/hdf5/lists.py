@@ -85,19 +85,31 @@ def writable(dataset: Any, argument: Any, value: Any) -> tuple[Any, Any]:
     found = _by_lists(dataset, argument)
     if found is None:
         return argument, value
-    lists = [n for n, axis in enumerate(found.axes or ()) if not isinstance(axis, range)]
-    if found.axes is None or len(lists) != 1 or found.flattened:
+    number = _only_list(found)
+    if number is None:
         raise TypeError("HDF5 itself writes such elements, which it does for one list at a time")
-    (number,) = lists
+    assert found.axes is not None
     indices, names = split(argument)
     once, last = np.unique(np.asarray(found.axes[number])[::-1], return_index=True)
     given = [one if _is_no_list(one) else [int(index) for index in once] for one in indices]
-    array, inner = _values(dataset, value, names)
+    array, inner = values_of(dataset, value, names)
     count = len(found.axes[number])
     side = (found.places[number] or 0) - len(found.shape) - inner
     if array.ndim >= -side and array.shape[side] == count:
         array = array.take(count - 1 - last, axis=side)
     return (*given, *names), array
+
+
+def are_writable(dataset: Any, argument: Any) -> bool:
+    """Whether h5py can write what an argument selects."""
+    found = _by_lists(dataset, argument)
+    return found is None or _only_list(found) is not None
+
+
+def _only_list(found: Elements) -> int | None:
+    """Return the dimension of the only list; ``None`` if there is none, or several."""
+    lists = [n for n, axis in enumerate(found.axes or ()) if not isinstance(axis, range)]
+    return None if len(lists) != 1 or found.flattened else lists[0]
 
 
 def spread(dataset: Any, argument: Any, value: Any) -> Any:
@@ -112,7 +124,7 @@ def spread(dataset: Any, argument: Any, value: Any) -> Any:
         return value
     indices, names = split(argument)
     shape = select(dataset, indices).shape
-    array, inner = _values(dataset, value, names)
+    array, inner = values_of(dataset, value, names)
     while array.ndim - inner > len(shape) and array.shape[0] == 1:
         array = array[0]
     outer, of_element = array.shape[: array.ndim - inner], array.shape[array.ndim - inner :]
@@ -124,7 +136,7 @@ def spread(dataset: Any, argument: Any, value: Any) -> Any:
         return value  # h5py says why they do not fit
 
 
-def _values(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, int]:
+def values_of(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, int]:
     """Return values as an array, and how many of its last dimensions belong to one element."""
     import h5py
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
 from penstock.errors import Error, PermissionDeniedError
-from penstock.hdf5 import by_h5py, memory_types, small
+from penstock.hdf5 import by_h5py, lists, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
     MissingFilterError,
@@ -103,6 +103,10 @@ def _start(
         return left_to_h5py(by_h5py.without_dimensions(dataset))
     indices, names = selections.split(argument)
     field = selections.field_dtype(stored, names) if names else stored
+    made_by_numpy = not field.hasobject and field.kind in "SV"
+    if view is None and made_by_numpy and not lists.are_writable(dataset, argument):
+        array, _ = lists.values_of(dataset, array, names)
+        view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
     if view is None or field.hasobject:
         return left_to_h5py(f"values of type {field} are for HDF5 to make")
     dtype = view.dtype.numpy
