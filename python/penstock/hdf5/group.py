@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from typing import TYPE_CHECKING, Any
 
 from penstock._options import OptionKeys
-from penstock.hdf5 import create, many, pending
+from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.library import creation_properties, lock
 from penstock.hdf5.objects import Object, unwrap, wrap
@@ -230,18 +230,46 @@ class Group(Object, MutableMapping[str, Any]):
         """
         return Group(self._h5py.require_group(name), self._root())
 
-    def copy(self, source: Any, dest: Any, name: str | None = None, **options: bool) -> None:
+    def copy(
+        self,
+        source: Any,
+        dest: Any,
+        name: str | None = None,
+        shallow: bool = False,
+        expand_soft: bool = False,
+        expand_external: bool = False,
+        expand_refs: bool = False,
+        without_attrs: bool = False,
+    ) -> None:
         """Copy an object with all that is in it, after the pending requests of its file.
 
+        This first makes HDF5 write its buffers of the source's file, and drop the filtered chunks
+        that it keeps of open datasets that are copied, for which their stored bytes are read once
+        more: HDF5 alone would copy old elements, or crash.
+
         Args:
-            source: The path within the group, or an object.
-            dest: The path within the group, or a group for it.
+            source: The path within the group, or an object of this file or another one.
+            dest: The path within the group, or a group of this file or another one.
             name: The name in the group ``dest``; that of the source by default.
-            **options: Further arguments of ``h5py.Group.copy``, such as ``expand_soft=True``.
+            shallow: Of a group, copy only its direct members.
+            expand_soft: Copy what soft links lead to, instead of the links.
+            expand_external: Copy what external links lead to, instead of the links.
+            expand_refs: Copy what references point to as well.
+            without_attrs: Copy no attributes.
         """
         with lock():
-            pending.wait_for_file(source.h5py if isinstance(source, Object) else self._h5py)
-            self._h5py.copy(unwrap(source), unwrap(dest), name, **options)
+            expands = expand_soft or expand_external or expand_refs
+            copying.prepare(self._h5py, unwrap(source), expands=expands)
+            self._h5py.copy(
+                unwrap(source),
+                unwrap(dest),
+                name,
+                shallow=shallow,
+                expand_soft=expand_soft,
+                expand_external=expand_external,
+                expand_refs=expand_refs,
+                without_attrs=without_attrs,
+            )
 
     def move(self, source: str, dest: str) -> None:
         """Give an object another name."""

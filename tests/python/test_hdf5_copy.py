@@ -1,0 +1,110 @@
+"""Copies of objects, from which HDF5 alone loses elements, or crashes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+
+VALUES = np.arange(40_000, dtype="i4").reshape(200, 200)
+LAYOUTS = {
+    "contiguous": {},
+    "chunked": {"chunks": (20, 200)},
+    "gzip": {"chunks": (20, 200), "compression": "gzip"},
+    "scaleoffset": {"chunks": (20, 200), "scaleoffset": 0},
+    "one chunk": {"chunks": (200, 200), "compression": "gzip"},
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "f.h5"
+
+
+@pytest.mark.parametrize("keys", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("writer", ["the same handle", "another handle", "an async write"])
+@pytest.mark.parametrize("source", ["path", "dataset", "h5py", "group"])
+def test_a_copy_has_what_was_written_before(path, keys, writer, source):
+    with ps.File(path, "w") as file:
+        file.create("g/x", data=VALUES, **keys)
+    with ps.File(path, "r+") as file, ps.File(path, "r+") as other:
+        written = (other if writer == "another handle" else file)["g/x"]
+        if writer == "an async write":
+            request = written.write_async(VALUES[::-1].copy())
+            expected = VALUES[::-1].copy()
+        else:
+            written[3, 4:60:3] = 7
+            expected = VALUES.copy()
+            expected[3, 4:60:3] = 7
+        given = {
+            "path": "g/x",
+            "dataset": file["g/x"],
+            "h5py": file.h5py["g/x"],
+            "group": file["g"],
+        }[source]
+        file.copy(given, "copied")
+        found = file["copied/x" if source == "group" else "copied"]
+        np.testing.assert_array_equal(found[...], expected)
+        if writer == "an async write":
+            request.wait()
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file[found_name(source)][...], expected)
+
+
+def found_name(source: str) -> str:
+    return "copied/x" if source == "group" else "copied"
+
+
+_PROGRAM = """
+import sys
+import numpy as np
+import penstock as ps
+
+values = np.zeros((1000, 200), "i4")
+with ps.File(sys.argv[1], "w") as file:
+    file.create("x", data=values, chunks=(50, 200), scaleoffset=0)
+for number in range(20):
+    with ps.File(sys.argv[1], "r+") as file:
+        x = file.h5py["x"]
+        x[...]
+        x[3:900:7] = values[3:900:7] = number
+        file.copy("x", f"y{number}")
+        assert (file[f"y{number}"][...] == values).all()
+print("fine")
+"""
+
+
+def test_a_copy_of_cached_chunks_leaves_the_heap_intact(path):
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, path], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+
+
+def test_a_copy_goes_to_another_file_with_the_arguments_of_h5py(path, tmp_path):
+    with ps.File(path, "w") as file, ps.File(tmp_path / "other.h5", "w") as other:
+        file["a/x"] = VALUES
+        file["a/b/y"] = 1
+        file["a/x"].attrs["unit"] = "m"
+        file["a/soft"] = h5py.SoftLink("/a/x")
+        file.copy("a", other, "whole", expand_soft=True)
+        file.copy(file["a/x"], other["whole"], "bare", without_attrs=True)
+        file.copy(file["a"], other, name="shallow", shallow=True)
+        other.copy(file["a/x"], "here")
+        other.copy(file.h5py["a/b"], other.h5py)
+        for name in ("whole/x", "whole/soft", "whole/bare", "shallow/x", "here"):
+            np.testing.assert_array_equal(other[name][...], VALUES)
+        assert dict(other["whole/x"].attrs) == {"unit": "m"}
+        assert not other["whole/bare"].attrs
+        assert "y" not in other["shallow/b"]
+        assert other["b/y"][()] == 1
+        assert isinstance(other.get("whole/soft", getlink=True), h5py.HardLink)
+        with pytest.raises((KeyError, RuntimeError), match="missing"):
+            file.copy("missing", "z")
+        with pytest.raises(TypeError):
+            file.copy("a/x", other["here"])
