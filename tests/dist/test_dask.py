@@ -190,6 +190,18 @@ def test_one_number_is_the_length_of_a_chunk_of_one_dimension(tmp_path):
         assert file["x"].chunks == (4,)
 
 
+def test_arguments_in_another_order_are_a_type_error_that_names_them(tmp_path):
+    array = da.zeros((4, 5))
+    for arguments in (
+        (tmp_path / "f.h5", "x", array),
+        ("f.h5", "x", array),
+        (np.zeros(3), "f", "x"),
+    ):
+        with pytest.raises(TypeError, match=r"to_hdf5\(array, path, dataset\)"):
+            penstock_dask.to_hdf5(*arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_array_of_unknown_shape_is_refused(tmp_path):
     array = da.from_array(WHOLE, chunks=50)
     with pytest.raises(ps.InvalidError, match="compute_chunk_sizes"):

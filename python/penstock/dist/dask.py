@@ -26,7 +26,7 @@ from penstock._options import OptionKeys, resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.storage import Storage, has_filters
-from penstock.errors import InvalidError, IOFailure, UnavailableError
+from penstock.errors import IncompatibleError, InvalidError, IOFailure, UnavailableError
 from penstock.files import WRITE, NativeFile, Path, encode
 from penstock.placement import HOST, Device, parse_device
 
@@ -164,11 +164,18 @@ def to_hdf5(
         **arguments: ``compression`` and others as for ``h5py.Group.create_dataset``.
 
     Raises:
+        IncompatibleError: ``array`` is no array of Dask; a ``TypeError``.
         InvalidError: The shape of the array is not known.
         IOFailure: A worker does not share the file system with this process.
     """
     import dask
+    import dask.array as da
 
+    if not isinstance(array, da.Array):
+        raise IncompatibleError(
+            f"the first argument is a {type(array).__name__}, not an array of Dask",
+            remedy="call to_hdf5(array, path, dataset); dask.array.from_array makes one of NumPy's",
+        )
     if any(side != side for side in array.shape):
         raise InvalidError(
             f"the shape {array.shape} of the array is not known",

@@ -61,6 +61,10 @@ def run(comm: Any, folder: Path) -> None:
         lambda: write(gzip, np.s_[25:30] if odd else mine, whole[mine][: 5 if odd else 10]), "cuts"
     )
     fails(lambda: write(gzip, np.s_[0:10] if odd else mine, whole[mine]), "ranks 0 and 2", rank=0)
+    fails(lambda: write(plain, np.s_[5:15] if odd else mine, whole[mine]), "ranks 0 and 2", rank=0)
+    fails(lambda: write({"shape": ()}, (), 1.0), "ranks 0 and 1", "slab=None", rank=0)
+    write({"shape": ()}, () if odd else None, 1.0)
+    write(plain, mine, whole[mine])
     array = np.array(["a"] * 100).reshape(10, 10) if odd else whole[mine]
     fails(lambda: write(plain, mine, array), "rank 2")
     text = {**plain, "dtype": "S3"}

@@ -37,12 +37,17 @@ def refuse_overlap(name: str, rows: _Numbers, known: Iterable[_Numbers] = ()) ->
     """
     near = [table[_is_near(table, rows)] for table in known] if len(rows) else []
     together = np.concatenate([*near, rows])
-    pair = _overlapping(together[:, 2::2], together[:, 3::2])
+    is_scalar = together.shape[1] == row_of(0, 0, ()).shape[1]
+    if is_scalar:
+        pair = (0, 1) if len(together) > 1 else None
+    else:
+        pair = _overlapping(together[:, 2::2], together[:, 3::2])
     if pair is not None:
         first, second = together[sorted(pair), 0]
         raise InvalidError(
             f"{name}: ranks {first} and {second} write the same elements",
-            remedy="divide the dataset by penstock.dist.partition(shape, chunks, n)",
+            remedy="divide the dataset by penstock.dist.partition(shape, chunks, n), or give "
+            "slab=None on all ranks but one",
         )
 
 

@@ -57,41 +57,44 @@ class WrittenDataset:
     ) -> None:
         """Write an array to this rank's slab of the dataset. Collective.
 
-        Ranks write at the same time. Slabs of datasets with filters must consist of whole chunks,
-        of which no two ranks write the same one; of elements without filters that two ranks write,
-        one rank's value stays.
+        Ranks write at the same time, and no two of them the same element. Slabs of datasets with
+        filters must consist of whole chunks.
 
         Args:
             array: Any array on the CPU or a GPU of the slab's shape, whose elements are converted
-            to
-                the type of the dataset.
+                to the type of the dataset.
             slab: A tuple of slices without steps, as :func:`penstock.dist.partition` returns them;
                 the whole dataset by default. ``None`` writes nothing.
             stream: A CUDA stream whose queued work makes the array.
             **options: See :class:`penstock.OptionKeys`.
 
         Raises:
-            RankError: A rank could not write its slab. What the other ranks wrote may be in the
-                dataset, and the file is not complete.
+            RankError: Two slabs overlap, and none is written; or a rank could not write its slab.
+                What the other ranks wrote may be in the dataset, and the file is not complete.
         """
         step = f"{self.name}.write"
         parsed = resolve(options)
-        if not self._stored.description.is_filtered:
-            self._shared.together(step, lambda: self._write_in_place(array, slab, stream, parsed))
-            return
+        is_filtered = self._stored.description.is_filtered
+        ranks = self._shared.ranks
 
         def cut() -> tuple[np.ndarray[Any, Any], list[tuple[Ranges, arrays.View]]]:
             ranges, view = self._source(array, slab, stream)
-            pieces = list(self._pieces(ranges, view))
+            pieces = []
+            if view is not None and all(lengths(ranges)):
+                pieces = list(self._pieces(ranges, view)) if is_filtered else [(ranges, view)]
             none = np.empty((0, 2 + 2 * len(self.shape)), np.int64)
             return (row_of(ranks.rank, 0, ranges) if pieces else none), pieces
 
-        ranks = self._shared.ranks
         own, pieces = self._shared.together(step, cut)
         tables = ranks.gather(own, step)
         ranks.broadcast(
             f"{step} (slabs)", lambda: refuse_overlap(self.name, np.concatenate(tables))
         )
+        if not is_filtered:
+            self._shared.together(
+                f"{step} (elements)", lambda: self._write_in_place(pieces, parsed)
+            )
+            return
         for at in range(ranks.maximum(len(pieces), step)):
             self._write_encoded(pieces[at] if at < len(pieces) else None, step, parsed)
 
@@ -102,18 +105,13 @@ class WrittenDataset:
         view = transfers.source(self._stored.description, ranges, array, stream_handle(stream))
         return ranges, view
 
-    def _write_in_place(self, array: Any, slab: Any, stream: Any, options: CData) -> None:
-        ranges, view = self._source(array, slab, stream)
-        if view is not None and all(lengths(ranges)):
+    def _write_in_place(self, pieces: list[tuple[Ranges, arrays.View]], options: CData) -> None:
+        for ranges, view in pieces:
             transfers.write(self._stored, self._shared.native(), ranges, view, options)
 
-    def _pieces(
-        self, ranges: Ranges, view: arrays.View | None
-    ) -> Iterator[tuple[Ranges, arrays.View]]:
+    def _pieces(self, ranges: Ranges, view: arrays.View) -> Iterator[tuple[Ranges, arrays.View]]:
         """Cut a slab along its first dimension into pieces whose encoded chunks fit in memory."""
         count = math.prod(lengths(ranges))
-        if view is None or not count:
-            return
         assert self.chunks is not None
         for index, chunk, side in zip(ranges, self.chunks, self.shape, strict=True):
             if index.start % chunk or (index.stop % chunk and index.stop != side):
