@@ -63,3 +63,21 @@ def test_no_crate_is_more_than_30_percent_of_the_tree():
         for crate in ALLOWED
     }
     assert max(lines.values()) <= 0.3 * sum(lines.values()), lines
+
+
+def test_the_environment_is_read_in_one_module():
+    """It says of each variable whether it names a file, which setuid programs must not take."""
+    # A plugin links with no other crate: one has the same rule, one reads options alone.
+    own = {
+        "crates/sys/src/environment.rs",
+        "plugins/forward/src/lib.rs",
+        "plugins/legate/src/lib.rs",
+    }
+    root = CRATES.parent
+    files = [*CRATES.glob("*/src/**/*.rs"), *root.glob("plugins/*/src/**/*.rs")]
+    reads = {
+        str(file.relative_to(root))
+        for file in files
+        if "cudasim" not in file.parts and re.search(r"env::var|getenv", code(file.read_text()))
+    }
+    assert reads <= own

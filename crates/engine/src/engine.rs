@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use penstock_sys::is_copy;
+use penstock_sys::{environment, is_copy};
 
 use crate::error::{Error, Result};
 use crate::fork::{refuse_fork, watch_forks};
@@ -96,7 +96,7 @@ pub fn options_without_engine(call: Options) -> Result<Options> {
 /// The options of the environment, as they were at the first call.
 fn environment() -> Result<Options> {
     static ENVIRONMENT: OnceLock<Result<Options>> = OnceLock::new();
-    let read = || match std::env::var_os("PENSTOCK_OPTIONS") {
+    let read = || match environment::setting("PENSTOCK_OPTIONS") {
         Some(text) => Options::parse(&text.to_string_lossy()).map_err(|e| {
             let remedy = "correct the environment variable PENSTOCK_OPTIONS";
             Error::invalid(format!("PENSTOCK_OPTIONS: {}", e.cause())).remedy(remedy)
@@ -118,15 +118,15 @@ impl Engine {
     fn new() -> Result<Engine> {
         watch_forks();
         let environment = environment()?;
-        let ring = match std::env::var("PENSTOCK_RING") {
-            Ok(text) => parse_size("PENSTOCK_RING", &text)?,
-            Err(_) => RING_BYTES,
+        let ring = match environment::text("PENSTOCK_RING") {
+            Some(text) => parse_size("PENSTOCK_RING", &text)?,
+            None => RING_BYTES,
         };
-        let chunk_cache = match std::env::var("PENSTOCK_CHUNK_CACHE") {
-            Ok(text) => parse_size("PENSTOCK_CHUNK_CACHE", &text)?,
-            Err(_) => CHUNK_CACHE_BYTES,
+        let chunk_cache = match environment::text("PENSTOCK_CHUNK_CACHE") {
+            Some(text) => parse_size("PENSTOCK_CHUNK_CACHE", &text)?,
+            None => CHUNK_CACHE_BYTES,
         };
-        let trace = std::env::var_os("PENSTOCK_TRACE");
+        let trace = environment::path("PENSTOCK_TRACE");
         let trace_failed = trace.and_then(|mut path| {
             if is_copy() {
                 // Its parent writes the trace of that name.

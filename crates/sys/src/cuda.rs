@@ -9,7 +9,8 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::library::{Absent, Search, override_from, table};
+use crate::environment;
+use crate::library::{Absent, Search, table};
 
 pub type CUresult = c_int;
 pub type CUdevice = c_int;
@@ -315,7 +316,7 @@ pub fn cuda() -> Result<&'static Cuda, Absent> {
             names: NAMES,
             folders: vec![WSL_FOLDER.into()],
         };
-        Cuda::open(&search, override_from(OVERRIDE).as_deref())
+        Cuda::open(&search, environment::path(OVERRIDE).as_deref())
     })
     .as_ref()
     .map_err(Absent::clone)
@@ -343,7 +344,7 @@ pub fn cuda_is_loaded() -> bool {
         return false;
     }
     let loaded = NAMES.iter().any(|name| is_loaded(OsStr::new(name)))
-        || override_from(OVERRIDE).is_some_and(|path| is_loaded(&path));
+        || environment::path(OVERRIDE).is_some_and(|path| is_loaded(&path));
     if loaded {
         LOADED.store(true, Ordering::Relaxed);
     } else {

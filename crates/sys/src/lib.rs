@@ -15,6 +15,7 @@
 pub mod cuda;
 #[allow(missing_docs, reason = "documented by cuFile's header")]
 pub mod cufile;
+pub mod environment;
 #[allow(missing_docs, reason = "documented by HDF5's headers")]
 pub mod hdf5;
 mod library;

@@ -1,7 +1,6 @@
 //! Finds and opens a shared library by a list of candidate names.
 
-use std::env;
-use std::ffi::{CStr, OsStr, OsString, c_void};
+use std::ffi::{CStr, OsStr, c_void};
 use std::fmt;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+
+use crate::environment;
 
 /// Why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,6 @@ pub fn add_library_folders(folders: &[PathBuf]) {
             extra.push(folder.clone());
         }
     }
-}
-
-/// The value of an overriding environment variable; an empty one counts as unset.
-pub(crate) fn override_from(variable: &str) -> Option<OsString> {
-    env::var_os(variable).filter(|value| !value.is_empty())
 }
 
 /// Where a library may be. The loader tries each of `names` alone, then in each of `folders`.
@@ -269,7 +265,7 @@ pub(crate) fn vendor_folders(wheel_folders: &[&str]) -> Vec<PathBuf> {
     };
     let toolkits = ["CUDA_HOME", "CUDA_PATH"]
         .into_iter()
-        .filter_map(override_from)
+        .filter_map(environment::path)
         .map(PathBuf::from)
         .chain([PathBuf::from("/usr/local/cuda")]);
     for toolkit in toolkits {
@@ -377,7 +373,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_library_is_absent_with_the_loaders_reason() {
-        let path = env::current_exe().unwrap().with_extension("not-a-library");
+        let path = std::env::current_exe()
+            .unwrap()
+            .with_extension("not-a-library");
         std::fs::write(&path, b"text").unwrap();
         let absent = search(&[], Vec::new()).open(Some(path.as_os_str())).err();
         std::fs::remove_file(&path).unwrap();
@@ -430,7 +428,7 @@ mod tests {
         let own = own_path().expect("dladdr knows this function");
         assert_eq!(
             own.canonicalize().unwrap(),
-            env::current_exe().unwrap().canonicalize().unwrap()
+            std::env::current_exe().unwrap().canonicalize().unwrap()
         );
     }
 }

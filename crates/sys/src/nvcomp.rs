@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::cuda::{CUdeviceptr, CUstream};
-use crate::library::{Absent, Library, Search, override_from, vendor_folders};
+use crate::environment;
+use crate::library::{Absent, Library, Search, vendor_folders};
 
 pub type NvcompStatus = c_int;
 
@@ -343,7 +344,7 @@ pub fn nvcomp() -> Result<&'static Nvcomp, Absent> {
                 names: NAMES,
                 folders: vendor_folders(WHEEL_FOLDERS),
             };
-            Nvcomp::open(&search.open(override_from(OVERRIDE).as_deref())?)
+            Nvcomp::open(&search.open(environment::path(OVERRIDE).as_deref())?)
         })
         .as_ref()
         .map_err(Absent::clone)

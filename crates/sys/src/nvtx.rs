@@ -4,7 +4,8 @@
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
-use crate::library::{Absent, Search, override_from, table, vendor_folders};
+use crate::environment;
+use crate::library::{Absent, Search, table, vendor_folders};
 
 table! {
     /// NVTX ranges of the calling thread; they nest.
@@ -37,7 +38,7 @@ pub fn nvtx() -> Result<&'static Nvtx, Absent> {
             names: NAMES,
             folders: vendor_folders(WHEEL_FOLDERS),
         };
-        Nvtx::open(&search, override_from(OVERRIDE).as_deref())
+        Nvtx::open(&search, environment::path(OVERRIDE).as_deref())
     })
     .as_ref()
     .map_err(Absent::clone)

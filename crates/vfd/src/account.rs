@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::{PATHS, Path, Report};
+use penstock_sys::environment;
 use serde_json::{Map, Value, json};
 
 use crate::settings::Mode;
@@ -215,7 +216,7 @@ fn nanoseconds(since: Instant) -> u64 {
 fn report_folder() -> Option<&'static FilePath> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOLDER
-        .get_or_init(|| std::env::var_os("PENSTOCK_REPORT_DIR").map(PathBuf::from))
+        .get_or_init(|| environment::path("PENSTOCK_REPORT_DIR").map(PathBuf::from))
         .as_deref()
 }
 

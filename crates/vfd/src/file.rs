@@ -14,6 +14,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::stripe::{self, Striping};
 use penstock_engine::file::{File, answer, uninterrupted};
+use penstock_sys::environment;
 use penstock_sys::hdf5::driver::H5FD_t;
 use penstock_sys::hdf5::{
     H5E_DEFAULT, H5F_ACC_CREAT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE,
@@ -446,9 +447,9 @@ unsafe fn inherited(hdf5: &Hdf5, fapl: hid_t) -> Option<Settings> {
 /// # Safety
 /// As for [`DriverFile::open`].
 unsafe fn ignores_missing_locks(hdf5: &Hdf5, fapl: hid_t) -> Result<bool> {
-    match std::env::var("HDF5_USE_FILE_LOCKING").as_deref() {
-        Ok("BEST_EFFORT") => return Ok(true),
-        Ok("TRUE" | "1") => return Ok(false),
+    match environment::text("HDF5_USE_FILE_LOCKING").as_deref() {
+        Some("BEST_EFFORT") => return Ok(true),
+        Some("TRUE" | "1") => return Ok(false),
         _ => {}
     }
     let (mut uses, mut ignores) = (false, false);

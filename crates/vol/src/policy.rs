@@ -4,10 +4,11 @@
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use std::{cmp, env, fs};
+use std::{cmp, fs};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::Options;
+use penstock_sys::environment;
 
 use super::log::{Execution, Log};
 use super::settings::ConnectorSettings;
@@ -41,12 +42,12 @@ impl Policy {
         let log = settings.log.as_deref().map(Log::open).transpose()?;
         let named = match settings.max_memory {
             Some(bytes) => Some(bytes),
-            None => megabytes(env::var("HDF5_ASYNC_MAX_MEM_MB").ok().as_deref())?,
+            None => megabytes(environment::text("HDF5_ASYNC_MAX_MEM_MB").as_deref())?,
         };
         Ok(Policy {
             settings: Arc::clone(settings),
-            starts_at: starts_at(|name| env::var(name).ok()),
-            delay: delay(env::var("HDF5_ASYNC_DELAY_MICROSECOND").ok().as_deref()),
+            starts_at: starts_at(environment::text),
+            delay: delay(environment::text("HDF5_ASYNC_DELAY_MICROSECOND").as_deref()),
             limit: named.map_or_else(OnceLock::new, OnceLock::from),
             log,
             failures: Arc::default(),

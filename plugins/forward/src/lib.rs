@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 const LIBRARY: &str = "libpenstock.so";
 
 /// The function `name` of libpenstock.so; null if there is no such library. It is the one that
-/// `PENSTOCK_LIBRARY` names, as for the Python package, so that a process never holds two; else the
-/// one in the plugin's own folder or in the folder above.
+/// `PENSTOCK_LIBRARY` names, as for the Python package, so that a process never holds two; else, and in
+/// setuid programs, the one in the plugin's own folder or in the folder above.
 pub fn function(name: &CStr) -> *mut c_void {
     static HANDLE: OnceLock<usize> = OnceLock::new();
     let handle =
@@ -24,7 +24,11 @@ pub fn function(name: &CStr) -> *mut c_void {
 }
 
 fn candidates() -> Vec<PathBuf> {
-    if let Some(path) = env::var_os("PENSTOCK_LIBRARY").filter(|path| !path.is_empty()) {
+    // As secure_getenv(3): the program may have more rights than the user who started it.
+    // SAFETY: getauxval reads what the kernel has given the process.
+    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) != 0 };
+    let named = env::var_os("PENSTOCK_LIBRARY").filter(|path| !path.is_empty() && !is_secure);
+    if let Some(path) = named {
         return vec![PathBuf::from(path)];
     }
     let own = own_path();

@@ -11,6 +11,7 @@ mod record;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use penstock_sys::environment;
 use serde_json::{Value, json};
 
 use crate::file::File;
@@ -84,20 +85,19 @@ fn is_empty(folder: &Path) -> bool {
 
 /// Whether the environment says PENSTOCK_PROFILE=off.
 fn is_off() -> bool {
-    std::env::var_os("PENSTOCK_PROFILE").is_some_and(|word| word == "off")
+    environment::setting("PENSTOCK_PROFILE").is_some_and(|word| word == "off")
 }
 
 /// The folder of profiles: PENSTOCK_PROFILE_DIR, or else `penstock` in the user's configuration
 /// folder.
 fn folder() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     // The XDG specification ignores paths that are not absolute.
     let configuration = || {
-        let named = variable("XDG_CONFIG_HOME").map(PathBuf::from);
-        let usual = || variable("HOME").map(|home| PathBuf::from(home).join(".config"));
+        let named = environment::path("XDG_CONFIG_HOME").map(PathBuf::from);
+        let usual = || environment::path("HOME").map(|home| PathBuf::from(home).join(".config"));
         named.filter(|path| path.is_absolute()).or_else(usual)
     };
-    variable("PENSTOCK_PROFILE_DIR")
+    environment::path("PENSTOCK_PROFILE_DIR")
         .map(PathBuf::from)
         .or_else(|| configuration().map(|folder| folder.join("penstock")))
 }

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
+use penstock_sys::environment;
 use penstock_sys::nvtx::{self, Nvtx};
 
 use crate::error::Result;
@@ -49,7 +50,7 @@ fn ranges() -> Option<&'static Nvtx> {
     static NVTX: OnceLock<Option<&'static Nvtx>> = OnceLock::new();
     *NVTX.get_or_init(|| {
         // Profilers set this variable to inject themselves; without one, ranges would reach nobody.
-        std::env::var_os("NVTX_INJECTION64_PATH")?;
+        environment::path("NVTX_INJECTION64_PATH")?;
         nvtx::nvtx().ok()
     })
 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind};
+use penstock_sys::environment;
 use penstock_sys::hdf5::{
     H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK,
     H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t,
@@ -182,7 +183,11 @@ impl<'a> Sources<'a> {
     }
 
     fn open(&mut self, place: &Place, file: &Path) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
-        for path in place.origin.candidates(file, std::env::var_os(PREFIXES)) {
+        // Names files, but HDF5 looks at it in every program: others would be the wrong files.
+        for path in place
+            .origin
+            .candidates(file, environment::setting(PREFIXES))
+        {
             let found = match fs::metadata(&path) {
                 Ok(meta) => identity(&meta),
                 Err(error)

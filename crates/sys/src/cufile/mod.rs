@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use libc::{off_t, size_t, ssize_t, timespec};
 
 use crate::cuda::{CUresult, CUstream};
-use crate::library::{Absent, Search, override_from, table, vendor_folders};
+use crate::environment;
+use crate::library::{Absent, Search, table, vendor_folders};
 use stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
 
 pub type CUfileHandle = *mut c_void;
@@ -404,7 +405,7 @@ pub fn cufile() -> Result<&'static CuFile, Absent> {
                 names: NAMES,
                 folders: vendor_folders(WHEEL_FOLDERS),
             };
-            CuFile::open(&search, override_from(OVERRIDE).as_deref())
+            CuFile::open(&search, environment::path(OVERRIDE).as_deref())
         })
         .as_ref()
         .map_err(Absent::clone)
