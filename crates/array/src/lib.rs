@@ -48,7 +48,7 @@
 //! let transfer = PreparedTransfer {
 //!     kind: TransferKind::Read(vec![BoundPlan {
 //!         plan: Arc::new(plan),
-//!         files: vec![Ok(Arc::new(File::open(&path, read, Options::default())?))],
+//!         files: vec![Arc::new(File::open(&path, read, Options::default())?).into()],
 //!         conversion: TypeConversion::Copy,
 //!         direct: Direct::WhereCold,
 //!         given: None,

@@ -10,8 +10,10 @@
 mod conversion;
 pub mod dataset;
 pub mod library;
+mod open_files;
 pub mod transfer;
 mod virtual_dataset;
 
 pub use conversion::Conversion;
-pub use virtual_dataset::{Resolution, SourceFile, SourcePart, Store, resolve};
+pub use open_files::SourceFile;
+pub use virtual_dataset::{Resolution, SourcePart, Store, resolve};

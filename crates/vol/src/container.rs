@@ -62,9 +62,9 @@ impl Container {
     /// Opens the file of a dataset, with the access that HDF5 has. `None` if the storage is not one plain
     /// file.
     pub(crate) fn open_file(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
-        let Some(descriptor) = info.descriptor.filter(|_| info.is_plain) else {
+        if !info.is_plain || info.descriptor.is_none() {
             return Ok(None);
-        };
+        }
         let mut opened = self.opened.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((of, file)) = &*opened
             && of.is_same(&key)
@@ -72,9 +72,7 @@ impl Container {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        let options = self.policy.options();
-        let file = File::of_descriptor(descriptor, &info.name, info.is_writable, options)?;
-        let file = Arc::new(file);
+        let file = penstock_hdf5::transfer::open_file(info)?;
         if !self.is_closed.load(Relaxed) {
             *opened = Some((key, Arc::clone(&file)));
         }

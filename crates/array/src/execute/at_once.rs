@@ -6,6 +6,7 @@ use std::sync::Arc;
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Stream;
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::Memory;
@@ -139,7 +140,8 @@ impl SmallRead {
         let bound = &self.bound;
         let not_cached = || Error::new(Kind::Unavailable, "the bytes are not cached");
         let read = |target: *mut u8, range: FileRange, counters: &Counters| {
-            let side = side(bound, counters)?;
+            let file = bound.file(0)?;
+            let side = side(&file, counters);
             // SAFETY: the plan has checked that the range lies inside the memory.
             let is_read = unsafe {
                 let to = target.add(range.memory as usize);
@@ -212,7 +214,7 @@ fn parts(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
     }
     let work = jobs(bound, order.cache.as_ref())?;
     let file = bound.file(0).ok()?;
-    if !is_quick(file, *length, work.ranges()) {
+    if !is_quick(&file, *length, work.ranges()) {
         return None;
     }
     // One copy to the GPU covers the whole destination, so all of it must be read.
@@ -220,7 +222,7 @@ fn parts(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
         return None;
     }
     let place = (order.address, *length);
-    let at_once = AtOnce::new(file, options, memory.clone(), place, order.after)?;
+    let at_once = AtOnce::new(&file, options, memory.clone(), place, order.after)?;
     Some((at_once, work))
 }
 
@@ -277,19 +279,20 @@ fn key(array: u64, job: &ChunkJob) -> ChunkKey {
     ChunkKey { array, chunk }
 }
 
-fn side<'a>(bound: &'a BoundPlan, counters: &'a Counters) -> Result<FileSide<'a>> {
-    Ok(FileSide {
-        file: bound.file(0)?,
+fn side<'a>(file: &'a Arc<File>, counters: &'a Counters) -> FileSide<'a> {
+    FileSide {
+        file,
         operation: Operation::Read,
         direct: Direct::Never,
         counters,
         gate: None,
-    })
+    }
 }
 
 /// Reads a range of the file to its offset in `target`.
 fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counters) -> Result<()> {
-    let side = side(bound, counters)?;
+    let file = bound.file(0)?;
+    let side = side(&file, counters);
     // SAFETY: the plan has checked that the range lies inside the memory.
     unsafe {
         let to = target.add(range.memory as usize);

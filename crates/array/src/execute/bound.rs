@@ -1,5 +1,6 @@
 //! A plan together with its files and everything else that its execution needs.
 
+use std::fmt;
 use std::sync::Arc;
 
 use penstock_codec::CodecError;
@@ -20,7 +21,7 @@ pub struct BoundPlan {
     pub plan: Arc<Plan>,
     /// The file of the array, or those of its segments in order. A file that cannot be opened is an
     /// error only when something is read from it.
-    pub files: Vec<Result<Arc<File>>>,
+    pub files: Vec<PlanFile>,
     /// Conversion of the moved part of each element.
     pub conversion: TypeConversion,
     /// Whether chunks are read with direct I/O, bypassing the page cache.
@@ -29,6 +30,56 @@ pub struct BoundPlan {
     pub given: Option<Given>,
     /// Where chunks that are read in part are kept decoded, and the number of the array there.
     pub cache: Option<(Arc<ChunkCache>, u64)>,
+}
+
+/// A file of a plan.
+#[derive(Clone, Debug)]
+pub enum PlanFile {
+    /// It is open.
+    Open(Arc<File>),
+    /// It is opened by a worker that needs it, because a plan may have more files than the process
+    /// may have descriptors.
+    OnDemand(Arc<dyn OnDemand>),
+    /// It cannot be opened.
+    Missing(Error),
+}
+
+/// Opens a file where it is needed.
+pub trait OnDemand: fmt::Debug + Send + Sync {
+    /// Opens the file, or returns it if it is open. The caller drops it after its next use.
+    fn open(&self) -> Result<Arc<File>>;
+
+    /// The path that errors name.
+    fn path(&self) -> &std::path::Path;
+
+    /// Device and inode.
+    fn identity(&self) -> (u64, u64);
+}
+
+impl From<Arc<File>> for PlanFile {
+    fn from(file: Arc<File>) -> PlanFile {
+        PlanFile::Open(file)
+    }
+}
+
+impl PlanFile {
+    /// Returns the open file.
+    pub fn open(&self) -> Result<Arc<File>> {
+        match self {
+            PlanFile::Open(file) => Ok(Arc::clone(file)),
+            PlanFile::OnDemand(file) => file.open(),
+            PlanFile::Missing(error) => Err(error.clone()),
+        }
+    }
+
+    /// Returns the path that errors name; `None` of a file that cannot be opened.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        match self {
+            PlanFile::Open(file) => Some(file.path()),
+            PlanFile::OnDemand(file) => Some(file.path()),
+            PlanFile::Missing(_) => None,
+        }
+    }
 }
 
 /// Elements that were read elsewhere.
@@ -151,14 +202,16 @@ impl BoundPlan {
             return Ok(false);
         }
         let (start, end) = self.range(job);
-        Ok(!self.side(counters)?.goes_direct(start, end - start))
+        let file = self.file(0)?;
+        Ok(!self.side(&file, counters).goes_direct(start, end - start))
     }
 
     /// Reads what such a job needs into memory of exactly that length.
     pub fn fetch_into(&self, job: &ChunkJob, counters: &Counters, to: &mut [u8]) -> Result<()> {
         let (start, end) = self.range(job);
         assert_eq!(to.len() as u64, end - start);
-        let side = self.side(counters)?;
+        let file = self.file(0)?;
+        let side = self.side(&file, counters);
         // SAFETY: the slice is exclusive and as long as what is read.
         unsafe { side.move_buffered(to.as_mut_ptr(), start, end - start) }
             .map_err(|error| self.unreadable(std::slice::from_ref(job), error))
@@ -173,8 +226,8 @@ impl BoundPlan {
     /// Names the chunk in an error of reading several jobs; where the file is too short, the first
     /// chunk that lies beyond its end.
     fn unreadable(&self, jobs: &[ChunkJob], error: Error) -> Error {
-        let size = match self.files.first() {
-            Some(Ok(file)) if error.kind() == Kind::EndOfFile => file.size().unwrap_or(0),
+        let size = match error.kind() {
+            Kind::EndOfFile => self.file(0).and_then(|file| file.size()).unwrap_or(0),
             _ => 0,
         };
         let first = jobs.iter().find(|job| self.range(job).1 > size);
@@ -201,7 +254,8 @@ impl BoundPlan {
         if self.plan.is_in_segments() {
             return self.fetch_segments(start, end, counters, buffer);
         }
-        let side = self.side(counters)?;
+        let file = self.file(0)?;
+        let side = self.side(&file, counters);
         let align = side.file.direct_alignment();
         let direct = side.goes_direct(start, end - start);
         let head = if direct { start % align } else { 0 };
@@ -242,15 +296,13 @@ impl BoundPlan {
 
     /// Returns the path of the file that errors name.
     pub fn path(&self) -> Option<&std::path::Path> {
-        let file = self.files.iter().flatten().next()?;
-        Some(file.path())
+        self.files.iter().find_map(PlanFile::path)
     }
 
-    /// Returns one of the files.
-    pub fn file(&self, at: usize) -> Result<&Arc<File>> {
+    /// Returns one of the files, which is open.
+    pub fn file(&self, at: usize) -> Result<Arc<File>> {
         match self.files.get(at) {
-            Some(Ok(file)) => Ok(file),
-            Some(Err(error)) => Err(error.clone()),
+            Some(file) => file.open(),
             None => Err(Error::new(Kind::Internal, "a plan has no file")),
         }
     }
@@ -268,14 +320,14 @@ impl BoundPlan {
         Ok(false)
     }
 
-    fn side<'a>(&'a self, counters: &'a Counters) -> Result<FileSide<'a>> {
-        Ok(FileSide {
-            file: self.file(0)?,
+    fn side<'a>(&self, file: &'a Arc<File>, counters: &'a Counters) -> FileSide<'a> {
+        FileSide {
+            file,
             operation: Operation::Read,
             direct: self.direct,
             counters,
             gate: None,
-        })
+        }
     }
 
     /// Reads from the segments' files. A file that ends early reads as zeros.
@@ -301,7 +353,7 @@ impl BoundPlan {
             let size = file.size()?;
             let there = part.length.min(size.saturating_sub(part.offset));
             let side = FileSide {
-                file,
+                file: &file,
                 operation: Operation::Read,
                 direct: Direct::Never,
                 counters,
@@ -328,9 +380,9 @@ impl BoundPlan {
         };
         let cause = Error::new(Kind::Io, error.to_string()).remedy(remedy);
         let error = self.plan.name_in(job, cause);
-        match self.files.first() {
-            Some(Ok(file)) => error.at(file.path(), job.address, job.stored_size),
-            _ => error,
+        match self.files.first().and_then(PlanFile::path) {
+            Some(path) => error.at(path, job.address, job.stored_size),
+            None => error,
         }
     }
 

@@ -16,7 +16,7 @@ mod transfer;
 mod write;
 
 pub use at_once::{SmallRead, SmallReadOrder};
-pub use bound::{BoundPlan, Given};
+pub use bound::{BoundPlan, Given, OnDemand, PlanFile};
 pub use encoded::{Collected, Collector, EncodedChunks};
 pub use plain::extents;
 pub use sink::{BlockSink, ChunkSink, ChunkStep, DenseSink, EncodedChunk, Sink};

@@ -16,7 +16,7 @@ use penstock_engine::request::{
 };
 use penstock_engine::{Extent, cores, merged_options};
 
-use super::bound::BoundPlan;
+use super::bound::{BoundPlan, PlanFile};
 use super::memory::{DeviceMemory, HostMemory};
 use super::plain::extents_of_all;
 use super::read::{DeviceRead, HostRead};
@@ -265,9 +265,11 @@ impl TransferKind {
 
 /// Returns the file of all plans, if they have the same one.
 fn common_file(plans: &[BoundPlan]) -> Option<Arc<File>> {
-    let first = plans.first()?.files.first()?.as_ref().ok()?;
+    let PlanFile::Open(first) = plans.first()?.files.first()? else {
+        return None;
+    };
     let is_same = |bound: &BoundPlan| match bound.files.as_slice() {
-        [Ok(file)] => Arc::ptr_eq(file, first),
+        [PlanFile::Open(file)] => Arc::ptr_eq(file, first),
         _ => false,
     };
     (plans.len() == 1 || plans.iter().all(is_same)).then(|| Arc::clone(first))

@@ -9,7 +9,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::Direct;
 use penstock_engine::options::{Choice, Options};
 
-use super::bound::BoundPlan;
+use super::bound::{BoundPlan, PlanFile};
 use super::encoded::{Collected, Collector};
 use super::plain::extents;
 use super::sink::Sink;
@@ -154,7 +154,7 @@ impl ArrayTransfer<'_> {
     fn bind(&self, plan: Plan, file: Option<Arc<File>>) -> BoundPlan {
         BoundPlan {
             plan: Arc::new(plan),
-            files: file.into_iter().map(Ok).collect(),
+            files: file.into_iter().map(PlanFile::from).collect(),
             conversion: self.conversion,
             direct: match self.options.direct.unwrap_or(Choice::Auto) {
                 Choice::No => Direct::Never,

@@ -13,6 +13,7 @@ pub mod system;
 
 use std::ffi::CString;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -197,8 +198,10 @@ impl File {
     /// # Errors
     /// The failed system call.
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
-        let copy = self.buffered.try_clone().map(std::fs::File::from);
-        copy.and_then(|file| uninterrupted(|| file.metadata()))
+        // SAFETY: the descriptor is open as long as `self`, and is not closed by the value here.
+        let file = unsafe { std::fs::File::from_raw_fd(self.buffered.as_raw_fd()) };
+        let file = ManuallyDrop::new(file);
+        uninterrupted(|| file.metadata())
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
     }
 
@@ -343,6 +346,12 @@ impl File {
             _ => Err(Error::os(&error, "cannot allocate room in the file")
                 .at(&self.path, offset, length)),
         }
+    }
+
+    /// The descriptor, which lives as long as the file. The system gives the lowest number that is
+    /// free.
+    pub fn descriptor(&self) -> RawFd {
+        self.buffered.as_raw_fd()
     }
 
     pub(crate) fn buffered_fd(&self) -> RawFd {

@@ -6,9 +6,8 @@
 //! file, which no later file gets, and the token of the dataset; see [`numbers`].
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use penstock_array::{ChunkCache, ChunkTable, Source, StoredArray};
 use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
-use penstock_engine::options::Options;
 use penstock_engine::threads;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
@@ -26,6 +24,7 @@ use super::still_open::StillOpen;
 use crate::conversion::Conversion;
 use crate::dataset::{Common, DatasetInfo, ElementType, FileInfo, Layout, read_chunk_table};
 use crate::library::Session;
+use crate::open_files::{shared, shared_as, with_room};
 
 /// A dataset of a file that is open only for reading.
 pub(super) struct Kept {
@@ -178,41 +177,8 @@ impl Kept {
     /// Returns the file, without options of its own, for a request. HDF5 has it open, since the
     /// dataset is. Requests that overlap in time share it.
     pub(super) fn file(&self) -> Result<Arc<File>> {
-        if let Some(file) = files().files.get(&self.file)
-            && let Some(open) = file.open.upgrade()
-        {
-            return Ok(open);
-        }
-        let FileInfo {
-            descriptor, name, ..
-        } = &*self.info.file;
-        let open = || {
-            let descriptor = descriptor.unwrap_or(-1);
-            let opened = File::of_descriptor(descriptor, name, false, Options::default())?;
-            opened.metadata().map(|about| (opened, about))
-        };
-        let (opened, about) = open().or_else(|error| {
-            if matches!(error.os_errno(), libc::EMFILE | libc::ENFILE) {
-                // Files that are idle are closed rather than let a read fail.
-                let idle: Vec<_> = files()
-                    .files
-                    .values_mut()
-                    .map(|f| f.lingers.take())
-                    .collect();
-                drop(idle);
-                return open();
-            }
-            Err(error)
-        })?;
-        // Once HDF5 has closed the file, the descriptor may be that of another one.
-        if Some((about.dev(), about.ino())) != self.key.file.identity {
-            return Err(closed().in_file(name));
-        }
-        let opened = Arc::new(opened);
-        if let Some(file) = files().files.get_mut(&self.file) {
-            file.open = Arc::downgrade(&opened);
-        }
-        Ok(opened)
+        let identity = self.key.file.identity.unwrap_or_default();
+        with_room(close_idle, || shared_as(&self.info.file, identity))
     }
 
     /// Returns the file if it is still open for small reads.
@@ -268,8 +234,6 @@ struct FileNumber {
 /// What is kept of an open file.
 struct OpenFile {
     info: Arc<FileInfo>,
-    /// The file itself, while requests use it.
-    open: Weak<File>,
     /// The file itself, while small reads follow each other.
     lingers: Option<Arc<File>>,
     /// Whether a small read has used it since idle files were looked for.
@@ -457,7 +421,6 @@ fn keep(
     let mut files = files();
     let file = files.files.entry(number).or_insert_with(|| OpenFile {
         info: Arc::clone(&info.file),
-        open: Weak::new(),
         lingers: None,
         is_in_use: false,
         chunks: Arc::new(ChunkCache::new(bytes)),
@@ -574,6 +537,20 @@ impl Files {
 
 /// How long an idle file stays open, at least.
 const LINGER: Duration = Duration::from_millis(50);
+
+/// Returns the file that HDF5 has open, for a request. Idle files are closed rather than let this fail.
+pub fn open_file(file: &FileInfo) -> Result<Arc<File>> {
+    with_room(close_idle, || shared(file))
+}
+
+fn close_idle() {
+    let idle: Vec<_> = files()
+        .files
+        .values_mut()
+        .map(|f| f.lingers.take())
+        .collect();
+    drop(idle);
+}
 
 fn close_idle_files() {
     loop {

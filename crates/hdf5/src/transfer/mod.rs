@@ -40,7 +40,7 @@ use conflicts::{Access, AccessSet, Region, finish_before, key_of_object, number_
 pub use describe::describe;
 pub use held::Held;
 pub use inside::{inside, is_inside};
-pub use kept::Described;
+pub use kept::{Described, open_file};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
 pub use request::{DatasetTransfer, FileSelection, MemoryShape};
 pub use small::{Opened, PlannedRead, Reader, WorkerRead, small_read};

@@ -11,6 +11,7 @@ use super::request::DatasetTransfer;
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
+use crate::open_files::is_out_of_descriptors;
 
 /// The reason why only HDF5 can do a transfer.
 pub struct Refused(pub String);
@@ -28,6 +29,14 @@ impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Stop::Failed(error)
     }
+}
+
+/// Leaves a transfer to HDF5 if its file could not be opened because no descriptor is left: HDF5 has one.
+pub(super) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T, Stop> {
+    file.or_else(|error| match is_out_of_descriptors(&error) {
+        true => refused("no file descriptor is left"),
+        false => Err(Stop::Failed(error)),
+    })
 }
 
 pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {

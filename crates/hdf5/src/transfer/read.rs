@@ -1,30 +1,27 @@
 //! Plans a read: turns HDF5's identifiers into plans with their files, on the caller's thread. The
 //! result no longer needs HDF5.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, Given, TransferKind};
+use penstock_array::execute::{BoundPlan, Given, PlanFile, TransferKind};
 use penstock_array::{ChunkTable, MemoryLayout, MemorySide, Plan, Selection, StoredArray};
 use penstock_codec::Pipeline;
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::file::{Access, File};
-use penstock_engine::options::Options;
 use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::hdf5::hid_t;
 
-use super::kept::Described;
-use super::prepare::{Stop, refused};
+use super::kept::{Described, open_file};
+use super::prepare::{Stop, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, ElementType, Layout, read_chunk_table};
 use crate::library::Session;
+use crate::open_files::SourceFile;
 use crate::virtual_dataset::{Resolution, Store, resolve};
 
 pub(super) fn plan(
@@ -91,8 +88,8 @@ pub(super) fn plan(
     let mut bound = BoundPlan {
         plan: Arc::new(plan),
         files: match (&kept, transfer.file) {
-            (Some(kept), None) => vec![Ok(kept.file()?)],
-            _ => transfer.files(info)?,
+            (Some(kept), None) => vec![or_hdf5(kept.file())?.into()],
+            _ => or_hdf5(transfer.files(info))?,
         },
         conversion: conversion.values,
         direct: direct(&transfer.options),
@@ -180,7 +177,6 @@ fn virtual_parts(
         Resolution::Parts(parts) => parts,
         Resolution::Hdf5(why) => return refused(why),
     };
-    let mut opened: HashMap<PathBuf, Arc<File>> = HashMap::new();
     let mut plans = Vec::with_capacity(parts.len());
     for part in parts {
         known_filters(&part.info)?;
@@ -192,19 +188,9 @@ fn virtual_parts(
                 (Vec::new(), Some(Given { bytes, path }))
             }
             Store::File(_) if matches!(part.info.layout, Layout::External(_)) => {
-                (files(&part.info, transfer.options)?, None)
+                (files(&part.info)?, None)
             }
-            Store::File(source) => {
-                let file = match opened.entry(source.path()) {
-                    Entry::Occupied(known) => Arc::clone(known.get()),
-                    Entry::Vacant(place) => {
-                        let file = File::open_as(&source.path(), source.name(), transfer.options)?;
-                        source.verify(&file.metadata()?)?;
-                        Arc::clone(place.insert(Arc::new(file)))
-                    }
-                };
-                (vec![Ok(file)], None)
-            }
+            Store::File(source) => (vec![source.of_plan()], None),
         };
         let conversion =
             conversion_of(&part.info.element).map_or(TypeConversion::Copy, |found| found.values);
@@ -222,19 +208,14 @@ fn virtual_parts(
     Ok(plans)
 }
 
-fn files(info: &DatasetInfo, options: Options) -> Result<Vec<Result<Arc<File>>>> {
+fn files(info: &DatasetInfo) -> Result<Vec<PlanFile>> {
     let Layout::External(slots) = &info.layout else {
-        let descriptor = info.file.descriptor.unwrap_or(-1);
-        let file = File::of_descriptor(descriptor, &info.file.name, false, options)?;
-        return Ok(vec![Ok(Arc::new(file))]);
+        return Ok(vec![open_file(&info.file)?.into()]);
     };
-    let access = Access {
-        read: true,
-        ..Access::default()
-    };
-    let open = |path: &PathBuf| match File::open(path, access, options) {
-        Ok(file) => Ok(Arc::new(file)),
-        Err(error) => Err(unable_to_open(error)),
+    // A file that cannot be opened is an error only when something is read from it.
+    let open = |path: &PathBuf| match SourceFile::of_path(path) {
+        Ok(file) => Arc::new(file).of_plan(),
+        Err(error) => PlanFile::Missing(unable_to_open(error)),
     };
     Ok(slots.iter().map(|slot| open(&slot.path)).collect())
 }
@@ -251,10 +232,10 @@ fn unable_to_open(error: Error) -> Error {
 }
 
 impl DatasetTransfer<'_> {
-    fn files(&self, info: &DatasetInfo) -> Result<Vec<Result<Arc<File>>>> {
+    fn files(&self, info: &DatasetInfo) -> Result<Vec<PlanFile>> {
         match (&info.layout, self.file) {
-            (Layout::External(_), _) | (_, None) => files(info, self.options),
-            (_, Some(file)) => Ok(vec![Ok(Arc::clone(file))]),
+            (Layout::External(_), _) | (_, None) => files(info),
+            (_, Some(file)) => Ok(vec![Arc::clone(file).into()]),
         }
     }
 }

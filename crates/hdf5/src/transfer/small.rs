@@ -211,7 +211,7 @@ impl Reader {
         Some(SmallReadOrder {
             bound: BoundPlan {
                 plan: Arc::new(plan),
-                files: vec![Ok(self.kept.file_for_small_read().ok()?)],
+                files: vec![self.kept.file_for_small_read().ok()?.into()],
                 conversion: self.conversion.values,
                 direct: direct(&options),
                 given: None,

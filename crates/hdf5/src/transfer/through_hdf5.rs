@@ -12,13 +12,13 @@ use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
 use penstock_array::{ElementMapping, MemorySide, Plan, Selection, StoredArray, match_selections};
 use penstock_codec::Filter;
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
 use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use super::expressed::{Expressed, Space};
+use super::kept::open_file;
 use super::request::{DatasetTransfer, FileSelection, MemoryShape};
 use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, ElementType};
@@ -152,13 +152,9 @@ impl LibraryCall {
     ) -> Result<LibraryCall> {
         let is_durable = transfer.operation == Operation::Write
             && merged_options(transfer.options)?.durable == Some(true);
-        let durable = match info.file.descriptor.filter(|_| is_durable) {
-            Some(descriptor) => {
-                let name = &info.file.name;
-                let file = File::of_descriptor(descriptor, name, false, transfer.options)?;
-                Some(Arc::new(file))
-            }
-            None => None,
+        let durable = match info.file.descriptor.is_some() && is_durable {
+            true => Some(open_file(&info.file)?),
+            false => None,
         };
         Ok(LibraryCall {
             operation: transfer.operation,

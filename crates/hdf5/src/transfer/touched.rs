@@ -1,10 +1,7 @@
 //! What a prepared transfer has yet to touch.
 
-use std::sync::Arc;
-
-use penstock_array::execute::{BoundPlan, PreparedTransfer, Sink, TransferKind};
+use penstock_array::execute::{BoundPlan, PlanFile, PreparedTransfer, Sink, TransferKind};
 use penstock_engine::error::Result;
-use penstock_engine::file::File;
 
 use super::conflicts::{AccessSet, FileKey, key_of_file};
 
@@ -61,7 +58,11 @@ pub(super) fn sets(
 
 /// Returns what is still to be read.
 fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
-    let files: Vec<FileKey> = files(plans).filter_map(key_of_file).collect();
+    let files: Vec<FileKey> = plans
+        .iter()
+        .flat_map(|bound| &bound.files)
+        .filter_map(key_of)
+        .collect();
     if files.is_empty() {
         return Vec::new();
     }
@@ -73,9 +74,15 @@ fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
     sets
 }
 
-fn files(plans: &[BoundPlan]) -> impl Iterator<Item = &Arc<File>> {
-    let files = plans.iter().flat_map(|bound| &bound.files);
-    files.filter_map(|file| file.as_ref().ok())
+fn key_of(file: &PlanFile) -> Option<FileKey> {
+    match file {
+        PlanFile::Open(file) => key_of_file(file),
+        PlanFile::OnDemand(file) => Some(FileKey {
+            number: None,
+            identity: Some(file.identity()),
+        }),
+        PlanFile::Missing(_) => None,
+    }
 }
 
 fn plans(prepared: &PreparedTransfer) -> &[BoundPlan] {

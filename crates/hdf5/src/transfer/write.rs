@@ -15,7 +15,8 @@ use penstock_sys::hdf5::H5F_SCOPE_LOCAL;
 
 use super::chunk_writer::ChunkWriter;
 use super::contiguous::BlockEnd;
-use super::prepare::{Stop, refused};
+use super::kept::open_file;
+use super::prepare::{Stop, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
@@ -49,9 +50,9 @@ pub(super) fn plan(
         Layout::Contiguous { .. } | Layout::Chunked { .. } => {}
     }
     let file = &info.file;
-    let Some(descriptor) = file.descriptor.filter(|_| file.is_plain) else {
+    if !file.is_plain || file.descriptor.is_none() {
         return refused("the file is not one plain file");
-    };
+    }
     if !file.is_writable || file.is_swmr {
         return refused("the file is read-only or open for concurrent readers (SWMR)");
     }
@@ -81,7 +82,7 @@ pub(super) fn plan(
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
     }
-    let (opened, written) = open(session, transfer, info, descriptor, is_contiguous)?;
+    let (opened, written) = open(session, transfer, info)?;
     let table = match &info.layout {
         Layout::Chunked { chunk, .. } => {
             let chunk = chunk.clone();
@@ -97,7 +98,7 @@ pub(super) fn plan(
     let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Write)?;
     let bound = BoundPlan {
         plan: Arc::new(plan),
-        files: vec![Ok(Arc::clone(&opened))],
+        files: vec![Arc::clone(&opened).into()],
         conversion: values,
         direct: direct(&transfer.options),
         given: None,
@@ -125,27 +126,17 @@ fn open(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
-    descriptor: i32,
-    writes: bool,
-) -> Result<(Arc<File>, WrittenDataset)> {
-    let opened = match transfer.file {
+) -> std::result::Result<(Arc<File>, WrittenDataset), Stop> {
+    let file = match transfer.file {
         Some(known) => Arc::clone(known),
-        None => {
-            let name = &info.file.name;
-            Arc::new(File::of_descriptor(
-                descriptor,
-                name,
-                writes,
-                transfer.options,
-            )?)
-        }
+        None => or_hdf5(open_file(&info.file))?,
     };
     let is_durable = merged_options(transfer.options)?.durable == Some(true);
     let written = WrittenDataset {
-        durable: is_durable.then(|| Arc::clone(&opened)),
+        durable: is_durable.then(|| Arc::clone(&file)),
         ..WrittenDataset::new(session, transfer.dataset, info)
     };
-    Ok((opened, written))
+    Ok((file, written))
 }
 
 /// Returns the table of stored chunks; it stays empty if only whole chunks are written.

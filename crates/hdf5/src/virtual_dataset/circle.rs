@@ -7,9 +7,10 @@ use std::path::Path;
 use penstock_engine::error::{Error, Kind};
 
 use crate::dataset::{Layout, VirtualMapping};
+use crate::open_files::Identity;
 
 use super::DEEPEST;
-use super::files::{Identity, numbered};
+use super::files::numbered;
 use super::sources::{Place, Sources};
 
 /// Largest number of names that are tried for a mapping with a running number.

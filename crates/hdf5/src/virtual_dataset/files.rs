@@ -1,13 +1,9 @@
 //! Finds the source files of a virtual dataset where HDF5 looks for them.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
-use std::os::fd::AsRawFd;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-use penstock_engine::error::{Error, Kind, Result};
 
 /// Environment variable with a list of folders, which HDF5 reads whenever it looks for a source
 /// file.
@@ -98,78 +94,6 @@ pub(super) fn numbered(name: &OsStr, number: u64) -> (PathBuf, bool) {
 /// Returns the name in a limited mapping, which has no running number.
 pub(super) fn unescaped(name: &OsStr) -> PathBuf {
     numbered(name, 0).0
-}
-
-/// Device and inode.
-pub(super) type Identity = (u64, u64);
-
-pub(super) fn identity(meta: &Metadata) -> Identity {
-    (meta.dev(), meta.ino())
-}
-
-/// A file from which parts of a virtual dataset are read without HDF5.
-#[derive(Debug)]
-pub struct SourceFile {
-    path: PathBuf,
-    identity: Identity,
-    held: Option<File>,
-}
-
-impl SourceFile {
-    /// Makes one from a descriptor that HDF5 may close afterwards. Holds a descriptor of its own if
-    /// `hold` is set or the file's name no longer leads to it.
-    pub(super) fn of_descriptor(descriptor: i32, hold: bool) -> Result<SourceFile> {
-        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        let failed = |cause: std::io::Error| {
-            Error::new(
-                Kind::Io,
-                format!("cannot open HDF5's descriptor of a source file: {cause}"),
-            )
-        };
-        let path = fs::read_link(&same).map_err(failed)?;
-        let identity_now = identity(&fs::metadata(&same).map_err(failed)?);
-        let is_named = fs::metadata(&path).is_ok_and(|meta| identity(&meta) == identity_now);
-        // Opened again instead of duplicated: a duplicate would keep HDF5's lock.
-        let held = match hold || !is_named {
-            true => Some(File::open(&same).map_err(failed)?),
-            false => None,
-        };
-        Ok(SourceFile {
-            path,
-            identity: identity_now,
-            held,
-        })
-    }
-
-    /// Returns the path of the file when the plan was made, for messages.
-    pub fn name(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the path to open for reading, which is valid while this value lives.
-    pub fn path(&self) -> PathBuf {
-        match &self.held {
-            Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            None => self.path.clone(),
-        }
-    }
-
-    /// Returns an error if the file opened under [`SourceFile::path`] is another one.
-    pub fn verify(&self, opened: &Metadata) -> Result<()> {
-        if identity(opened) == self.identity {
-            return Ok(());
-        }
-        let cause = "the file was replaced while it was read through a virtual dataset";
-        Err(Error::new(Kind::Io, cause).at(&self.path, 0, 0))
-    }
-
-    pub(super) fn identity(&self) -> Identity {
-        self.identity
-    }
-
-    pub(super) fn descriptor(&self) -> Option<i32> {
-        self.held.as_ref().map(AsRawFd::as_raw_fd)
-    }
 }
 
 #[cfg(test)]

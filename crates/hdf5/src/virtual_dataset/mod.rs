@@ -17,11 +17,11 @@ use penstock_sys::hdf5::hid_t;
 use crate::dataset::ElementType;
 use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 use crate::library::Session;
+use crate::open_files::{Identity, SourceFile};
 use penstock_array::{Axis, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
-pub use files::SourceFile;
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 use sources::{Place, Source, Sources};
@@ -123,7 +123,7 @@ struct Resolver<'a> {
     mapping: &'a dyn Fn(&ElementType) -> Option<ElementMapping>,
     parts: Vec<SourcePart>,
     /// The virtual datasets from the first to the current one, with what is wanted of each.
-    chain: Vec<(files::Identity, String, Selection)>,
+    chain: Vec<(Identity, String, Selection)>,
     returns: usize,
 }
 

@@ -18,15 +18,14 @@ use penstock_sys::hdf5::{
 
 use crate::dataset::{DatasetInfo, Layout, VirtualMapping, creation_properties, read_chunk_table};
 use crate::library::{Id, Session};
+use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
 use penstock_array::ChunkTable;
 
-use super::files::{Identity, Origin, PREFIXES, SourceFile, identity, unescaped};
+use super::files::{Origin, PREFIXES, unescaped};
 use super::{Stop, Store};
 
 /// Largest number of source files that stay open for the next mapping.
-const MOST_OPEN: usize = 64;
-/// Largest number of source files whose descriptors are held for the parts.
-const MOST_HELD: usize = 256;
+const MOST_OPEN: u64 = 64;
 /// Largest size of a compact dataset in bytes; its object header has no room for more.
 const MOST_COMPACT: u64 = 1 << 16;
 
@@ -203,21 +202,36 @@ impl<'a> Sources<'a> {
             if let Some((_, _, id)) = self.files.iter().find(is_it) {
                 return Ok(Some((id.clone(), found)));
             }
-            let name = CString::new(path.as_os_str().as_bytes())
-                .map_err(|error| unreadable(&path, &error.to_string()))?;
-            let hdf5 = self.session.hdf5;
-            // SAFETY: the name outlives the call; the properties are owned.
-            let id =
-                unsafe { (hdf5.H5Fopen)(name.as_ptr(), place.intent, place.file_access.get()) };
-            let id = self.session.own(id, hdf5.H5Fclose, "open it");
-            let id = Rc::new(id.map_err(|error| unreadable(&path, error.cause()))?);
-            if self.files.len() == MOST_OPEN {
+            let id = Rc::new(self.open_file(place, &path)?);
+            let most = MOST_OPEN.min(most_descriptors() / 16) as usize;
+            while self.files.len() >= most.max(1) {
                 self.files.pop_front();
             }
             self.files.push_back((path, place.intent, id.clone()));
             return Ok(Some((id, found)));
         }
         Ok(None)
+    }
+
+    /// Opens a source file that exists.
+    fn open_file(&mut self, place: &Place, path: &Path) -> Result<Id, Stop> {
+        let (session, hdf5) = (self.session, self.session.hdf5);
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|error| unreadable(path, &error.to_string()))?;
+        let open = || {
+            // SAFETY: the name outlives the call; the properties are owned.
+            let id =
+                unsafe { (hdf5.H5Fopen)(name.as_ptr(), place.intent, place.file_access.get()) };
+            session.own(id, hdf5.H5Fclose, "open it")
+        };
+        open().or_else(|error| {
+            // HDF5 would take a file that it cannot open for one that does not exist.
+            if !no_descriptor_is_left() {
+                return Err(unreadable(path, error.cause()));
+            }
+            self.files.clear();
+            open().map_err(|_| Stop::Failed(no_descriptor(path)))
+        })
     }
 
     fn load(
@@ -289,7 +303,8 @@ impl<'a> Sources<'a> {
             Layout::Compact => Store::Memory(self.read(&dataset, &info)?.into()),
             _ => {
                 let file = self.hand_out(&info)?;
-                Arc::make_mut(&mut info.file).descriptor = file.descriptor();
+                // HDF5 closes its descriptor.
+                Arc::make_mut(&mut info.file).descriptor = None;
                 Store::File(file)
             }
         };
@@ -332,8 +347,7 @@ impl<'a> Sources<'a> {
                 info.name
             )));
         };
-        let hold = self.handed_out.len() < MOST_HELD;
-        let file = SourceFile::of_descriptor(descriptor, hold)?;
+        let file = SourceFile::of_descriptor(descriptor)?;
         let known = self.handed_out.entry(file.identity());
         Ok(known.or_insert_with(|| Arc::new(file)).clone())
     }
@@ -396,6 +410,18 @@ fn unnamed(mapping: &VirtualMapping) -> Stop {
         "the name of its source {:?} contains a NUL",
         mapping.dataset
     ))
+}
+
+/// Returns whether the process or the system has no descriptor left.
+fn no_descriptor_is_left() -> bool {
+    let error = fs::File::open("/dev/null").err();
+    let errno = error.and_then(|error| error.raw_os_error());
+    matches!(errno, Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn no_descriptor(path: &Path) -> Error {
+    let error = std::io::Error::from_raw_os_error(libc::EMFILE);
+    Error::os(&error, "cannot open a source file").in_file(path)
 }
 
 fn unreadable(path: &Path, cause: &str) -> Stop {

@@ -43,8 +43,9 @@ impl BlockWrite {
 
 impl Task for BlockWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let file = self.bound.file(0)?;
         let side = FileSide {
-            file: self.bound.file(0)?,
+            file: &file,
             operation: Operation::Write,
             direct: Direct::Never,
             counters: share.counters(),

@@ -68,8 +68,9 @@ impl InPlaceWrite {
 
 impl Task for InPlaceWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
+        let file = self.bound.file(0)?;
         let side = FileSide {
-            file: self.bound.file(0)?,
+            file: &file,
             operation: Operation::Write,
             direct: Direct::Never,
             counters: share.counters(),

@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-/// Device and inode of a file, which identify it under all its names and descriptors.
-pub type Identity = (u64, u64);
+pub use crate::open_files::Identity;
 
 /// A file, identified by either of two numbers. Both are needed: HDF5 gives a file a new number
 /// each time that it opens it again, and a driver need not reveal the descriptor.
@@ -154,14 +153,14 @@ impl AccessSet {
         }
     }
 
-    fn object(&self) -> Option<&ObjectKey> {
+    pub(super) fn object(&self) -> Option<&ObjectKey> {
         match self {
             AccessSet::Elements { dataset, .. } | AccessSet::Object(dataset) => Some(dataset),
             AccessSet::File(_) | AccessSet::Sources(_) | AccessSet::All(_) => None,
         }
     }
 
-    fn region(&self) -> Option<&Region> {
+    pub(super) fn region(&self) -> Option<&Region> {
         match self {
             AccessSet::Elements { region, .. } => Some(region),
             _ => None,

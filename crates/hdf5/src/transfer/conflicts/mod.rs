@@ -4,7 +4,6 @@ mod access;
 mod failures;
 mod pending;
 
-use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,6 +21,7 @@ pub use pending::{
 
 use crate::dataset::FileInfo;
 use crate::library::Session;
+pub use crate::open_files::identity_of;
 
 /// Returns the key of a file that Penstock has opened itself.
 pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
@@ -47,18 +47,6 @@ pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> R
         },
         token,
     })
-}
-
-/// Returns the identity of an open file.
-pub fn identity_of(descriptor: i32) -> Option<Identity> {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the result has a place, which `fstat` fills if it succeeds.
-    unsafe {
-        (libc::fstat(descriptor, status.as_mut_ptr()) == 0).then(|| {
-            let status = status.assume_init();
-            (status.st_dev, status.st_ino)
-        })
-    }
 }
 
 /// The identities of the open files that were queried last, by HDF5's number.

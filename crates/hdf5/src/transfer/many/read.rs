@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use penstock_array::execute::{
-    Beforehand, BoundPlan, PreparedTransfer, SubmitOptions, TransferKind, submit,
+    Beforehand, BoundPlan, PlanFile, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
 use penstock_array::{ChunkTable, Plan, Selection};
 use penstock_engine::error::{Error, Result};
@@ -20,9 +20,11 @@ use super::{Described, Many, Origin, Stored, open};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, pointers};
 use crate::library::Session;
+use crate::open_files::is_out_of_descriptors;
 use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of, number_of_file};
 use crate::transfer::held::Held;
 use crate::transfer::inside::inside;
+use crate::transfer::open_file;
 use crate::transfer::request::{DatasetTransfer, FileSelection, MemoryShape};
 use crate::transfer::up_to_date::direct;
 use crate::transfer::{named, prepare_in_order};
@@ -132,10 +134,12 @@ impl Reading<'_> {
         self.look_at(part)?;
         if let Stored::Known(table, origin) = &described.stored {
             match self.conversion(described, part)? {
-                Ok(conversion) => {
-                    return self.add_known(&described.info, (table, origin), part, conversion);
+                Ok(conversion)
+                    if let Some(file) = self.file_or_hdf5(&described.info, origin)? =>
+                {
+                    return self.add_known(&described.info, (table, file), part, conversion);
                 }
-                Err(_) => {
+                _ => {
                     return match origin {
                         // SAFETY: upheld by the caller.
                         Origin::Open(id) => unsafe { self.add_dataset(*id, part) },
@@ -205,7 +209,7 @@ impl Reading<'_> {
     fn add_known(
         &mut self,
         info: &DatasetInfo,
-        (table, origin): (&Option<Arc<ChunkTable>>, &Origin),
+        (table, file): (&Option<Arc<ChunkTable>>, Arc<File>),
         part: &Part<'_>,
         conversion: Conversion,
     ) -> Result<()> {
@@ -219,7 +223,7 @@ impl Reading<'_> {
         let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Read)?;
         let bound = BoundPlan {
             plan: Arc::new(plan),
-            files: vec![Ok(self.file(info, origin)?)],
+            files: vec![file.into()],
             conversion: conversion.values,
             direct: direct(&self.options),
             given: None,
@@ -279,6 +283,14 @@ impl Reading<'_> {
         }
     }
 
+    /// Returns the file of a dataset; `None` if no descriptor is left, so that HDF5 reads by its own.
+    fn file_or_hdf5(&mut self, info: &DatasetInfo, origin: &Origin) -> Result<Option<Arc<File>>> {
+        match self.file(info, origin) {
+            Err(error) if is_out_of_descriptors(&error) => Ok(None),
+            file => file.map(Some),
+        }
+    }
+
     /// Returns the file of a dataset, which is opened once for all its datasets.
     fn file(&mut self, info: &DatasetInfo, origin: &Origin) -> Result<Arc<File>> {
         let description = Arc::as_ptr(&info.file) as usize;
@@ -287,9 +299,7 @@ impl Reading<'_> {
         if let Some(opened) = known.next() {
             return Ok(Arc::clone(&opened.file));
         }
-        let descriptor = info.file.descriptor.unwrap_or(-1);
-        let file = File::of_descriptor(descriptor, &info.file.name, false, self.options)?;
-        let file = Arc::new(file);
+        let file = open_file(&info.file)?;
         // Behind an external link it is the number of another file, and the identity tells.
         let (Origin::Open(object) | Origin::Named(object, _)) = origin;
         self.files.push(Opened {
@@ -348,11 +358,11 @@ impl Reading<'_> {
             }));
         }
         plans.sort_by_cached_key(|bound| {
-            let file = bound.files.first().and_then(|file| file.as_ref().ok());
-            (
-                file.map(|file| Arc::as_ptr(file) as usize),
-                bound.plan.end(),
-            )
+            let file = bound.files.first().map(|file| match file {
+                PlanFile::Open(file) => Arc::as_ptr(file) as usize,
+                _ => 0,
+            });
+            (file, bound.plan.end())
         });
         let path = plans.iter().find_map(BoundPlan::path);
         let prepared = PreparedTransfer {

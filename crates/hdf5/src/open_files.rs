@@ -1,0 +1,337 @@
+//! The files that the library opens for transfers of datasets.
+//!
+//! - A file that HDF5 has open is opened once, with HDF5's access, however many requests are pending:
+//!   [`shared`].
+//! - Files that HDF5 does not keep open, of which one read may need thousands, are [`SourceFile`]s. One
+//!   stays open from the planning on if few descriptors are in use. The others are opened by the worker
+//!   that needs them; the last few of these stay open for the next batch.
+//!
+//! A file is found by device and inode, which no other file has while it is open. It is closed with the
+//! last request that uses it.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+use std::{fs, thread};
+
+use penstock_array::execute::{OnDemand, PlanFile};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::{Access, File};
+use penstock_engine::options::Options;
+use penstock_engine::refuse_fork;
+
+use crate::dataset::FileInfo;
+
+/// Device and inode of a file, which identify it under all its names and descriptors.
+pub type Identity = (u64, u64);
+
+/// Returns the identity of an open file.
+pub fn identity_of(descriptor: RawFd) -> Option<Identity> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the result has a place, which `fstat` fills if it succeeds.
+    unsafe {
+        (libc::fstat(descriptor, status.as_mut_ptr()) == 0).then(|| {
+            let status = status.assume_init();
+            (status.st_dev, status.st_ino)
+        })
+    }
+}
+
+pub(crate) fn identity(about: &fs::Metadata) -> Identity {
+    (about.dev(), about.ino())
+}
+
+/// Returns the file that HDF5 has open, with the access that HDF5 has. All requests share it.
+///
+/// # Errors
+/// It cannot be opened, or HDF5 has closed it.
+pub(crate) fn shared(file: &FileInfo) -> Result<Arc<File>> {
+    let identity = identity_of(file.descriptor.unwrap_or(-1));
+    shared_as(file, identity.ok_or_else(|| closed(file))?)
+}
+
+/// As [`shared`], for a file that had this identity when it was described.
+pub(crate) fn shared_as(file: &FileInfo, identity: Identity) -> Result<Arc<File>> {
+    refuse_fork()?;
+    let key = (identity, file.is_writable);
+    if let Some(open) = registry().find(key) {
+        return Ok(open);
+    }
+    let (descriptor, name) = (file.descriptor.unwrap_or(-1), &file.name);
+    let open = || File::of_descriptor(descriptor, name, file.is_writable, Options::default());
+    let opened = with_room(close_recent, open)?;
+    // Once HDF5 has closed the file, the descriptor may be that of another one.
+    if self::identity(&opened.metadata()?) != identity {
+        return Err(closed(file));
+    }
+    Ok(register(key, opened))
+}
+
+fn closed(file: &FileInfo) -> Error {
+    Error::invalid("HDF5 has closed the file of the dataset")
+        .remedy("read the dataset while its file is open")
+        .in_file(&file.name)
+}
+
+/// Returns whether a file was not opened because the process or the system has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &Error) -> bool {
+    matches!(error.os_errno(), libc::EMFILE | libc::ENFILE)
+}
+
+/// Opens a file; a second time after `close` if no descriptor was left.
+pub(crate) fn with_room<T>(close: impl FnOnce(), open: impl Fn() -> Result<T>) -> Result<T> {
+    open().or_else(|error| match is_out_of_descriptors(&error) {
+        true => {
+            close();
+            open()
+        }
+        false => Err(error),
+    })
+}
+
+/// The largest number of descriptors of the process.
+pub(crate) fn most_descriptors() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the result has a place.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => limit.rlim_cur,
+        _ => 0,
+    }
+}
+
+/// Returns whether a file may stay open although nothing uses it yet. The system gives the lowest free
+/// number, so at least three quarters of the descriptors are free, and a second one of each file
+/// (O_DIRECT) leaves half of them to the program.
+fn may_stay_open(file: &File) -> bool {
+    u64::try_from(file.descriptor()).is_ok_and(|number| number < most_descriptors() / 4)
+}
+
+/// An open file: its identity, and whether it is open for writing.
+type Key = (Identity, bool);
+
+struct Registry {
+    files: HashMap<Key, Weak<File>>,
+    /// With this many entries, those of closed files are removed.
+    look_at: usize,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
+    Mutex::new(Registry {
+        files: HashMap::new(),
+        look_at: FEW,
+    })
+});
+
+const FEW: usize = 64;
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Registry {
+    fn find(&self, key: Key) -> Option<Arc<File>> {
+        self.files.get(&key)?.upgrade()
+    }
+
+    fn add(&mut self, key: Key, file: &Arc<File>) {
+        if self.files.len() >= self.look_at {
+            self.files.retain(|_, file| file.strong_count() > 0);
+            self.look_at = (2 * self.files.len()).max(FEW);
+        }
+        self.files.insert(key, Arc::downgrade(file));
+    }
+}
+
+/// Returns the file, or the same one that another thread has opened meanwhile.
+fn register(key: Key, opened: File) -> Arc<File> {
+    // The descriptor that is not needed is closed after the lock is released.
+    let opened = Arc::new(opened);
+    let mut registry = registry();
+    if let Some(other) = registry.find(key) {
+        return other;
+    }
+    registry.add(key, &opened);
+    opened
+}
+
+/// A file that is read without HDF5: a source of a virtual dataset, or an external file.
+#[derive(Debug)]
+pub struct SourceFile {
+    path: PathBuf,
+    identity: Identity,
+    held: Option<Arc<File>>,
+}
+
+impl SourceFile {
+    /// Makes one from a descriptor that HDF5 may close afterwards. The file is held open if its name no
+    /// longer leads to it.
+    pub(crate) fn of_descriptor(descriptor: RawFd) -> Result<SourceFile> {
+        // Opened again instead of duplicated: a duplicate would keep HDF5's lock.
+        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let failed = |cause: std::io::Error| {
+            let cause = format!("cannot open HDF5's descriptor of a source file: {cause}");
+            Error::new(Kind::Io, cause)
+        };
+        let path = fs::read_link(&same).map_err(failed)?;
+        let known = identity(&fs::metadata(&same).map_err(failed)?);
+        let is_named = fs::metadata(&path).is_ok_and(|about| identity(&about) == known);
+        SourceFile::new(&same, path, known, is_named)
+    }
+
+    /// Makes one from the file of this name.
+    pub(crate) fn of_path(path: &Path) -> Result<SourceFile> {
+        let known = match fs::metadata(path) {
+            Ok(about) if about.is_file() => identity(&about),
+            _ => {
+                let access = Access {
+                    read: true,
+                    ..Access::default()
+                };
+                let opened = File::open(path, access, Options::default())?;
+                identity(&opened.metadata()?)
+            }
+        };
+        SourceFile::new(path, path.to_owned(), known, true)
+    }
+
+    fn new(at: &Path, path: PathBuf, identity: Identity, is_named: bool) -> Result<SourceFile> {
+        refuse_fork()?;
+        let mut source = SourceFile {
+            path,
+            identity,
+            held: None,
+        };
+        match source.find_or_open(at) {
+            Ok(file) if !is_named || may_stay_open(&file) => source.held = Some(file),
+            Err(error) if !(is_named && is_out_of_descriptors(&error)) => return Err(error),
+            _ => {}
+        }
+        Ok(source)
+    }
+
+    fn find_or_open(&self, at: &Path) -> Result<Arc<File>> {
+        let key = (self.identity, false);
+        if let Some(open) = registry().find(key) {
+            return Ok(open);
+        }
+        let open = || File::open_as(at, &self.path, Options::default());
+        let opened = with_room(close_recent, open)?;
+        self.verify(&opened.metadata()?)?;
+        Ok(register(key, opened))
+    }
+
+    /// Returns the path of the file when the plan was made, for messages.
+    pub fn name(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the path to open for reading, which is valid while this value lives.
+    pub fn path(&self) -> PathBuf {
+        match &self.held {
+            Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.descriptor())),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Returns an error if the file opened under [`SourceFile::path`] is another one.
+    pub fn verify(&self, opened: &fs::Metadata) -> Result<()> {
+        if identity(opened) == self.identity {
+            return Ok(());
+        }
+        let cause = "the file was replaced while it was read";
+        Err(Error::new(Kind::Io, cause).at(&self.path, 0, 0))
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Returns the file for a plan.
+    pub(crate) fn of_plan(self: &Arc<Self>) -> PlanFile {
+        match &self.held {
+            Some(file) => PlanFile::Open(Arc::clone(file)),
+            None => PlanFile::OnDemand(Arc::clone(self) as Arc<dyn OnDemand>),
+        }
+    }
+}
+
+impl OnDemand for SourceFile {
+    /// Other workers, which have taken the last descriptors, close theirs after a batch.
+    fn open(&self) -> Result<Arc<File>> {
+        const TRIES: usize = 1000;
+        const PAUSE: Duration = Duration::from_millis(1);
+        let mut opened = self.find_or_open(&self.path);
+        for _ in 0..TRIES {
+            if !opened.as_ref().is_err_and(is_out_of_descriptors) {
+                break;
+            }
+            thread::sleep(PAUSE);
+            opened = self.find_or_open(&self.path);
+        }
+        opened.inspect(|file| keep_recent(self.identity, file))
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+}
+
+impl Drop for SourceFile {
+    fn drop(&mut self) {
+        // In a forked child, a thread of the parent may hold the lock for ever.
+        if self.held.is_none() && refuse_fork().is_ok() {
+            drop(recent().take(|identity| identity == self.identity));
+        }
+    }
+}
+
+/// Files that workers have opened last.
+struct Recent(VecDeque<(Identity, Arc<File>)>);
+
+static RECENT: Mutex<Recent> = Mutex::new(Recent(VecDeque::new()));
+
+fn recent() -> MutexGuard<'static, Recent> {
+    RECENT.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Recent {
+    /// Takes out files. The receiver drops them, and so closes them, without the lock.
+    fn take(&mut self, is_it: impl Fn(Identity) -> bool) -> Vec<Arc<File>> {
+        let all = std::mem::take(&mut self.0).into_iter();
+        let (gone, stay): (Vec<_>, Vec<_>) = all.partition(|(identity, _)| is_it(*identity));
+        self.0 = stay.into();
+        gone.into_iter().map(|(_, file)| file).collect()
+    }
+}
+
+fn keep_recent(identity: Identity, file: &Arc<File>) {
+    const MOST: u64 = 32;
+    let most = MOST.min(most_descriptors() / 16) as usize;
+    let mut recent = recent();
+    if recent.0.iter().any(|(other, _)| *other == identity) {
+        return;
+    }
+    recent.0.push_back((identity, Arc::clone(file)));
+    let oldest = match recent.0.len() > most {
+        true => recent.0.pop_front(),
+        false => None,
+    };
+    drop(recent);
+    drop(oldest);
+}
+
+fn close_recent() {
+    let all = recent().take(|_| true);
+    drop(all);
+}

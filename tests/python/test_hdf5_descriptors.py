@@ -1,0 +1,211 @@
+"""File descriptors of transfers: one for each file that HDF5 has open, and some for sources."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock._native import ffi, lib, new_options
+from penstock.errors import check
+from penstock.hdf5.library import lock
+
+PENDING = 2000
+OURS = 4
+"""Descriptors of one file: buffered and direct. A thread of the engine may have one for a moment."""
+ROW = 64
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "f.h5"
+
+
+def rows(count=PENDING):
+    return np.random.default_rng(3).integers(0, 255, (count, ROW), dtype="u1")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def limit(count: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    taken = []
+    with limit(descriptors() + 16):
+        try:
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            yield
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "layout", [{}, {"chunks": (1, ROW), "compression": 1}], ids=["plain", "gzip"]
+)
+def test_pending_writes_and_reads_share_one_open_file(path, layout):
+    data = rows()
+    with ps.File(path, "w") as file:
+        dataset = file.create_dataset("x", data=np.zeros_like(data), **layout)
+        file.flush()
+        before = descriptors()
+        requests = [dataset.write_async(data[i : i + 1], np.s_[i : i + 1]) for i in range(PENDING)]
+        assert descriptors() <= before + OURS
+        for request in requests:
+            request.wait()
+        requests = [dataset.read_async(np.s_[i : i + 1]) for i in range(PENDING)]
+        assert descriptors() <= before + OURS
+        found = np.concatenate([request.wait() for request in requests])
+        np.testing.assert_array_equal(found, data)
+    with ps.File(path) as file:
+        before = descriptors()
+        requests = [file["x"].read_async(np.s_[i : i + 1]) for i in range(PENDING)]
+        assert descriptors() <= before + OURS
+        np.testing.assert_array_equal(np.concatenate([r.wait() for r in requests]), data)
+
+
+def test_pending_writes_of_c_share_one_open_file(path):
+    data = rows()
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", data.shape, "u1", chunks=(1, ROW), compression=1)
+        file.flush()
+        before = descriptors()
+        requests, kept = [], []
+        for i in range(PENDING):
+            space = dataset.id.get_space()
+            space.select_hyperslab((i, 0), (1, ROW))
+            shape = ffi.new("uint64_t[]", (1, ROW))
+            array = ffi.new("penstock_array *")
+            array.struct_size = ffi.sizeof("penstock_array")
+            array.data = ffi.cast("void *", data[i].ctypes.data)
+            array.type, array.rank, array.shape = h5py.h5t.NATIVE_UINT8.id, 2, shape
+            made = ffi.new("penstock_request **")
+            submit = lib.penstock_dataset_write_submit
+            with lock():
+                check(submit(dataset.id.id, space.id, array, new_options(), ffi.NULL, 0, made))
+            requests.append(made)
+            kept.append((shape, space))
+        assert descriptors() <= before + OURS
+        for made in requests:
+            with lock():
+                while (status := lib.penstock_request_wait(made[0], -1)) == lib.PENSTOCK_TURN:
+                    check(lib.penstock_request_turn(made[0]))
+                check(status)
+            lib.penstock_request_free(made[0])
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["x"][()], data)
+
+
+def test_no_descriptor_stays_when_all_requests_have_ended(path):
+    data = rows(100)
+    before = descriptors()
+    with ps.File(path, "w") as file:
+        dataset = file.create_dataset("x", data=data, chunks=(1, ROW), compression=1)
+        for request in [dataset.write_async(data[i : i + 1], np.s_[i : i + 1]) for i in range(100)]:
+            request.wait()
+    assert descriptors() == before
+
+
+def test_a_file_that_replaces_one_with_pending_reads_has_its_own_bytes(path):
+    old, new = rows(50), 255 - rows(50)
+    for name, data in ((path, old), (path.with_name("new"), new)):
+        with h5py.File(name, "w") as file:
+            file.create_dataset("x", data=data, chunks=(1, ROW))
+    with ps.File(path, "r+") as file:
+        requests = [file["x"].read_async(np.s_[i : i + 1]) for i in range(50)]
+        os.replace(path.with_name("new"), path)
+        with ps.File(path, "r+") as other:
+            np.testing.assert_array_equal(other["x"].read_async().wait(), new)
+        np.testing.assert_array_equal(np.concatenate([r.wait() for r in requests]), old)
+
+
+def test_a_transfer_without_a_descriptor_left_is_carried_out_by_hdf5(path):
+    data = rows(100)
+    with ps.File(path, "w") as file:
+        dataset = file.create_dataset("x", data=data, chunks=(1, ROW), compression=1)
+        file.flush()
+        out = np.zeros_like(data)
+        with no_descriptor_left():
+            dataset.write(255 - data)
+            dataset.read(out=out)
+        np.testing.assert_array_equal(out, 255 - data)
+
+
+SOURCES = 300
+
+
+@pytest.fixture
+def virtual(tmp_path, nothing_is_small):
+    layout = h5py.VirtualLayout((SOURCES, ROW), "i4")
+    for i in range(SOURCES):
+        with h5py.File(tmp_path / f"{i}.h5", "w") as file:
+            file.create_dataset(
+                "y", data=np.full((1, ROW), i, "i4"), chunks=(1, ROW), compression=1
+            )
+        layout[i] = h5py.VirtualSource(f"{i}.h5", "y", (1, ROW))[0]
+    path = tmp_path / "v.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("x", layout, fillvalue=-1)
+    return path
+
+
+EXPECTED = np.repeat(np.arange(SOURCES, dtype="i4"), ROW).reshape(SOURCES, ROW)
+
+
+@pytest.mark.parametrize("spare", [200, 60, 12])
+def test_a_virtual_dataset_of_more_files_than_descriptors_is_read(virtual, spare):
+    with ps.File(virtual) as file, limit(descriptors() + spare):
+        np.testing.assert_array_equal(file["x"].read(), EXPECTED)
+
+
+def test_pending_reads_of_many_sources_leave_descriptors_to_the_program(virtual):
+    with ps.File(virtual) as file, limit(256):
+        requests = [file["x"].read_async() for _ in range(20)]
+        taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(100)]
+        for descriptor in taken:
+            os.close(descriptor)
+        for request in requests:
+            np.testing.assert_array_equal(request.wait(), EXPECTED)
+
+
+def test_a_source_that_cannot_be_opened_for_want_of_descriptors_is_an_error_and_no_fill_value(
+    virtual,
+):
+    with ps.File(virtual) as file:
+        dataset = file["x"]
+        with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+            dataset.read()
+        np.testing.assert_array_equal(dataset.read(), EXPECTED)
+
+
+def test_no_descriptor_of_a_source_stays(virtual):
+    before = descriptors()
+    with ps.File(virtual) as file, limit(256):
+        file["x"].read()
+    assert descriptors() == before
+
+
+def test_a_source_that_is_deleted_while_it_is_read_is_read(virtual):
+    with ps.File(virtual) as file:
+        request = file["x"].read_async()
+        (virtual.parent / "7.h5").unlink()
+        np.testing.assert_array_equal(request.wait(), EXPECTED)
