@@ -2,6 +2,7 @@
 
 mod access;
 mod failures;
+mod nearby;
 mod pending;
 
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
 //! The pending operations of the process, and which of them another operation must wait for.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use penstock_sys::hdf5::Hdf5;
 
 use super::access::{Access, AccessSet, FileKey};
 use super::failures::Failures;
+use super::nearby::Index;
 use crate::transfer::unresolved;
 
 /// How far a thread is to carry an operation.
@@ -98,7 +100,6 @@ impl Copy {
 }
 
 struct Entry<T> {
-    number: u64,
     copy: Copy,
     sets: Vec<AccessSet>,
     operation: T,
@@ -108,11 +109,16 @@ impl<T> Entry<T> {
     fn writes(&self) -> bool {
         self.sets.iter().any(|set| set.access() == Access::Write)
     }
+
+    fn is_before(&self, copy: Copy, set: &AccessSet) -> bool {
+        self.copy == copy && self.sets.iter().any(|own| own.conflicts(set))
+    }
 }
 
 /// Operations in the order of their submission.
 pub(super) struct Table<T> {
-    entries: Vec<Entry<T>>,
+    entries: BTreeMap<u64, Entry<T>>,
+    index: Index,
     /// How many of them write.
     writers: usize,
     next: u64,
@@ -125,7 +131,8 @@ const FEW: usize = 64;
 impl<T: Clone> Table<T> {
     pub(super) const fn new() -> Table<T> {
         Table {
-            entries: Vec::new(),
+            entries: BTreeMap::new(),
+            index: Index::new(),
             writers: 0,
             next: 0,
             look_at: FEW,
@@ -136,36 +143,50 @@ impl<T: Clone> Table<T> {
     pub(super) fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
         let number = self.next;
         self.next += 1;
+        self.index.add(number, &sets);
         let entry = Entry {
-            number,
             copy,
             sets,
             operation,
         };
         self.writers += usize::from(entry.writes());
-        self.entries.push(entry);
+        self.entries.insert(number, entry);
         number
     }
 
     pub(super) fn leave(&mut self, number: u64) -> Option<T> {
-        let at = self.entries.binary_search_by_key(&number, |e| e.number);
-        let entry = self.entries.remove(at.ok()?);
+        let entry = self.entries.remove(&number)?;
+        self.index.remove(number, &entry.sets);
         self.writers -= usize::from(entry.writes());
         Some(entry.operation)
     }
 
     /// Removes and returns the operations for which `is_over` is true.
     pub(super) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+        let over = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_over(&entry.operation));
+        let over: Vec<u64> = over.map(|(number, _)| *number).collect();
+        over.into_iter()
+            .filter_map(|number| self.leave(number))
+            .collect()
+    }
+
+    /// As [`prune`](Self::prune), but of many operations it removes the oldest, up to the first for which
+    /// `is_over` is false. So it takes no longer when thousands are pending.
+    pub(super) fn prune_quickly(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
-        let writers = &mut self.writers;
-        self.entries.retain(|entry| {
-            let is_over = is_over(&entry.operation);
-            if is_over {
-                *writers -= usize::from(entry.writes());
-                over.push(entry.operation.clone());
+        while self.entries.len() > FEW
+            && let Some((number, entry)) = self.entries.first_key_value()
+        {
+            if !is_over(&entry.operation) {
+                return over;
             }
-            !is_over
-        });
+            let number = *number;
+            over.extend(self.leave(number));
+        }
+        over.extend(self.prune(is_over));
         over
     }
 
@@ -183,11 +204,23 @@ impl<T: Clone> Table<T> {
         set: &AccessSet,
         also: impl Fn(&T) -> bool,
     ) -> Vec<T> {
-        let is_before = |entry: &&Entry<T>| {
-            entry.copy == copy
-                && (entry.sets.iter().any(|own| own.conflicts(set)) || also(&entry.operation))
-        };
-        self.chosen(is_before)
+        self.chosen(|entry| {
+            entry.is_before(copy, set) || entry.copy == copy && also(&entry.operation)
+        })
+    }
+
+    /// Returns the operations of a copy of HDF5 that conflict with an access set.
+    pub(super) fn before(&self, copy: Copy, set: &AccessSet) -> Vec<T> {
+        let near = self.near(set).filter(|entry| entry.is_before(copy, set));
+        near.map(|entry| entry.operation.clone()).collect()
+    }
+
+    /// Returns all operations that conflict with an access set, and some others.
+    fn near(&self, set: &AccessSet) -> Box<dyn Iterator<Item = &Entry<T>> + '_> {
+        match self.index.near(set) {
+            Some(near) => Box::new(near.into_iter().filter_map(|at| self.entries.get(&at))),
+            None => Box::new(self.entries.values()),
+        }
     }
 
     /// Returns whether an operation of a copy of HDF5 for which `is_there` is true conflicts with an
@@ -198,23 +231,18 @@ impl<T: Clone> Table<T> {
         set: &AccessSet,
         is_there: impl Fn(&T) -> bool,
     ) -> bool {
-        self.entries.iter().any(|entry| {
-            entry.copy == copy
-                && entry.sets.iter().any(|own| own.conflicts(set))
-                && is_there(&entry.operation)
-        })
+        self.near(set)
+            .any(|entry| entry.is_before(copy, set) && is_there(&entry.operation))
     }
 
     /// Returns the operations that read or write a file.
     pub(super) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
-        let is_in =
-            |entry: &&Entry<T>| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file));
-        self.chosen(is_in)
+        self.chosen(|entry| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file)))
     }
 
     /// Returns the oldest operations of a copy of HDF5.
     pub(super) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
-        let of_copy = self.entries.iter().filter(|entry| entry.copy == copy);
+        let of_copy = self.entries.values().filter(|entry| entry.copy == copy);
         of_copy
             .take(most)
             .map(|entry| entry.operation.clone())
@@ -222,15 +250,15 @@ impl<T: Clone> Table<T> {
     }
 
     pub(super) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
-        self.entries.iter().all(|entry| is_so(&entry.operation))
+        self.entries.values().all(|entry| is_so(&entry.operation))
     }
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    fn chosen(&self, is_chosen: impl Fn(&&Entry<T>) -> bool) -> Vec<T> {
-        let chosen = self.entries.iter().filter(is_chosen);
+    fn chosen(&self, is_chosen: impl Fn(&Entry<T>) -> bool) -> Vec<T> {
+        let chosen = self.entries.values().filter(|entry| is_chosen(entry));
         chosen.map(|entry| entry.operation.clone()).collect()
     }
 }
@@ -259,6 +287,17 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     drop(table);
     drop(gone);
     answer
+}
+
+/// As [`with_current`], but of many operations that are over, it removes the oldest only.
+fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
+    if unresolved::is_none() {
+        return nothing;
+    }
+    with(nothing, |table| {
+        let gone = table.prune_quickly(|operation| operation.is_over());
+        (act(table), gone)
+    })
 }
 
 fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
@@ -311,14 +350,14 @@ pub fn leave(number: u64) {
 /// Returns whether no operation is in flight, so that there is no order to keep; failures may still
 /// be unreported.
 pub fn is_idle() -> bool {
-    with_current(true, |table| {
+    with_nearly_current(true, |table| {
         table.are_all(|operation| operation.has_ended())
     })
 }
 
 /// Returns whether no operation is in flight and no failure unreported.
 pub fn is_empty() -> bool {
-    with_current(true, |table| table.len() == 0)
+    with_nearly_current(true, |table| table.len() == 0)
 }
 
 /// Returns the pending operations that conflict with an access set or for which `also` is true.
@@ -337,8 +376,9 @@ pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
         if table.is_free_for(set) {
             return (Vec::new(), Vec::new());
         }
-        let gone = table.prune(|operation| operation.is_over());
-        let before = table.before_or(Copy::of(hdf5), set, |_| false);
+        let gone = table.prune_quickly(|operation| operation.is_over());
+        let mut before = table.before(Copy::of(hdf5), set);
+        before.retain(|operation| !operation.is_over());
         (before, gone)
     })
 }
@@ -358,7 +398,7 @@ pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
 
 /// Returns up to `most` operations, oldest first.
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
-    with_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
+    with_nearly_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
 /// Finishes operations of the copy of HDF5 with a function at this address, which closes: when it is

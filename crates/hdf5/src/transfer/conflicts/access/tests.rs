@@ -35,7 +35,7 @@ fn elements(number: u8, ranges: &[Range<u64>], access: Access) -> AccessSet {
 const COPY: Copy = Copy::of_address(1);
 
 fn before<T: Clone>(table: &Table<T>, set: &AccessSet) -> Vec<T> {
-    table.before_or(COPY, set, |_| false)
+    table.before(COPY, set)
 }
 
 #[test]
@@ -71,6 +71,30 @@ fn a_read_looks_at_other_operations_only_while_one_writes() {
     table.enter(COPY, vec![write], 4);
     table.prune(|operation| *operation == 4);
     assert!(table.is_free_for(&read));
+}
+
+#[test]
+fn a_call_asks_few_of_thousands_of_pending_operations_whether_they_are_over() {
+    use std::cell::Cell;
+
+    let mut table = Table::new();
+    for row in 0..4000 {
+        table.enter(COPY, vec![elements(1, &[row..row + 1], Access::Write)], row);
+    }
+    let asked = Cell::new(0);
+    let is_over = |limit: u64| {
+        let asked = &asked;
+        move |row: &u64| {
+            asked.set(asked.get() + 1);
+            *row < limit
+        }
+    };
+    assert_eq!(table.prune_quickly(is_over(0)), [0; 0]);
+    assert_eq!(asked.take(), 1);
+    assert_eq!(table.prune_quickly(is_over(10)).len(), 10);
+    assert_eq!(asked.take(), 11);
+    assert_eq!(table.prune_quickly(is_over(4000)).len(), 3990);
+    assert_eq!(table.len(), 0);
 }
 
 #[test]
