@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, AxisRun, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, Run,
-    Selection, Source, StoredArray, StoredChunk, TableBuilder,
+    Axis, AxisRun, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, MemorySize,
+    Run, Selection, Source, StoredArray, StoredChunk, StoredSize, TableBuilder,
 };
 use penstock_codec::{Filter, Pipeline};
 
@@ -92,21 +92,15 @@ pub fn dense_runs(draw: &mut Draw, elements: u64) -> Vec<Run> {
     })
 }
 
-pub fn element(draw: &mut Draw, size: u64) -> ElementMapping {
+pub fn element(draw: &mut Draw, size: StoredSize) -> ElementMapping {
     match draw.choice(4) {
-        0 => ElementMapping {
-            source: size,
-            offset: draw.number(),
-            length: draw.number(),
-            target: draw.number(),
-        },
-        1 if size > 2 => ElementMapping {
-            source: size,
-            offset: 1,
-            length: size - 2,
-            target: draw.number(),
-        },
-        _ => ElementMapping::whole(size),
+        0 => {
+            let (offset, length) = (draw.number(), draw.number());
+            let part = offset..offset.saturating_add(length);
+            ElementMapping::of_read(size, part, MemorySize(draw.number()))
+        }
+        1 if size.0 > 2 => ElementMapping::of_read(size, 1..size.0 - 1, MemorySize(draw.number())),
+        _ => ElementMapping::whole(MemorySize(size.0)),
     }
 }
 
@@ -119,7 +113,7 @@ pub fn memory(draw: &mut Draw, shape: &[u64], element: u64) -> MemoryLayout {
             strides: draw.list(5, |draw| draw.number() as i64),
         },
         1 => with_gaps(draw, shape, element),
-        _ => MemoryLayout::dense(shape, element).unwrap_or(MemoryLayout {
+        _ => MemoryLayout::dense(shape, MemorySize(element)).unwrap_or(MemoryLayout {
             base: 0,
             length: u64::MAX,
             strides: vec![1; shape.len()],
@@ -187,7 +181,7 @@ pub fn array(draw: &mut Draw) -> Option<StoredArray> {
     Some(StoredArray {
         name: "/dataset".to_owned(),
         shape,
-        element,
+        element: StoredSize(element),
         source,
         pipeline,
         unfiltered_edges,

@@ -1,6 +1,6 @@
 //! Selections, and a selection of the file matched with one of memory.
 
-use penstock_array::{Axis, Selection, match_selections};
+use penstock_array::{Axis, MemorySize, Selection, match_selections};
 
 use crate::cases::{self, axis, dense_runs, shape};
 use crate::draw::Draw;
@@ -33,7 +33,13 @@ pub fn fuzz_selection(data: &[u8]) {
     if model::count(&file).max(model::count(&memory)) > MOST.into() {
         return;
     }
-    let matched = match_selections(&file, &file_shape, &memory, &memory_shape, element);
+    let matched = match_selections(
+        &file,
+        &file_shape,
+        &memory,
+        &memory_shape,
+        MemorySize(element),
+    );
     let Ok((selection, layout)) = matched else {
         return;
     };

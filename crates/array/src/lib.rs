@@ -15,7 +15,7 @@
 //!     Beforehand, BoundPlan, PreparedTransfer, SubmitOptions, TransferKind, submit,
 //! };
 //! use penstock_array::{
-//!     Axis, ElementMapping, MemoryLayout, Plan, Selection, Source, StoredArray,
+//!     Axis, ElementMapping, MemoryLayout, MemorySize, Plan, Selection, Source, StoredArray, StoredSize,
 //! };
 //! use penstock_codec::convert::TypeConversion;
 //! use penstock_engine::file::side::Direct;
@@ -34,15 +34,15 @@
 //! let array = StoredArray {
 //!     name: "numbers".to_owned(),
 //!     shape: vec![4, 3],
-//!     element: 4,
+//!     element: StoredSize(4),
 //!     source: Source::Contiguous { offset: 16 },
 //!     pipeline: Default::default(),
 //!     unfiltered_edges: false,
 //!     fill: None,
 //! };
 //! let rows = Selection::Grid(vec![Axis::range(1, 2), Axis::all(3)]);
-//! let memory = MemoryLayout::dense(&[2, 3], 4)?;
-//! let plan = Plan::new(&array, rows, &memory, ElementMapping::whole(4), Operation::Read)?;
+//! let memory = MemoryLayout::dense(&[2, 3], MemorySize(4))?;
+//! let plan = Plan::new(&array, rows, &memory, ElementMapping::whole(MemorySize(4)), Operation::Read)?;
 //!
 //! let read = Access { read: true, ..Access::default() };
 //! let transfer = PreparedTransfer {
@@ -86,9 +86,9 @@ pub use chunks::{
     TableBuilder,
 };
 pub use plan::{
-    Before, Changed, Changes, ChunkJob, ElementMapping, FileRange, FileSegment, FillJob,
-    MemoryLayout, MemorySide, NO_FILTERS, Plan, Source, StoredArray, Window, Windows, Work, Works,
-    bytes, in_dataset, in_order, match_selections,
+    Before, Changed, Changes, ChunkJob, ElementMapping, FileRange, FileSegment, FillJob, Holes,
+    MemoryLayout, MemorySide, MemorySize, NO_FILTERS, Plan, Source, StoredArray, StoredSize,
+    Window, Windows, Work, Works, bytes, in_dataset, in_order, match_selections,
 };
 pub use reserve::{make_room, push};
 pub use selection::{Axis, AxisRun, Run, Selection, push_run};

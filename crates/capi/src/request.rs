@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_array::Holes;
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
@@ -23,6 +24,8 @@ use crate::transfer::{CRange, extents_of};
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
 const CALLER_WAITS: c_int = 4;
+/// Beside it, `penstock_reader_read` has a flag of its own, 8.
+const ZERO_HOLES: c_int = 16;
 
 /// The type to which a `penstock_request *` points; see [`crate::handle`].
 pub(crate) enum CRequest {}
@@ -99,9 +102,13 @@ pub(crate) unsafe fn submit_options(
     Ok(SubmitOptions {
         options,
         // SAFETY: by contract of this function.
-        stream: unsafe { order_of(stream, flags)? },
+        stream: unsafe { order_of(stream, flags & !ZERO_HOLES)? },
         background: !caller_waits,
         waiter_shares: caller_waits,
+        holes: match flags & ZERO_HOLES != 0 {
+            true => Holes::Zero,
+            false => Holes::Leave,
+        },
         owner: None,
     })
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use penstock_array::execute::{ArrayTransfer, PreparedTransfer, SubmitOptions, submit};
 use penstock_array::{
-    ChunkGrid, ChunkTable, Selection, Source, StoredArray, StoredChunk, TableBuilder, bytes,
+    ChunkGrid, ChunkTable, MemorySize, Selection, Source, StoredArray, StoredChunk, StoredSize,
+    TableBuilder, bytes,
 };
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::{Filter, Pipeline};
@@ -96,7 +97,7 @@ impl Described {
             values: filter.values.as_ptr(),
         });
         let (sizes, masks) = match &array.source {
-            Source::Chunks(table) => lists_of(table, array.element),
+            Source::Chunks(table) => lists_of(table, array.element.0),
             _ => Default::default(),
         };
         Described {
@@ -188,7 +189,7 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
             false => CStr::from_ptr(from.name).to_string_lossy().into_owned(),
         };
         let shape = list(from.shape, rank, "shape")?.to_vec();
-        let length = bytes(&name, &shape, from.element)?;
+        let length = bytes(&name, &shape, StoredSize(from.element))?;
         if from.filter_count > MOST_FILTERS {
             return Err(Error::invalid(format!("{} filters", from.filter_count)));
         }
@@ -226,7 +227,7 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
         Ok(StoredArray {
             name,
             shape,
-            element: from.element,
+            element: StoredSize(from.element),
             source,
             pipeline,
             unfiltered_edges: from.unfiltered_edges != 0,
@@ -361,7 +362,7 @@ impl Described {
             rank: array.shape.len() as i32,
             number: self.number,
             shape: array.shape.as_ptr(),
-            element: array.element,
+            element: array.element.0,
             fill: array
                 .fill
                 .as_ref()
@@ -405,22 +406,26 @@ impl Described {
     }
 
     /// Returns the conversion of numbers, and the size of an element in memory.
-    fn conversion(&self, memory: c_int, operation: Operation) -> Result<(TypeConversion, u64)> {
+    fn conversion(
+        &self,
+        memory: c_int,
+        operation: Operation,
+    ) -> Result<(TypeConversion, MemorySize)> {
         let (stored, element) = (format_of(self.number)?, self.array.element);
         let Some((stored, memory)) = stored.zip(format_of(memory)?) else {
-            return Ok((TypeConversion::Copy, element));
+            return Ok((TypeConversion::Copy, MemorySize(element.0)));
         };
         let conversion = match operation {
             Operation::Read => TypeConversion::between(stored, memory),
             Operation::Write => TypeConversion::between(memory, stored),
         };
-        let count = element / stored.size() as u64;
+        let count = element.0 / stored.size() as u64;
         let bytes = count.checked_mul(memory.size() as u64).ok_or_else(|| {
             Error::invalid(format!(
                 "an element of {count} numbers is too large in memory"
             ))
         })?;
-        Ok((conversion, bytes))
+        Ok((conversion, MemorySize(bytes)))
     }
 }
 

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use common::{Opened, Setting, turn};
 use execute::{execute, native_read};
 use penstock_array::{
-    ChunkTable, ElementMapping, MemoryLayout, Plan, Selection, Source, match_selections,
+    ChunkTable, ElementMapping, MemoryLayout, MemorySize, Plan, Selection, Source, match_selections,
 };
 use penstock_hdf5::dataset::{
-    ByteOrder, DatasetInfo, ElementType, FloatKind, Layout, MappedSelection, dataspace,
+    ByteOrder, DatasetInfo, ElementType, Fill, FloatKind, Layout, MappedSelection, dataspace,
     read_chunk_table,
 };
 use penstock_hdf5::library::Session;
@@ -144,7 +144,7 @@ fn compare(setting: &Setting, opened: &Opened<'_>, file: &Space<'_>, what: &str)
     let known = know(&session, opened);
     let selection = dataspace::selection(&session, file.id).unwrap();
     let shape = selection.shape().unwrap();
-    let size = known.info.element.size() as u64;
+    let size = MemorySize(known.info.element.size().0);
     let destination = MemoryLayout::dense(&shape, size).unwrap();
     let plan = read_plan(
         &known.info,
@@ -255,7 +255,7 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
             &known.info.shape,
             &dataspace::selection(&session, memory.id).unwrap(),
             &[50, 3, 40],
-            4,
+            MemorySize(4),
         )
         .unwrap();
         let table = known.table.clone();
@@ -264,7 +264,7 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
             table,
             selection,
             &destination,
-            ElementMapping::whole(4),
+            ElementMapping::whole(MemorySize(4)),
         )
         .unwrap();
         let plan = Arc::new(plan);
@@ -292,7 +292,7 @@ fn element_types_are_told_apart() {
         let opened = setting.open(&file, &dataset);
         // SAFETY: this test has the turn.
         let info = DatasetInfo::read(&unsafe { setting.session() }, opened.dataset).unwrap();
-        types.insert(dataset, info.element);
+        types.insert(dataset, info.element.form().clone());
     }
     let integer = |name: &str| match &types[name] {
         ElementType::Integer(i) => (i.size, i.order, i.signed, i.is_plain()),
@@ -359,7 +359,11 @@ fn types_that_came_with_hdf5_2_are_known() {
         let opened = setting.open("types.h5", &format!("type_new_{name}"));
         // SAFETY: this test has the turn.
         let session = unsafe { setting.session() };
-        DatasetInfo::read(&session, opened.dataset).unwrap().element
+        DatasetInfo::read(&session, opened.dataset)
+            .unwrap()
+            .element
+            .form()
+            .clone()
     };
     for (name, kind, order) in [
         ("FLOAT_F8E4M3", FloatKind::F8E4M3, ByteOrder::Little),
@@ -398,7 +402,7 @@ fn what_is_known_of_file_and_layout_is_right() {
         unwritten.layout,
         Layout::Contiguous { offset: None }
     ));
-    assert_eq!(unwritten.fill, Some(vec![9, 0, 0, 0]));
+    assert_eq!(unwritten.fill, Fill::Value(vec![9, 0, 0, 0]));
     assert!(read(&setting.open("layouts.h5", "null")).is_null);
     let external = read(&setting.open("layouts.h5", "external"));
     let Layout::External(slots) = &external.layout else {
@@ -450,13 +454,13 @@ fn edge_chunks_stored_without_filters_are_plain() {
     // SAFETY: this test has the turn.
     let known = know(&unsafe { setting.session() }, &opened);
     let selection = Selection::all(&known.info.shape);
-    let destination = MemoryLayout::dense(&known.info.shape, 4).unwrap();
+    let destination = MemoryLayout::dense(&known.info.shape, MemorySize(4)).unwrap();
     let plan = read_plan(
         &known.info,
         known.table,
         selection,
         &destination,
-        ElementMapping::whole(4),
+        ElementMapping::whole(MemorySize(4)),
     )
     .unwrap();
     let plain = Arc::new(plan)
@@ -551,13 +555,13 @@ fn a_million_chunks_are_read_in_under_two_seconds() {
         assert_eq!(table.len(), 1_000_000);
         assert!(took.as_secs_f64() < 2.0, "{libver}: {took:?}");
         let all = Selection::all(&known.info.shape);
-        let dense = MemoryLayout::dense(&known.info.shape, 4).unwrap();
+        let dense = MemoryLayout::dense(&known.info.shape, MemorySize(4)).unwrap();
         let plan = read_plan(
             &known.info,
             Some(table),
             all,
             &dense,
-            ElementMapping::whole(4),
+            ElementMapping::whole(MemorySize(4)),
         )
         .unwrap();
         let plan = Arc::new(plan);

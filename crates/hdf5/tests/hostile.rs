@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, Run, Selection, StoredChunk,
-    TableBuilder, Work, match_selections,
+    Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, Run, Selection,
+    StoredChunk, StoredSize, TableBuilder, Work, match_selections,
 };
-use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Layout};
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Fill, Layout, MemoryType};
 use plans::read_plan;
 use proptest::prelude::*;
 use repetitions::or_more;
@@ -67,13 +67,15 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
         max_shape: vec![None; shape.len()],
         shape,
         is_null: false,
-        element: ElementType::Opaque {
+        element: MemoryType::from(ElementType::Opaque {
             size: element,
             tag: String::new(),
-        },
+        })
+        .as_file_type()
+        .unwrap(),
         layout,
         filters: Vec::new(),
-        fill: Some(vec![0; element]),
+        fill: Fill::Value(vec![0; element]),
         file: Arc::new(FileInfo {
             name: PathBuf::from("hostile.h5"),
             descriptor: None,
@@ -84,6 +86,7 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
             page_buffer: 0,
             sieve_buffer: 0,
             user_block: 0,
+            address_size: 8,
         }),
     }
 }
@@ -123,10 +126,11 @@ proptest! {
             return Ok(());
         }
         if is_dense && let Some(shape) = selection.shape() {
-            let Ok(dense) = MemoryLayout::dense(&shape, memory) else { return Ok(()) };
+            let Ok(dense) = MemoryLayout::dense(&shape, MemorySize(memory)) else { return Ok(()) };
             destination = dense;
         }
-        let item = ElementMapping { source: element as u64, offset: 0, length: element as u64, target: memory };
+        let stored = StoredSize(element as u64);
+        let item = ElementMapping::of_read(stored, 0..stored.0, MemorySize(memory));
         let Ok(plan) = read_plan(&info, table, selection, &destination, item) else {
             return Ok(());
         };
@@ -159,11 +163,11 @@ proptest! {
         let is_small = |s: &Selection| s.len().is_some_and(|len| len < 10_000);
         let is_inside = file.check(&file_shape).is_ok() && memory.check(&memory_shape).is_ok();
         if is_inside && is_small(&file) && is_small(&memory)
-            && let Ok((selection, _)) = match_selections(&file, &file_shape, &memory, &memory_shape, element)
+            && let Ok((selection, _)) = match_selections(&file, &file_shape, &memory, &memory_shape, MemorySize(element))
         {
             prop_assert!(selection.check(&file_shape).is_ok());
         } else if !is_inside {
-            prop_assert!(match_selections(&file, &file_shape, &memory, &memory_shape, element).is_err());
+            prop_assert!(match_selections(&file, &file_shape, &memory, &memory_shape, MemorySize(element)).is_err());
         }
     }
 }
@@ -174,13 +178,13 @@ fn contiguous_data_past_the_last_offset_are_an_error() {
         offset: Some(u64::MAX - 10),
     };
     let info = info(vec![4], 4, layout, u64::MAX);
-    let destination = MemoryLayout::dense(&[4], 4).unwrap();
+    let destination = MemoryLayout::dense(&[4], MemorySize(4)).unwrap();
     let plan = read_plan(
         &info,
         None,
         Selection::all(&[4]),
         &destination,
-        ElementMapping::whole(4),
+        ElementMapping::whole(MemorySize(4)),
     );
     let text = plan.unwrap_err().to_string();
     assert!(text.contains("16 bytes at offset"), "{text}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::turn;
 use execute::{execute, native_read};
-use penstock_array::{ElementMapping, MemoryLayout, Plan, Selection};
+use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, Selection};
 use penstock_engine::file::position::Operation;
 use penstock_hdf5::dataset::{DatasetInfo, Layout};
 use penstock_hdf5::{Resolution, Store, resolve};
@@ -35,7 +35,7 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
         let session = unsafe { setting.session() };
         let info = Arc::new(DatasetInfo::read(&session, opened.dataset).unwrap());
         let all = Selection::all(&info.shape);
-        let dense = MemoryLayout::dense(&info.shape, 4).unwrap();
+        let dense = MemoryLayout::dense(&info.shape, MemorySize(4)).unwrap();
         let mut memory = vec![0xee; info.bytes().unwrap() as usize];
         match &info.layout {
             Layout::External(slots) => {
@@ -44,14 +44,14 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
                     &info.array(None).unwrap(),
                     all,
                     &dense,
-                    ElementMapping::whole(4),
+                    ElementMapping::whole(MemorySize(4)),
                     Operation::Read,
                 )
                 .unwrap();
                 execute(&info, &Arc::new(plan), &[], &[], &mut memory);
             }
             Layout::Virtual(_) => {
-                let mapping = |_: &_| Some(ElementMapping::whole(4));
+                let mapping = |_: &_| Some(ElementMapping::whole(MemorySize(4)));
                 let made =
                     resolve(&session, opened.dataset, &info, &all, &dense, &mapping).unwrap();
                 let parts = match made {

@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 
 use common::{Opened, Setting, Turn, turn};
 use execute::{execute, native_read};
-use penstock_array::{ElementMapping, MemoryLayout, Selection};
-use penstock_hdf5::dataset::{ByteOrder, DatasetInfo, ElementType};
+use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Selection, StoredSize};
+use penstock_hdf5::dataset::{ByteOrder, DatasetInfo, ElementType, FileType};
 use penstock_hdf5::{Resolution, SourcePart, Store, resolve};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL};
 use proptest::prelude::*;
@@ -55,8 +55,8 @@ fn of_kind<'a>(turn: &'a Turn, kind: &str) -> Vec<(String, Opened<'a>)> {
 }
 
 /// Elements of 4 bytes, whose order is put right after the reading.
-fn item(element: &ElementType) -> Option<ElementMapping> {
-    (element.size() == 4).then(|| ElementMapping::whole(4))
+fn item(element: &FileType) -> Option<ElementMapping> {
+    (element.size() == StoredSize(4)).then(|| ElementMapping::whole(MemorySize(4)))
 }
 
 fn info(setting: &Setting, opened: &Opened<'_>) -> Arc<DatasetInfo> {
@@ -90,7 +90,7 @@ fn whole(
     opened: &Opened<'_>,
     info: &Arc<DatasetInfo>,
 ) -> Result<Resolution, String> {
-    let dense = MemoryLayout::dense(&info.shape, 4).unwrap();
+    let dense = MemoryLayout::dense(&info.shape, MemorySize(4)).unwrap();
     take_apart(setting, opened, info, &Selection::all(&info.shape), &dense)
 }
 
@@ -117,7 +117,7 @@ fn read(parts: &[SourcePart], memory: &mut [u8]) {
                 Store::None => execute(&part.info, &part.plan, &[], &[], memory),
             }
         }
-        let is_big = match &part.info.element {
+        let is_big = match part.info.element.form() {
             ElementType::Integer(integer) => integer.order == ByteOrder::Big,
             other => panic!("{other:?}"),
         };
@@ -274,7 +274,7 @@ fn elements_outside_the_source_are_an_error_and_the_others_are_read() {
         let mut few = info.shape.clone();
         few[0] = 2;
         let inside = Selection::Grid(few.iter().map(|n| penstock_array::Axis::all(*n)).collect());
-        let dense = MemoryLayout::dense(&few, 4).unwrap();
+        let dense = MemoryLayout::dense(&few, MemorySize(4)).unwrap();
         let made = take_apart(setting, &opened, &info, &inside, &dense);
         assert_eq!(
             made.is_ok(),

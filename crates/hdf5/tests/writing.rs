@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use common::{Setting, turn};
+use penstock_array::Holes;
 use penstock_array::execute::{SubmitOptions, submit};
 use penstock_engine::allocate;
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::report::{self, Report};
 use penstock_hdf5::dataset::DatasetInfo;
-use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, MemoryShape, prepare};
+use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, prepare};
 use penstock_sys::hdf5::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5P_DEFAULT, H5S_ALL, H5S_SELECT_SET, hid_t,
 };
@@ -225,7 +226,14 @@ fn ours(
     let request = unsafe {
         let session = setting.session();
         let info = DatasetInfo::read(&session, transfer.dataset).unwrap();
-        let prepared = prepare(&session, &transfer, info, host, &|| ()).unwrap();
+        let prepared = prepare(
+            &session,
+            &transfer,
+            info,
+            HostBuffer::new(host, Holes::Leave),
+            &|| (),
+        )
+        .unwrap();
         drop(session);
         let with = SubmitOptions {
             options: transfer.options,
@@ -410,7 +418,7 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
             &session,
             &transfer,
             info,
-            elements.as_ptr().cast_mut(),
+            HostBuffer::new(elements.as_ptr().cast_mut(), Holes::Leave),
             &|| (),
         );
         drop(session);

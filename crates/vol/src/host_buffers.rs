@@ -8,7 +8,7 @@ use std::ptr;
 use penstock_array::execute::{
     Beforehand, BoundPlan, Given, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
-use penstock_array::{ElementMapping, Plan, Selection, StoredArray, match_selections};
+use penstock_array::{ElementMapping, MemorySize, Plan, Selection, StoredArray, match_selections};
 use penstock_engine::Stream;
 use penstock_engine::copy::copy;
 use penstock_engine::error::{Error, Kind, Result};
@@ -55,8 +55,8 @@ pub(crate) struct ElementsApart {
     /// The selection of a C array that begins with the first touched byte.
     pub(crate) selection: Selection,
     pub(crate) shape: Vec<u64>,
-    /// The size of an element, in bytes.
-    pub(crate) element: u64,
+    /// The size of an element.
+    pub(crate) element: MemorySize,
 }
 
 impl HostBuffers {

@@ -87,12 +87,11 @@ class Description:
         shown.struct_size = ffi.sizeof("penstock_stored_array")
         check(lib.penstock_stored_describe(opened[0], shown))
         chunks = None if shown.chunk == NULL else tuple(dataset.chunks)
-        element = dataset.id.get_type().get_size()
         found = cls(
             name=os.fsdecode(dataset.name or ""),  # bytes, if they are not UTF-8
             shape=tuple(dataset.shape),
             dtype=dtype,
-            fill=None if shown.fill == NULL else bytes(ffi.buffer(shown.fill, element)),
+            fill=None if shown.fill == NULL else bytes(ffi.buffer(shown.fill, shown.element)),
             file_size=min(int(shown.file_size), _LARGEST_FILE),
             offset=None if shown.offset == _NOWHERE else int(shown.offset),
             chunks=chunks,

@@ -22,6 +22,7 @@ use super::plain::extents_of_all;
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
 use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, InPlaceWrite, kernels};
+use crate::Holes;
 
 /// How a request is submitted, apart from what it moves.
 #[derive(Default)]
@@ -35,6 +36,8 @@ pub struct SubmitOptions {
     /// Whether the caller does nothing else than wait for the request, and so may have a share of a
     /// small one.
     pub waiter_shares: bool,
+    /// What a read does with elements that were never written.
+    pub holes: Holes,
     /// Dropped once the memory is no longer accessed.
     pub owner: Option<Box<dyn Any + Send>>,
 }
@@ -107,11 +110,16 @@ impl Default for Beforehand {
 /// the sink needs stays valid as long, and submitter steps run on threads on which the sink may be
 /// called.
 pub unsafe fn submit(
-    prepared: PreparedTransfer,
+    mut prepared: PreparedTransfer,
     address: usize,
     memory: Option<Memory>,
     with: SubmitOptions,
 ) -> Result<Request> {
+    if let TransferKind::Read(plans) = &mut prepared.kind {
+        for bound in plans {
+            Arc::make_mut(&mut bound.plan).set_holes(with.holes);
+        }
+    }
     let (start, memory) = match place_of(&prepared, address, memory) {
         Ok(place) => place,
         Err(error) => return Err(prepared.kind.end(error)),

@@ -14,7 +14,9 @@ use super::encoded::{Collected, Collector};
 use super::plain::extents;
 use super::sink::Sink;
 use super::submit::{Beforehand, PreparedTransfer, TransferKind};
-use crate::{ElementMapping, MemorySide, Plan, Selection, Source, StoredArray, in_dataset};
+use crate::{
+    ElementMapping, MemorySide, MemorySize, Plan, Selection, Source, StoredArray, in_dataset,
+};
 
 /// A transfer between a stored array and memory.
 pub struct ArrayTransfer<'a> {
@@ -28,8 +30,8 @@ pub struct ArrayTransfer<'a> {
     pub strides: Option<&'a [i64]>,
     /// Conversion of numbers: from file to memory in a read, from memory to file in a write.
     pub conversion: TypeConversion,
-    /// Size of an element in memory, in bytes.
-    pub element: u64,
+    /// Size of an element in memory.
+    pub element: MemorySize,
     /// The options of the call.
     pub options: Options,
 }
@@ -129,23 +131,18 @@ impl ArrayTransfer<'_> {
         let (selection, element) = (&self.selection, self.element);
         let memory = MemorySide::of_array(selection, self.shape, self.strides, element);
         let memory = memory.map_err(named)?;
-        let (source, target) = match direction {
-            Operation::Read => (self.array.element, self.element),
-            Operation::Write => (self.element, self.array.element),
+        let (stored, in_memory) = (self.array.element, self.element);
+        let mapping = match direction {
+            Operation::Read => ElementMapping::of_read(stored, 0..stored.0, in_memory),
+            Operation::Write => ElementMapping::of_write(in_memory, 0..in_memory.0, stored),
         };
-        if self.conversion.size_after(source as usize) as u64 != target {
+        if self.conversion.size_after(mapping.source as usize) as u64 != mapping.target {
             let cause = format!(
                 "elements of {} bytes in the file do not become {} bytes in memory",
-                self.array.element, self.element
+                stored, in_memory
             );
             return Err(named(Error::invalid(cause)));
         }
-        let mapping = ElementMapping {
-            source,
-            offset: 0,
-            length: source,
-            target,
-        };
         let selection = self.selection.clone();
         let plan = Plan::new(self.array, selection, &memory.layout, mapping, direction)?;
         Ok((plan, memory))
@@ -192,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::execute::{SubmitOptions, submit};
-    use crate::{Axis, ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
+    use crate::{Axis, ChunkGrid, ChunkTable, StoredChunk, StoredSize, TableBuilder};
 
     const SHAPE: [u64; 2] = [5, 6];
 
@@ -205,7 +202,7 @@ mod tests {
         StoredArray {
             name: "x".to_owned(),
             shape: SHAPE.to_vec(),
-            element: 2,
+            element: StoredSize(2),
             source,
             pipeline: Pipeline {
                 filters: filters.iter().map(filter).collect(),
@@ -226,7 +223,7 @@ mod tests {
             shape,
             strides: None,
             conversion: TypeConversion::Copy,
-            element: 2,
+            element: MemorySize(2),
             options: Options::default(),
         }
     }

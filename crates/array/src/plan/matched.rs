@@ -2,19 +2,19 @@
 
 use penstock_engine::error::{Error, Result};
 
-use super::MemoryLayout;
+use super::{MemoryLayout, MemorySize};
 use crate::chunks::ChunkGrid;
 use crate::reserve::{make_room, push};
 use crate::selection::{Axis, Run, Selection};
 
 /// Maps the n-th element of `file` to the n-th element of `memory`, which is a selection of a C
-/// array of shape `memory_shape` with elements of `memory_element` bytes.
+/// array of shape `memory_shape` with elements of that size.
 pub fn match_selections(
     file: &Selection,
     file_shape: &[u64],
     memory: &Selection,
     memory_shape: &[u64],
-    memory_element: u64,
+    memory_element: MemorySize,
 ) -> Result<(Selection, MemoryLayout)> {
     file.check(file_shape)?;
     memory.check(memory_shape)?;
@@ -34,10 +34,10 @@ pub fn match_selections(
     }
     let length = memory_shape
         .iter()
-        .try_fold(memory_element, |all, size| all.checked_mul(*size))
+        .try_fold(memory_element.0, |all, size| all.checked_mul(*size))
         .filter(|length| i64::try_from(*length).is_ok())
         .ok_or_else(|| Error::invalid("the memory is too large to count"))?;
-    if let Some((base, strides)) = same_box(file, memory, memory_shape, memory_element) {
+    if let Some((base, strides)) = same_box(file, memory, memory_shape, memory_element.0) {
         let destination = MemoryLayout {
             base,
             length,
@@ -52,7 +52,7 @@ pub fn match_selections(
     let destination = MemoryLayout {
         base: 0,
         length,
-        strides: vec![memory_element as i64],
+        strides: vec![memory_element.0 as i64],
     };
     Ok((Selection::Runs(runs), destination))
 }

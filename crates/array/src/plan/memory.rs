@@ -2,6 +2,8 @@
 
 use penstock_engine::error::{Error, Result};
 
+use super::MemorySize;
+
 /// The layout of a selection's elements in memory, in bytes from the lowest address of that memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLayout {
@@ -15,11 +17,11 @@ pub struct MemoryLayout {
 
 impl MemoryLayout {
     /// Returns the layout of a C array of this shape.
-    pub fn dense(shape: &[u64], element: u64) -> Result<MemoryLayout> {
+    pub fn dense(shape: &[u64], element: MemorySize) -> Result<MemoryLayout> {
         let too_large =
             || Error::invalid(format!("an array of shape {shape:?} is too large to count"));
         let mut strides = vec![0; shape.len()];
-        let mut bytes = element;
+        let mut bytes = element.0;
         for (size, stride) in shape.iter().zip(&mut strides).rev() {
             *stride = i64::try_from(bytes).map_err(|_| too_large())?;
             bytes = bytes.checked_mul((*size).max(1)).ok_or_else(too_large)?;
@@ -47,7 +49,7 @@ impl MemoryLayout {
     }
 
     /// Returns an error if an element of the selection would lie outside the memory.
-    pub fn check(&self, shape: &[u64], element: u64) -> Result<()> {
+    pub fn check(&self, shape: &[u64], element: MemorySize) -> Result<()> {
         if self.strides.len() != shape.len() {
             return Err(Error::invalid(format!(
                 "the selection has shape {shape:?}, but the memory has {} strides",
@@ -59,7 +61,7 @@ impl MemoryLayout {
             let reach = i128::from(*stride) * i128::from(size - 1);
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
-        let end = high + i128::from(element);
+        let end = high + i128::from(element.0);
         let most = i128::from(self.length.min(i64::MAX as u64));
         if low < 0 || end > most {
             return Err(Error::invalid(format!(

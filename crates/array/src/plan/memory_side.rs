@@ -2,7 +2,7 @@
 
 use penstock_engine::error::{Error, Result};
 
-use super::MemoryLayout;
+use super::{MemoryLayout, MemorySize};
 use crate::selection::Selection;
 
 /// The memory side of a transfer.
@@ -15,16 +15,16 @@ pub struct MemorySide {
 
 impl MemorySide {
     /// Returns whether the elements form a C array of the selection's shape.
-    pub fn is_dense(&self, selection: &Selection, element: u64) -> Result<bool> {
+    pub fn is_dense(&self, selection: &Selection, element: MemorySize) -> Result<bool> {
         let shape = selection.shape().unwrap_or_default();
         Ok(self.low == 0 && self.layout == MemoryLayout::dense(&shape, element)?)
     }
 
     /// Returns whether the elements follow each other without gaps, in the order of the selection.
     /// Unlike for [`is_dense`](Self::is_dense), the strides of dimensions of length 1 do not matter.
-    pub fn has_no_gaps(&self, selection: &Selection, element: u64) -> bool {
+    pub fn has_no_gaps(&self, selection: &Selection, element: MemorySize) -> bool {
         let shape = selection.shape().unwrap_or_default();
-        let mut next = element;
+        let mut next = element.0;
         let follows = |(size, stride): (&u64, &i64)| {
             let fits = *size == 1 || u64::try_from(*stride) == Ok(next);
             next = next.saturating_mul(*size);
@@ -44,7 +44,7 @@ impl MemorySide {
         selection: &Selection,
         shape: &[u64],
         strides: Option<&[i64]>,
-        element: u64,
+        element: MemorySize,
     ) -> Result<MemorySide> {
         let dense = MemoryLayout::dense(shape, element)?;
         let strides = strides.unwrap_or(&dense.strides);
@@ -64,7 +64,7 @@ impl MemorySide {
                 layout: MemoryLayout {
                     base: 0,
                     length: 0,
-                    strides: vec![element as i64; comes_out.len()],
+                    strides: vec![element.0 as i64; comes_out.len()],
                 },
                 low: 0,
             });
@@ -84,7 +84,7 @@ impl MemorySide {
                         "a selection of single elements needs an array in C order",
                     ));
                 }
-                same.then(|| vec![element as i64])
+                same.then(|| vec![element.0 as i64])
             }
         };
         let strides = strides.ok_or_else(|| wrong_shape(&comes_out, shape))?;
@@ -93,7 +93,7 @@ impl MemorySide {
             let reach = i128::from(*stride) * i128::from(size - 1);
             *(if reach < 0 { &mut low } else { &mut high }) += reach;
         }
-        let length = high + i128::from(element) - low;
+        let length = high + i128::from(element.0) - low;
         let (Ok(low), Ok(length)) = (i64::try_from(low), i64::try_from(length)) else {
             return Err(Error::invalid("the array is larger than the address space"));
         };

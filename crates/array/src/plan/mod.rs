@@ -5,12 +5,14 @@
 mod blocks;
 mod change;
 mod element;
+mod holes;
 mod job;
 mod matched;
 mod memory;
 mod memory_side;
 mod one_range;
 mod runs_by_chunk;
+mod sizes;
 mod stored;
 mod walk;
 
@@ -25,11 +27,13 @@ use crate::chunks::{ChunkGrid, ChunkTable, StoredChunk};
 use crate::selection::{Axis, Selection};
 pub use change::{Before, Changed, Changes};
 pub use element::ElementMapping;
+pub use holes::Holes;
 use job::Stored;
 pub use job::{ChunkJob, FileRange, FillJob, Work};
 pub use matched::{in_order, match_selections};
 pub use memory::MemoryLayout;
 pub use memory_side::MemorySide;
+pub use sizes::{MemorySize, StoredSize};
 pub use stored::{FileSegment, Source, StoredArray, bytes, in_dataset};
 pub use walk::{Window, Windows, Works};
 
@@ -76,11 +80,9 @@ impl Plan {
         element: ElementMapping,
         direction: Operation,
     ) -> Result<Plan> {
-        let (file_element, memory_element) = match direction {
-            Operation::Read => (element.source, element.target),
-            Operation::Write => (element.target, element.source),
-        };
-        if file_element != array.element {
+        let (stored, in_memory) = (element.stored(direction), element.memory(direction));
+        let (file_element, memory_element) = (stored.0, in_memory.0);
+        if stored != array.element {
             return Err(Error::invalid(
                 "the plan's element size differs from that of the array",
             ));
@@ -110,7 +112,7 @@ impl Plan {
             .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
         let is_empty = selection.is_empty();
         if !is_empty {
-            memory.check(&comes_out, memory_element)?;
+            memory.check(&comes_out, in_memory)?;
             if direction == Operation::Read {
                 memory.check_apart(&comes_out)?;
                 selection = selection.last_at_each_position()?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use penstock_codec::Pipeline;
 use penstock_engine::error::{Error, Kind, Result};
 
+use super::{MemorySize, StoredSize};
 use crate::chunks::ChunkTable;
 
 /// An array in a file, as plain data.
@@ -15,8 +16,8 @@ pub struct StoredArray {
     pub name: String,
     /// Shape; empty for a scalar, which has one element.
     pub shape: Vec<u64>,
-    /// Size of an element in the file, in bytes.
-    pub element: u64,
+    /// Size of an element in the file.
+    pub element: StoredSize,
     /// Where the elements are.
     pub source: Source,
     /// The filters of the chunks, in order of encoding.
@@ -60,11 +61,11 @@ pub struct FileSegment {
 
 impl StoredArray {
     /// Describes an array that is in memory as a dense C array.
-    pub fn in_memory(name: &str, shape: Vec<u64>, element: u64) -> StoredArray {
+    pub fn in_memory(name: &str, shape: Vec<u64>, element: MemorySize) -> StoredArray {
         StoredArray {
             name: name.to_owned(),
             shape,
-            element,
+            element: element.as_stored(),
             source: Source::Memory,
             pipeline: Pipeline::default(),
             unfiltered_edges: false,
@@ -80,10 +81,10 @@ impl StoredArray {
 
 /// Returns the number of bytes of all elements of an array, or an error that names the array if it
 /// overflows.
-pub fn bytes(name: &str, shape: &[u64], element: u64) -> Result<u64> {
+pub fn bytes(name: &str, shape: &[u64], element: StoredSize) -> Result<u64> {
     shape
         .iter()
-        .try_fold(element, |all, n| all.checked_mul(*n))
+        .try_fold(element.0, |all, n| all.checked_mul(*n))
         .filter(|bytes| i64::try_from(*bytes).is_ok())
         .ok_or_else(|| {
             Error::new(

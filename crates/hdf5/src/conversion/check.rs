@@ -6,11 +6,12 @@
 
 use std::ffi::c_void;
 
+use penstock_array::MemorySize;
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
-use crate::conversion::Conversion;
+use super::Part;
 use crate::library::Session;
 
 /// Conversions that need more bytes than this to try are left to HDF5.
@@ -22,20 +23,17 @@ pub(super) fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<b
     Ok(session.check(equal, "compare two types")? > 0)
 }
 
+/// Returns whether HDF5 converts the part of elements of type `from` as `part` says, to elements of type
+/// `to`; both sizes are those in memory.
 pub(super) fn holds(
     session: &Session<'_>,
-    from: hid_t,
-    to: hid_t,
-    conversion: &Conversion,
+    (from, to): (hid_t, hid_t),
+    part: &Part,
+    sizes: (MemorySize, MemorySize),
 ) -> Result<bool> {
-    let sizes = [
-        conversion.element.source,
-        conversion.element.offset,
-        conversion.element.length,
-        conversion.element.target,
-    ];
-    let [source_size, offset, length, target_size] = sizes.map(|size| size as usize);
-    let samples = samples(&conversion.values);
+    let (source_size, target_size) = (sizes.0.0 as usize, sizes.1.0 as usize);
+    let Part { offset, length, .. } = *part;
+    let samples = samples(&part.values);
     let count = samples.len().div_ceil(length.max(1));
     if source_size.max(target_size).saturating_mul(count) > LARGEST {
         return Ok(false);
@@ -51,7 +49,7 @@ pub(super) fn holds(
         item.iter_mut()
             .zip(values.by_ref())
             .for_each(|(byte, value)| *byte = value);
-        conversion.values.run(item, target);
+        part.values.run(item, target);
     }
     let mut theirs = source;
     theirs.resize(count * source_size.max(target_size), 0);

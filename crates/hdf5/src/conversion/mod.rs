@@ -2,13 +2,16 @@
 
 mod check;
 
-use penstock_array::ElementMapping;
+use std::ops::Range;
+
+use penstock_array::{ElementMapping, MemorySize};
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{
-    ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, Integer,
+    ByteOrder, Complex, ElementType, Enumeration, Field, FileType, Float, FloatKind, Integer,
+    MemoryType,
 };
 use crate::library::{Id, Session};
 
@@ -22,78 +25,91 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Returns the conversion from elements of type `from` to elements of type `to`: from file to
-    /// memory in a read, from memory to file in a write. `Err` holds the reason why HDF5 itself
-    /// must convert them. A conversion that is returned has been tried on values for which versions
-    /// and builds of HDF5 differ, and gives the same results as this HDF5.
-    pub fn find(
+    /// Returns the conversion of a read: from elements that are stored as `stored`, of HDF5's type `from`,
+    /// to elements of type `to` in memory. `Err` holds the reason why HDF5 itself must convert them. A
+    /// conversion that is returned has been tried on values for which versions and builds of HDF5 differ,
+    /// and gives the same results as this HDF5.
+    pub fn of_read(
         session: &Session<'_>,
-        from: hid_t,
+        (from, stored): (hid_t, &FileType),
         to: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
-        let (stored, wanted) = (
-            ElementType::read(session, from)?,
-            ElementType::read(session, to)?,
-        );
-        let found = match Conversion::between(&stored, &wanted) {
+        let wanted = MemoryType::read(session, to)?;
+        let found = match Conversion::between(stored, &wanted) {
             Ok(found) => found,
             Err(reason) => return Ok(Err(reason)),
         };
-        if check::equal(session, from, to)? || check::holds(session, from, to, &found)? {
+        // HDF5 converts elements in memory, where what it stores elsewhere has another size.
+        let in_memory = MemoryType::read(session, from)?;
+        let tried = match Part::between(in_memory.form(), wanted.form()) {
+            Ok(part) => part,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let sizes = (in_memory.size(), wanted.size());
+        if check::equal(session, from, to)? || check::holds(session, (from, to), &tried, sizes)? {
             return Ok(Ok(found));
         }
-        Ok(Err(format!(
-            "this HDF5 converts {} to {} differently",
-            name(&stored),
-            name(&wanted)
-        )))
+        Ok(Err(different(stored.form(), wanted.form())))
     }
 
-    /// Returns what [`find`](Self::find) does, from the elements of a dataset.
+    /// Returns what [`of_read`](Self::of_read) does, from the elements of a dataset.
     pub fn from_dataset(
         session: &Session<'_>,
-        dataset: hid_t,
+        (dataset, stored): (hid_t, &FileType),
         to: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
-        Conversion::find(session, file_type(session, dataset)?.get(), to)
+        let from = type_of(session, dataset)?;
+        Conversion::of_read(session, (from.get(), stored), to)
     }
 
-    /// Returns what [`find`](Self::find) does, to the elements of a dataset.
+    /// Returns the conversion of a write to the elements of a dataset, as [`of_read`](Self::of_read) that of
+    /// a read.
     pub fn to_dataset(
         session: &Session<'_>,
-        dataset: hid_t,
+        (dataset, stored): (hid_t, &FileType),
         from: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
-        Conversion::find(session, from, file_type(session, dataset)?.get())
+        let given = MemoryType::read(session, from)?;
+        let part = match Part::between(given.form(), stored.form()) {
+            Ok(part) => part,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let to = type_of(session, dataset)?;
+        // Elements that HDF5 stores in part elsewhere were refused, and others have one size.
+        let sizes = (given.size(), MemorySize(stored.size().0));
+        if check::equal(session, from, to.get())?
+            || check::holds(session, (from, to.get()), &part, sizes)?
+        {
+            let element = ElementMapping::of_write(given.size(), part.bytes(), stored.size());
+            let values = part.values;
+            return Ok(Ok(Conversion { element, values }));
+        }
+        Ok(Err(different(given.form(), stored.form())))
     }
 
-    /// Returns the conversion by Penstock's own rules, without asking HDF5.
+    /// Returns the conversion of a read by Penstock's own rules, without asking HDF5.
     pub fn between(
-        from: &ElementType,
-        to: &ElementType,
+        stored: &FileType,
+        wanted: &MemoryType,
     ) -> std::result::Result<Conversion, String> {
-        let part = part(from, to)?;
-        let memory = part.values.size_after(part.length);
-        if memory != to.size() || memory == 0 {
-            return Err(only_hdf5(from, to));
-        }
-        let element = ElementMapping {
-            source: from.size() as u64,
-            offset: part.offset as u64,
-            length: part.length as u64,
-            target: memory as u64,
-        };
+        let part = Part::between(stored.form(), wanted.form())?;
         Ok(Conversion {
-            element,
+            element: ElementMapping::of_read(stored.size(), part.bytes(), wanted.size()),
             values: part.values,
         })
     }
 }
 
-fn file_type(session: &Session<'_>, dataset: hid_t) -> Result<Id> {
+fn different(from: &ElementType, to: &ElementType) -> String {
+    let (from, to) = (name(from), name(to));
+    format!("this HDF5 converts {from} to {to} differently")
+}
+
+/// Returns HDF5's type of the elements of a dataset, as they are in memory.
+fn type_of(session: &Session<'_>, dataset: hid_t) -> Result<Id> {
     // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
-    let file_type = unsafe { (session.hdf5.H5Dget_type)(dataset) };
-    session.own(file_type, session.hdf5.H5Tclose, "get the element type")
+    let of_elements = unsafe { (session.hdf5.H5Dget_type)(dataset) };
+    session.own(of_elements, session.hdf5.H5Tclose, "get the element type")
 }
 
 /// A byte range of an element, and its conversion.
@@ -105,6 +121,21 @@ struct Part {
 }
 
 type Found = std::result::Result<Part, String>;
+
+impl Part {
+    /// Returns the part of an element of form `from` that becomes an element of form `to`.
+    fn between(from: &ElementType, to: &ElementType) -> Found {
+        let part = part(from, to)?;
+        match part.values.size_after(part.length) {
+            size if size == to.size() && size > 0 => Ok(part),
+            _ => Err(only_hdf5(from, to)),
+        }
+    }
+
+    fn bytes(&self) -> Range<u64> {
+        self.offset as u64..(self.offset + self.length) as u64
+    }
+}
 
 fn part(from: &ElementType, to: &ElementType) -> Found {
     if let Some(what) = to.only_hdf5() {

@@ -25,7 +25,7 @@ pub fn read_chunk_table(
         return Err(Error::invalid("only a chunked dataset has a chunk table"));
     };
     let grid = ChunkGrid::new(&info.shape, chunk)?;
-    let chunk_size = grid.elements().saturating_mul(info.element.size() as u64);
+    let chunk_size = grid.elements().saturating_mul(info.element.size().0);
     let mut walk = Walk {
         swizzle: Swizzle::suspected(session, dataset, info)?,
         builder: TableBuilder::new(grid, info.file.size),

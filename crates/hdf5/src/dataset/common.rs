@@ -7,7 +7,7 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
 use super::file_info::file_of;
-use super::{ElementType, FileInfo};
+use super::{FileInfo, FileType};
 use crate::library::{Id, Session};
 
 /// What was found of several datasets.
@@ -24,7 +24,14 @@ pub(super) struct Files(Vec<(Id, Arc<FileInfo>)>);
 
 /// Element types by number.
 #[derive(Default)]
-pub(super) struct Elements(Vec<(Id, ElementType)>);
+pub(super) struct Elements(Vec<Element>);
+
+/// An element type: HDF5's identifier, its form in files, and the size of an address there.
+struct Element {
+    id: Id,
+    stored: FileType,
+    address_size: usize,
+}
 
 /// Number of files, and of types, with which a new one is compared. Below a connector, each dataset
 /// may have another identifier of the same file.
@@ -45,28 +52,39 @@ impl Files {
 }
 
 impl Elements {
-    /// Returns the number of a dataset's element type. Datasets of the same number have equal types.
-    pub(super) fn of(&mut self, session: &Session<'_>, dataset: hid_t) -> Result<usize> {
+    /// Returns the number of the element type of a dataset in a file. Datasets of the same number have equal
+    /// types, also as they are stored.
+    pub(super) fn of(
+        &mut self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        file: &FileInfo,
+    ) -> Result<usize> {
         let hdf5 = session.hdf5;
         // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
         let found = unsafe { (hdf5.H5Dget_type)(dataset) };
         let found = session.own(found, hdf5.H5Tclose, "get the type")?;
-        for (number, (known, _)) in self.0.iter().enumerate().rev().take(MOST) {
+        for (number, known) in self.0.iter().enumerate().rev().take(MOST) {
             // SAFETY: takes owned identifiers.
-            let equal = unsafe { (hdf5.H5Tequal)(known.get(), found.get()) };
-            if session.check(equal, "compare two types")? > 0 {
+            let equal = unsafe { (hdf5.H5Tequal)(known.id.get(), found.get()) };
+            let is_equal = session.check(equal, "compare two types")? > 0;
+            let is_same_size = known.address_size == file.address_size;
+            if is_equal && (is_same_size || known.stored.only_hdf5().is_none()) {
                 return Ok(number);
             }
         }
-        let element = ElementType::read(session, found.get())?;
-        self.0.push((found, element));
+        self.0.push(Element {
+            stored: FileType::read(session, found.get(), file.address_size)?,
+            id: found,
+            address_size: file.address_size,
+        });
         Ok(self.0.len() - 1)
     }
 
     /// Returns the type of a number that [`of`](Self::of) has returned.
-    pub(super) fn get(&self, number: usize) -> (&Id, &ElementType) {
-        let (id, element) = &self.0[number];
-        (id, element)
+    pub(super) fn get(&self, number: usize) -> (&Id, &FileType) {
+        let Element { id, stored, .. } = &self.0[number];
+        (id, stored)
     }
 }
 
@@ -86,7 +104,7 @@ impl Common {
     /// Returns HDF5's identifiers of the types, by number, and of the files. The receiver must close
     /// them.
     pub(crate) fn keep(self) -> (Vec<hid_t>, Vec<hid_t>) {
-        let types = self.elements.0.into_iter().map(|(id, _)| id.keep());
+        let types = self.elements.0.into_iter().map(|known| known.id.keep());
         let files = self.files.0.into_iter().map(|(id, _)| id.keep());
         (types.collect(), files.collect())
     }

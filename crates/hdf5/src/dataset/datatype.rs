@@ -9,6 +9,7 @@ use penstock_sys::hdf5::{
     H5T_SGN_NONE, H5T_STRING, H5T_TIME, H5T_VLEN, hid_t,
 };
 
+use super::forms::Elsewhere;
 use crate::library::{Id, Session};
 
 /// The byte order of a number.
@@ -178,7 +179,8 @@ pub struct Field {
     pub element: ElementType,
 }
 
-/// The type of an element, in the file or in memory. Sizes are in bytes.
+/// The form of an element type, in the file ([`FileType`](super::FileType)) or in memory
+/// ([`MemoryType`](super::MemoryType)). Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementType {
     /// An integer.
@@ -280,21 +282,32 @@ impl ElementType {
             _ => None,
         }
     }
-
-    pub(crate) fn read(session: &Session<'_>, id: hid_t) -> Result<ElementType> {
-        Reader { session }.element(id, 0)
-    }
 }
 
 /// Largest nesting depth of a type.
 const DEEPEST: usize = 32;
 
-struct Reader<'a> {
+/// Reads types in one of their forms.
+pub(super) struct Reader<'a> {
     session: &'a Session<'a>,
+    /// Size of an address in the file; `None` for the form in memory.
+    address: Option<usize>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn of_memory(session: &'a Session<'a>) -> Reader<'a> {
+        let address = None;
+        Reader { session, address }
+    }
+
+    pub(super) fn of_file(session: &'a Session<'a>, address: usize) -> Reader<'a> {
+        let address = Some(address);
+        Reader { session, address }
+    }
 }
 
 impl Reader<'_> {
-    fn element(&self, id: hid_t, depth: usize) -> Result<ElementType> {
+    pub(super) fn element(&self, id: hid_t, depth: usize) -> Result<ElementType> {
         if depth > DEEPEST {
             return Err(Error::new(
                 Kind::Io,
@@ -309,7 +322,7 @@ impl Reader<'_> {
         if size == 0 {
             return Err(self.session.failed("get the size of a type"));
         }
-        let only = |what| Ok(ElementType::OnlyHdf5 { size, what });
+        let only = |what| Ok(self.only_hdf5(size, what, Elsewhere::No));
         match class {
             H5T_INTEGER => self.integer(id, size, ElementType::Integer),
             H5T_BITFIELD => self.integer(id, size, ElementType::Bitfield),
@@ -321,8 +334,8 @@ impl Reader<'_> {
                 },
             }),
             H5T_TIME => only("times"),
-            H5T_REFERENCE => only("references"),
-            H5T_VLEN => only("variable-length sequences"),
+            H5T_REFERENCE => Ok(self.only_hdf5(size, "references", Elsewhere::Reference)),
+            H5T_VLEN => Ok(self.only_hdf5(size, "variable-length sequences", Elsewhere::Sequence)),
             H5T_STRING => self.string(id, size),
             H5T_OPAQUE => {
                 // SAFETY: as above; the caller must free the text.
@@ -343,6 +356,13 @@ impl Reader<'_> {
             },
             _ => only("types of an unknown class"),
         }
+    }
+
+    /// Returns a type of `size` bytes in memory.
+    fn only_hdf5(&self, size: usize, what: &'static str, elsewhere: Elsewhere) -> ElementType {
+        let stored = |address| elsewhere.stored(size, address);
+        let size = self.address.map_or(size, stored);
+        ElementType::OnlyHdf5 { size, what }
     }
 
     fn base(&self, id: hid_t) -> Result<Id> {
@@ -458,8 +478,7 @@ impl Reader<'_> {
             .check(cset, "get the character set of a string")?;
         self.session.check(padding, "get the padding of a string")?;
         if variable > 0 {
-            let what = "variable-length strings";
-            return Ok(ElementType::OnlyHdf5 { size, what });
+            return Ok(self.only_hdf5(size, "variable-length strings", Elsewhere::Sequence));
         }
         let padding = match padding {
             0 => Padding::NullTerminated,
@@ -526,22 +545,22 @@ impl Reader<'_> {
         let bytes = dims
             .iter()
             .try_fold(element.size() as u64, |all, dim| all.checked_mul(*dim));
-        if bytes != Some(size as u64) {
-            return Err(Error::new(
+        match bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
+            Some(bytes) if bytes == size || self.address.is_some() => Ok(ElementType::Array {
+                element,
+                dims,
+                size: bytes,
+            }),
+            _ => Err(Error::new(
                 Kind::Io,
                 format!("an array type of shape {dims:?} has {size} bytes"),
-            ));
+            )),
         }
-        Ok(ElementType::Array {
-            element,
-            dims,
-            size,
-        })
     }
 
     fn compound(&self, id: hid_t, size: usize, depth: usize) -> Result<ElementType> {
         let hdf5 = self.session.hdf5;
-        let mut fields = Vec::new();
+        let (mut fields, mut in_memory) = (Vec::new(), Vec::new());
         for member in 0..self.members(id)? {
             let name = self.member_name(id, member)?;
             // SAFETY: both take a checked identifier and index; the caller must close the type.
@@ -555,21 +574,25 @@ impl Reader<'_> {
                 self.session
                     .own(of_member, hdf5.H5Tclose, "get the type of a field")?;
             let element = self.element(of_member.get(), depth + 1)?;
-            if offset
-                .checked_add(element.size())
-                .is_none_or(|end| end > size)
-            {
+            // SAFETY: takes an owned identifier.
+            let own_size = unsafe { (hdf5.H5Tget_size)(of_member.get()) };
+            if offset.checked_add(own_size).is_none_or(|end| end > size) {
                 return Err(Error::new(
                     Kind::Io,
                     format!("the field {name:?} extends past the {size} bytes of its compound"),
                 ));
             }
+            in_memory.push(own_size);
             fields.push(Field {
                 name,
                 offset,
                 element,
             });
         }
+        let size = match self.address {
+            None => size,
+            Some(_) => move_to_file(&mut fields, &in_memory, size),
+        };
         Ok(match complex(size, &fields) {
             Some(part) => ElementType::Complex(Complex {
                 part,
@@ -578,6 +601,24 @@ impl Reader<'_> {
             None => ElementType::Compound { size, fields },
         })
     }
+}
+
+/// Moves fields from their offsets in memory to those in the file, where some have another size than
+/// `in_memory`. As HDF5 does, keeps their order and the gaps between them. Returns the size of the compound,
+/// which is `size` in memory.
+fn move_to_file(fields: &mut [Field], in_memory: &[usize], size: usize) -> usize {
+    let mut order: Vec<usize> = (0..fields.len()).collect();
+    order.sort_by_key(|at| fields[*at].offset);
+    // The end of a field in memory, and in the file.
+    let (mut end, mut stored_end) = (0, 0);
+    for at in order {
+        let field = &mut fields[at];
+        let gap = field.offset.saturating_sub(end);
+        end = field.offset + in_memory[at];
+        field.offset = stored_end + gap;
+        stored_end = field.offset + field.element.size();
+    }
+    stored_end + size.saturating_sub(end)
 }
 
 /// Returns the type of the parts if the compound is h5py's representation of a complex number.

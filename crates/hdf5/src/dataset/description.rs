@@ -10,14 +10,14 @@ use penstock_array::{ChunkTable, FileSegment, Selection, Source, StoredArray, by
 use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
-    H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS,
-    H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_UNDEFINED, H5D_VIRTUAL, H5S_MAX_RANK, H5S_NULL,
-    H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, HADDR_UNDEF, hid_t,
+    H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_VIRTUAL,
+    H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, HADDR_UNDEF, hid_t,
 };
 
 use super::common::Common;
 use super::creation::creation_properties;
-use super::{ElementType, FileInfo, dataspace};
+use super::fill::Stored;
+use super::{FileInfo, FileType, Fill, dataspace};
 use crate::library::{Id, Session};
 
 /// A dataset as its file describes it.
@@ -32,14 +32,13 @@ pub struct DatasetInfo {
     /// Whether the dataspace is null (H5S_NULL), so that there are no elements.
     pub is_null: bool,
     /// Type of the elements in the file.
-    pub element: ElementType,
+    pub element: FileType,
     /// Where the elements are.
     pub layout: Layout,
     /// Filters in order of encoding.
     pub filters: Vec<Filter>,
-    /// The stored element that unwritten elements read as; `None` if HDF5 leaves the memory of a
-    /// read unchanged there.
-    pub fill: Option<Vec<u8>>,
+    /// What a read finds in elements that were never written.
+    pub fill: Fill,
     /// The file.
     pub file: Arc<FileInfo>,
 }
@@ -142,7 +141,38 @@ impl DatasetInfo {
     pub fn bytes(&self) -> Result<u64> {
         match self.is_null {
             true => Ok(0),
-            false => bytes(&self.name, &self.shape, self.element.size() as u64),
+            false => bytes(&self.name, &self.shape, self.element.size()),
+        }
+    }
+
+    /// Returns the description that the plan of a read needs, as [`array`](Self::array) does; or why HDF5
+    /// alone reads the elements that were never written.
+    pub fn array_to_read(
+        &self,
+        table: Option<Arc<ChunkTable>>,
+    ) -> Result<std::result::Result<StoredArray, String>> {
+        match self.only_hdf5_fills(table.as_deref()) {
+            Some(why) => Ok(Err(why.to_owned())),
+            None => self.array(table).map(Ok),
+        }
+    }
+
+    /// Returns why HDF5 alone reads the elements that were never written, if there are any.
+    pub(crate) fn only_hdf5_fills(&self, table: Option<&ChunkTable>) -> Option<&'static str> {
+        self.fill.only_hdf5(self.stored(table))
+    }
+
+    /// Returns how much of the dataset has storage.
+    fn stored(&self, table: Option<&ChunkTable>) -> Stored {
+        match (&self.layout, table) {
+            (Layout::Contiguous { offset: None }, _) => Stored::Nothing,
+            (Layout::Chunked { .. }, Some(table)) if table.is_empty() => Stored::Nothing,
+            (Layout::Chunked { .. }, Some(table))
+                if (table.len() as u64) < table.grid().total() =>
+            {
+                Stored::Part
+            }
+            _ => Stored::All,
         }
     }
 
@@ -187,13 +217,13 @@ impl DatasetInfo {
         StoredArray {
             name: self.name.clone(),
             shape: self.shape.clone(),
-            element: self.element.size() as u64,
+            element: self.element.size(),
             source,
             pipeline: Pipeline {
                 filters: self.filters.clone(),
             },
             unfiltered_edges,
-            fill: self.fill.clone(),
+            fill: self.fill.value().map(<[u8]>::to_vec),
         }
     }
 
@@ -241,7 +271,8 @@ impl Reader<'_> {
         let (shape, max_shape) = dataspace::extent(self.session, space.get())?;
         // SAFETY: takes an owned identifier.
         let class = unsafe { (hdf5.H5Sget_simple_extent_type)(space.get()) };
-        let number = common.elements.of(self.session, self.dataset)?;
+        let file = common.files.of(self.session, self.dataset)?;
+        let number = common.elements.of(self.session, self.dataset, &file)?;
         let (of_element, element) = common.elements.get(number);
         let mut info = DatasetInfo {
             name: name.to_owned(),
@@ -250,8 +281,8 @@ impl Reader<'_> {
             is_null: class == H5S_NULL,
             layout: Layout::Compact,
             filters: Vec::new(),
-            fill: None,
-            file: common.files.of(self.session, self.dataset)?,
+            fill: Fill::Nothing,
+            file,
             element: element.clone(),
         };
         if let Some(offset) = self.stored_offset(&info) {
@@ -266,7 +297,7 @@ impl Reader<'_> {
         let layout = unsafe { (hdf5.H5Pget_layout)(creation.get()) };
         let layout = self.session.check(layout, "get the layout")?;
         info.filters = self.filters(&creation)?;
-        info.fill = self.fill(&creation, layout, of_element, element)?;
+        info.fill = Fill::read(self.session, &creation, layout, (of_element, element))?;
         info.layout = match layout {
             H5D_COMPACT => Layout::Compact,
             H5D_CONTIGUOUS => self.contiguous(&creation, &info)?,
@@ -514,40 +545,5 @@ impl Reader<'_> {
                 values,
             });
         }
-    }
-
-    fn fill(
-        &self,
-        creation: &Id,
-        layout: c_int,
-        of_element: &Id,
-        element: &ElementType,
-    ) -> Result<Option<Vec<u8>>> {
-        let hdf5 = self.session.hdf5;
-        let (mut time, mut defined) = (0, 0);
-        // SAFETY: both have places of their types.
-        let (first, second) = unsafe {
-            (
-                (hdf5.H5Pget_fill_time)(creation.get(), &mut time),
-                (hdf5.H5Pfill_value_defined)(creation.get(), &mut defined),
-            )
-        };
-        self.session.check(first, "get the fill time")?;
-        self.session
-            .check(second, "find out whether a fill value is set")?;
-        // A virtual dataset always fills elements without a mapping.
-        let is_never = time == H5D_FILL_TIME_NEVER && layout != H5D_VIRTUAL;
-        let is_left = is_never || defined == H5D_FILL_VALUE_UNDEFINED;
-        if is_left || element.only_hdf5().is_some() {
-            return Ok(None);
-        }
-        let mut value = vec![0u8; element.size()];
-        // SAFETY: the value is requested in the type whose size the buffer has. Types whose values
-        // own memory of HDF5 were excluded above.
-        let status = unsafe {
-            (hdf5.H5Pget_fill_value)(creation.get(), of_element.get(), value.as_mut_ptr().cast())
-        };
-        self.session.check(status, "get the fill value")?;
-        Ok(Some(value))
     }
 }

@@ -35,6 +35,8 @@ pub struct FileInfo {
     pub sieve_buffer: usize,
     /// Size in bytes of the user block before HDF5's data; offsets include it.
     pub user_block: u64,
+    /// Size in bytes of an address in the file, on which the stored sizes of references depend.
+    pub address_size: usize,
 }
 
 impl FileInfo {
@@ -65,6 +67,7 @@ impl FileInfo {
             unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
         })?;
         let (mut intent, mut size, mut user_block) = (0, 0, 0);
+        let (mut address_size, mut length_size) = (0, 0);
         let (mut sieve_buffer, mut page_buffer) = (0, 0);
         let (mut meta, mut raw) = (0, 0);
         // SAFETY: owned identifiers, and places of the right types for all results.
@@ -73,6 +76,7 @@ impl FileInfo {
                 (hdf5.H5Fget_intent)(file.get(), &mut intent),
                 (hdf5.H5Fget_filesize)(file.get(), &mut size),
                 (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
+                (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
                 (hdf5.H5Pget_sieve_buf_size)(access.get(), &mut sieve_buffer),
                 (hdf5.H5Pget_page_buffer_size)(access.get(), &mut page_buffer, &mut meta, &mut raw),
             ]
@@ -95,6 +99,7 @@ impl FileInfo {
             page_buffer,
             sieve_buffer,
             user_block,
+            address_size,
         };
         info.size = info.size_now();
         Ok(info)

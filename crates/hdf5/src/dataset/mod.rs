@@ -7,6 +7,8 @@ pub mod dataspace;
 mod datatype;
 mod description;
 mod file_info;
+mod fill;
+mod forms;
 pub mod pointers;
 pub(crate) mod swizzle;
 
@@ -20,3 +22,5 @@ pub use datatype::{
 pub(crate) use description::name_of;
 pub use description::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 pub use file_info::FileInfo;
+pub use fill::Fill;
+pub use forms::{FileType, MemoryType};

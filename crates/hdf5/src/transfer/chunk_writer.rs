@@ -71,7 +71,7 @@ impl WrittenDataset {
         mask: u32,
         bytes: &[u8],
     ) -> Result<()> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element;
+        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         let length = bytes.len() as u64;
         let may_differ = self.has_filters && (mask != 0 || length == decoded);
         if may_differ && self.stored_size(session, first) == Some(length) {
@@ -196,7 +196,7 @@ impl WrittenDataset {
 
     /// Returns bytes of the file as they are stored.
     fn bytes_at(&self, session: &Session<'_>, address: u64, size: u64) -> Option<Vec<u8>> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element;
+        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A forged size in the index must not exhaust memory.
         if size > most_stored(decoded) {
             return None;
@@ -257,7 +257,7 @@ impl WrittenDataset {
 
     /// Reads a chunk as it is stored, which evicts it from the chunk cache.
     fn read_stored(&self, session: &Session<'_>, first: &[u64]) {
-        let decoded = self.chunk.iter().product::<u64>() * self.element;
+        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A chunk without a size has no address, and nothing is read.
         let size = self.stored_size(session, first).unwrap_or(0);
         // A forged size in the index must not exhaust memory.

@@ -38,7 +38,7 @@ impl WrittenDataset {
         let last: Vec<u64> = self.shape.iter().map(|size| size - 1).collect();
         let one = vec![1; last.len()];
         for at in [&vec![0; last.len()], &last] {
-            let mut element = vec![0u8; self.element as usize];
+            let mut element = vec![0u8; self.element.0 as usize];
             self.some(session, (at, &one), |file_type, memory, space| {
                 // SAFETY: the buffer has room for the one selected element in its own type.
                 unsafe {
@@ -94,9 +94,9 @@ impl WrittenDataset {
         past_sieve: Option<Id>,
     ) -> Result<()> {
         let elements = count.iter().product::<u64>() as usize;
-        let bytes = match fill.filter(|fill| fill.len() as u64 == self.element) {
+        let bytes = match fill.filter(|fill| fill.len() as u64 == self.element.0) {
             Some(fill) => fill.repeat(elements),
-            None => vec![0u8; elements * self.element as usize],
+            None => vec![0u8; elements * self.element.0 as usize],
         };
         let list = past_sieve.as_ref().map_or(H5P_DEFAULT, Id::get);
         self.some(session, (start, count), |file_type, memory, space| {

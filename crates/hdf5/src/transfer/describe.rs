@@ -35,10 +35,14 @@ pub unsafe fn describe(hdf5: &'static Hdf5, dataset: hid_t) -> Result<Planned<St
             (Layout::Chunked { .. }, None) => {
                 let table = read_chunk_table(&session, dataset, &info);
                 let table = table.map_err(|error| info.name_in(error))?;
-                return info.array(Some(Arc::new(table))).map(Ok);
+                return planned(info.array_to_read(Some(Arc::new(table)))?);
             }
-            (Layout::Contiguous { .. }, None) => return info.array(None).map(Ok),
+            (Layout::Contiguous { .. }, None) => return planned(info.array_to_read(None)?),
         };
         Ok(Err(Refused(why)))
     })
+}
+
+fn planned(found: std::result::Result<StoredArray, String>) -> Result<Planned<StoredArray>> {
+    Ok(found.map_err(Refused))
 }

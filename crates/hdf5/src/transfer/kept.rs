@@ -22,7 +22,7 @@ use super::conflicts::{FileKey, ObjectKey, identity_of};
 use super::numbers;
 use super::still_open::StillOpen;
 use crate::conversion::Conversion;
-use crate::dataset::{Common, DatasetInfo, ElementType, FileInfo, Layout, read_chunk_table};
+use crate::dataset::{Common, DatasetInfo, FileInfo, Layout, MemoryType, read_chunk_table};
 use crate::library::Session;
 use crate::open_files::{shared, shared_as, with_room};
 
@@ -39,11 +39,12 @@ pub(super) struct Kept {
     /// Whether all of the file was to be forgotten since.
     forgotten: Arc<AtomicBool>,
     still_open: StillOpen,
-    array: OnceLock<StoredArray>,
+    /// The array; else why HDF5 alone reads it.
+    array: OnceLock<std::result::Result<StoredArray, String>>,
     /// How many requests HDF5 has read because the chunk table was not known.
     left_to_hdf5: AtomicU64,
     /// Conversions to types in memory, which this HDF5 was found to make as Penstock does.
-    conversions: Mutex<Vec<(ElementType, Conversion)>>,
+    conversions: Mutex<Vec<(MemoryType, Conversion)>>,
 }
 
 /// The description of a dataset for one transfer.
@@ -120,36 +121,47 @@ impl Kept {
         is_sooner && self.left_to_hdf5.fetch_add(1, Relaxed) < total / 500
     }
 
-    /// Returns the array, whose chunk table the first call reads.
-    pub(super) fn array(&self, session: &Session<'_>, dataset: hid_t) -> Result<&StoredArray> {
+    /// Returns the array, whose chunk table the first call reads, or why HDF5 alone reads it.
+    pub(super) fn array(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+    ) -> Result<std::result::Result<&StoredArray, &str>> {
         if let Some(known) = self.array.get() {
-            return Ok(known);
+            return Ok(known.as_ref().map_err(String::as_str));
         }
         if matches!(self.info.layout, Layout::Chunked { .. }) {
             let table = read_chunk_table(session, dataset, &self.info)
                 .map_err(|error| self.info.name_in(error))?;
             return self.set_table(Arc::new(table));
         }
-        let array = self.info.array(None)?;
-        Ok(self.array.get_or_init(|| array))
+        self.set_array(None)
+    }
+
+    fn set_array(
+        &self,
+        table: Option<Arc<ChunkTable>>,
+    ) -> Result<std::result::Result<&StoredArray, &str>> {
+        let array = self.info.array_to_read(table)?;
+        let known = self.array.get_or_init(|| array);
+        Ok(known.as_ref().map_err(String::as_str))
     }
 
     fn known_table(&self) -> Option<Arc<ChunkTable>> {
-        match &self.array.get()?.source {
+        match &self.known_array()?.source {
             Source::Chunks(table) => Some(Arc::clone(table)),
             _ => None,
         }
     }
 
-    fn set_table(&self, table: Arc<ChunkTable>) -> Result<&StoredArray> {
+    fn set_table(&self, table: Arc<ChunkTable>) -> Result<std::result::Result<&StoredArray, &str>> {
         self.count_table(table.bytes() as u64);
-        let array = self.info.array(Some(table))?;
-        Ok(self.array.get_or_init(|| array))
+        self.set_array(Some(table))
     }
 
     /// Returns the array, if [`array`](Self::array) was called before.
     pub(super) fn known_array(&self) -> Option<&StoredArray> {
-        self.array.get()
+        self.array.get()?.as_ref().ok()
     }
 
     /// Returns the conversion to a type in memory, or why HDF5 must convert the elements.
@@ -160,12 +172,12 @@ impl Kept {
         memory_type: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
         const MOST: usize = 8;
-        let memory = ElementType::read(session, memory_type)?;
+        let memory = MemoryType::read(session, memory_type)?;
         let known = || self.conversions.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, found)) = known().iter().find(|(to, _)| *to == memory) {
             return Ok(Ok(*found));
         }
-        let found = Conversion::from_dataset(session, dataset, memory_type)?;
+        let found = Conversion::from_dataset(session, (dataset, &self.info.element), memory_type)?;
         if let Ok(conversion) = found
             && known().len() < MOST
         {
@@ -311,7 +323,8 @@ impl Tables {
                     && let Some(key) = key
                     && let Some(kept) = kept.or_else(|| keep(session, dataset, key, info))
                 {
-                    kept.set_table(Arc::clone(&table))?;
+                    // The caller asks for the array, and why there may be none, when it plans a read.
+                    _ = kept.set_table(Arc::clone(&table))?;
                 }
                 table
             }

@@ -42,7 +42,7 @@ pub use held::Held;
 pub use inside::{inside, is_inside};
 pub use kept::{Described, open_file};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
-pub use request::{DatasetTransfer, FileSelection, MemoryShape};
+pub use request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 pub use small::{Opened, PlannedRead, Reader, WorkerRead, small_read};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
@@ -94,6 +94,7 @@ pub unsafe fn start(
             true => buffer.address as *mut u8,
             false => std::ptr::null_mut(),
         };
+        let host = HostBuffer::new(host, with.holes);
         // SAFETY: upheld by the caller.
         let (prepared, sets) = unsafe { prepare_in_order(&session, transfer, host)? };
         let writes_to = match transfer.operation {
@@ -168,7 +169,7 @@ pub unsafe fn forget(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
 unsafe fn prepare_in_order(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    host: *mut u8,
+    host: HostBuffer,
 ) -> Result<(PreparedTransfer, Vec<AccessSet>)> {
     let hdf5 = session.hdf5;
     let access = match transfer.operation {

@@ -7,7 +7,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 
 use super::kept::Described;
-use super::request::DatasetTransfer;
+use super::request::{DatasetTransfer, HostBuffer};
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
@@ -43,18 +43,17 @@ pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop>
     Err(Stop::Refused(Refused(why.into())))
 }
 
-/// Plans a transfer of the dataset that is described. `host` is the buffer if it is in host
-/// memory and, for a write, holds its final contents; else null. What HDF5 must transfer itself
-/// goes directly to or from `host`, or through temporary memory if `host` is null. `before_hdf5`
-/// is called before HDF5 reads or writes.
+/// Plans a transfer of the dataset that is described. What HDF5 must transfer itself goes directly to or
+/// from `host`, or through temporary memory if HDF5 must not access the buffer. `before_hdf5` is called
+/// before HDF5 reads or writes.
 ///
 /// # Safety
-/// `host` is null or valid for what the transfer describes.
+/// `host` is valid for what the transfer describes.
 pub unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
     described: impl Into<Described>,
-    host: *mut u8,
+    host: HostBuffer,
     before_hdf5: &dyn Fn(),
 ) -> Result<PreparedTransfer> {
     let mut described = described.into();

@@ -19,7 +19,7 @@ use super::request::DatasetTransfer;
 use super::unfinished;
 use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use crate::conversion::Conversion;
-use crate::dataset::{DatasetInfo, ElementType, Layout, read_chunk_table};
+use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType, read_chunk_table};
 use crate::library::Session;
 use crate::open_files::SourceFile;
 use crate::virtual_dataset::{Resolution, Store, resolve};
@@ -43,14 +43,15 @@ pub(super) fn plan(
             info.refresh(session, transfer.dataset)?;
         }
     }
-    let conversion = match transfer.conversion(session, kept.as_deref())? {
+    let conversion = match transfer.conversion(session, info, kept.as_deref())? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
     if transfer.is_of_another_shape(session, info)? {
         return refused("the shape of the dataspace differs from that of the dataset");
     }
-    let (selection, memory) = transfer.selections(session, info, conversion.element.target)?;
+    let (selection, memory) =
+        transfer.selections(session, info, conversion.element.memory(Operation::Read))?;
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
     }
@@ -82,8 +83,14 @@ pub(super) fn plan(
     let plan =
         |array: &StoredArray| Plan::new(array, selection, &memory.layout, element, Operation::Read);
     let plan = match kept {
-        Some(kept) => plan(kept.array(session, transfer.dataset)?)?,
-        None => plan(&info.array(chunk_table(session, transfer.dataset, info)?)?)?,
+        Some(kept) => match kept.array(session, transfer.dataset)? {
+            Ok(array) => plan(array)?,
+            Err(why) => return refused(why),
+        },
+        None => match info.array_to_read(chunk_table(session, transfer.dataset, info)?)? {
+            Ok(array) => plan(&array)?,
+            Err(why) => return refused(why),
+        },
     };
     let mut bound = BoundPlan {
         plan: Arc::new(plan),
@@ -162,17 +169,17 @@ fn virtual_parts(
     memory: &MemoryLayout,
     conversion: &Conversion,
 ) -> std::result::Result<Vec<BoundPlan>, Stop> {
-    let memory_type = ElementType::read(session, transfer.memory_type)?;
+    let memory_type = MemoryType::read(session, transfer.memory_type)?;
     // Conversions from other types than that of the virtual dataset were not tried with this HDF5,
     // so only those that keep the numbers unchanged are used.
-    let conversion_of = |element: &ElementType| {
+    let conversion_of = |element: &FileType| {
         if *element == info.element {
             return Some(*conversion);
         }
         let found = Conversion::between(element, &memory_type).ok()?;
         (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)
     };
-    let mapping = |element: &ElementType| conversion_of(element).map(|found| found.element);
+    let mapping = |element: &FileType| conversion_of(element).map(|found| found.element);
     let parts = match resolve(session, transfer.dataset, info, selection, memory, &mapping)? {
         Resolution::Parts(parts) => parts,
         Resolution::Hdf5(why) => return refused(why),

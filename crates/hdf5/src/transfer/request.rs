@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use penstock_array::{MemoryLayout, MemorySide, Selection, match_selections};
+use penstock_array::{Holes, MemoryLayout, MemorySide, MemorySize, Selection, match_selections};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -60,31 +60,49 @@ pub struct DatasetTransfer<'a> {
     pub file: Option<&'a Arc<File>>,
 }
 
+/// The caller's buffer, as far as HDF5 may access it when a transfer is planned.
+#[derive(Clone, Copy, Debug)]
+pub struct HostBuffer {
+    /// Its address if it is in host memory and, for a write, holds its final contents; else null.
+    address: *mut u8,
+    /// What a read does with elements that were never written.
+    pub(super) holes: Holes,
+}
+
+impl HostBuffer {
+    /// Describes a buffer; `address` is null if HDF5 must not access it.
+    pub fn new(address: *mut u8, holes: Holes) -> HostBuffer {
+        HostBuffer { address, holes }
+    }
+
+    pub(super) fn address(&self) -> Option<*mut u8> {
+        (!self.address.is_null()).then_some(self.address)
+    }
+}
+
 impl DatasetTransfer<'_> {
     /// Returns the conversion of the elements, or why HDF5 must convert them. `kept` is what is kept
     /// of the dataset of a read.
     pub(super) fn conversion(
         &self,
         session: &Session<'_>,
+        info: &DatasetInfo,
         kept: Option<&Kept>,
     ) -> Result<std::result::Result<Conversion, String>> {
+        let stored = (self.dataset, &info.element);
         match (kept, self.operation) {
             (Some(kept), _) => kept.conversion(session, self.dataset, self.memory_type),
-            (None, Operation::Read) => {
-                Conversion::from_dataset(session, self.dataset, self.memory_type)
-            }
-            (None, Operation::Write) => {
-                Conversion::to_dataset(session, self.dataset, self.memory_type)
-            }
+            (None, Operation::Read) => Conversion::from_dataset(session, stored, self.memory_type),
+            (None, Operation::Write) => Conversion::to_dataset(session, stored, self.memory_type),
         }
     }
 
-    /// Returns the size of an element in memory, in bytes.
-    pub fn memory_size(&self, session: &Session<'_>) -> Result<u64> {
+    /// Returns the size of an element in memory.
+    pub fn memory_size(&self, session: &Session<'_>) -> Result<MemorySize> {
         // SAFETY: takes an identifier, which HDF5 checks.
         match unsafe { (session.hdf5.H5Tget_size)(self.memory_type) } {
             0 => Err(session.failed("get the size of the memory type")),
-            size => Ok(size as u64),
+            size => Ok(MemorySize(size as u64)),
         }
     }
 
@@ -107,7 +125,7 @@ impl DatasetTransfer<'_> {
         &self,
         session: &Session<'_>,
         info: &DatasetInfo,
-        element: u64,
+        element: MemorySize,
     ) -> Result<(Selection, MemorySide)> {
         let selection = self.file_selection(session, &info.shape)?;
         match self.shape {

@@ -82,7 +82,7 @@ impl Reader {
                 return None;
             }
             // Reads the chunk table.
-            kept.array(&session, dataset).ok()?;
+            kept.array(&session, dataset).ok()?.ok()?;
             Some(Reader {
                 hdf5,
                 kept,
@@ -124,7 +124,7 @@ impl Reader {
         with: &SubmitOptions,
     ) -> Option<PlannedRead> {
         let after = preceding_stream(with)?;
-        let order = self.order(selection, shape, buffer, with.options, after)?;
+        let order = self.order(selection, shape, buffer, with, after)?;
         match SmallRead::prepare(order) {
             Ok(small) => Some(PlannedRead::AtOnce(small)),
             Err(order) => self.for_workers(*order).map(PlannedRead::ByWorkers),
@@ -151,7 +151,7 @@ impl Reader {
         if may_wait_for_others(&buffer.memory, with.stream.is_some()) {
             return Ok(None);
         }
-        let Some(order) = self.order(selection, shape, buffer, with.options, None) else {
+        let Some(order) = self.order(selection, shape, buffer, &with, None) else {
             return Ok(None);
         };
         let set = self.access_set(selection);
@@ -172,7 +172,7 @@ impl Reader {
         with: &SubmitOptions,
     ) -> Option<SmallRead> {
         let after = preceding_stream(with)?;
-        SmallRead::prepare(self.order(selection, shape, buffer, with.options, after)?).ok()
+        SmallRead::prepare(self.order(selection, shape, buffer, with, after)?).ok()
     }
 
     fn order(
@@ -180,13 +180,13 @@ impl Reader {
         selection: Option<&Selection>,
         (shape, strides): (&[u64], Option<&[i64]>),
         buffer: &Buffer,
-        options: Options,
+        with: &SubmitOptions,
         after: Option<Stream>,
     ) -> Option<SmallReadOrder> {
         if self.kept.is_forgotten() {
             return None;
         }
-        let options = merged_options(options).ok()?;
+        let options = merged_options(with.options).ok()?;
         let info = &self.kept.info;
         let selection = match selection {
             None => Selection::all(&info.shape),
@@ -199,15 +199,18 @@ impl Reader {
             return None;
         }
         let element = self.conversion.element;
-        let memory = MemorySide::of_array(&selection, shape, strides, element.target).ok()?;
+        let size = element.memory(Operation::Read);
+        let memory = MemorySide::of_array(&selection, shape, strides, size).ok()?;
         // What memory is at the address is known of the lowest byte alone.
         let is_known = buffer.address != 0 && memory.low == 0;
         if !is_known || memory.layout.length > MOST_OF_WAITER {
             return None;
         }
-        let is_dense = memory.has_no_gaps(&selection, element.target);
+        let is_dense = memory.has_no_gaps(&selection, size);
         let array: &StoredArray = self.kept.known_array()?;
-        let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read).ok()?;
+        let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read);
+        let mut plan = plan.ok()?;
+        plan.set_holes(with.holes);
         Some(SmallReadOrder {
             bound: BoundPlan {
                 plan: Arc::new(plan),

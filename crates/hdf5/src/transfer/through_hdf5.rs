@@ -9,7 +9,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
-use penstock_array::{ElementMapping, MemorySide, Plan, Selection, StoredArray, match_selections};
+use penstock_array::{
+    ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
+};
 use penstock_codec::Filter;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
@@ -19,9 +21,9 @@ use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use super::expressed::{Expressed, Space};
 use super::kept::open_file;
-use super::request::{DatasetTransfer, FileSelection, MemoryShape};
+use super::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 use super::written::WrittenDataset;
-use crate::dataset::{DatasetInfo, ElementType};
+use crate::dataset::{DatasetInfo, MemoryType};
 use crate::library::{Id, Session};
 
 /// Lets HDF5 carry out as much as it can immediately. Returns the rest, and the bytes that HDF5 has
@@ -34,7 +36,7 @@ pub(super) unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
-    host: *mut u8,
+    host: HostBuffer,
 ) -> Result<(TransferKind, MemorySide, u64)> {
     let element = transfer.memory_size(session)?;
     let (selection, memory) = transfer.selections(session, info, element)?;
@@ -51,19 +53,25 @@ pub(super) unsafe fn prepare(
     };
     let elements = shape.iter().product();
     let call = LibraryCall::new(session, transfer, info, (space, elements), element)?;
-    if !host.is_null() {
+    if let Some(buffer) = host.address() {
         let space = match transfer.shape {
-            MemoryShape::Space(space) => Some(Space::Callers(space)),
+            MemoryShape::Space(space) if host.holes == Holes::Leave => Some(Space::Callers(space)),
             MemoryShape::Array { .. }
                 if taken.is_none() && memory.is_dense(&selection, element)? =>
             {
                 Some(Space::Own(dense_space(session, elements)?))
             }
-            MemoryShape::Array { .. } => None,
+            MemoryShape::Space(_) | MemoryShape::Array { .. } => None,
         };
         if let Some(space) = space {
-            // SAFETY: the caller guarantees that the buffer is as the dataspace describes it.
-            unsafe { call.run(session, space.id(), host.cast())? };
+            // SAFETY: the caller guarantees that the buffer is as the dataspace describes it; with holes to
+            // fill, that is an array of all elements.
+            unsafe {
+                if host.holes == Holes::Zero && call.operation == Operation::Read {
+                    ptr::write_bytes(buffer, 0, call.bytes as usize);
+                }
+                call.run(session, space.id(), buffer.cast())?;
+            }
             return Ok((TransferKind::Nothing, memory, call.bytes));
         }
     }
@@ -112,7 +120,8 @@ fn refuse_more_fields(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
 ) -> Result<()> {
-    if !ElementType::read(session, transfer.memory_type)?.has_more_fields(&info.element) {
+    let in_memory = MemoryType::read(session, transfer.memory_type)?;
+    if !in_memory.form().has_more_fields(info.element.form()) {
         return Ok(());
     }
     Err(Error::invalid(
@@ -148,7 +157,7 @@ impl LibraryCall {
         transfer: &DatasetTransfer<'_>,
         info: &DatasetInfo,
         (file_space, elements): (Space, u64),
-        element: u64,
+        element: MemorySize,
     ) -> Result<LibraryCall> {
         let is_durable = transfer.operation == Operation::Write
             && merged_options(transfer.options)?.durable == Some(true);
@@ -169,7 +178,7 @@ impl LibraryCall {
                 own => own,
             },
             elements,
-            bytes: elements.saturating_mul(element),
+            bytes: elements.saturating_mul(element.0),
             filters: info.filters.clone(),
         })
     }

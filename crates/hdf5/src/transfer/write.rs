@@ -59,14 +59,15 @@ pub(super) fn plan(
     if file.page_buffer > 0 {
         return refused(PAGE_BUFFER);
     }
-    let Conversion { element, values } = match transfer.conversion(session, None)? {
+    let Conversion { element, values } = match transfer.conversion(session, info, None)? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
     if transfer.is_of_another_shape(session, info)? {
         return refused("the shape of the dataspace differs from that of the dataset");
     }
-    let (selection, memory) = transfer.selections(session, info, element.source)?;
+    let (selection, memory) =
+        transfer.selections(session, info, element.memory(Operation::Write))?;
     if selection.has_repeats() {
         return refused("elements are selected more than once");
     }
@@ -173,7 +174,7 @@ fn contiguous(
     selection: &Selection,
     file: &File,
 ) -> std::result::Result<(), Stop> {
-    let reach = info.bytes()?.saturating_sub(written.element);
+    let reach = info.bytes()?.saturating_sub(written.element.0);
     if reach < info.file.sieve_buffer as u64 {
         return refused("the dataset is so small that HDF5 may buffer all of it");
     }
@@ -184,11 +185,11 @@ fn contiguous(
                 Some(_) => 0,
                 None => info.file.sieve_buffer as u64,
             };
-            let Some((start, count)) = selection.end(&info.shape, written.element, more_than)
+            let Some((start, count)) = selection.end(&info.shape, written.element.0, more_than)
             else {
                 return refused("the last selected element is unknown");
             };
-            let (end, fill) = ((&*start, &*count), info.fill.as_deref());
+            let (end, fill) = ((&*start, &*count), info.fill.value());
             let allocate = || written.allocate(session, end, fill, past_sieve);
             unfinished::watched(session, transfer.dataset, allocate)?;
             info.refresh(session, transfer.dataset)?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_array::in_dataset;
+use penstock_array::{StoredSize, in_dataset};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, Hdf5, hid_t};
@@ -23,7 +23,7 @@ pub(super) struct WrittenDataset {
     pub max_shape: Vec<Option<u64>>,
     /// Empty if the dataset is not chunked.
     pub chunk: Vec<u64>,
-    pub element: u64,
+    pub element: StoredSize,
     pub has_filters: bool,
     /// The file to flush and sync at the end, if the caller wants durability.
     pub durable: Option<Arc<File>>,
@@ -46,7 +46,7 @@ impl WrittenDataset {
                 Layout::Chunked { chunk, .. } => chunk.clone(),
                 _ => Vec::new(),
             },
-            element: info.element.size() as u64,
+            element: info.element.size(),
             has_filters: !info.filters.is_empty(),
             durable: None,
         }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Kind};
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::ElementType;
 use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
+use crate::dataset::{FileType, Fill};
 use crate::library::Session;
 use crate::open_files::{Identity, SourceFile};
 use penstock_array::{Axis, Selection, in_dataset};
-use penstock_array::{ElementMapping, MemoryLayout, Plan, StoredArray};
+use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
 use mapping::{Side, Touched, Wanted};
@@ -99,7 +99,7 @@ pub fn resolve(
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     memory: &MemoryLayout,
-    mapping: &dyn Fn(&ElementType) -> Option<ElementMapping>,
+    mapping: &dyn Fn(&FileType) -> Option<ElementMapping>,
 ) -> Result<Resolution, Error> {
     let mut resolver = Resolver {
         sources: Sources::new(session),
@@ -120,7 +120,7 @@ const OUTSIDE: &str = "a mapping selects elements that the dataset does not have
 
 struct Resolver<'a> {
     sources: Sources<'a>,
-    mapping: &'a dyn Fn(&ElementType) -> Option<ElementMapping>,
+    mapping: &'a dyn Fn(&FileType) -> Option<ElementMapping>,
     parts: Vec<SourcePart>,
     /// The virtual datasets from the first to the current one, with what is wanted of each.
     chain: Vec<(Identity, String, Selection)>,
@@ -151,7 +151,8 @@ impl Resolver<'_> {
         let shape = selection
             .shape()
             .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
-        let element = (self.mapping)(&info.element).map_or(1, |element| element.target);
+        let size = |element: ElementMapping| element.memory(Operation::Read);
+        let element = (self.mapping)(&info.element).map_or(MemorySize(1), size);
         memory.check(&shape, element).map_err(|e| info.name_in(e))?;
         let place = self.sources.place(dataset, info.clone())?;
         let wanted = Wanted {
@@ -374,7 +375,13 @@ impl Resolver<'_> {
                 Source::Stored { info, table, store } => {
                     let array = match store {
                         Store::Memory(_) => info.array_in_memory(),
-                        _ => info.array(table.clone())?,
+                        _ => match info.array_to_read(table.clone())? {
+                            Ok(array) => array,
+                            Err(why) => {
+                                let name = &info.name;
+                                return Err(Stop::Hdf5(format!("its source {name}: {why}")));
+                            }
+                        },
                     };
                     self.push(info, &array, asked, store.clone())?;
                 }
@@ -384,9 +391,12 @@ impl Resolver<'_> {
     }
 
     fn fill(&mut self, info: &Arc<DatasetInfo>, left: Wanted) -> Result<(), Stop> {
-        // Without a fill value the memory keeps its contents.
-        if info.fill.is_none() || left.selection.is_empty() {
+        if left.selection.is_empty() {
             return Ok(());
+        }
+        if info.fill == Fill::OnlyHdf5 {
+            let reason = format!("the fill value of {} is stored elsewhere", info.name);
+            return Err(Stop::Hdf5(reason));
         }
         self.push(info, &info.array_of_fill(), left, Store::None)
     }

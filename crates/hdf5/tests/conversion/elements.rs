@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_hdf5::Conversion;
+use penstock_hdf5::dataset::FileType;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5T_PERS_HARD, Hdf5, hid_t};
 
 use crate::common::{Setting, turn};
@@ -16,7 +17,8 @@ const I32: Format = Format::little(Number::I32);
 fn find(setting: &Setting, from: &Type<'_>, to: &Type<'_>) -> Result<Conversion, String> {
     // SAFETY: the test has the turn.
     let session = unsafe { setting.session() };
-    Conversion::find(&session, from.id, to.id).unwrap()
+    let stored = FileType::read(&session, from.id, 8).unwrap();
+    Conversion::of_read(&session, (from.id, &stored), to.id).unwrap()
 }
 
 /// Finds the conversion and does it to elements whose bytes are 1, 2, 3, ..., as HDF5 does.

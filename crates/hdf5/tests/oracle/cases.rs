@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_array::{ElementMapping, MemoryLayout, Plan, Selection};
+use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, Selection};
 use proptest::prelude::*;
 
 use super::plans::read_plan;
@@ -50,16 +50,12 @@ pub fn cases() -> impl Strategy<Value = Case> {
             )
         })
         .prop_map(|(sample, selection, gaps, backwards, is_field, limit)| {
-            let size = sample.info.element.size() as u64;
+            let stored = sample.info.element.size();
+            let size = stored.0;
             let element = if is_field && size > 2 {
-                ElementMapping {
-                    source: size,
-                    offset: 1,
-                    length: size - 2,
-                    target: size + 1,
-                }
+                ElementMapping::of_read(stored, 1..size - 1, MemorySize(size + 1))
             } else {
-                ElementMapping::whole(size)
+                ElementMapping::whole(MemorySize(size))
             };
             let shape = selection.shape().unwrap();
             Case {

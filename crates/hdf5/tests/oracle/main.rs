@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use cases::{cases, samples};
 use penstock_array::{
-    Axis, ChunkGrid, ElementMapping, MemoryLayout, NO_FILTERS, Plan, Selection, StoredChunk,
-    TableBuilder, Work, match_selections,
+    Axis, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, NO_FILTERS, Plan, Selection,
+    StoredChunk, TableBuilder, Work, match_selections,
 };
 use penstock_engine::file::position::Operation;
 use penstock_hdf5::dataset::Layout;
@@ -134,7 +134,7 @@ proptest! {
             (Just(sample), Just(file), Just(memory_shape), memory)
         })
     ) {
-        let size = sample.info.element.size() as u64;
+        let size = sample.info.element.size().0;
         let order = |selection: &Selection, shape: &[u64]| {
             let mut all = selected(selection, shape);
             all.sort_by(|one, other| one.1.cmp(&other.1));
@@ -142,7 +142,7 @@ proptest! {
         };
         let from = order(&file, &sample.info.shape);
         let to = order(&memory, &memory_shape);
-        let made = match_selections(&file, &sample.info.shape, &memory, &memory_shape, size);
+        let made = match_selections(&file, &sample.info.shape, &memory, &memory_shape, MemorySize(size));
         if from.len() != to.len() {
             prop_assert!(made.is_err());
             return Ok(());
@@ -157,7 +157,7 @@ proptest! {
         let unique: BTreeSet<&u64> = to.iter().collect();
         if unique.len() == to.len() {
             let plan = read_plan(
-                &sample.info, sample.table.clone(), selection, &destination, ElementMapping::whole(size),
+                &sample.info, sample.table.clone(), selection, &destination, ElementMapping::whole(MemorySize(size)),
             );
             let plan = Arc::new(plan.unwrap());
             let found = read_by_plan(&sample, &plan, destination.length, 1 << 30);
@@ -170,14 +170,14 @@ proptest! {
 fn rows_of_contiguous_data_are_one_range() {
     let sample = contiguous(&[6, 5, 4], 8);
     let range = |axes: Vec<Axis>, shape: &[u64]| {
-        let destination = MemoryLayout::dense(shape, 8).unwrap();
+        let destination = MemoryLayout::dense(shape, MemorySize(8)).unwrap();
         let grid = Selection::Grid(axes);
         let plan = read_plan(
             &sample.info,
             None,
             grid,
             &destination,
-            ElementMapping::whole(8),
+            ElementMapping::whole(MemorySize(8)),
         );
         plan.unwrap().one_range()
     };
@@ -204,7 +204,7 @@ fn a_destination_that_is_too_small_is_an_error() {
             None,
             all,
             &destination,
-            ElementMapping::whole(4),
+            ElementMapping::whole(MemorySize(4)),
         )
     };
     let destination = |base, length, strides: [i64; 2]| MemoryLayout {
@@ -239,13 +239,13 @@ fn a_plain_chunk_of_another_size_is_named() {
     }
     sample.table = Some(Arc::new(builder.finish()));
     let all = Selection::all(&[4]);
-    let dense = MemoryLayout::dense(&[4], 4).unwrap();
+    let dense = MemoryLayout::dense(&[4], MemorySize(4)).unwrap();
     let plan = read_plan(
         &sample.info,
         sample.table,
         all,
         &dense,
-        ElementMapping::whole(4),
+        ElementMapping::whole(MemorySize(4)),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -269,11 +269,18 @@ fn a_few_elements_of_a_dataset_too_large_to_count_can_be_read() {
         dont_filter_edges: false,
     };
     let mut info = info(&shape, 1, layout, 1000);
-    info.fill = Some(vec![7]);
+    info.fill = penstock_hdf5::dataset::Fill::Value(vec![7]);
     let table = Arc::new(TableBuilder::new(grid, 1000).finish());
     let few = Selection::Grid(vec![Axis::range((1 << 20) - 1, 2); 3]);
-    let dense = MemoryLayout::dense(&[2, 2, 2], 1).unwrap();
-    let plan = read_plan(&info, Some(table), few, &dense, ElementMapping::whole(1)).unwrap();
+    let dense = MemoryLayout::dense(&[2, 2, 2], MemorySize(1)).unwrap();
+    let plan = read_plan(
+        &info,
+        Some(table),
+        few,
+        &dense,
+        ElementMapping::whole(MemorySize(1)),
+    )
+    .unwrap();
     let fills = Arc::new(plan)
         .works()
         .filter(|w| matches!(w, Ok(Work::Fill(_))))

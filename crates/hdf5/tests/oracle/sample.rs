@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 use penstock_codec::Filter;
-use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Layout};
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Fill, Layout, MemoryType};
 
 /// A dataset whose bytes are known, and the file that holds it.
 #[derive(Clone, Debug)]
@@ -23,13 +23,15 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
         shape: shape.to_vec(),
         max_shape: shape.iter().copied().map(Some).collect(),
         is_null: false,
-        element: ElementType::Opaque {
+        element: MemoryType::from(ElementType::Opaque {
             size: element,
             tag: String::new(),
-        },
+        })
+        .as_file_type()
+        .unwrap(),
         layout,
         filters: Vec::new(),
-        fill: None,
+        fill: Fill::Nothing,
         file: Arc::new(FileInfo {
             name: PathBuf::from("sample.h5"),
             descriptor: None,
@@ -40,6 +42,7 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
             page_buffer: 0,
             sieve_buffer: 0,
             user_block: 0,
+            address_size: 8,
         }),
     }
 }
@@ -122,7 +125,7 @@ pub fn chunked(shape: &[u64], chunk: &[u64], element: usize, seed: u64, missing:
         dont_filter_edges: false,
     };
     let mut info = info(shape, element, layout, file.len() as u64);
-    info.fill = Some(fill);
+    info.fill = Fill::Value(fill);
     // Left out in each chunk, as the masks say.
     info.filters = vec![Filter {
         id: 1,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use penstock_array::Holes;
 use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
 use penstock_engine::allocate;
 use penstock_engine::error::Result;
@@ -11,7 +12,7 @@ use penstock_engine::options::Options;
 use penstock_engine::report::Report;
 use penstock_engine::request::{Request, StreamOrder};
 use penstock_hdf5::dataset::DatasetInfo;
-use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, MemoryShape, prepare};
+use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, prepare};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
 use crate::common::{Setting, Turn};
@@ -189,7 +190,8 @@ impl<'a> Wanted<'a> {
         let prepared = unsafe {
             let session = setting.session();
             DatasetInfo::read(&session, transfer.dataset).and_then(|info| {
-                prepare(&session, &transfer, info, memory.host(self.first), &|| ())
+                let host = HostBuffer::new(memory.host(self.first), Holes::Leave);
+                prepare(&session, &transfer, info, host, &|| ())
             })
         };
         // SAFETY: both are ours to close; H5S_ALL is not closed by a failing call.
@@ -230,8 +232,7 @@ pub fn start(
         options: Options::parse(options).unwrap(),
         stream,
         background: true,
-        waiter_shares: false,
-        owner: None,
+        ..SubmitOptions::default()
     };
     // SAFETY: tests wait for their requests before they drop the memory.
     unsafe {

@@ -71,6 +71,7 @@ pub const H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
 pub const H5D_FILL_TIME_NEVER: c_int = 1;
 pub const H5D_FILL_TIME_IFSET: c_int = 2;
 pub const H5D_FILL_VALUE_UNDEFINED: c_int = 0;
+pub const H5D_FILL_VALUE_DEFAULT: c_int = 1;
 pub const H5D_FILL_VALUE_USER_DEFINED: c_int = 2;
 pub const H5D_SELECTION_IO_MODE_ON: c_int = 2;
 pub const H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB: u32 = 8;
@@ -316,6 +317,11 @@ table! {
             fn H5Pfill_value_defined(plist: hid_t, status: *mut c_int) -> herr_t;
             fn H5Pget_alloc_time(plist_id: hid_t, alloc_time: *mut c_int) -> herr_t;
             fn H5Pget_fill_time(plist_id: hid_t, fill_time: *mut c_int) -> herr_t;
+            fn H5Pget_sizes(
+                plist_id: hid_t,
+                sizeof_addr: *mut usize,
+                sizeof_size: *mut usize
+            ) -> herr_t;
             fn H5Pget_userblock(plist_id: hid_t, size: *mut hsize_t) -> herr_t;
             /// The first number has no meaning any more.
             fn H5Pget_cache(

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use penstock_array::MemorySize;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
@@ -284,7 +285,7 @@ unsafe fn elements_apart(
     Ok(Some(ElementsApart {
         selection,
         shape: dataspace::extent(&session, space)?.0,
-        element,
+        element: MemorySize(element),
     }))
 }
 

@@ -72,7 +72,7 @@ pub(crate) unsafe fn plan(
     let mut buffer = call.buffers[at];
     let space = call.memory_space(at);
     // SAFETY: the caller guarantees this.
-    let mut touched = unsafe { touched_bytes(library, space, element) };
+    let mut touched = unsafe { touched_bytes(library, space, element.0) };
     let mut moved = None;
     if !is_on_host {
         // SAFETY: the caller guarantees this.

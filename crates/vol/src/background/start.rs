@@ -191,6 +191,7 @@ impl ReadyTransfer {
                 stream: source.after,
                 background,
                 owner: source.owner,
+                ..SubmitOptions::default()
             },
         }
     }

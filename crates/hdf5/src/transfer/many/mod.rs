@@ -115,12 +115,13 @@ fn described(
         }
     };
     let (info, element) = DatasetInfo::read_among(session, id, name, common)?;
-    let stored = match is_idle && is_known(&info) {
+    let is_known = is_idle && is_known(&info);
+    let table = match info.layout {
+        Layout::Chunked { .. } if is_known => Some(tables.of(session, id, &info)?),
+        _ => None,
+    };
+    let stored = match is_known && info.only_hdf5_fills(table.as_deref()).is_none() {
         true => {
-            let table = match info.layout {
-                Layout::Chunked { .. } => Some(tables.of(session, id, &info)?),
-                _ => None,
-            };
             let origin = match wanted {
                 Wanted::Open(id) => Origin::Open(id),
                 Wanted::Named(place, path) => Origin::Named(place, path.into()),

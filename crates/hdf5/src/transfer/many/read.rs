@@ -8,7 +8,7 @@ use std::sync::Arc;
 use penstock_array::execute::{
     Beforehand, BoundPlan, PlanFile, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
-use penstock_array::{ChunkTable, Plan, Selection};
+use penstock_array::{ChunkTable, Holes, Plan, Selection};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -25,7 +25,7 @@ use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of,
 use crate::transfer::held::Held;
 use crate::transfer::inside::inside;
 use crate::transfer::open_file;
-use crate::transfer::request::{DatasetTransfer, FileSelection, MemoryShape};
+use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 use crate::transfer::up_to_date::direct;
 use crate::transfer::{named, prepare_in_order};
 
@@ -70,6 +70,7 @@ impl Many {
                 options: with.options,
                 // After a stream, memory may not be filled yet.
                 is_after: with.stream.is_some_and(|order| order.after),
+                holes: with.holes,
                 files: Vec::new(),
                 conversions: HashMap::new(),
                 memory: None,
@@ -102,6 +103,7 @@ struct Reading<'s> {
     types: &'s [hid_t],
     options: Options,
     is_after: bool,
+    holes: Holes,
     /// The files of datasets that were described completely.
     files: Vec<Opened>,
     /// How HDF5's types are converted, by the number of the stored one; else why only HDF5 can.
@@ -198,7 +200,8 @@ impl Reading<'_> {
                         unsafe { pointers::refuse(self.session.hdf5, part.memory_type)? };
                     }
                     let stored = self.types[described.element];
-                    let found = Conversion::find(self.session, stored, part.memory_type)?;
+                    let stored = (stored, &described.info.element);
+                    let found = Conversion::of_read(self.session, stored, part.memory_type)?;
                     place.insert(found).clone()
                 }
             },
@@ -215,7 +218,8 @@ impl Reading<'_> {
     ) -> Result<()> {
         let transfer = self.transfer(0, part);
         let element = conversion.element;
-        let (selection, memory) = transfer.selections(self.session, info, element.target)?;
+        let size = element.memory(Operation::Read);
+        let (selection, memory) = transfer.selections(self.session, info, size)?;
         if selection.is_empty() || info.is_null {
             return Ok(());
         }
@@ -242,10 +246,11 @@ impl Reading<'_> {
             // SAFETY: this thread may call HDF5.
             unsafe { pointers::refuse(self.session.hdf5, part.memory_type)? };
         }
-        let host = match is_gpu || self.is_after {
+        let address = match is_gpu || self.is_after {
             true => std::ptr::null_mut(),
             false => part.address as *mut u8,
         };
+        let host = HostBuffer::new(address, self.holes);
         let transfer = self.transfer(dataset, part);
         // SAFETY: upheld by the caller.
         let (prepared, sets) = unsafe { prepare_in_order(self.session, &transfer, host)? };

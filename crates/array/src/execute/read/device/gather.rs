@@ -157,6 +157,7 @@ impl Iterator for Starts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MemorySize;
     use crate::boxes::BoxAxis;
 
     /// Returns a chunk of 2 x 3 bytes whose rows become columns.
@@ -178,7 +179,7 @@ mod tests {
                 },
             ],
         };
-        Gathering::new(ElementMapping::whole(1), &strided)
+        Gathering::new(ElementMapping::whole(MemorySize(1)), &strided)
     }
 
     fn gathered(gathering: &Gathering) -> Vec<u8> {

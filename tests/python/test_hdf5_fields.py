@@ -1,0 +1,155 @@
+"""Fields of records that also have members of another size in the file than in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.cli.comparison import difference
+
+TEXT, WORDS, OBJECT = h5py.string_dtype(), h5py.vlen_dtype("f4"), h5py.ref_dtype
+REGION = h5py.regionref_dtype
+RECORDS: dict[str, Any] = {
+    "text": [("k", "i4"), ("name", TEXT), ("z", "f8")],
+    "sequence": [("k", "i4"), ("w", WORDS), ("z", "f8")],
+    "object reference": [("k", "i4"), ("r", OBJECT), ("z", "f8")],
+    "region reference": [("k", "i4"), ("r", REGION), ("z", "f8")],
+    "several": [("a", TEXT), ("k", "i4"), ("b", WORDS), ("c", TEXT), ("z", ">f8"), ("d", TEXT)],
+    "nested": [("a", [("x", "u1"), ("t", TEXT), ("y", "i2")]), ("k", "i4"), ("z", "f8")],
+    "array": [("k", "i4"), ("t", TEXT, (3,)), ("z", "f8", (2,))],
+    "aligned": np.dtype(
+        {"names": ["k", "t", "z"], "formats": ["u1", TEXT, "f8"], "offsets": [3, 8, 40]}
+    ),
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "chunked": {"chunks": (1000,)},
+    "gzip": {"chunks": (1000,), "compression": "gzip"},
+    "partly": {"chunks": (1000,)},
+}
+COUNT = 9000
+
+
+def records(file: h5py.File, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    made = np.zeros(COUNT, dtype)
+    made["k"] = np.arange(COUNT)
+    made["z"] = (np.arange(COUNT) / 2).reshape(-1, *(1,) * (made["z"].ndim - 1))
+    for name in dtype.names or ():
+        base = dtype[name].base
+        if base.names:
+            made[name]["t"] = "nested"
+        elif h5py.check_string_dtype(base):
+            texts = np.array([f"text {i}" for i in range(COUNT)], object)
+            made[name] = texts.reshape(-1, *(1,) * (made[name].ndim - 1))
+        elif h5py.check_vlen_dtype(base):
+            for i in range(COUNT):
+                made[name][i] = np.full(i % 3, i, "f4")
+        elif h5py.check_ref_dtype(base) is h5py.Reference:
+            made[name] = file.ref
+        elif h5py.check_ref_dtype(base):
+            made[name] = file["target"].regionref[1:3]
+    return made
+
+
+class Stored(NamedTuple):
+    ours: ps.File
+    theirs: h5py.File
+    names: tuple[str, ...]
+
+
+@pytest.fixture(scope="module", params=[8, 4], ids="addresses of {} bytes".format)
+def path(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("fields") / "fields.h5"
+    creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    creation.set_sizes(request.param, 8)
+    made = h5py.h5f.create(str(path).encode(), fcpl=creation)
+    with h5py.File(made) as file:
+        file["target"] = np.arange(9)
+        for name, dtype in RECORDS.items():
+            kind = np.dtype(dtype)
+            for layout, keys in LAYOUTS.items():
+                stored = file.create_dataset(f"{name}/{layout}", (COUNT,), kind, **keys)
+                count = COUNT // 2 if layout == "partly" else COUNT
+                stored[:count] = records(file, kind)[:count]
+    return path
+
+
+@pytest.fixture(params=RECORDS)
+def stored(request: Any, path: Any) -> Iterator[Stored]:
+    with ps.File(path) as ours, h5py.File(path) as theirs:
+        yield Stored(ours[request.param], theirs[request.param], tuple(LAYOUTS))
+
+
+def check(stored: Stored, ways: Callable[[str, Any, str], dict[str, Any]]) -> None:
+    for layout in stored.names:
+        for part in ((), np.s_[5:7000], np.s_[5:9], np.s_[8:8500:7]):
+            for field in ("k", "z"):
+                selected = (field,) if part == () else (part, field)
+                wanted = stored.theirs[layout][selected]
+                for way, read in ways(layout, selected, field).items():
+                    found = difference(read(), wanted)
+                    assert not found, f"{layout}[{selected}] by {way}: {found}"
+
+
+def test_one_field_is_read_whatever_the_others_are(stored):
+    def ways(layout: str, selected: Any, field: str) -> dict[str, Any]:
+        dataset = stored.ours[layout]
+        return {
+            "[]": lambda: dataset[selected],
+            "read_async": lambda: dataset.read_async(selected).wait(),
+            "read_many": lambda: stored.ours.read_many([(layout, selected)])[0],
+        }
+
+    check(stored, ways)
+
+
+@pytest.mark.gpu
+def test_one_field_is_read_to_a_gpu_whatever_the_others_are(stored, penstock_arrays):
+    def ways(layout: str, selected: Any, field: str) -> dict[str, Any]:
+        def read() -> Any:
+            wanted = stored.theirs[layout].dtype[field].base
+            found = stored.ours[layout].read(selected, device="cuda").numpy()
+            return found.astype(wanted)
+
+        return {"cuda": read}
+
+    check(stored, ways)
+
+
+def test_several_fields_are_read_whatever_the_others_are(stored):
+    for layout in stored.names:
+        found = stored.ours[layout].read(("k", "z"))
+        assert not difference(found, stored.theirs[layout]["k", "z"])
+
+
+def test_a_field_of_a_virtual_dataset_is_read_whatever_the_others_are(path, tmp_path):
+    for name, dtype in RECORDS.items():
+        layout = h5py.VirtualLayout((COUNT + 10,), np.dtype(dtype))
+        layout[5 : COUNT + 5] = h5py.VirtualSource(str(path), f"{name}/chunked", (COUNT,))
+        whole = tmp_path / f"{name}.h5"
+        with h5py.File(whole, "w") as file:
+            file.create_virtual_dataset("v", layout)
+        with ps.File(whole) as ours, h5py.File(whole) as theirs:
+            for field in ("k", "z"):
+                assert not difference(ours["v"][field], theirs["v"][field])
+
+
+def test_many_files_of_other_addresses_are_read_together(tmp_path):
+    for size in (4, 8):
+        creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+        creation.set_sizes(size, 8)
+        path = tmp_path / f"{size}.h5"
+        with h5py.File(h5py.h5f.create(str(path).encode(), fcpl=creation)) as file:
+            kind = np.dtype(RECORDS["text"])
+            file.create_dataset("x", data=records(file, kind), dtype=kind)
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        for size in (4, 8):
+            file[f"of{size}"] = h5py.ExternalLink(str(tmp_path / f"{size}.h5"), "x")
+    with ps.File(tmp_path / "links.h5") as file:
+        for found in file.read_many([("of4", "k"), ("of8", "k")]):
+            np.testing.assert_array_equal(found, np.arange(COUNT))
