@@ -60,7 +60,7 @@ class Reader:
         place: int,
     ) -> int | None: ...
     def start_into(
-        self, index: Any, out: np.ndarray[Any, Any], options: int, place: int
+        self, index: Any, out: np.ndarray[Any, Any], flags: int, options: int, place: int
     ) -> int | None: ...
 
 def export_array(

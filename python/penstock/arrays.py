@@ -137,17 +137,26 @@ def source(array: Any, stream: int | None = None) -> View:
     return found if found.contiguous else _contiguous_copy(found)
 
 
-def destination(array: Any, stream: int | None = None) -> tuple[View, Callable[[], None] | None]:
+def destination(
+    array: Any, stream: int | None = None, *, keeps: bool = False
+) -> tuple[View, Callable[[], None] | None]:
     """Return C-contiguous memory to write to for an array: its own, or a temporary.
 
     For a temporary, the second value is a function that copies it to the array. The caller must
-    call it once the temporary is filled.
+    call it once the temporary is filled. With ``keeps``, the temporary starts with the values of
+    the array, so that the array keeps those that are not written.
     """
     found = strided_destination(array, stream)
     if found.contiguous:
         return found, None
     temporary = _empty_like(found)
     temporary.stream = found.stream if temporary.stream is None else temporary.stream
+    if keeps:
+        with frameworks.on_stream(found.framework, stream, found.device):
+            if found.framework == "torch":
+                temporary.array.copy_(found.array.detach())
+            else:
+                temporary.array[...] = found.array
 
     def finish() -> None:
         with frameworks.on_stream(found.framework, stream, found.device):

@@ -22,6 +22,7 @@ WRITE: int = lib.PENSTOCK_OP_WRITE
 AFTER_STREAM: int = lib.PENSTOCK_AFTER_STREAM
 STREAM_WAITS: int = lib.PENSTOCK_STREAM_WAITS
 CALLER_WAITS: int = lib.PENSTOCK_CALLER_WAITS
+ZERO_HOLES: int = lib.PENSTOCK_ZERO_HOLES
 
 # Ctrl-C cannot interrupt a blocking call of the library, only the time between two such calls.
 _SLICE_NS = 100_000_000

@@ -38,6 +38,9 @@ fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
 /// thread needs to wake up for the GIL.
 const MOST_WITH_GIL: u64 = 64 << 10;
 
+/// `PENSTOCK_ZERO_HOLES`
+pub(crate) const ZERO_HOLES: c_int = 16;
+
 /// `PENSTOCK_ONLY_CACHED`
 const ONLY_CACHED: c_int = 8;
 

@@ -7,7 +7,7 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::call::{Destination, Library};
+use crate::call::{Destination, Library, ZERO_HOLES};
 use crate::report::Report;
 use crate::selection::Selected;
 
@@ -97,7 +97,8 @@ impl Reader {
             return Ok(None);
         }
         let array = empty(py, selected.shape(), dtype)?;
-        let to = self.to_host(&selected, address_of(&array));
+        let mut to = self.to_host(&selected, address_of(&array));
+        to.flags |= ZERO_HOLES;
         // SAFETY: a new array of the selected shape and of the reader's type.
         let is_read = unsafe { self.read_by(py, &selected, &to)? };
         if !is_read {
@@ -134,6 +135,7 @@ impl Reader {
         py: Python<'_>,
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
+        flags: c_int,
         options: usize,
         place: usize,
     ) -> PyResult<Option<c_int>> {
@@ -144,7 +146,7 @@ impl Reader {
         if !self.is_open(py)? {
             return Ok(None);
         }
-        let to = self.to(address, 0, 0, options);
+        let to = self.to(address, 0, flags, options);
         let library = self.library.get();
         // SAFETY: as in `read_into`; the caller keeps the array until the request has finished.
         unsafe { library.start(py, self.handle, &selected, &to, place) }

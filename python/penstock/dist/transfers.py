@@ -106,7 +106,7 @@ def read(
     description = stored.description
     inner = description.dtype.shape
     shape = lengths(ranges) + inner
-    copy_back = None
+    copy_back, is_new = None, out is None
     if out is None:
         wanted = element_wanted(description.dtype, device, dtype)
         out = allocate(shape, wanted, device, stream)
@@ -117,13 +117,14 @@ def read(
         transfer.check_device(out, device)
         view = arrays.strided_destination(out, stream)
         if not view.is_dense(len(inner)):
-            view, copy_back = arrays.destination(out, stream)
+            view, copy_back = arrays.destination(out, stream, keeps=True)
     if view.shape != shape:
         raise InvalidError(f"out has shape {view.shape}, and the slab has shape {shape}")
     check_type(description, view.dtype)
     if math.prod(shape):
         assert file is not None
-        transfer.finish(start_read(stored, file, ranges, view, options))
+        flags = request.CALLER_WAITS | (request.ZERO_HOLES if is_new else 0)
+        transfer.finish(start_read(stored, file, ranges, view, options, flags=flags))
     transfer.complete(view, copy_back)
     return out
 

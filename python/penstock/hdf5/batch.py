@@ -315,6 +315,7 @@ class Batch:
         memory = [view for view in self._memory if view.device == place]
         stream = one_stream((view.stream, view.device) for view in memory)
         flags = transfer.stream_flags(stream, explicit=options.stream is not None)
+        flags |= 0 if self._out is not None else request.ZERO_HOLES
         return request.submit_with(
             lambda made: int(
                 lib.penstock_datasets_read(

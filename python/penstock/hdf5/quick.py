@@ -35,6 +35,7 @@ class QuickReader:
         self._dataset = dataset
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
+        self._may_leave_memory: bool | None = None
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
@@ -86,8 +87,10 @@ class QuickReader:
             or out.dtype != self._dataset.dtype
         ):
             return NOT_SMALL
+        if self._may_leave_memory is None:
+            self._may_leave_memory = small.may_leave_memory(self._dataset)
         try:
-            if box.nbytes <= _COPIED:
+            if box.nbytes <= _COPIED and not self._may_leave_memory:
                 out[...] = self._read(selection)
             else:
                 self._by_h5py(lambda: self._dataset.read_direct(out, selection))

@@ -217,7 +217,9 @@ def _start(
     if blocking and on_host and is_plain:
         nbytes = selection.count * stored.itemsize
         copied = wanted.numpy == base and not names
-        if small.is_small_selection(dataset, selection, nbytes, copied=copied):
+        is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
+        # h5py reads zeros where HDF5 leaves the memory of an array that is given.
+        if is_small and (out is None or not small.may_leave_memory(dataset)):
             with suppress(MissingFilterError):
                 return left_to_h5py(small.REASON)
     kind = memory_types.memory_type(wanted, base)
@@ -261,6 +263,7 @@ def _start(
             submit_options,
             blocking=blocking,
             array=target,
+            is_new=out is None,
         )
     except Error as error:
         if not by_h5py.takes_over(error):
@@ -298,5 +301,5 @@ def _destination(
     if view.contiguous or (selection.is_grid and view.is_dense(inner) and not has_gaps):
         return view, None
     if blocking:
-        return arrays.destination(array, stream)
+        return arrays.destination(array, stream, keeps=True)
     return arrays.contiguous_destination(array, stream), None

@@ -58,6 +58,23 @@ def is_plain(dataset: Any) -> bool:
     return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
 
 
+def may_leave_memory(dataset: Any) -> bool:
+    """Whether a read of HDF5 may leave memory as it is: that of elements that were never written.
+
+    h5py has filled the memory of a new array with zeros before.
+    """
+    import h5py
+
+    if dataset.dtype.hasobject:
+        return True  # HDF5 may crash when it copies a fill value of variable length
+    properties = dataset.id.get_create_plist()
+    return bool(
+        properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER
+        or properties.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
+        or properties.get_layout() == h5py.h5d.VIRTUAL
+    )
+
+
 def is_small_bytes(nbytes: int, *, is_rows: bool) -> bool:
     """Whether so many bytes are small; ``is_rows`` if they are rows that are copied."""
     return nbytes <= (COPIED_ROWS * LIMIT if is_rows else LIMIT)

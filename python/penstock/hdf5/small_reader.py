@@ -164,6 +164,7 @@ class SmallReader:
         if stream is None:
             stream = _current_stream(out)
         flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
+        flags |= request.ZERO_HOLES if is_new else 0
         of_call = int(ffi.cast("uintptr_t", options))
         if not reader.read_at(selection, out.shape, address, stream or 0, flags, of_call):
             return False
@@ -203,9 +204,12 @@ class SmallReader:
             return None
         on_host = is_numpy(device)
         out = np.empty(shape, self._stored) if on_host else self._allocate(shape, device)
-        return None if out is None else self._start(selection, out, options, began)
+        is_new = request.ZERO_HOLES
+        return None if out is None else self._start(selection, out, options, began, is_new)
 
-    def _start(self, selection: Any, out: Any, options: CData, began: int) -> Request[Any] | None:
+    def _start(
+        self, selection: Any, out: Any, options: CData, began: int, flags: int = 0
+    ) -> Request[Any] | None:
         of_call = int(ffi.cast("uintptr_t", options))
         keep = (out, self._identifier())
         if type(out) is np.ndarray:
@@ -214,7 +218,7 @@ class SmallReader:
                 return None
             return request.submit_if(
                 lambda place: of_host.start_into(
-                    selection, out, of_call, int(ffi.cast("uintptr_t", place))
+                    selection, out, flags, of_call, int(ffi.cast("uintptr_t", place))
                 ),
                 out,
                 keep,
@@ -225,7 +229,8 @@ class SmallReader:
             return None
         reader, address = found
         before = _current_stream(out)
-        stream, flags = (0, 0) if before is None else (before, request.AFTER_STREAM)
+        stream = before or 0
+        flags |= 0 if before is None else request.AFTER_STREAM
         shape = out.shape
         return request.submit_if(
             lambda place: reader.start(
@@ -405,7 +410,13 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def read_once(
-    dataset: Any, kind: Any, selection: CData, array: CData, options: CData, stream: int | None
+    dataset: Any,
+    kind: Any,
+    selection: CData,
+    array: CData,
+    options: CData,
+    stream: int | None,
+    flags: int,
 ) -> CData | None:
     """Read selected elements of an ``h5py.Dataset`` on this thread, without HDF5's lock.
 
@@ -416,6 +427,7 @@ def read_once(
         array: The ``penstock_array *`` to fill.
         options: The ``penstock_options *`` of the call, or NULL.
         stream: The stream whose queued work precedes the read.
+        flags: Flags of the C API besides those for the stream.
 
     Returns:
         The ``penstock_report``; ``None`` if workers, or HDF5, are to carry out the read.
@@ -427,7 +439,7 @@ def read_once(
         check(status)
     if place[0] == NULL:
         return None
-    flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
+    flags |= request.CALLER_WAITS if stream is None else _AFTER_STREAM
     handle = NULL if stream is None else pointer(stream)
     report = new_report()
     try:

@@ -74,6 +74,7 @@ def submit(
     *,
     blocking: bool,
     array: A,
+    is_new: bool = False,
 ) -> Request[A]:
     """Start to move the selected elements of a dataset from or to memory.
 
@@ -85,12 +86,14 @@ def submit(
         submit_options: The stream and the options of the call.
         blocking: Whether the caller waits for the request before it does anything else.
         array: What the request returns when it is finished.
+        is_new: Whether the memory has never been written, so that a read may leave none of it.
     """
     view = memory.view
     reading = operation == request.READ
     is_plain = selection.parsed is None and memory.strides is None
+    holes = request.ZERO_HOLES if is_new else 0
     if blocking and is_plain and view.device < 0 and _is_one_call(dataset, selection, view.nbytes):
-        return _move(reading, dataset, selection, memory, submit_options, array)
+        return _move(reading, dataset, selection, memory, submit_options, array, holes)
     described = Described(selection, memory)
     if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
         done = small_reader.read_once(
@@ -100,6 +103,7 @@ def submit(
             described.array,
             submit_options.options,
             view.stream,
+            holes,
         )
         if done is not None:
             done.elapsed_ns = perf_counter_ns() - submit_options.began
@@ -120,7 +124,7 @@ def submit(
                     described.array,
                     submit_options.options,
                     NULL if view.stream is None else pointer(view.stream),
-                    flags | (request.CALLER_WAITS if blocking else 0),
+                    flags | holes | (request.CALLER_WAITS if blocking else 0),
                     *report,
                     made,
                 )
@@ -230,6 +234,7 @@ def _move(
     memory: TypedMemory,
     submit_options: SubmitOptions,
     array: A,
+    holes: int,
 ) -> Finished[A]:
     """Move the elements in one call that holds the lock.
 
@@ -248,7 +253,7 @@ def _move(
                 described.array,
                 submit_options.options,
                 NULL,
-                request.CALLER_WAITS,
+                request.CALLER_WAITS | holes,
                 done,
                 NULL,
             )

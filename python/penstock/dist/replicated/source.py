@@ -261,7 +261,8 @@ class Source:
             return request.Finished(None, report.last_report() or report.Report("hdf5"))
         ranges = transfers.ranges_of(slab, self._stored.description.shape)
         file = self._shared.native()
-        return transfers.start_read(self._stored, file, ranges, part, self._options)
+        flags = request.CALLER_WAITS | request.ZERO_HOLES
+        return transfers.start_read(self._stored, file, ranges, part, self._options, flags=flags)
 
 
 def rounds(count: int, row: int, unit: int, ranks: int, piece: int) -> Iterator[list[int]]:
@@ -290,15 +291,20 @@ def rounds(count: int, row: int, unit: int, ranks: int, piece: int) -> Iterator[
 
 
 def _array_of(part: arrays.View) -> tuple[Any, Callable[[], None]]:
-    """Return an array for :func:`penstock.read` to fill, and what brings it to its place then."""
+    """Return an array of zeros for :func:`penstock.read` to fill, and what then copies it.
+
+    The read leaves elements that were never written as they are.
+    """
     dtype = numpy_dtype(part.dtype)
     if part.device < 0:
         memory = ffi.buffer(ffi.cast("char *", part.pointer), part.nbytes)
+        np.frombuffer(memory, np.uint8)[:] = 0
         return np.ndarray(part.shape, dtype, memory), lambda: None
     # The CUDA array interface has no name for other types than those of plain NumPy.
     if dtype.str[1] == "V":
-        host = np.empty(part.shape, dtype)
+        host = np.zeros(part.shape, dtype)
         return host, lambda: copy_bytes(part.pointer, host.ctypes.data, part.nbytes)
+    copy_bytes(part.pointer, np.zeros(part.nbytes, np.uint8).ctypes.data, part.nbytes)
     return _OnGpu(part), lambda: None
 
 

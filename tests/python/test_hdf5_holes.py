@@ -1,0 +1,235 @@
+"""What a read finds where nothing was written.
+
+The datasets have every layout, fill time, allocation time and fill value. All memory holds a pattern
+before the read. New arrays have h5py's values. An array that is given keeps the bytes that HDF5 leaves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.memory import copy_bytes
+
+HDF5 = ctypes.CDLL(h5py.h5.__file__)
+HDF5.H5Pset_fill_value.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+
+PATTERN = 0xA5
+SIZES = {"small": 600, "large": 1 << 16}
+LAYOUTS = ("contiguous", "chunked", "gzip", "compact")
+FILL_TIMES = {
+    "alloc": h5py.h5d.FILL_TIME_ALLOC,
+    "never": h5py.h5d.FILL_TIME_NEVER,
+    "ifset": h5py.h5d.FILL_TIME_IFSET,
+}
+ALLOC_TIMES = {
+    "early": h5py.h5d.ALLOC_TIME_EARLY,
+    "late": h5py.h5d.ALLOC_TIME_LATE,
+    "incr": h5py.h5d.ALLOC_TIME_INCR,
+}
+FILLS = ("defined", "default", "undefined")
+
+
+def creation(layout: str, size: int, fill_time: str, alloc_time: str, fill: str) -> Any:
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if layout == "compact":
+        plist.set_layout(h5py.h5d.COMPACT)
+    elif layout != "contiguous":
+        plist.set_chunk((size // 8,))
+        if layout == "gzip":
+            plist.set_deflate(1)
+    plist.set_fill_time(FILL_TIMES[fill_time])
+    plist.set_alloc_time(ALLOC_TIMES[alloc_time])
+    if fill == "defined":
+        plist.set_fill_value(np.array(7, "i4"))
+    elif fill == "undefined":
+        assert HDF5.H5Pset_fill_value(plist.id, -1, None) >= 0
+    return plist
+
+
+def make_all(file: h5py.File, size: int) -> None:
+    """Datasets of every kind that HDF5 makes, and a virtual one over each."""
+    kinds = itertools.product(LAYOUTS, FILL_TIMES, ALLOC_TIMES, FILLS, ("none", "part"))
+    for layout, fill_time, alloc_time, fill, written in kinds:
+        if layout == "compact" and size > 10_000:
+            continue
+        name = "-".join((layout, fill_time, alloc_time, fill, written))
+        plist = creation(layout, size, fill_time, alloc_time, fill)
+        space = h5py.h5s.create_simple((size,))
+        try:
+            made = h5py.h5d.create(file.id, name.encode(), h5py.h5t.STD_I32LE, space, plist)
+        except (ValueError, OSError, RuntimeError):
+            continue  # HDF5 refuses what contradicts itself
+        if written == "part":
+            h5py.Dataset(made)[size // 4 : size // 3] = np.arange(size // 3 - size // 4)
+        virtual = h5py.VirtualLayout((size + 50,), "i4")
+        virtual[20 : size + 20] = h5py.VirtualSource(".", name, (size,))
+        file.create_virtual_dataset(f"virtual-{name}", virtual, fillvalue=-1)
+
+
+class Stored(NamedTuple):
+    ours: ps.File
+    theirs: h5py.File
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def stored(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+    path = tmp_path_factory.mktemp("holes") / "holes.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        make_all(file, SIZES[request.param])
+    with ps.File(path) as ours, h5py.File(path) as theirs:
+        yield Stored(ours, theirs)
+
+
+@pytest.fixture
+def dirty_heap() -> Iterator[None]:
+    """New memory of the C library holds a pattern, also where it would be mapped."""
+    libc = ctypes.CDLL(None)
+    perturb, mmap_threshold = -6, -3
+    if not libc.mallopt(perturb, PATTERN):
+        pytest.skip("the C library has no M_PERTURB")
+    libc.mallopt(mmap_threshold, 32 << 20)
+    yield
+    libc.mallopt(perturb, 0)
+
+
+@pytest.fixture
+def dirty_gpu(monkeypatch: pytest.MonkeyPatch, penstock_arrays: None) -> None:
+    """New memory of the GPU holds a pattern."""
+    make = ps.DeviceArray.__init__
+
+    def dirty(self: Any, *arguments: Any, **keys: Any) -> None:
+        make(self, *arguments, **keys)
+        junk = np.full(self.nbytes, PATTERN, np.uint8)
+        copy_bytes(self.data_ptr, junk.ctypes.data, self.nbytes)
+
+    monkeypatch.setattr(ps.DeviceArray, "__init__", dirty)
+
+
+def parts(size: int) -> list[Any]:
+    return [(), np.s_[5:90], np.s_[3 : size - 3 : 7], [1, size // 4, size // 3, size - 1]]
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    try:
+        return np.asarray(read())
+    except OSError as error:
+        return OSError(str(error))
+
+
+def differ(ours: Any, theirs: Any) -> str:
+    if isinstance(ours, OSError) or isinstance(theirs, OSError):
+        same = isinstance(ours, OSError) and isinstance(theirs, OSError)
+        return "" if same else f"{ours!r} instead of {theirs!r}"
+    count = np.count_nonzero(ours != theirs)
+    return f"{count} of {ours.size} differ, {ours[ours != theirs][:3]}" if count else ""
+
+
+def check(stored: Stored, ways: Callable[[Any, Any, str], dict[str, Any]], expected: Any) -> None:
+    found = []
+    for name in stored.theirs:
+        theirs = stored.theirs[name]
+        for part in parts(theirs.shape[0]):
+            wanted = outcome(lambda theirs=theirs, part=part: expected(theirs, part))
+            for way, read in ways(stored.ours[name], part, name).items():
+                difference = differ(outcome(read), wanted)
+                if difference:
+                    found.append(f"{name}[{part}] by {way}: {difference}")
+    assert not found, "\n".join(found[:20]) + f"\n{len(found)} in all"
+
+
+def of_h5py(dataset: h5py.Dataset, part: Any) -> Any:
+    return dataset[part]
+
+
+def test_new_arrays_have_the_values_of_h5py(stored, dirty_heap):
+    def ways(dataset: Any, part: Any, name: str) -> dict[str, Any]:
+        return {
+            "[]": lambda: dataset[part],
+            "read": lambda: dataset.read(part),
+            "read, converted": lambda: dataset.read(part, dtype="f8"),
+            "read_async": lambda: dataset.read_async(part).wait(),
+            "read_many": lambda: stored.ours.read_many([(name, part)])[0],
+            "pin": lambda: dataset.read(part, pin=True, like="numpy"),
+        }
+
+    check(stored, ways, of_h5py)
+
+
+def test_new_arrays_of_datasets_that_are_never_small_have_the_values_of_h5py(
+    stored, dirty_heap, nothing_is_small
+):
+    def ways(dataset: Any, part: Any, name: str) -> dict[str, Any]:
+        return {
+            "[]": lambda: dataset[part],
+            "read": lambda: dataset.read(part),
+            "read_async": lambda: dataset.read_async(part).wait(),
+        }
+
+    check(stored, ways, of_h5py)
+
+
+@pytest.mark.gpu
+def test_new_arrays_on_a_gpu_have_the_values_of_h5py(stored, dirty_gpu):
+    def ways(dataset: Any, part: Any, name: str) -> dict[str, Any]:
+        cuda = {"device": "cuda"}
+        return {
+            "read": lambda: dataset.read(part, **cuda).numpy(),
+            "read, converted": lambda: dataset.read(part, dtype="f8", **cuda).numpy(),
+            "decode": lambda: dataset.read(part, decode="gpu", **cuda).numpy(),
+            "read_async": lambda: dataset.read_async(part, **cuda).wait().numpy(),
+            "read_many": lambda: stored.ours.read_many([(name, part)], **cuda)[0].numpy(),
+        }
+
+    check(stored, ways, of_h5py)
+
+
+def given(dataset: Any, part: Any) -> np.ndarray[Any, Any]:
+    count = np.arange(dataset.shape[0])[part].size
+    return np.full(4 * count, PATTERN, np.uint8).view("i4")
+
+
+def left_by_h5py(dataset: h5py.Dataset, part: Any) -> Any:
+    out = given(dataset, part)
+    dataset.read_direct(out, part if isinstance(part, list) else np.s_[part])
+    return out
+
+
+def test_arrays_that_are_given_keep_what_hdf5_leaves(stored):
+    def ways(dataset: Any, part: Any, name: str) -> dict[str, Any]:
+        def strided() -> Any:
+            out = np.full((given(dataset, part).size, 2), given(dataset, part)[0])[:, 1]
+            return dataset.read(part, out=out)
+
+        return {
+            "read": lambda: dataset.read(part, out=given(dataset, part)),
+            "read_async": lambda: dataset.read_async(part, out=given(dataset, part)).wait(),
+            "read_many": lambda: stored.ours.read_many([(name, part)], out=[given(dataset, part)])[
+                0
+            ],
+            "a column": strided,
+        }
+
+    check(stored, ways, left_by_h5py)
+
+
+@pytest.mark.gpu
+def test_arrays_that_are_given_on_a_gpu_keep_what_hdf5_leaves(stored):
+    def ways(dataset: Any, part: Any, name: str) -> dict[str, Any]:
+        def out() -> Any:
+            return ps.DeviceArray.from_numpy(given(dataset, part))
+
+        return {
+            "read": lambda: dataset.read(part, out=out()).numpy(),
+            "read_async": lambda: dataset.read_async(part, out=out()).wait().numpy(),
+            "read_many": lambda: stored.ours.read_many([(name, part)], out=[out()])[0].numpy(),
+        }
+
+    check(stored, ways, left_by_h5py)
