@@ -76,6 +76,21 @@ def test_a_bit_that_differs_is_found_and_fails_the_command(path, monkeypatch):
     )
 
 
+def test_each_field_of_records_is_compared_alone(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        kind = np.dtype([("k", "i4"), ("name", h5py.string_dtype()), ("z", "f8")])
+        file.create_dataset("x", (500,), kind)["z"] = np.arange(500.0)
+    assert verify(path)["same"] == 1
+    read = comparison.ps.read
+
+    def wrong(dataset, part=(), **keys):
+        found = read(dataset, part, **keys)
+        return found + 1 if part == ("z",) else found
+
+    monkeypatch.setattr(comparison.ps, "read", wrong)
+    assert rows(verify(path, "--device", "cpu", status=1))["/x"]["detail"].startswith("field z: ")
+
+
 def test_what_only_h5py_reads_is_a_difference(path, monkeypatch):
     with h5py.File(path, "w") as file:
         file["x"] = np.zeros(100)
