@@ -1,7 +1,8 @@
 """What a read finds where nothing was written.
 
-The datasets have every layout, fill time, allocation time and fill value. All memory holds a pattern
-before the read. New arrays have h5py's values. An array that is given keeps the bytes that HDF5 leaves.
+The datasets have every layout, fill time, allocation time and fill value. All memory holds a
+pattern before the read. New arrays have h5py's values. An array that is given keeps the bytes that
+HDF5 leaves.
 """
 
 from __future__ import annotations
