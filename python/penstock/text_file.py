@@ -14,7 +14,7 @@ def require_replaceable(path: Path) -> None:
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not _is_special(path):
-        Place(path).try_to_create()
+        _place(path).try_to_create()
     elif not os.access(path, os.W_OK, effective_ids=True):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -24,7 +24,7 @@ def replace(path: Path, text: str) -> None:
 
     A symbolic link stays, and leads to the new file.
     """
-    Place(path).replace(text.encode())
+    _place(path).replace(text.encode())
 
 
 def write(path: Path, text: str) -> None:
@@ -33,6 +33,14 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     else:
         replace(path, text)
+
+
+def _place(path: Path) -> Place:
+    try:
+        return Place(path)
+    except OSError as error:  # as open() says it, for a message of one line
+        code = error.errno or errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def _is_special(path: Path) -> bool:
