@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 
 import h5py
 import numpy as np
@@ -577,3 +578,11 @@ def test_a_single_string_fills_an_array_without_dimensions(tmp_path):
     with ps.File(tmp_path / "f.h5") as file:
         assert file["names"].read(1, out=out) is out
     assert out[()] == b"fg"
+
+
+def test_what_asks_for_a_file_of_h5py_is_told_the_attribute(path):
+    with ps.File(path) as file:
+        for needs_h5py in (h5py.File, open, os.fspath):
+            with pytest.raises(TypeError, match=r"file\.h5py"):
+                needs_h5py(file)
+        assert os.fspath(file.filename) == str(path)

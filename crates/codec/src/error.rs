@@ -26,6 +26,16 @@ impl CodecError {
         }
     }
 
+    /// What to do if a stored chunk cannot be decoded.
+    pub fn remedy(&self) -> &'static str {
+        if self.is_unsupported {
+            "unless the chunk is damaged, HDF5 reads it by a plugin of this filter: with the package \
+             hdf5plugin, by h5py"
+        } else {
+            "the chunk is damaged: restore the file from a copy"
+        }
+    }
+
     /// The same failure, of input that may be valid.
     pub(crate) fn unsupported(self) -> Self {
         CodecError {

@@ -2,7 +2,8 @@
 
 1. **Open**: ``file`` opens a file by h5py, ``group`` and ``dataset`` have the methods of what is
    in it, ``objects`` those of all three. ``create`` makes new datasets, ``pickling`` opens a file
-   again elsewhere, and ``source`` what ``"file.h5:name"`` names. ``library`` binds the native
+   again elsewhere, ``copying`` prepares copies of objects, and ``source`` opens what
+   ``"file.h5:name"`` names. ``library`` binds the native
    library to h5py's copy of HDF5 and gives its lock.
 2. **Select**: ``selection`` turns the argument of ``dataset[...]`` into a dataspace, and
    ``memory_types`` the type of an array's elements into an HDF5 type. ``reading`` and ``writing``

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock._native import lib
-from penstock.errors import Error, InvalidError
+from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5 import pending, pickling
 from penstock.hdf5.connector import open_file
 from penstock.hdf5.dataset import Dataset
@@ -211,6 +211,16 @@ class File(Group):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __fspath__(self) -> str:
+        """Raise an error that names :attr:`h5py`.
+
+        Functions that ask for ``h5py.File`` by its class take anything else for a path.
+        """
+        raise IncompatibleError(
+            "a penstock.File is no path, and not derived from h5py.File",
+            remedy="give file.h5py where an h5py.File is needed, or file.filename for a path",
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickling.of_file(self, self._connector, self._connector_options, self._arguments)

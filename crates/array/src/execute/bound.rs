@@ -372,13 +372,7 @@ impl BoundPlan {
 
     /// Names the chunk in a decoding error.
     pub fn undecodable(&self, job: &ChunkJob, error: &CodecError) -> Error {
-        let remedy = if error.is_unsupported {
-            "unless the chunk is damaged, HDF5 reads it by a plugin of this filter: with the package \
-             hdf5plugin, by h5py"
-        } else {
-            "the chunk is damaged: restore the file from a copy"
-        };
-        let cause = Error::new(Kind::Io, error.to_string()).remedy(remedy);
+        let cause = Error::new(Kind::Io, error.to_string()).remedy(error.remedy());
         let error = self.plan.name_in(job, cause);
         match self.files.first().and_then(PlanFile::path) {
             Some(path) => error.at(path, job.address, job.stored_size),
