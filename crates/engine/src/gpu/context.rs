@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
 
 use super::holders::Holders;
-use super::{CopyQueue, Driver, driver};
+use super::{CopyQueue, Driver, driver, idle};
 use crate::error::{Error, Kind, Result};
 
 /// A CUDA context that the engine works in, with the queues, events and memory kept for it. It is
@@ -24,8 +24,7 @@ pub struct Context {
     /// The driver that the context belongs to.
     pub driver: &'static Driver,
     queues: Mutex<Vec<CopyQueue>>,
-    /// GPU memory that is kept for the next user: address and bytes.
-    spare: Mutex<Vec<(u64, u64)>>,
+    spare: Mutex<Spare>,
     pub(super) holders: Holders,
     /// Events that are kept for the next user.
     events: Mutex<Vec<CUevent>>,
@@ -39,6 +38,19 @@ unsafe impl Sync for Context {}
 
 /// The most bytes of GPU memory that are kept for the next user.
 const MOST_SPARE: u64 = 256 << 20;
+
+/// GPU memory that is kept for the next user, until none has come for a while ([`idle`]).
+#[derive(Default)]
+struct Spare {
+    /// Address and bytes of each piece.
+    pieces: Vec<(u64, u64)>,
+    /// Counts what was kept or taken.
+    uses: u64,
+    /// `uses` at the last visit of the thread that frees idle memory.
+    uses_visited: u64,
+    /// Whether that thread will visit.
+    is_listed: bool,
+}
 
 static CONTEXTS: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
@@ -159,22 +171,54 @@ impl Context {
     /// The address of GPU memory of exactly `bytes` that was kept, if there is any. It is the
     /// caller's from now on.
     pub fn spare(&self, bytes: u64) -> Option<u64> {
-        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
-        let at = spare.iter().position(|(_, size)| *size == bytes)?;
-        Some(spare.swap_remove(at).0)
+        let mut spare = self.lock_spare();
+        spare.uses += 1;
+        let at = spare.pieces.iter().position(|(_, size)| *size == bytes)?;
+        Some(spare.pieces.swap_remove(at).0)
     }
 
     /// Keeps GPU memory for [`spare`](Self::spare), since an allocation takes as long as moving a few
-    /// MiB. No work uses the memory any more. Returns false if enough is kept: then the caller frees
-    /// the memory.
-    pub fn keep_memory(&self, address: u64, bytes: u64) -> bool {
-        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
-        let kept: u64 = spare.iter().map(|(_, size)| size).sum();
-        let is_room = kept + bytes <= MOST_SPARE;
-        if is_room {
-            spare.push((address, bytes));
+    /// MiB. No work uses the memory any more. Returns false if enough is kept, or nothing would free
+    /// the memory later: then the caller frees it.
+    pub fn keep_memory(self: &Arc<Self>, address: u64, bytes: u64) -> bool {
+        let mut spare = self.lock_spare();
+        spare.uses += 1;
+        let kept: u64 = spare.pieces.iter().map(|(_, size)| size).sum();
+        if kept + bytes > MOST_SPARE {
+            return false;
         }
-        is_room
+        spare.is_listed = spare.is_listed || idle::list(self);
+        if spare.is_listed {
+            spare.pieces.push((address, bytes));
+        }
+        spare.is_listed
+    }
+
+    fn lock_spare(&self) -> MutexGuard<'_, Spare> {
+        self.spare.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether no kept memory was used since the last visit. The thread that frees idle memory then
+    /// visits no more, until memory is kept again.
+    pub(super) fn is_idle(&self) -> bool {
+        let mut spare = self.lock_spare();
+        let is_idle = spare.uses == spare.uses_visited;
+        spare.uses_visited = spare.uses;
+        spare.is_listed = !is_idle;
+        is_idle
+    }
+
+    /// Frees the memory that is kept. That of a context that was destroyed is free already.
+    pub(super) fn free_idle(self: &Arc<Self>) {
+        let Ok(_entered) = self.enter() else {
+            self.lock_spare().pieces.clear();
+            return;
+        };
+        if let Ok(mut queue) = self.queue()
+            && self.free_spare(&mut queue).is_ok()
+        {
+            self.keep(queue);
+        }
     }
 
     /// Tells those who wait for memory that some was returned by somebody who does not count among its holders.
@@ -190,9 +234,7 @@ impl Context {
     pub(super) fn free_spare(&self, queue: &mut CopyQueue) -> Result<bool> {
         // Whoever finds nothing kept meanwhile waits for this memory.
         self.holders.enter();
-        let mut spare = self.spare.lock().unwrap_or_else(|e| e.into_inner());
-        let kept = std::mem::take(&mut *spare);
-        drop(spare);
+        let kept = std::mem::take(&mut self.lock_spare().pieces);
         let has_any = !kept.is_empty();
         for (address, _) in kept {
             // SAFETY: no work uses kept memory, and it belongs to nobody else since it was taken just now.

@@ -2,6 +2,7 @@
 
 mod context;
 mod holders;
+mod idle;
 mod lent;
 mod pages;
 mod queue;

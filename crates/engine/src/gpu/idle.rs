@@ -1,0 +1,57 @@
+//! The thread that frees the GPU memory which contexts keep, when it has not been used for a while: the
+//! program may need it, and its allocations cannot take it.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use super::{Context, any_stream_waits};
+use crate::threads;
+
+/// Memory is freed after this time without use, and before twice of it.
+const IDLE: Duration = Duration::from_secs(1);
+
+struct Listed {
+    contexts: Vec<Arc<Context>>,
+    has_thread: bool,
+}
+
+static LISTED: Mutex<Listed> = Mutex::new(Listed {
+    contexts: Vec::new(),
+    has_thread: false,
+});
+static HAS_MORE: Condvar = Condvar::new();
+
+fn listed() -> MutexGuard<'static, Listed> {
+    LISTED.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Has the memory that a context keeps freed when it is idle. Returns false if no thread can be started.
+pub(super) fn list(context: &Arc<Context>) -> bool {
+    let mut listed = listed();
+    listed.has_thread = listed.has_thread || threads::start("penstock-idle-gpu", serve).is_ok();
+    if listed.has_thread {
+        listed.contexts.push(Arc::clone(context));
+        HAS_MORE.notify_one();
+    }
+    listed.has_thread
+}
+
+fn serve() {
+    loop {
+        let mut waiting = listed();
+        while waiting.contexts.is_empty() {
+            waiting = HAS_MORE.wait(waiting).unwrap_or_else(|e| e.into_inner());
+        }
+        drop(waiting);
+        thread::sleep(IDLE);
+        // The driver may wait for all work of the GPU, and so for a stream that waits for a request.
+        if any_stream_waits() {
+            continue;
+        }
+        let contexts = std::mem::take(&mut listed().contexts);
+        let (idle, used): (Vec<_>, Vec<_>) = contexts.into_iter().partition(|c| c.is_idle());
+        idle.iter().for_each(Context::free_idle);
+        listed().contexts.extend(used);
+    }
+}
