@@ -93,7 +93,7 @@ def creation_property(dataset: Any, name: str) -> Any:
 def _may_hold_objects(dataset: Any) -> bool:
     try:
         return bool(dataset.dtype.hasobject)
-    except TypeError:  # a type that NumPy lacks
+    except (TypeError, ValueError):  # a type that NumPy lacks, or a closed dataset
         return True
 
 

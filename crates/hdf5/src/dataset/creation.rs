@@ -40,16 +40,18 @@ fn has_variable_length(session: &Session<'_>, kind: &Id) -> Result<bool> {
     Ok(session.check(is_variable, "get the kind of a string")? > 0)
 }
 
+/// Makes HDF5 name the dataset's own handle, which it does before anything in a read can fail.
 fn read_nothing(session: &Session<'_>, dataset: hid_t, kind: &Id) -> Result<()> {
     let hdf5 = session.hdf5;
     // SAFETY: takes the dataset's identifier and returns an owned one.
     let space = unsafe { (hdf5.H5Dget_space)(dataset) };
     let space = session.own(space, hdf5.H5Sclose, "get the dataspace")?;
     // SAFETY: takes owned identifiers. HDF5 accepts a null buffer for no elements.
-    let status = unsafe {
-        (hdf5.H5Sselect_none)(space.get());
+    unsafe {
+        let status = (hdf5.H5Sselect_none)(space.get());
+        session.check(status, "select no elements")?;
         let (space, buffer) = (space.get(), ptr::null_mut());
-        (hdf5.H5Dread)(dataset, kind.get(), space, space, H5P_DEFAULT, buffer)
-    };
-    session.check(status, "read no elements").map(drop)
+        (hdf5.H5Dread)(dataset, kind.get(), space, space, H5P_DEFAULT, buffer);
+    }
+    Ok(())
 }

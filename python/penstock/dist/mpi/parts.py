@@ -21,6 +21,7 @@ from penstock._place import Place
 from penstock.dist.storage import SUFFIX, shortened
 from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError
+from penstock.hdf5.library import creation_property
 from penstock.streams import stream_handle
 
 _FOLDER = re.compile(r"(.+)\.[0-9a-f]{16}\.parts")
@@ -163,7 +164,7 @@ def folders_of(path: Path) -> list[Path]:
         return []
 
     def look(_: str, member: Any) -> None:
-        if isinstance(member, h5py.Dataset) and member.is_virtual:
+        if isinstance(member, h5py.Dataset) and creation_property(member, "is_virtual"):
             for source in member.virtual_sources():
                 found.add(os.path.dirname(source.file_name.replace("%%", "%")))
 
