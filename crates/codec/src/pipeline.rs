@@ -139,19 +139,29 @@ impl Pipeline {
     /// Encodes one chunk. Returns the stored bytes and the mask of skipped filters: optional filters
     /// that cannot encode this chunk or that [must shrink](Codec::must_shrink) it and do not.
     ///
+    /// HDF5 takes chunks of one length for chunks with one mask. Of several filters whose output
+    /// varies in length, none is therefore skipped because the output is longer: a chunk that is
+    /// encoded by all of them can be as long as one that is not.
+    ///
     /// # Errors
     /// A mandatory filter that cannot encode the chunk, or any filter that this crate does not
     /// implement: HDF5 may have it, so even an optional one is not skipped.
     pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
         let mut mask = 0;
         let mut input = chunk;
+        let is_alone = self.varying(chunk.len()) == 1;
         let buffers = scratch.buffers(self.filters.len());
         for ((index, filter), buffer) in self.filters.iter().enumerate().zip(buffers) {
             buffer.clear();
             let codec = known(filter)?;
             let can_be_skipped = filter.optional && index < 32;
             match codec.encode(&filter.values, input, buffer) {
-                Ok(()) if can_be_skipped && codec.must_shrink() && buffer.len() >= input.len() => {
+                Ok(())
+                    if can_be_skipped
+                        && is_alone
+                        && codec.must_shrink()
+                        && buffer.len() >= input.len() =>
+                {
                     mask |= 1 << index;
                 }
                 Ok(()) => input = buffer,
@@ -161,6 +171,14 @@ impl Pipeline {
         }
         // Copies the result, because the buffer has the capacity of the worst case.
         Ok((input.to_vec(), mask))
+    }
+
+    /// The number of filters whose output for `size` bytes varies in length.
+    fn varying(&self, size: usize) -> usize {
+        let varies = |filter: &&Filter| {
+            filters::codec(filter.id).is_none_or(|c| c.encoded_size(&filter.values, size).is_none())
+        };
+        self.filters.iter().filter(varies).count()
     }
 
     /// The filters that `mask` does not skip, with their indices.

@@ -25,6 +25,8 @@ from penstock.hdf5.library import lock
 
 SUFFIX = ".unfinished"
 _ZEROS = 1 << 20
+_UNWRITTEN = -1
+"""Stands for the filter mask of a chunk that has none yet."""
 _LONGEST_NAME = 255
 """Bytes of the name of a file, at most."""
 
@@ -47,6 +49,8 @@ class Storage:
         self._place = _place_of(path)
         self.path = self._place.path
         """The name in the end. A link is kept, and its target replaced."""
+        self._masks: dict[str, np.ndarray[Any, Any]] = {}
+        """The filter mask of each chunk, by the name of the dataset."""
         self.token = secrets.randbits(64)
         """The number in the temporary name."""
         self.temporary = temporary_path(self.path, self.token)
@@ -146,12 +150,16 @@ class Storage:
         counts = [-(-s // c) for s, c in zip(dataset.shape, dataset.chunks, strict=True)]
         places = np.stack(np.unravel_index(numbers, counts), axis=1) * np.array(dataset.chunks)
         # Nobody touches these bytes, so they take no memory.
-        unused: Any = np.empty(int(sizes.max()), np.uint8)
+        unused: Any = np.empty(int(sizes.max()) + 1, np.uint8)
         nothing = memoryview(unused)
         with lock(), self._raw.without(nothing):
             write = dataset.id.write_direct_chunk
-            ordered = zip(places.tolist(), sizes.tolist(), masks.tolist(), strict=True)
-            for at, (place, size, mask) in enumerate(ordered):
+            changes = self._change_masks(dataset.name, math.prod(counts), numbers, masks)
+            ordered = zip(places.tolist(), sizes.tolist(), masks.tolist(), changes, strict=True)
+            for at, (place, size, mask, changes_mask) in enumerate(ordered):
+                if changes_mask:
+                    # HDF5 records the mask only if the length changes.
+                    write(tuple(place), nothing[: size + 1], mask)
                 self._raw.left_out = None
                 write(tuple(place), nothing[:size], mask)
                 if self._raw.left_out is None or self._raw.left_out[1] != size:
@@ -162,6 +170,20 @@ class Storage:
                     )
                 addresses[at] = self._raw.left_out[0]
         return addresses
+
+    def _change_masks(
+        self,
+        name: str,
+        count: int,
+        numbers: np.ndarray[Any, Any],
+        masks: np.ndarray[Any, Any],
+    ) -> list[bool]:
+        """Note the masks of chunks. Return which of them were written before with another mask."""
+        known = self._masks.setdefault(name, np.full(count, _UNWRITTEN, np.int64))
+        before = known[numbers]
+        known[numbers] = masks
+        changed: list[bool] = ((before != _UNWRITTEN) & (before != masks)).tolist()
+        return changed
 
     def finish(self, durable: bool) -> None:
         """Write all metadata, and replace the file at the path by this one."""

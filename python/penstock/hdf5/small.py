@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from penstock.hdf5.library import creation_properties
 from penstock.hdf5.selection import Selection
 
 LIMIT = 128 << 10
@@ -14,6 +16,20 @@ COPIED_ROWS = 64
 
 REASON = "so few bytes take longer in any other way"
 """What the report of such a transfer says."""
+
+
+OF_FIXED_LENGTH = (2, 3, 5)
+"""Filters that give all chunks of a dataset one length: shuffle, Fletcher32 and N-bit."""
+
+WITHOUT_FAILURES = (1, 6, 32004, 32008, 32015)
+"""Filters that encode every chunk: deflate, scale-offset, LZ4, bitshuffle and Zstd."""
+
+LZF = 32000
+"""A filter that fails where its output is not shorter, so that the length tells what it did."""
+
+SMALL_CHUNK = 64 << 10
+"""Output that is exactly as long as a chunk of more bytes is too rare to decode and encode the chunk
+for each small write."""
 
 
 def is_small_dataset(dataset: Any) -> bool:
@@ -73,6 +89,28 @@ def may_leave_memory(dataset: Any) -> bool:
         or properties.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
         or properties.get_layout() == h5py.h5d.VIRTUAL
     )
+
+
+def may_mix_masks(dataset: Any) -> bool:
+    """Whether HDF5 may give chunks of one length different filter masks.
+
+    HDF5 skips an optional filter that fails on a chunk, but records that only where the length of a
+    stored chunk changes. Penstock writes the chunks of such a dataset, and makes sure of their masks.
+    """
+    import h5py
+
+    with creation_properties(dataset) as known:
+        creation = known.id.get_create_plist()
+    if creation.get_layout() != h5py.h5d.CHUNKED:
+        return False
+    filters = [creation.get_filter(at)[:2] for at in range(creation.get_nfilters())]
+    varying = [number for number, _ in filters if number not in OF_FIXED_LENGTH]
+    failing = [number for number, is_optional in filters if is_optional and number in varying]
+    failing = [number for number in failing if number not in WITHOUT_FAILURES]
+    if len(varying) != 1 or failing == [LZF]:
+        return len(varying) > 1 and bool(failing)
+    chunk = math.prod(creation.get_chunk()) * dataset.dtype.itemsize
+    return bool(failing) and chunk <= SMALL_CHUNK
 
 
 def is_small_bytes(nbytes: int, *, is_rows: bool) -> bool:

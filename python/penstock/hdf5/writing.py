@@ -142,7 +142,8 @@ def _start(
     if blocking and view.device < 0 and not view.dtype.is_extended:
         nbytes = selection.count * field.itemsize
         copied = dtype == base and not names
-        if small.is_small_selection(dataset, selection, nbytes, copied=copied):
+        is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
+        if is_small and not small.may_mix_masks(dataset):
             with suppress(MissingFilterError):
                 return left_to_h5py(small.REASON)
     is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)

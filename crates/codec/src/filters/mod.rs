@@ -64,9 +64,9 @@ pub trait Codec: Sync {
         None
     }
 
-    /// Whether the filter, if optional, is skipped for a chunk that it does not shrink. HDF5 assumes
-    /// that chunks of the same size have the same filter mask, so an encoded chunk must not be as
-    /// long as its source.
+    /// Whether the filter, if optional and the only one that changes the length by the data, is skipped
+    /// for a chunk that it does not shrink. A chunk that is as long as its source is then one that
+    /// the filter has skipped.
     fn must_shrink(&self) -> bool {
         false
     }

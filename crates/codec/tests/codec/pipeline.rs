@@ -77,14 +77,35 @@ fn an_optional_filter_that_cannot_encode_is_skipped_and_in_the_mask() {
 }
 
 #[test]
+fn of_several_filters_of_varying_length_none_is_skipped_for_a_longer_output() {
+    let optional = |id, values: &[u32]| Filter {
+        optional: true,
+        ..filter(id, values)
+    };
+    let lzf = || optional(32000, &[4, 0x105, 400]);
+    for filters in [vec![optional(1, &[4]), lzf()], vec![lzf(), lzf()]] {
+        let pipeline = Pipeline { filters };
+        for data in [noise(100, 4), sample(100, 4)] {
+            let (stored, mask) = pipeline.encode(&data, &mut Scratch::default()).unwrap();
+            assert_eq!(mask, 0, "{pipeline:?}");
+            let mut output = vec![0; data.len()];
+            pipeline
+                .decode(0, &stored, &mut output, &mut Scratch::default())
+                .unwrap();
+            assert_eq!(output, data);
+        }
+    }
+}
+
+#[test]
 fn a_required_filter_that_cannot_encode_fails_the_chunk() {
     let pipeline = Pipeline {
-        filters: vec![filter(32000, &[4, 0x105, 400])],
+        filters: vec![filter(32000, &[]), filter(2, &[])],
     };
     let error = pipeline
         .encode(&noise(100, 4), &mut Scratch::default())
         .unwrap_err();
-    assert_eq!(error.filter, "lzf");
+    assert_eq!(error.filter, "shuffle");
 }
 
 #[test]

@@ -41,10 +41,9 @@ struct Step<'a> {
 
 impl ChunkStep for Step<'_> {
     fn write(&mut self, chunk: EncodedChunk<'_>) -> Result<()> {
-        let EncodedChunk { first, mask, bytes } = chunk;
         self.dataset
-            .write_chunk(&self.session, &first, mask, bytes)?;
-        self.before = self.last.replace(first);
+            .write_chunk(&self.session, &chunk, self.last.as_deref())?;
+        self.before = self.last.replace(chunk.first);
         Ok(())
     }
 }
@@ -59,27 +58,49 @@ impl Drop for Step<'_> {
 }
 
 impl WrittenDataset {
-    /// Writes an encoded chunk through HDF5.
+    /// Writes an encoded chunk through HDF5. `before` is the chunk that was written just before.
     ///
-    /// HDF5 (1.14.4, 2.2.0) writes the filter mask into the index only if the size of the chunk
-    /// changes. If the old chunk has the same size and may have another mask, the size is changed
-    /// twice.
-    pub(super) fn write_chunk(
+    /// HDF5 (1.14.4, 2.0.0, 2.2.0) writes the filter mask into the index only if the length of the
+    /// chunk changes. A chunk that keeps its length, but not its mask, is therefore written with
+    /// another length first.
+    fn write_chunk(
+        &self,
+        session: &Session<'_>,
+        chunk: &EncodedChunk<'_>,
+        before: Option<&[u64]>,
+    ) -> Result<()> {
+        let EncodedChunk { first, mask, bytes } = chunk;
+        let has_mask = || self.indexed_mask(session, first, before) == Some(*mask);
+        let length = Some(bytes.len() as u64);
+        let keeps_mask = self.has_filters && self.stored_size(session, first) == length;
+        if !keeps_mask || has_mask() {
+            return self.write_stored(session, first, *mask, bytes);
+        }
+        let other: &[u8] = if bytes.len() == 1 { &[0; 2] } else { &[0] };
+        self.write_stored(session, first, *mask, other)?;
+        self.write_stored(session, first, *mask, bytes)?;
+        if has_mask() {
+            return Ok(());
+        }
+        let text = format!("HDF5 did not record the filter mask of the chunk at {first:?}");
+        Err(self.named(
+            Error::new(Kind::Io, text).remedy("write the elements of this chunk to a new dataset"),
+        ))
+    }
+
+    /// Returns the filter mask of a chunk in the index.
+    ///
+    /// HDF5's cached lookup may have the mask of the last write instead, so it is evicted first. The
+    /// caller has asked for the stored size, for which HDF5 has written a changed chunk from its
+    /// chunk cache.
+    fn indexed_mask(
         &self,
         session: &Session<'_>,
         first: &[u64],
-        mask: u32,
-        bytes: &[u8],
-    ) -> Result<()> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
-        let length = bytes.len() as u64;
-        let may_differ = self.has_filters && (mask != 0 || length == decoded);
-        if may_differ && self.stored_size(session, first) == Some(length) {
-            let other = bytes.split_last().map_or(bytes, |(_, shorter)| shorter);
-            let other = if other.is_empty() { &[0; 2] } else { other };
-            self.write_stored(session, first, mask, other)?;
-        }
-        self.write_stored(session, first, mask, bytes)
+        before: Option<&[u64]>,
+    ) -> Option<u32> {
+        self.evict_lookup(session, first, before);
+        self.read_stored(session, first)
     }
 
     fn write_stored(
@@ -209,13 +230,13 @@ impl WrittenDataset {
         Some(bytes)
     }
 
-    /// Evicts HDF5's cached lookup of the chunk at `last`, which was written last.
+    /// Evicts HDF5's cached lookup of the chunk at `last`.
     ///
     /// HDF5 caches one lookup. After a write it still holds the old filter mask (seen in 2.0.0),
     /// and after a failed write an address that the index lacks (seen in 1.14.4 and 2.2.0). The
     /// lookup of another chunk replaces it, unless that chunk is in the chunk cache; neither the
     /// chunk written just `before` nor one that does not exist is in it.
-    pub(super) fn evict_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
+    fn evict_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
         if let Some(before) = before {
             self.stored_size(session, before);
             return;
@@ -255,19 +276,19 @@ impl WrittenDataset {
         (status >= 0).then_some(size)
     }
 
-    /// Reads a chunk as it is stored, which evicts it from the chunk cache.
-    fn read_stored(&self, session: &Session<'_>, first: &[u64]) {
+    /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask.
+    fn read_stored(&self, session: &Session<'_>, first: &[u64]) -> Option<u32> {
         let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A chunk without a size has no address, and nothing is read.
         let size = self.stored_size(session, first).unwrap_or(0);
         // A forged size in the index must not exhaust memory.
         if size > most_stored(decoded) {
-            return;
+            return None;
         }
         let size = size.max(decoded);
         let (mut bytes, mut mask) = (vec![0u8; size as usize], 0);
         // SAFETY: the buffer has at least the size that HDF5 has just reported.
-        unsafe {
+        let status = unsafe {
             (session.hdf5.H5Dread_chunk)(
                 self.dataset,
                 H5P_DEFAULT,
@@ -276,6 +297,7 @@ impl WrittenDataset {
                 bytes.as_mut_ptr().cast(),
             )
         };
+        (status >= 0).then_some(mask)
     }
 }
 
