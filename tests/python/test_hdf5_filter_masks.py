@@ -90,7 +90,7 @@ def write(dataset: h5py.Dataset, values: np.ndarray[Any, Any], how: str, kind: A
 
 
 @pytest.mark.parametrize("libver", VERSIONS)
-@pytest.mark.parametrize("most", (None, (SIDE, None), (None, None)))
+@pytest.mark.parametrize("most", [None, (SIDE, None), (None, None)])
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_a_chunk_of_hdf5_is_written_again(tmp_path, libver, most, pipeline, memory):
     old, new = versions(pipeline)
@@ -104,7 +104,7 @@ def test_a_chunk_of_hdf5_is_written_again(tmp_path, libver, most, pipeline, memo
             assert np.array_equal(file["x"][...], new), how
 
 
-@pytest.mark.parametrize("how", ("whole", "async", "columns", "rows"))
+@pytest.mark.parametrize("how", ["whole", "async", "columns", "rows"])
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_chunks_that_are_written_again_and_again_are_read(tmp_path, pipeline, how, memory):
     old, new = versions(pipeline)
@@ -137,7 +137,7 @@ def test_small_and_large_writes_take_turns(tmp_path, pipeline):
         assert np.array_equal(file["x"][...], old)
 
 
-@pytest.mark.parametrize("pipeline", ((SHUFFLE,), (SHUFFLE, GZIP), (GZIP,)))
+@pytest.mark.parametrize("pipeline", [(SHUFFLE,), (SHUFFLE, GZIP), (GZIP,)])
 def test_a_mask_that_another_program_chose_goes_with_its_chunk(tmp_path, pipeline):
     values = np.arange(2 * SIDE, dtype="u4").reshape(SIDE, 2)
     with h5py.File(tmp_path / "f.h5", "w") as file:

@@ -902,3 +902,42 @@ def test_files_that_are_idle_do_not_use_up_the_descriptors(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for file in files:
             file.close()
+
+
+WRITES = """
+import sys, h5py
+with h5py.File(sys.argv[1], "r+", locking=False) as file:
+    file["x"][...] = 7
+"""
+
+
+def write_in_place(path: Any, by: str) -> None:
+    """Write all elements, without a lock, while other handles are open."""
+    if by == "another process":
+        subprocess.run([sys.executable, "-c", WRITES, str(path)], check=True)
+        return
+    with ps.File(path, "r+", locking=False, driver="penstock") as file:
+        file["x"].write(np.full(SHAPE, 7, "f4"))
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("by", ["another process", "another driver"])
+@pytest.mark.parametrize("options", [{"fletcher32": True}, {"shuffle": True}, {}])
+def test_a_change_is_read_soon_where_no_lock_keeps_writers_out(
+    tmp_path, memory, options, by, is_reopened
+):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", data=np.zeros(SHAPE, "f4"), chunks=(15, 200), **options)
+    with ps.File(path, "r", locking=False) as file:
+        dataset = file["x"]
+        out = memory.empty((2, 200), "f4")
+        for _ in range(3):
+            dataset.read(np.s_[0:2], out=out)
+        write_in_place(path, by)
+        time.sleep(0.03)
+        if is_reopened:
+            dataset = file["x"]
+        dataset.read(np.s_[0:2], out=out)
+        assert (memory.numpy(out) == 7).all()
+        assert (dataset[1:3] == 7).all()

@@ -46,9 +46,10 @@ class QuickReader:
         reader = self._native()
         if reader is not None:
             found = reader.read(selection)
+            if found is None and (again := self._renewed(reader)):
+                found = again.read(selection)
             if found is not None:
                 return found
-            self._drop_forgotten(reader)
         if self._lacks_filter:
             return NOT_SMALL
         start = perf_counter_ns()
@@ -76,7 +77,9 @@ class QuickReader:
         if reader is not None:
             if reader.read_into(selection, out):
                 return out
-            self._drop_forgotten(reader)
+            again = self._renewed(reader)
+            if again is not None and again.read_into(selection, out):
+                return out
         if self._lacks_filter or out.dtype.kind not in "biufc" or not out.flags.carray:
             return NOT_SMALL
         box = self._box(selection)
@@ -109,17 +112,18 @@ class QuickReader:
         """
         after = stream_handle(stream)
         reader = self._native()
-        if reader is None:
-            return NOT_SMALL
-        of_call = resolve(options)
-        if out is None:
-            out = reader.read_to(selection, device, after, of_call)
-            is_read = out is not None
-        else:
-            is_read = device is None and reader.read_on_gpu(selection, out, after, of_call)
-        if not is_read:
-            self._drop_forgotten(reader)
-        return out if is_read else NOT_SMALL
+        of_call = None if reader is None else resolve(options)
+        for _ in range(2):
+            if reader is None:
+                break
+            if out is None:
+                made = reader.read_to(selection, device, after, of_call)
+                if made is not None:
+                    return made
+            elif device is None and reader.read_on_gpu(selection, out, after, of_call):
+                return out
+            reader = self._renewed(reader)
+        return NOT_SMALL
 
     def start(
         self, selection: Any, out: Any, device: Device, options: OptionKeys
@@ -129,19 +133,25 @@ class QuickReader:
         if reader is None or (out is not None and device is not None):
             return None
         of_call = resolve(options)
-        if out is None:
-            made = reader.start_to(selection, device, of_call)
-        else:
-            made = reader.start_into(selection, out, of_call)
-        if made is None:
-            self._drop_forgotten(reader)
-        return made
+        for _ in range(2):
+            if reader is None:
+                break
+            if out is None:
+                made = reader.start_to(selection, device, of_call)
+            else:
+                made = reader.start_into(selection, out, of_call)
+            if made is not None:
+                return made
+            reader = self._renewed(reader)
+        return None
 
-    def _drop_forgotten(self, reader: SmallReader) -> None:
-        """Make another reader next time if this one will read nothing any more."""
-        if reader.is_forgotten():
-            small_reader.drop(self._dataset)
-            self._knows_reader = False
+    def _renewed(self, reader: SmallReader) -> SmallReader | None:
+        """Return another reader if this one will read nothing any more."""
+        if not reader.is_forgotten():
+            return None
+        small_reader.drop(self._dataset)
+        self._knows_reader = False
+        return self._native()
 
     def _native(self) -> SmallReader | None:
         if not small.LIMIT:

@@ -28,8 +28,8 @@ LZF = 32000
 """A filter that fails where its output is not shorter, so that the length tells what it did."""
 
 SMALL_CHUNK = 64 << 10
-"""Output that is exactly as long as a chunk of more bytes is too rare to decode and encode the chunk
-for each small write."""
+"""Output that is exactly as long as a larger chunk is too rare to decode and encode that chunk for
+each small write."""
 
 
 def is_small_dataset(dataset: Any) -> bool:
@@ -94,8 +94,8 @@ def may_leave_memory(dataset: Any) -> bool:
 def may_mix_masks(dataset: Any) -> bool:
     """Whether HDF5 may give chunks of one length different filter masks.
 
-    HDF5 skips an optional filter that fails on a chunk, but records that only where the length of a
-    stored chunk changes. Penstock writes the chunks of such a dataset, and makes sure of their masks.
+    HDF5 skips an optional filter that fails on a chunk, but records that only where the length of
+    the chunk changes. Penstock writes the chunks of such a dataset and makes sure of their masks.
     """
     import h5py
 

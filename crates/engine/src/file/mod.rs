@@ -10,6 +10,7 @@ pub(crate) mod room;
 pub mod side;
 pub mod stripe;
 pub mod system;
+pub mod unchanged;
 
 use std::ffi::CString;
 use std::io;

@@ -79,6 +79,14 @@ impl FileSystem {
         LOCAL.contains(&self.name())
     }
 
+    /// Whether a lock of a file keeps out the programs of all machines that have it, as far as is known.
+    pub(super) fn has_locks_for_all(fd: RawFd) -> bool {
+        const LOCAL: [&str; 8] = [
+            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs",
+        ];
+        LOCAL.contains(&name_of(FileSystem::magic_of(fd)))
+    }
+
     /// Whether an allocation that fails for lack of space keeps the blocks that it got before. Other
     /// file systems release them, or count beforehand. An overlay may be of either sort.
     pub(super) fn keeps_part_of_an_allocation(&self) -> bool {
@@ -87,11 +95,13 @@ impl FileSystem {
 
     /// The name of the file system, such as `ext4`; `unknown` if its magic number is in no table.
     pub fn name(&self) -> &'static str {
-        NAMES
-            .iter()
-            .find(|(magic, _)| *magic == self.magic)
-            .map_or("unknown", |(_, name)| name)
+        name_of(self.magic)
     }
+}
+
+fn name_of(magic: u64) -> &'static str {
+    let known = NAMES.iter().find(|(number, _)| *number == magic);
+    known.map_or("unknown", |(_, name)| name)
 }
 
 /// From STATX_DIOALIGN (Linux 6.1) where the file system answers it; else whether O_DIRECT can be

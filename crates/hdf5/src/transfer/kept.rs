@@ -1,9 +1,10 @@
 //! What is kept of datasets that cannot change, from one transfer to the next.
 //!
 //! A file that this process has open only for reading, and not for SWMR, looks the same until it is
-//! closed: HDF5 itself keeps the metadata that it has read. So the description of its datasets,
-//! their chunk tables, and decoded chunks stay valid. They are found by HDF5's number of the open
-//! file, which no later file gets, and the token of the dataset; see [`numbers`].
+//! closed, as long as HDF5's lock keeps writers out. Without the lock, what is kept goes when the file
+//! has changed: [`Unchanged`] decides. The description of datasets, their chunk tables, and decoded
+//! chunks are found by HDF5's number of the open file, which no later file gets, and the token of the
+//! dataset; see [`numbers`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,6 +16,7 @@ use penstock_array::{ChunkCache, ChunkTable, Source, StoredArray};
 use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
+use penstock_engine::file::unchanged::Unchanged;
 use penstock_engine::threads;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
@@ -38,6 +40,7 @@ pub(super) struct Kept {
     pub chunks: Arc<ChunkCache>,
     /// Whether all of the file was to be forgotten since.
     forgotten: Arc<AtomicBool>,
+    unchanged: Arc<Unchanged>,
     still_open: StillOpen,
     /// The array; else why HDF5 alone reads it.
     array: OnceLock<std::result::Result<StoredArray, String>>,
@@ -92,7 +95,7 @@ impl Kept {
 
     /// Returns whether the dataset may have changed since it was described, or the file is closed.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.forgotten.load(Relaxed)
+        self.forgotten.load(Relaxed) || !self.unchanged.holds()
     }
 
     /// Returns an error if HDF5 has closed the file, even if it is open again.
@@ -252,6 +255,8 @@ struct OpenFile {
     is_in_use: bool,
     chunks: Arc<ChunkCache>,
     forgotten: Arc<AtomicBool>,
+    /// Whether all that is kept is still that of the file.
+    unchanged: Arc<Unchanged>,
     still_open: StillOpen,
     /// By token.
     datasets: HashMap<[u8; 16], Arc<Kept>>,
@@ -288,7 +293,20 @@ fn files() -> MutexGuard<'static, Files> {
 }
 
 fn find((file, token): Key) -> Option<Arc<Kept>> {
+    drop_changed(file);
     files().files.get(&file)?.datasets.get(&token).cloned()
+}
+
+/// Drops what is kept of a file that may have changed.
+fn drop_changed(number: FileNumber) {
+    let mut files = files();
+    let has_changed = |file: &OpenFile| !file.unchanged.holds();
+    let gone = match files.files.get(&number).is_some_and(has_changed) {
+        true => files.files.remove(&number),
+        false => None,
+    };
+    drop(files);
+    drop(gone);
 }
 
 /// Chunk tables of the datasets of one request, each of which is read once, however often a dataset
@@ -338,6 +356,7 @@ impl Tables {
 
 /// Returns the description of a dataset's file, if others of its datasets are kept.
 fn known_file((file, _): Key) -> Option<Arc<FileInfo>> {
+    drop_changed(file);
     let files = files();
     let file = files.files.get(&file)?;
     Some(Arc::clone(&file.info))
@@ -431,6 +450,7 @@ fn keep(
         false => Vec::new(),
     };
     drop(gone);
+    let unchanged = is_new.then(|| Arc::new(Unchanged::since_now(descriptor)));
     let mut files = files();
     let file = files.files.entry(number).or_insert_with(|| OpenFile {
         info: Arc::clone(&info.file),
@@ -438,6 +458,7 @@ fn keep(
         is_in_use: false,
         chunks: Arc::new(ChunkCache::new(bytes)),
         forgotten: Arc::default(),
+        unchanged: unchanged.unwrap_or_else(|| Arc::new(Unchanged::since_now(descriptor))),
         still_open: StillOpen::mark(descriptor),
         datasets: HashMap::new(),
         tables: 0,
@@ -459,6 +480,7 @@ fn keep(
         number: ARRAYS.fetch_add(1, Relaxed),
         chunks: Arc::clone(&file.chunks),
         forgotten: Arc::clone(&file.forgotten),
+        unchanged: Arc::clone(&file.unchanged),
         still_open: file.still_open,
         array: OnceLock::new(),
         left_to_hdf5: AtomicU64::new(0),

@@ -15,10 +15,11 @@ use std::ops::Range;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::{self, Operation, Stop};
+use penstock_engine::file::unchanged::KEPT;
 use penstock_engine::{Extent, files_unchanged_since};
 
 pub(crate) use behind::is_forked;
@@ -31,9 +32,6 @@ pub(crate) const SMALL: u64 = 8 << 10;
 
 /// The most blocks of a file.
 const BLOCKS: usize = 16;
-
-/// How long bytes are kept between two calls: those to be written and those that were read.
-const KEPT: Duration = Duration::from_millis(20);
 
 /// A time, and the engine's count of requests then.
 #[derive(Clone, Copy, Default)]

@@ -1,0 +1,176 @@
+//! Whether what was read of a file may be kept for later reads.
+//!
+//! It may while a lock keeps writers out. Else it may for [`KEPT`], and longer only if the file's status says that nobody
+//! has written since.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::system::FileSystem;
+
+/// How long bytes of a file are kept while other programs may change it.
+pub const KEPT: Duration = Duration::from_millis(20);
+
+/// A file whose last change is older than this is not being written: the system sets the time when a write
+/// begins, before its bytes can be read.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// An open file, as it was when something was read of it.
+#[derive(Debug)]
+pub struct Unchanged {
+    descriptor: RawFd,
+    /// `None` if a lock keeps writers out.
+    watched: Option<Watched>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    /// `None` if the status tells nothing about later changes.
+    status: Option<Status>,
+    /// When the file was last known to be unchanged.
+    checked: AtomicI64,
+}
+
+impl Unchanged {
+    /// Must be called before what is to be kept is read. The descriptor stays open as long as the lock is held.
+    pub fn since_now(descriptor: RawFd) -> Unchanged {
+        let watched = (!keeps_writers_out(descriptor)).then(|| Watched {
+            checked: AtomicI64::new(milliseconds()),
+            status: Status::of(descriptor).filter(Status::is_settled),
+        });
+        Unchanged {
+            descriptor,
+            watched,
+        }
+    }
+
+    /// Returns whether what was read may still be used. Makes no system call while a lock keeps writers out, and
+    /// else one in [`KEPT`].
+    #[inline]
+    pub fn holds(&self) -> bool {
+        self.watched
+            .as_ref()
+            .is_none_or(|watched| watched.holds(self.descriptor))
+    }
+}
+
+impl Watched {
+    fn holds(&self, descriptor: RawFd) -> bool {
+        let now = milliseconds();
+        if now - self.checked.load(Relaxed) <= KEPT.as_millis() as i64 {
+            return true;
+        }
+        let is_same = self.status.is_some() && Status::of(descriptor) == self.status;
+        if is_same {
+            self.checked.store(now, Relaxed);
+        }
+        is_same
+    }
+}
+
+/// What a write changes of a file's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Status {
+    file: (u64, u64),
+    size: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Status {
+    fn of(descriptor: RawFd) -> Option<Status> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: `fstat` fills the place, or returns an error.
+        if unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: `fstat` has succeeded.
+        let stat = unsafe { stat.assume_init() };
+        Some(Status {
+            file: (stat.st_dev, stat.st_ino),
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+
+    fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_secs() as i64);
+        now - self.changed.0.max(self.modified.0) > SETTLED.as_secs() as i64
+    }
+}
+
+/// Returns whether an open file holds a lock (`flock`) that keeps writers out. HDF5's settings do not tell: a file
+/// system may be without locks. Locks of a network file system may be those of one host.
+fn keeps_writers_out(descriptor: RawFd) -> bool {
+    FileSystem::has_locks_for_all(descriptor)
+        && std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).is_ok_and(|about| {
+            let is_lock = |line: &str| line.starts_with("lock:") && line.contains("FLOCK");
+            about.lines().any(is_lock)
+        })
+}
+
+/// The coarse clock, which takes a tenth of the time of the other, and is good to some milliseconds.
+fn milliseconds() -> i64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
+    time.tv_sec * 1000 + time.tv_nsec / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::thread::sleep;
+
+    fn flock(file: &File, how: i32) {
+        // SAFETY: flock on an open descriptor touches no memory.
+        assert_eq!(unsafe { libc::flock(file.as_raw_fd(), how) }, 0);
+    }
+
+    fn modified_long_ago(file: &File) -> Unchanged {
+        let mut known = Unchanged::since_now(file.as_raw_fd());
+        if let Some(watched) = &mut known.watched {
+            watched.status = Status::of(file.as_raw_fd());
+        }
+        known
+    }
+
+    #[test]
+    fn what_a_lock_protects_is_kept() {
+        let file = tempfile::tempfile().unwrap();
+        flock(&file, libc::LOCK_SH);
+        let known = Unchanged::since_now(file.as_raw_fd());
+        sleep(2 * KEPT);
+        assert!(known.holds());
+        flock(&file, libc::LOCK_UN);
+        assert!(Unchanged::since_now(file.as_raw_fd()).watched.is_some());
+    }
+
+    #[test]
+    fn without_a_lock_a_change_is_seen_and_none_keeps_what_was_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        let known = modified_long_ago(&file);
+        sleep(2 * KEPT);
+        assert!(known.holds());
+        file.write_all(b"new").unwrap();
+        sleep(2 * KEPT);
+        assert!(!known.holds());
+    }
+
+    #[test]
+    fn what_was_read_of_a_file_that_has_just_changed_is_kept_briefly() {
+        let file = tempfile::tempfile().unwrap();
+        let known = Unchanged::since_now(file.as_raw_fd());
+        sleep(2 * KEPT);
+        assert!(!known.holds());
+    }
+}
