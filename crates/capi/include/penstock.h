@@ -484,8 +484,9 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  * this one has a stream or memory of a GPU, in the child of a fork, or if penstock_hdf5_forget was called. Later
  * operations wait for the request as for those of penstock_dataset_read_selected.
  *
- * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, so that it
- * reads nothing any more and another one should be opened; else 0. */
+ * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, or if
+ * the file may have changed because no lock keeps writers out, so that the reader reads nothing any more
+ * (PENSTOCK_PENDING) and another one should be opened; else 0. */
 typedef struct penstock_reader penstock_reader;
 #define PENSTOCK_ONLY_CACHED 8
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
@@ -499,8 +500,9 @@ PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
 
 /* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,
- * and decoded chunks, since they cannot change: 64 MiB a file, or what PENSTOCK_CHUNK_CACHE says (0 for none),
- * or what HDF5's own cache has if that is more (H5Pset_cache). Frees what is kept of an object's file.
+ * and decoded chunks: 64 MiB a file, or what PENSTOCK_CHUNK_CACHE says (0 for none),
+ * or what HDF5's own cache has if that is more (H5Pset_cache). HDF5's lock keeps others from changing the
+ * file; without it, a change is noticed within 20 ms. Frees what is kept of an object's file.
  * Call it after H5Drefresh, and before the file is closed if the memory matters. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 
