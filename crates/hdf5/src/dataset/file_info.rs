@@ -30,8 +30,7 @@ pub struct FileInfo {
     pub is_plain: bool,
     /// Size in bytes of the page buffer, which may hold changed raw data.
     pub page_buffer: usize,
-    /// Size in bytes of the sieve buffer, which may hold changed contiguous data; H5Dflush writes
-    /// it.
+    /// Size in bytes of the sieve buffer, which may hold changed contiguous data.
     pub sieve_buffer: usize,
     /// Size in bytes of the user block before HDF5's data; offsets include it.
     pub user_block: u64,

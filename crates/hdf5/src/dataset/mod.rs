@@ -10,7 +10,9 @@ mod file_info;
 mod fill;
 mod forms;
 pub mod pointers;
+pub(crate) mod sieve;
 pub(crate) mod swizzle;
+mod up_to_date;
 
 pub use chunk_index::read_chunk_table;
 pub(crate) use common::Common;
@@ -24,3 +26,4 @@ pub use description::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 pub use file_info::FileInfo;
 pub use fill::Fill;
 pub use forms::{FileType, MemoryType};
+pub(crate) use up_to_date::{BUFFERED_WHOLE, PAGE_BUFFER, flush};

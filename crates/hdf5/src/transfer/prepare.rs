@@ -5,11 +5,12 @@ use penstock_array::execute::{Beforehand, PreparedTransfer, TransferKind};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
+use penstock_sys::hdf5::hid_t;
 
 use super::kept::Described;
 use super::request::{DatasetTransfer, HostBuffer};
 use super::{read, through_hdf5, write};
-use crate::dataset::DatasetInfo;
+use crate::dataset::{DatasetInfo, flush};
 use crate::library::Session;
 use crate::open_files::is_out_of_descriptors;
 
@@ -41,6 +42,16 @@ pub(super) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T, Stop> {
 
 pub(super) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
     Err(Stop::Refused(Refused(why.into())))
+}
+
+/// Makes HDF5 write what it buffers of a dataset's elements, or returns why only HDF5 can transfer
+/// them.
+pub(super) fn is_in_file(
+    session: &Session<'_>,
+    dataset: hid_t,
+    info: &DatasetInfo,
+) -> std::result::Result<(), Stop> {
+    flush(session, dataset, info)?.or_else(refused)
 }
 
 /// Plans a transfer of the dataset that is described. What HDF5 must transfer itself goes directly to or

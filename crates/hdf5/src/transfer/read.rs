@@ -13,11 +13,11 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::hdf5::hid_t;
 
+use super::direct::direct;
 use super::kept::{Described, open_file};
-use super::prepare::{Stop, or_hdf5, refused};
+use super::prepare::{Stop, is_in_file, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
-use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType, read_chunk_table};
 use crate::library::Session;
@@ -33,20 +33,17 @@ pub(super) fn plan(
     if info.is_final() && kept.is_none() {
         unfinished::refuse(session, transfer.dataset)?;
     }
+    let conversion = match transfer.conversion(session, info, kept.as_deref())? {
+        Ok(found) => found,
+        Err(why) => return refused(why),
+    };
     if info.file.is_writable && info.file.is_plain {
-        if info.file.page_buffer > 0 {
-            return refused(PAGE_BUFFER);
-        }
-        flush(session, transfer.dataset, info)?;
+        is_in_file(session, transfer.dataset, info)?;
         if !info.is_final() {
             // Chunks that were only in memory now have addresses, and the file is longer.
             info.refresh(session, transfer.dataset)?;
         }
     }
-    let conversion = match transfer.conversion(session, info, kept.as_deref())? {
-        Ok(found) => found,
-        Err(why) => return refused(why),
-    };
     if transfer.is_of_another_shape(session, info)? {
         return refused("the shape of the dataspace differs from that of the dataset");
     }

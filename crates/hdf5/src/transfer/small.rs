@@ -19,10 +19,10 @@ use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::conflicts::{Access, AccessSet, Region, has_before};
+use super::direct::direct;
 use super::held::Held;
 use super::kept::Kept;
 use super::request::{DatasetTransfer, FileSelection, MemoryShape};
-use super::up_to_date::direct;
 use super::{Buffer, inside, unresolved};
 use crate::conversion::Conversion;
 use crate::dataset::Layout;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use penstock_array::execute::{BlockSink, BoundPlan, Sink, TransferKind, extents};
 use penstock_array::{ChunkGrid, ChunkTable, MemorySide, Plan, Selection, TableBuilder};
 use penstock_codec::Pipeline;
-use penstock_engine::error::Result;
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
@@ -15,14 +14,14 @@ use penstock_sys::hdf5::H5F_SCOPE_LOCAL;
 
 use super::chunk_writer::ChunkWriter;
 use super::contiguous::BlockEnd;
+use super::direct::direct;
 use super::kept::open_file;
-use super::prepare::{Stop, or_hdf5, refused};
+use super::prepare::{Stop, is_in_file, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
-use super::up_to_date::{PAGE_BUFFER, direct, flush};
 use super::written::WrittenDataset;
 use crate::conversion::Conversion;
-use crate::dataset::{DatasetInfo, Layout, read_chunk_table};
+use crate::dataset::{BUFFERED_WHOLE, DatasetInfo, Layout, PAGE_BUFFER, read_chunk_table, sieve};
 use crate::library::Session;
 
 /// Returns why a write is left to HDF5 if HDF5 skips a filter: with Penstock's chunks, the program
@@ -148,13 +147,13 @@ fn chunk_table(
     chunk: &[u64],
     selection: &Selection,
     file: &File,
-) -> Result<Arc<ChunkTable>> {
+) -> std::result::Result<Arc<ChunkTable>, Stop> {
     if selection.covers_chunks(&info.shape, chunk) {
         let grid = ChunkGrid::new(&info.shape, chunk).map_err(|error| info.name_in(error))?;
         let none = TableBuilder::new(grid, info.file.size).finish();
         return Ok(Arc::new(none));
     }
-    flush(session, transfer.dataset, info)?;
+    is_in_file(session, transfer.dataset, info)?;
     // Chunks that were only in memory now have addresses, and the file is longer.
     info.refresh(session, transfer.dataset)?;
     let table =
@@ -174,13 +173,12 @@ fn contiguous(
     selection: &Selection,
     file: &File,
 ) -> std::result::Result<(), Stop> {
-    let reach = info.bytes()?.saturating_sub(written.element.0);
-    if reach < info.file.sieve_buffer as u64 {
-        return refused("the dataset is so small that HDF5 may buffer all of it");
+    if sieve::may_hold_all(info)? {
+        return refused(BUFFERED_WHOLE);
     }
     match info.layout {
         Layout::Contiguous { offset: None } => {
-            let past_sieve = written.past_sieve(session)?;
+            let past_sieve = sieve::past_sieve(session)?;
             let more_than = match past_sieve {
                 Some(_) => 0,
                 None => info.file.sieve_buffer as u64,
@@ -196,7 +194,7 @@ fn contiguous(
         }
         _ => {
             unfinished::refuse(session, transfer.dataset)?;
-            flush(session, transfer.dataset, info)?;
+            is_in_file(session, transfer.dataset, info)?;
         }
     }
     let Layout::Contiguous {

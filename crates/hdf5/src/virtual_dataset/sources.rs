@@ -12,11 +12,11 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Kind};
 use penstock_sys::environment;
 use penstock_sys::hdf5::{
-    H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK,
-    H5F_SCOPE_LOCAL, H5P_DEFAULT, H5S_ALL, hid_t,
+    H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK, H5P_DEFAULT,
+    H5S_ALL, hid_t,
 };
 
-use crate::dataset::{DatasetInfo, Layout, VirtualMapping, creation_properties, read_chunk_table};
+use crate::dataset::{DatasetInfo, Layout, VirtualMapping, creation_properties, flush, read_chunk_table};
 use crate::library::{Id, Session};
 use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
 use penstock_array::ChunkTable;
@@ -261,7 +261,6 @@ impl<'a> Sources<'a> {
             .session
             .own(dataset, hdf5.H5Dclose, "open it")
             .map_err(failed)?;
-        self.flush(&dataset)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
         if info.is_null {
             return Err(Stop::Hdf5(format!(
@@ -292,6 +291,12 @@ impl<'a> Sources<'a> {
         if let Some(reason) = info.element.only_hdf5() {
             return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
         }
+        if info.file.is_writable {
+            let buffered = |why| Stop::Hdf5(format!("of its source {}, {why}", info.name));
+            flush(self.session, dataset.get(), &info)?.map_err(buffered)?;
+            // Chunks that were only in memory now have addresses, and the file is longer.
+            info.refresh(self.session, dataset.get())?;
+        }
         let table = match &info.layout {
             Layout::Chunked { .. } => {
                 let table = read_chunk_table(self.session, dataset.get(), &info)?;
@@ -313,30 +318,6 @@ impl<'a> Sources<'a> {
             table,
             store,
         })
-    }
-
-    /// Flushes what HDF5 may buffer of a dataset in a file that is open for writing.
-    fn flush(&self, dataset: &Id) -> Result<(), Stop> {
-        let hdf5 = self.session.hdf5;
-        // SAFETY: takes an owned identifier and returns one.
-        let file = unsafe { (hdf5.H5Iget_file_id)(dataset.get()) };
-        let file = self
-            .session
-            .own(file, hdf5.H5Fclose, "get the file of a source")?;
-        if self.intent(&file)? & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) == 0 {
-            return Ok(());
-        }
-        // SAFETY: both take owned identifiers.
-        let statuses = unsafe {
-            [
-                (hdf5.H5Dflush)(dataset.get()),
-                (hdf5.H5Fflush)(file.get(), H5F_SCOPE_LOCAL),
-            ]
-        };
-        for status in statuses {
-            self.session.check(status, "flush a source")?;
-        }
-        Ok(())
     }
 
     fn hand_out(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {

@@ -224,7 +224,6 @@ table! {
                 dxpl_id: hid_t,
                 buf: *const c_void
             ) -> herr_t;
-            fn H5Dflush(dset_id: hid_t) -> herr_t;
             fn H5Drefresh(dset_id: hid_t) -> herr_t;
 
             fn H5Fopen(filename: *const c_char, flags: c_uint, fapl_id: hid_t) -> hid_t;

@@ -22,11 +22,11 @@ use crate::dataset::{DatasetInfo, pointers};
 use crate::library::Session;
 use crate::open_files::is_out_of_descriptors;
 use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of, number_of_file};
+use crate::transfer::direct::direct;
 use crate::transfer::held::Held;
 use crate::transfer::inside::inside;
 use crate::transfer::open_file;
 use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
-use crate::transfer::up_to_date::direct;
 use crate::transfer::{named, prepare_in_order};
 
 /// What is read of a dataset, and where it goes.

@@ -1,0 +1,106 @@
+//! HDF5's sieve buffer over a contiguous dataset: one window, no longer than the property of the file
+//! says, which may hold changed elements.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::{H5D_SELECTION_IO_MODE_ON, H5P_DEFAULT, H5S_SELECT_SET, hid_t};
+
+use super::DatasetInfo;
+use crate::library::{Id, Session};
+
+/// Returns whether the sieve buffer may hold all elements of a dataset.
+pub(crate) fn may_hold_all(info: &DatasetInfo) -> Result<bool> {
+    let reach = info.bytes()?.saturating_sub(info.element.size().0);
+    Ok(reach < info.file.sieve_buffer as u64)
+}
+
+/// Makes HDF5 write the changes that the sieve buffer holds, unless the buffer holds all elements.
+///
+/// A read of an element outside the window writes the changes. The window is no longer than the
+/// distance from the first element to the last, so one of them is outside. HDF5 reads an element past
+/// a buffer that holds no changes.
+pub(crate) fn write_out(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
+    let list = past_sieve(session)?;
+    let list = list.as_ref().map_or(H5P_DEFAULT, Id::get);
+    read_ends(session, dataset, (&info.shape, info.element.size().0 as usize), list)
+}
+
+/// Reads the first and the last of a dataset's elements, which have so many bytes and own no memory of
+/// HDF5. `list` is a transfer property list.
+pub(crate) fn read_ends(
+    session: &Session<'_>,
+    dataset: hid_t,
+    (shape, element): (&[u64], usize),
+    list: hid_t,
+) -> Result<()> {
+    let last: Vec<u64> = shape.iter().map(|size| size.saturating_sub(1)).collect();
+    let one = vec![1; last.len()];
+    let mut bytes = vec![0u8; element];
+    for at in [&vec![0; last.len()], &last] {
+        let buffer: *mut c_void = bytes.as_mut_ptr().cast();
+        with_some(session, dataset, (at, &one), |file_type, memory, space| {
+            // SAFETY: the buffer has room for the one selected element in its own type.
+            unsafe { (session.hdf5.H5Dread)(dataset, file_type, memory, space, list, buffer) }
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns a transfer property list with which HDF5 bypasses the sieve buffer: for reads if the buffer
+/// holds no changes, for writes if it has never been used. `None` from versions that cannot report
+/// whether they did.
+pub(crate) fn past_sieve(session: &Session<'_>) -> Result<Option<Id>> {
+    let hdf5 = session.hdf5;
+    let (Some(set), Some(_)) = (hdf5.H5Pset_selection_io, hdf5.H5Pget_no_selection_io_cause) else {
+        return Ok(None);
+    };
+    let Some(class) = hdf5.identifier("H5P_CLS_DATASET_XFER_ID_g") else {
+        return Ok(None);
+    };
+    let action = "create a transfer property list";
+    // SAFETY: HDF5 checks the class; the result is owned.
+    let list = session.own(unsafe { (hdf5.H5Pcreate)(class) }, hdf5.H5Pclose, action)?;
+    // SAFETY: the list is of the class that has this property.
+    session.check(unsafe { set(list.get(), H5D_SELECTION_IO_MODE_ON) }, action)?;
+    Ok(Some(list))
+}
+
+/// Calls HDF5 with some elements selected. `call` receives their type, their memory dataspace and
+/// their file dataspace.
+pub(crate) fn with_some(
+    session: &Session<'_>,
+    dataset: hid_t,
+    (start, count): (&[u64], &[u64]),
+    mut call: impl FnMut(hid_t, hid_t, hid_t) -> i32,
+) -> Result<()> {
+    let hdf5 = session.hdf5;
+    // SAFETY: both take an identifier, which HDF5 checks, and return owned ones.
+    let (file_type, space) = unsafe { ((hdf5.H5Dget_type)(dataset), (hdf5.H5Dget_space)(dataset)) };
+    let action = "select elements of the dataset";
+    let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
+    let space = session.own(space, hdf5.H5Sclose, action)?;
+    let length = count.iter().product();
+    // SAFETY: one dimension, whose length is passed; the result is owned.
+    let memory = unsafe { (hdf5.H5Screate_simple)(1, &length, ptr::null()) };
+    let memory = session.own(memory, hdf5.H5Sclose, action)?;
+    if !start.is_empty() {
+        // SAFETY: there are as many numbers as dimensions.
+        let status = unsafe {
+            (hdf5.H5Sselect_hyperslab)(
+                space.get(),
+                H5S_SELECT_SET,
+                start.as_ptr(),
+                ptr::null(),
+                count.as_ptr(),
+                ptr::null(),
+            )
+        };
+        session.check(status, action)?;
+    }
+    let status = call(file_type.get(), memory.get(), space.get());
+    session
+        .check(status, "access elements of the dataset")
+        .map(drop)
+}
