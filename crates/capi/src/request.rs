@@ -41,7 +41,7 @@ pub(crate) enum AnyRequest {
 }
 
 impl AnyRequest {
-    fn step(&self) {
+    fn step(&self) -> bool {
         match self {
             AnyRequest::Plain(request) => request.step(),
             AnyRequest::Dataset(transfer) => transfer.step(),
@@ -220,8 +220,11 @@ extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) ->
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
-        REQUESTS.get(request)?.step();
-        Ok(OK)
+        let request = REQUESTS.get(request)?;
+        match request.step() {
+            true => Ok(OK),
+            false => Err(request.is_for_later()),
+        }
     })
 }
 

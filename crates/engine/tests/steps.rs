@@ -159,7 +159,7 @@ fn finish(request: &Request) -> Result<()> {
     loop {
         match request.wait(Some(LONG)) {
             Waited::Finished(outcome) => return outcome,
-            Waited::Step => request.step(),
+            Waited::Step => assert!(request.step()),
             Waited::Pending => panic!("the request hangs"),
         }
     }
@@ -302,7 +302,7 @@ fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
     loop {
         match request.test() {
             Waited::Finished(outcome) => break outcome.unwrap(),
-            Waited::Step => request.step(),
+            Waited::Step => assert!(request.step()),
             Waited::Pending => {
                 // Asked for in between, it is readable at once.
                 assert!(

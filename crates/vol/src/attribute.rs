@@ -114,14 +114,18 @@ unsafe extern "C" fn read(
         attempt(attr, ApiCall::of(c"H5Aread_async", req), |under| {
             let _quiet = Quiet::begin(under.library());
             let mut memory = AttributeMemory::of(under, mem_type_id, buf)?;
-            let status = (under.calls.H5VLattr_read)(
-                under.object,
-                under.id,
-                mem_type_id,
-                memory.address(),
-                dxpl_id,
-                memory.request(req),
-            );
+            let (address, request) = (memory.address(), memory.request(req));
+            let read = under.calls.H5VLattr_read;
+            let status = under.container.in_call(|| {
+                read(
+                    under.object,
+                    under.id,
+                    mem_type_id,
+                    address,
+                    dxpl_id,
+                    request,
+                )
+            });
             if status >= 0 {
                 memory.copy_back()?;
             }
@@ -142,14 +146,18 @@ unsafe extern "C" fn write(
         attempt(attr, ApiCall::of(c"H5Awrite_async", req), |under| {
             let _quiet = Quiet::begin(under.library());
             let mut memory = AttributeMemory::of(under, mem_type_id, buf.cast_mut())?;
-            Ok((under.calls.H5VLattr_write)(
-                under.object,
-                under.id,
-                mem_type_id,
-                memory.address(),
-                dxpl_id,
-                memory.request(req),
-            ))
+            let (address, request) = (memory.address(), memory.request(req));
+            let write = under.calls.H5VLattr_write;
+            Ok(under.container.in_call(|| {
+                write(
+                    under.object,
+                    under.id,
+                    mem_type_id,
+                    address,
+                    dxpl_id,
+                    request,
+                )
+            }))
         })
     }
 }

@@ -15,7 +15,6 @@ use super::background;
 use super::calling_library::Quiet;
 use super::temporary_id::unwrap;
 use super::under::Under;
-use super::visit::Visit;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 use penstock_hdf5::transfer::conflicts::AccessSet;
@@ -72,8 +71,7 @@ pub(crate) unsafe fn visit(
     // SAFETY: the caller guarantees this.
     unsafe {
         attempt(object, api_call, |under| {
-            let _visit = Visit::begin();
-            Ok(call(under))
+            Ok(under.container.in_call(|| call(under)))
         })
     }
 }
@@ -195,12 +193,15 @@ pub(crate) unsafe fn close_and_report(
             let _quiet = Quiet::begin(under.library());
             let native = Rc::new(native);
             let later = Rc::clone(&native);
-            let act = move |under: &Under| later(under, NO_REQUEST);
+            let act = move |under: &Under| {
+                let container = Arc::clone(&under.container);
+                container.in_call(|| later(under, NO_REQUEST))
+            };
             if background::defer(api_call, under, || set(under), act)? {
                 is_deferred.set(true);
                 return Ok(SUCCEED);
             }
-            let status = native(under, api_call.req);
+            let status = under.container.in_call(|| native(under, api_call.req));
             if status >= 0 {
                 api_call.succeeded(&under.container, NOTHING_PENDING);
             }

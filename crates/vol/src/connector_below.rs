@@ -45,6 +45,14 @@ impl ConnectorBelow {
         }
     }
 
+    /// The value by which HDF5 knows the connector. `None` if HDF5 does not tell.
+    pub(crate) fn value(&self) -> Option<c_int> {
+        let mut value = -1;
+        // SAFETY: the identifier is open, and `value` receives the answer.
+        let ask = || unsafe { (self.library.calls.H5VLget_value)(self.id, &mut value) };
+        (self.library.keeping_errors(ask) >= 0).then_some(value)
+    }
+
     /// The order of two connectors: less than 0, 0 or greater than 0.
     pub(crate) fn compare(&self, other: &ConnectorBelow) -> c_int {
         // From 2.0 on, one connector may have several identifiers.

@@ -10,10 +10,12 @@ use penstock_engine::error::Result;
 use penstock_engine::file::File;
 use penstock_sys::hdf5::connector::H5VL_dataset_class_t;
 
+use super::VALUE;
 use super::connector_below::ConnectorBelow;
 use super::policy::Policy;
 use super::settings::ConnectorSettings;
 use penstock_hdf5::dataset::FileInfo;
+use penstock_hdf5::transfer::InCall;
 use penstock_hdf5::transfer::conflicts::{FileKey, Identity};
 
 /// The state that the objects of one file share.
@@ -22,6 +24,8 @@ pub(crate) struct Container {
     pub(crate) policy: Policy,
     /// Whether the connector at the bottom is the native one. HDF5 is asked once.
     pub(crate) is_native: OnceLock<bool>,
+    /// Whether the connector below is another instance of this one.
+    is_above_own: bool,
     /// The functions of the native connector if it lies directly below. HDF5 is asked once.
     pub(crate) native: OnceLock<Option<&'static H5VL_dataset_class_t>>,
     /// Whether the processes of an MPI program share the file, so that only HDF5 may access it.
@@ -47,6 +51,7 @@ impl Container {
     ) -> Result<Arc<Container>> {
         Ok(Arc::new(Container {
             below: Arc::clone(below),
+            is_above_own: below.value() == Some(VALUE),
             policy: Policy::of(settings)?,
             is_native: OnceLock::new(),
             native: OnceLock::new(),
@@ -57,6 +62,13 @@ impl Container {
             file: OnceLock::new(),
             is_closed: AtomicBool::new(false),
         }))
+    }
+
+    /// Makes a call of the connector below, during which HDF5 cannot flush a file. Another instance of this
+    /// connector below makes such calls itself.
+    pub(crate) fn in_call<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _in_call = (!self.is_above_own).then(InCall::begin);
+        call()
     }
 
     /// Opens the file of a dataset, with the access that HDF5 has. `None` if the storage is not one plain

@@ -211,10 +211,13 @@ unsafe fn at_once(
     // SAFETY: the caller guarantees this.
     unsafe {
         let status = match dataset.container().native.get() {
-            Some(Some(native)) => call(Below::Native(native), &mut object, buffers, req),
+            Some(Some(native)) => dataset
+                .container()
+                .in_call(|| call(Below::Native(native), &mut object, buffers, req)),
             _ => {
                 let under = dataset.under();
-                let status = call(under.below(), &mut object, buffers, req);
+                let container = &under.container;
+                let status = container.in_call(|| call(under.below(), &mut object, buffers, req));
                 Wrapped::wrap_request(req, dataset.container());
                 status
             }
@@ -241,6 +244,11 @@ unsafe fn carry_out(
     let (unders, req) = (transfer.unders, transfer.req);
     let first = &unders[0];
     let _quiet = Quiet::begin(first.library());
+    let call = |buffers, req, objects| {
+        // SAFETY: the caller guarantees this.
+        let below = || unsafe { call(first.below(), objects, buffers, req) };
+        first.container.in_call(below)
+    };
     // SAFETY: the caller guarantees this.
     unsafe {
         let disposition = background::read_or_write(transfer, memories)?;
@@ -252,14 +260,14 @@ unsafe fn carry_out(
         let status = match disposition {
             Disposition::Done => return Ok(SUCCEED),
             Disposition::Below => {
-                let status = call(first.below(), objects, buffers, req);
+                let status = call(buffers, req, objects);
                 Wrapped::wrap_request(req, &first.container);
                 status
             }
             Disposition::BelowOnHost(mut buffers) => {
                 let mut addresses = buffers.addresses();
                 // The buffers end with this call, so the connector below must not continue after it.
-                let status = call(first.below(), objects, addresses.as_mut_ptr(), NO_REQUEST);
+                let status = call(addresses.as_mut_ptr(), NO_REQUEST, objects);
                 if status >= 0 && transfer.operation == Operation::Read {
                     buffers.copy_back()?;
                 }
@@ -328,7 +336,7 @@ unsafe fn after_pending(
             if !under.is_internal {
                 background::finish_conflicting(under, || object_access(under, H5I_DATASET))?;
             }
-            Ok(call(under))
+            Ok(under.container.in_call(|| call(under)))
         })
     }
 }

@@ -88,7 +88,8 @@ unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
     }) && flags & H5FD_FEAT_HAS_MPI != 0
 }
 
-/// Opens or creates a file by `call`, which gets the property list for the connector below.
+/// Opens or creates a file by `call`, which gets the property list for the connector below. Calls `before`
+/// first.
 ///
 /// # Safety
 /// HDF5 has given the name of a file, a file access property list, and null or a place for a request.
@@ -97,6 +98,7 @@ unsafe fn open_below(
     name: *const c_char,
     fapl_id: hid_t,
     api_call: ApiCall,
+    before: impl FnOnce(CallingLibrary),
     call: impl FnOnce(&CallingLibrary, hid_t) -> *mut c_void,
 ) -> *mut c_void {
     let Some(library) = CallingLibrary::of(slot) else {
@@ -108,7 +110,8 @@ unsafe fn open_below(
         let _quiet = Quiet::begin(library);
         // SAFETY: the caller guarantees this.
         unsafe { finish_deferred_close(name) };
-        let file = call(&library, access.fapl);
+        before(library);
+        let file = access.container.in_call(|| call(&library, access.fapl));
         if file.is_null() {
             return Ok(file);
         }
@@ -139,8 +142,8 @@ unsafe extern "C" fn create<const SLOT: usize>(
             name,
             fapl_id,
             ApiCall::of(c"H5Fcreate_async", req),
+            |library| finish_before_replacing(library, name),
             |library, fapl| {
-                finish_before_replacing(*library, name);
                 (library.calls.H5VLfile_create)(name, flags, fcpl_id, fapl, dxpl_id, req)
             },
         )
@@ -161,6 +164,7 @@ unsafe extern "C" fn open<const SLOT: usize>(
             name,
             fapl_id,
             ApiCall::of(c"H5Fopen_async", req),
+            |_| (),
             |library, fapl| (library.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
         )
     }
@@ -197,7 +201,8 @@ unsafe fn by_name(
         // SAFETY: the caller guarantees this; an operation on a name takes no object.
         unsafe {
             let (none, id) = (ptr::null_mut(), container.below.id);
-            let status = (library.calls.H5VLfile_specific)(none, id, &mut args, dxpl_id, req);
+            let specific = library.calls.H5VLfile_specific;
+            let status = container.in_call(|| specific(none, id, &mut args, dxpl_id, req));
             if status >= 0 {
                 ApiCall::of(c"H5Fis_accessible_async", req).succeeded(container, METADATA);
             }
@@ -284,13 +289,9 @@ unsafe extern "C" fn optional(
             if (*args).op_type == START_SWMR_WRITE {
                 under.container.has_readers.store(true, Relaxed);
             }
-            Ok((under.calls.H5VLfile_optional)(
-                under.object,
-                under.id,
-                args,
-                dxpl_id,
-                req,
-            ))
+            let call = under.calls.H5VLfile_optional;
+            let container = &under.container;
+            Ok(container.in_call(|| call(under.object, under.id, args, dxpl_id, req)))
         })
     }
 }
@@ -313,7 +314,9 @@ unsafe fn flush(
                 op_type: H5VL_FILE_FLUSH,
                 args: FileSpecific { flush: asked },
             };
-            (under.calls.H5VLfile_specific)(under.object, under.id, &mut args, dxpl_id, req)
+            let call = under.calls.H5VLfile_specific;
+            let container = &under.container;
+            container.in_call(|| call(under.object, under.id, &mut args, dxpl_id, req))
         };
         attempt(obj, ApiCall::NONE, |under| {
             let _quiet = Quiet::begin(under.library());

@@ -7,8 +7,9 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
 use super::background;
-use super::callback::{make, operate, operate_on_two, visit};
+use super::callback::{attempt, make, operate, operate_on_two, visit};
 use super::under::Under;
+use penstock_hdf5::library::callback::SUCCEED;
 
 forward! {
     make open = H5VLobject_open, c"H5Oopen_async";
@@ -33,11 +34,11 @@ unsafe fn after_all(
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
     unsafe {
-        operate(obj, api_call, |under| {
+        attempt(obj, api_call, |under| {
             if !under.is_internal {
                 background::finish_all(under.library());
             }
-            call(under)
+            Ok(under.quietly(|| call(under)))
         })
     }
 }
@@ -56,13 +57,19 @@ unsafe extern "C" fn copy(
 ) -> herr_t {
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
+        // The copied objects may lie in any file.
+        let before = attempt(src_obj, ApiCall::NONE, |under| {
+            background::finish_all(under.library());
+            Ok(SUCCEED)
+        });
+        if before < 0 {
+            return before;
+        }
         operate_on_two(
             src_obj,
             dst_obj,
             ApiCall::of(c"H5Ocopy_async", req),
             |under, src, dst| {
-                // The copied objects may lie in any file.
-                background::finish_all(under.library());
                 (under.calls.H5VLobject_copy)(
                     src,
                     loc_params1,

@@ -17,7 +17,7 @@ use penstock_sys::hdf5::connector::*;
 
 use super::log::since_epoch;
 use super::temporary_id::TemporaryId;
-use super::visit::is_visiting;
+use super::visit::is_in_call;
 use penstock_hdf5::transfer::conflicts::{Effort, Failures, Left, Pending, Shared};
 
 pub(crate) use delay::begin_after;
@@ -34,6 +34,8 @@ pub(crate) struct AsyncOperation {
     state: Mutex<State>,
     /// Whether a call advances the operation now. Calls inside of that one leave it alone.
     is_busy: AtomicBool,
+    /// Whether its last step waits until this thread can flush the file.
+    is_postponed: AtomicBool,
     ending: OnceLock<Ending>,
     notices: Mutex<Vec<Notice>>,
     /// Removes the operation from the pending ones.
@@ -51,9 +53,17 @@ pub(crate) enum State {
     /// No transfer has begun.
     Queued(QueuedTransfers),
     Running(RunningTransfers),
-    /// A thread inside HDF5 calls the function when the other operations have finished.
-    Deferred(Vec<Shared>, Box<dyn FnOnce() -> Result<()>>),
+    /// A call that comes after other operations.
+    Deferred(DeferredCall),
     Done,
+}
+
+/// A call of the connector below that comes after other operations. A thread inside HDF5 makes it.
+pub(crate) struct DeferredCall {
+    pub(crate) after: Vec<Shared>,
+    /// Whether it flushes or closes a file.
+    pub(crate) flushes: bool,
+    pub(crate) call: Box<dyn FnOnce() -> Result<()>>,
 }
 
 /// Transfers that are ready, and the identifiers with which their submitter steps call HDF5.
@@ -155,6 +165,7 @@ impl AsyncOperation {
             failures,
             state: Mutex::new(state),
             is_busy: AtomicBool::new(false),
+            is_postponed: AtomicBool::new(false),
             ending: OnceLock::new(),
             notices: Mutex::default(),
             leave: OnceLock::new(),
@@ -164,7 +175,7 @@ impl AsyncOperation {
             | State::Running(RunningTransfers { ids, .. }) => {
                 ids.iter().for_each(|id| id.set_user(&operation));
             }
-            State::Deferred(..) | State::Done => {}
+            State::Deferred(_) | State::Done => {}
         }
         operation
     }
@@ -193,7 +204,7 @@ impl AsyncOperation {
     pub(crate) fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        let effort = match limit.is_some() && is_visiting() {
+        let effort = match limit.is_some() && is_in_call() {
             true => Effort::Bytes,
             false => Effort::All,
         };
@@ -209,9 +220,9 @@ impl AsyncOperation {
     }
 
     /// Waits until the operation has ended. Returns early if this call runs inside of another call that
-    /// advances the operation, or inside of an iteration in which HDF5 cannot finish it.
+    /// advances the operation, or inside of a call in which HDF5 cannot finish it.
     pub(crate) fn wait_if_possible(self: &Arc<Self>) {
-        match is_visiting() {
+        match is_in_call() {
             true => {
                 self.proceed(&|| None, Effort::Bytes);
             }
@@ -224,7 +235,10 @@ impl AsyncOperation {
     fn advance(self: &Arc<Self>, left: Left<'_>, effort: Effort) {
         match self.next_action(effort) {
             Action::WaitForRequests(requests, failed) => {
-                if let Some(outcome) = wait_for_all(&requests, left) {
+                let waited = wait_for_all(&requests, left);
+                let is_postponed = matches!(waited, TransfersWaited::Postponed);
+                self.is_postponed.store(is_postponed, Relaxed);
+                if let TransfersWaited::Ended(outcome) = waited {
                     self.end(failed.map_or(outcome, Err).into());
                 }
             }
@@ -232,8 +246,8 @@ impl AsyncOperation {
                 let is_over = |other: &Shared| Arc::clone(other).go_on(left, effort);
                 if others.iter().all(is_over) {
                     let state = std::mem::replace(&mut *self.state(), State::Done);
-                    if let State::Deferred(_, act) = state {
-                        self.end(act().into());
+                    if let State::Deferred(deferred) = state {
+                        self.end((deferred.call)().into());
                     }
                 }
             }
@@ -251,11 +265,13 @@ impl AsyncOperation {
             State::Running(RunningTransfers { begun, .. }) => {
                 Action::WaitForRequests(begun.requests.clone(), begun.failed.clone())
             }
-            State::Deferred(others, _) => match effort {
-                Effort::Bytes => Action::Nothing,
-                Effort::Begun if is_visiting() => Action::Nothing,
-                _ => Action::WaitForOperations(others.clone()),
-            },
+            State::Deferred(deferred) => {
+                let is_for_later = is_in_call() && (deferred.flushes || effort != Effort::All);
+                match is_for_later || effort == Effort::Bytes {
+                    true => Action::Nothing,
+                    false => Action::WaitForOperations(deferred.after.clone()),
+                }
+            }
             State::Done => Action::Nothing,
         }
     }
@@ -311,7 +327,7 @@ impl AsyncOperation {
         }
         let mut state = self.state();
         let requests = match &*state {
-            State::Deferred(..) => return H5VL_REQUEST_STATUS_CANT_CANCEL,
+            State::Deferred(_) => return H5VL_REQUEST_STATUS_CANT_CANCEL,
             State::Queued(_) => {
                 let queued = std::mem::replace(&mut *state, State::Done);
                 drop(state);
@@ -361,6 +377,17 @@ impl Pending for AsyncOperation {
         self.failures.as_ref().is_some_and(is_that)
     }
 
+    fn is_postponed(&self) -> bool {
+        if self.has_ended() {
+            return false;
+        }
+        let is_postponed = |operation: &Shared| operation.is_postponed();
+        match &*self.state() {
+            State::Deferred(deferred) => deferred.after.iter().any(is_postponed),
+            _ => self.is_postponed.load(Relaxed),
+        }
+    }
+
     /// The operation leaves the pending ones itself, when it has closed its identifiers.
     fn is_over(&self) -> bool {
         false
@@ -380,20 +407,39 @@ fn begin(state: &mut State) {
     }
 }
 
+/// What waiting for transfers has come to.
+enum TransfersWaited {
+    /// All have ended, with this outcome.
+    Ended(Result<()>),
+    /// The time is up.
+    Pending,
+    /// What is left are submitter steps that this thread cannot run now.
+    Postponed,
+}
+
 /// Waits for transfers and runs their submitter steps. When all have ended, returns the first failure.
-fn wait_for_all(requests: &[Arc<Request>], left: Left<'_>) -> Option<Result<()>> {
-    let mut outcome = Ok(());
+fn wait_for_all(requests: &[Arc<Request>], left: Left<'_>) -> TransfersWaited {
+    let (mut outcome, mut is_postponed) = (Ok(()), false);
     for request in requests {
-        let ended = loop {
+        loop {
             match request.wait(left()) {
-                Waited::Finished(ended) => break ended,
-                Waited::Step => request.step(),
-                Waited::Pending => return None,
+                Waited::Finished(ended) => {
+                    outcome = outcome.and(ended);
+                    break;
+                }
+                Waited::Step if !request.step() => {
+                    is_postponed = true;
+                    break;
+                }
+                Waited::Step => {}
+                Waited::Pending => return TransfersWaited::Pending,
             }
-        };
-        outcome = outcome.and(ended);
+        }
     }
-    Some(outcome)
+    match is_postponed {
+        true => TransfersWaited::Postponed,
+        false => TransfersWaited::Ended(outcome),
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::calling_library::{CallingLibrary, Quiet};
 use super::operation::{AsyncOperation, Outcome};
 use super::report_order::ReportOrder;
 use super::under::Under;
+use super::visit::is_in_call;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{SUCCEED, c_text};
 
@@ -48,7 +49,9 @@ unsafe extern "C" fn wait(
 ) -> herr_t {
     let limit = (timeout != FOREVER).then(|| Duration::from_nanos(timeout));
     let own = |operation: &Arc<AsyncOperation>, order: &ReportOrder| {
-        let may_end = limit.is_none() || order.may_report_end();
+        // Inside of a call, a wait without a limit may also leave an operation in progress.
+        let ends_all = limit.is_none() && !is_in_call();
+        let may_end = ends_all || order.may_report_end();
         let outcome = operation.wait(limit).filter(|_| may_end || is_first(req));
         if outcome.is_none() {
             order.reports_in_progress();

@@ -69,7 +69,7 @@ impl Under {
     /// Makes a call that prints no errors. HDF5 prints them when the application's call ends.
     pub(crate) fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
         let _quiet = Quiet::begin(self.library());
-        call()
+        self.container.in_call(call)
     }
 
     /// Returns an error if the connector below is not the same for another object.

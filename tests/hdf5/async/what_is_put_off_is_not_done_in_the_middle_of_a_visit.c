@@ -1,5 +1,5 @@
-/* HDF5 cannot flush a file while it calls a function for each of its links. What such a function does,
- * other than waiting without limit, leaves a flush alone that is yet to be done. */
+/* HDF5 cannot flush a file while it calls a function for each of its links. What such a function does
+ * leaves a flush alone that is yet to be done, even if it waits for it without limit. */
 #include "events.h"
 
 static hid_t events, others;
@@ -10,6 +10,9 @@ static herr_t visit(hid_t group, const char *name, const H5L_info2_t *info, void
     hbool_t failed;
     OK(H5ESwait(events, 0, &left, &failed));
     CHECK(!failed);
+    OK(H5ESwait(events, H5ES_WAIT_FOREVER, &left, &failed));
+    CHECK(!failed);
+    CHECK(left == 1);
     hid_t dataset = H5Dopen2(group, name, H5P_DEFAULT);
     OK(dataset);
     int *these = values(MANY, 2);

@@ -19,6 +19,11 @@ pub trait ChunkSink: Send + Sync {
     /// Begins a submitter step; dropping the returned value ends it.
     fn step(&self) -> Box<dyn ChunkStep + '_>;
 
+    /// Returns whether this thread can complete the write now. If not, the step is asked for again.
+    fn may_finish(&self) -> bool {
+        true
+    }
+
     /// Completes the write after all chunks are written.
     fn finish(&self) -> Result<()>;
 }
@@ -31,6 +36,11 @@ pub trait ChunkStep {
 
 /// The end of a write of contiguous blocks, which workers have written to the file themselves.
 pub trait BlockSink: Send + Sync {
+    /// Returns whether this thread can complete the write now. If not, the step is asked for again.
+    fn may_finish(&self) -> bool {
+        true
+    }
+
     /// Completes the write after all blocks are written.
     fn finish(&self) -> Result<()>;
 
@@ -40,6 +50,11 @@ pub trait BlockSink: Send + Sync {
 
 /// The destination of elements that only the format's library can write.
 pub trait DenseSink: Send + Sync {
+    /// Returns whether this thread can write the elements now. If not, the step is asked for again.
+    fn may_finish(&self) -> bool {
+        true
+    }
+
     /// Writes all elements, which are contiguous in `bytes`.
     fn write(&self, bytes: &[u8]) -> Result<()>;
 

@@ -493,13 +493,13 @@ impl Request {
     /// Waits for the outcome, and takes all steps meanwhile. To be called on the submitter's thread.
     ///
     /// # Errors
-    /// The outcome, if it is a failure.
+    /// The outcome, if it is a failure; a step that this thread cannot take now.
     pub fn finish(&self) -> Result<()> {
         loop {
             match self.wait(None) {
                 Waited::Finished(outcome) => return outcome,
-                Waited::Step => self.step(),
-                Waited::Pending => {}
+                Waited::Step if !self.step() => return Err(self.is_for_later()),
+                Waited::Step | Waited::Pending => {}
             }
         }
     }
@@ -525,14 +525,26 @@ impl Request {
     }
 
     /// Takes the submitter's step, if the request asks for it. Only the submitter's thread may call
-    /// this.
-    pub fn step(&self) {
-        let Some(job) = &self.stepper else { return };
+    /// this. Returns false if the step cannot be taken now: [`Remaining::Later`].
+    pub fn step(&self) -> bool {
+        let Some(job) = &self.stepper else {
+            return true;
+        };
         let engine = job.engine;
         job.step(|count| {
             let made = engine.workers.submit(tasks(Arc::clone(job), count), count);
             carry_out(made);
-        });
+        })
+    }
+
+    /// The error of a wait for a step that this thread cannot take now.
+    pub fn is_for_later(&self) -> Error {
+        Error::invalid(
+            "the end of the request cannot be carried out inside a function that a library calls \
+             during another call",
+        )
+        .remedy("wait for the request after that call, such as an iteration, has returned")
+        .in_file(&self.tracker.path)
     }
 
     /// Asks the request to stop, which each worker does after its present block. A request that still

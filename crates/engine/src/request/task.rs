@@ -128,6 +128,8 @@ pub enum Remaining {
     Nothing,
     /// Workers are busy. They will ask for a step, at the latest when all of them have left.
     Steps,
+    /// A step that this thread cannot take now. The request asks for it again.
+    Later,
     /// As [`Steps`](Self::Steps), and so many more workers are needed, since others left for lack of
     /// memory.
     Workers(usize),
@@ -179,18 +181,25 @@ impl<'a> Share<'a> {
 
 impl Job {
     /// Takes the submitter's step, if it was asked for. `start` starts more workers, if the step
-    /// asks for some.
-    pub(crate) fn step(self: &Arc<Self>, start: impl FnOnce(usize)) {
+    /// asks for some. Returns false if the step cannot be taken now.
+    pub(crate) fn step(self: &Arc<Self>, start: impl FnOnce(usize)) -> bool {
         let progress = &self.tracker.progress;
         self.tracker.signals.quiet();
         if !progress.take_step() {
-            return;
+            return true;
         }
         let share = self.share();
         if !share.stopping() {
             match self.with_task(|task| task.step(&share)) {
-                Ok(Remaining::Nothing) => return self.end_steps(),
+                Ok(Remaining::Nothing) => {
+                    self.end_steps();
+                    return true;
+                }
                 Ok(Remaining::Steps) => {}
+                Ok(Remaining::Later) => {
+                    share.ask_step();
+                    return false;
+                }
                 Ok(Remaining::Workers(count)) => {
                     progress.enter(count);
                     self.to_begin.fetch_add(count, Relaxed);
@@ -207,6 +216,7 @@ impl Job {
                 self.end_steps();
             }
         }
+        true
     }
 
     /// Lets the submitter leave, and with it the workers that have not begun.

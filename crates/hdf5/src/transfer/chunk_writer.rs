@@ -26,6 +26,10 @@ impl ChunkSink for ChunkWriter {
         })
     }
 
+    fn may_finish(&self) -> bool {
+        self.0.may_finish()
+    }
+
     fn finish(&self) -> Result<()> {
         self.0.finish_in_step()
     }

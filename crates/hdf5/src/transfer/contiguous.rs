@@ -12,6 +12,10 @@ use crate::library::{Id, Session};
 pub(super) struct BlockEnd(pub WrittenDataset);
 
 impl BlockSink for BlockEnd {
+    fn may_finish(&self) -> bool {
+        self.0.may_finish()
+    }
+
     fn finish(&self) -> Result<()> {
         self.0.finish_in_step()
     }

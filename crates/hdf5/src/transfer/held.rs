@@ -93,10 +93,10 @@ impl Held {
     }
 
     /// Runs the submitter step that is due, if there is one. No other call of HDF5 comes between
-    /// those of the step.
-    pub fn step(&self) {
+    /// those of the step. Returns false if this thread cannot run it now.
+    pub fn step(&self) -> bool {
         if self.is_in_step() {
-            return;
+            return true;
         }
         inside(self.hdf5, || {
             let step = Step {
@@ -104,8 +104,8 @@ impl Held {
                 outer: STEP.get(),
             };
             STEP.set(&step);
-            self.request.step();
-        });
+            self.request.step()
+        })
     }
 
     /// Waits for the end and runs all steps meanwhile. Reports the outcome to the caller.
@@ -116,6 +116,7 @@ impl Held {
                 self.let_go();
                 outcome
             }
+            Waited::Step if !self.is_in_step() => Err(self.request.is_for_later()),
             Waited::Step | Waited::Pending => Err(Error::new(
                 Kind::Internal,
                 "a request is waited for inside its own submitter step",
@@ -134,7 +135,8 @@ impl Held {
             let left = left().filter(|left| *left <= SLICE);
             match self.request.watch(Some(left.unwrap_or(SLICE))) {
                 Waited::Finished(_) => return true,
-                Waited::Step => self.step(),
+                Waited::Step if !self.step() => return true,
+                Waited::Step => {}
                 Waited::Pending if left.is_some() => return false,
                 Waited::Pending if self.is_apart => {}
                 Waited::Pending => self.poll_others(),

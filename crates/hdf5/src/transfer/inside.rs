@@ -1,15 +1,57 @@
-//! Marks calls of HDF5 that a transfer makes.
+//! Marks calls of HDF5 that a transfer makes, and calls during which HDF5 cannot flush a file.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
+use penstock_engine::error::Error;
 use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
 
 use crate::library::Session;
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static IN_CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A call of HDF5's own connector in progress on this thread. HDF5 may have parts of a file in use, and
+/// calls functions of the program meanwhile: for each link, object, attribute or chunk, for external
+/// links, filters and conversions. A flush in such a function fails with "cache has protected items"
+/// (1.14.4, 2.0.0), and so does every later flush of the file.
+pub struct InCall(());
+
+impl InCall {
+    /// Marks the beginning of a call. Dropping the value marks its end.
+    pub fn begin() -> InCall {
+        IN_CALLS.set(IN_CALLS.get() + 1);
+        InCall(())
+    }
+
+    /// Forgets the calls in progress. A process that exits inside of them never returns to them.
+    pub fn forget_all() {
+        IN_CALLS.set(0);
+    }
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        IN_CALLS.set(IN_CALLS.get().saturating_sub(1));
+    }
+}
+
+/// Returns whether HDF5 may flush or close a file on this thread now, because no call is in progress in
+/// which it uses parts of a file.
+pub fn may_flush() -> bool {
+    IN_CALLS.get() == 0
+}
+
+/// The error of what needs a flush when [`may_flush`] returns false.
+pub fn cannot_flush() -> Error {
+    Error::invalid(
+        "a durable write ends with a flush of the file, which HDF5 cannot carry out inside a function \
+         that it calls during another call",
+    )
+    .remedy("do this after that call, such as an iteration, has returned")
 }
 
 /// Returns whether this thread calls HDF5 as part of a transfer. Penstock's connector then forwards

@@ -39,7 +39,7 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 use conflicts::{Access, AccessSet, Region, finish_before, key_of_object, number_of_file};
 pub use describe::describe;
 pub use held::Held;
-pub use inside::{inside, is_inside};
+pub use inside::{InCall, cannot_flush, inside, is_inside, may_flush};
 pub use kept::{Described, open_file};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
 pub use request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};

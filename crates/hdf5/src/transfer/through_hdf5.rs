@@ -20,6 +20,7 @@ use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use super::expressed::{Expressed, Space};
+use super::inside::{cannot_flush, may_flush};
 use super::kept::open_file;
 use super::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 use super::written::WrittenDataset;
@@ -161,6 +162,9 @@ impl LibraryCall {
     ) -> Result<LibraryCall> {
         let is_durable = transfer.operation == Operation::Write
             && merged_options(transfer.options)?.durable == Some(true);
+        if is_durable && !may_flush() {
+            return Err(cannot_flush());
+        }
         let durable = match info.file.descriptor.is_some() && is_durable {
             true => Some(open_file(&info.file)?),
             false => None,
@@ -268,6 +272,10 @@ impl LibraryCall {
 struct KeptCall(LibraryCall);
 
 impl DenseSink for KeptCall {
+    fn may_finish(&self) -> bool {
+        self.0.dataset.may_finish()
+    }
+
     fn write(&self, bytes: &[u8]) -> Result<()> {
         let call = &self.0;
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.

@@ -15,6 +15,7 @@ use penstock_sys::hdf5::H5F_SCOPE_LOCAL;
 use super::chunk_writer::ChunkWriter;
 use super::contiguous::BlockEnd;
 use super::direct::direct;
+use super::inside::{cannot_flush, may_flush};
 use super::kept::open_file;
 use super::prepare::{Stop, is_in_file, or_hdf5, refused};
 use super::request::DatasetTransfer;
@@ -81,6 +82,9 @@ pub(super) fn plan(
     }
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
+    }
+    if merged_options(transfer.options)?.durable == Some(true) && !may_flush() {
+        return refused(cannot_flush().cause());
     }
     let (opened, written) = open(session, transfer, info)?;
     let table = match &info.layout {

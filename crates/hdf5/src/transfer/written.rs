@@ -8,6 +8,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, Hdf5, hid_t};
 
+use super::inside::may_flush;
 use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
 
@@ -57,6 +58,11 @@ impl WrittenDataset {
     pub(super) unsafe fn session(&self) -> Session<'static> {
         // SAFETY: upheld by the caller.
         unsafe { Session::begin(self.hdf5) }
+    }
+
+    /// Returns whether this thread can end the write now.
+    pub(super) fn may_finish(&self) -> bool {
+        self.durable.is_none() || may_flush()
     }
 
     /// Ends a write in a submitter step, on whose thread the submitter guarantees that HDF5 may be

@@ -17,15 +17,15 @@ use crate::access_sets::file_access;
 use crate::api_call::ApiCall;
 use crate::calling_library::CallingLibrary;
 use crate::log::Execution;
-use crate::operation::{AsyncOperation, State};
+use crate::operation::{AsyncOperation, DeferredCall, State};
 use crate::policy::StartsAt;
 use crate::temporary_id::TemporaryId;
 use crate::under::Under;
 use crate::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::SUCCEED;
-use penstock_hdf5::transfer::conflicts::{self, AccessSet, Identity, Pending};
-use penstock_hdf5::transfer::wait_for_path;
+use penstock_hdf5::transfer::conflicts::{self, AccessSet, Identity, Pending, Shared};
+use penstock_hdf5::transfer::{cannot_flush, wait_for_path};
 
 /// A file that closes when its operations have finished, and is open until then.
 struct DeferredClose {
@@ -63,8 +63,7 @@ pub(crate) unsafe fn defer(
         && call == CLOSE_DATASET
         && !under.container.is_closed.load(Relaxed)
         && may_continue();
-    if before.is_empty() || (req.is_null() && !is_implicit) {
-        before.into_iter().for_each(Pending::finish);
+    if before.is_empty() || (req.is_null() && !is_implicit && !is_left(&before)) {
         return Ok(false);
     }
     let begins_now = match policy.starts_at {
@@ -83,11 +82,11 @@ pub(crate) unsafe fn defer(
             // SAFETY: the caller guarantees this.
             let can_wait = |id: &TemporaryId| unsafe { allows_open_objects(under, id) };
             // Otherwise the close would close objects that the application still uses, or would fail.
-            let Some(id) = id.ok().filter(can_wait) else {
-                before.into_iter().for_each(Pending::finish);
-                return Ok(false);
-            };
-            Some(Rc::new(id))
+            match id.ok().filter(can_wait) {
+                Some(id) => Some(Rc::new(id)),
+                None if is_left(&before) => return Err(cannot_flush()),
+                None => return Ok(false),
+            }
         }
         false => None,
     };
@@ -109,15 +108,24 @@ pub(crate) unsafe fn defer(
             false => done.and_then(|_| under.container.policy.failures.take()),
         }
     };
-    let failures = is_implicit.then(|| Arc::clone(&policy.failures));
-    let call = if is_implicit { c"H5Dclose" } else { call };
-    let operation = AsyncOperation::new(call, failures, State::Deferred(before, Box::new(act)));
+    let failures = req.is_null().then(|| Arc::clone(&policy.failures));
+    let deferred = DeferredCall {
+        after: before,
+        flushes: call != CLOSE_DATASET,
+        call: Box::new(act),
+    };
+    let name = match (req.is_null(), call == CLOSE_FILE) {
+        (true, false) => c"H5Dclose",
+        (true, true) => c"H5Fclose",
+        (false, _) => call,
+    };
+    let operation = AsyncOperation::new(name, failures, State::Deferred(deferred));
     add_pending(under.library(), vec![set], &operation);
     if let Some(id) = id {
         id.set_user(&operation);
     }
     policy.log(
-        call,
+        name,
         Execution::Deferred,
         0,
         "comes after what is pending on the same object",
@@ -135,6 +143,12 @@ pub(crate) unsafe fn defer(
         });
     }
     Ok(true)
+}
+
+/// Waits for operations. Returns whether some are postponed, and use the object that is to be closed.
+fn is_left(before: &[Shared]) -> bool {
+    before.iter().cloned().for_each(Pending::finish);
+    before.iter().any(|operation| operation.is_postponed())
 }
 
 /// Begins the queued operations of a file, if the environment asks for that when a group is closed.

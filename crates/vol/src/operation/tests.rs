@@ -8,6 +8,7 @@ use penstock_engine::file::position::Operation as Direction;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_engine::request::{self, Order, Remaining, Share, Task, TaskOrder};
+use penstock_hdf5::transfer::{InCall, may_flush};
 
 use super::*;
 
@@ -28,6 +29,14 @@ fn running(requests: Vec<Request>) -> State {
             failed: None,
         },
         ids: Vec::new(),
+    })
+}
+
+fn deferred(after: Vec<Shared>, call: Box<dyn FnOnce() -> Result<()>>) -> State {
+    State::Deferred(DeferredCall {
+        after,
+        flushes: true,
+        call,
     })
 }
 
@@ -89,9 +98,37 @@ impl Task for Steps {
     }
 }
 
+/// A request whose only step flushes a file.
+struct Flush;
+
+impl Task for Flush {
+    fn serve(&self, _share: &Share<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
+        Ok(match may_flush() {
+            true => Remaining::Nothing,
+            false => Remaining::Later,
+        })
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error
+    }
+
+    fn operation(&self) -> Direction {
+        Direction::Write
+    }
+}
+
 fn steps(count: usize) -> Request {
+    request_of(Box::new(Steps(AtomicUsize::new(count))))
+}
+
+fn request_of(task: Box<dyn Task>) -> Request {
     let order = TaskOrder {
-        task: Box::new(Steps(AtomicUsize::new(count))),
+        task,
         path: "steps".into(),
         workers: 1,
         context: None,
@@ -156,9 +193,25 @@ fn a_deferred_operation_runs_only_when_the_others_have_finished() {
             Ok(())
         })
     };
-    let last = operation(State::Deferred(vec![first], act));
+    let last = operation(deferred(vec![first], act));
     assert!(matches!(last.wait(None), Some(Outcome::Succeeded)));
     assert!(done.load(Relaxed));
+}
+
+#[test]
+fn a_flush_inside_of_a_call_is_postponed_until_its_end() {
+    let write = operation(running(vec![request_of(Box::new(Flush)), steps(3)]));
+    let (shared, close) = (Arc::clone(&write) as Shared, Box::new(|| Ok(())));
+    let closing = operation(deferred(vec![shared], close));
+    {
+        let _in_call = InCall::begin();
+        assert!(write.wait(None).is_none());
+        assert!(write.is_postponed() && closing.is_postponed());
+        assert!(closing.wait(None).is_none());
+    }
+    assert!(matches!(closing.wait(None), Some(Outcome::Succeeded)));
+    assert!(matches!(write.outcome(), Some(Outcome::Succeeded)));
+    assert!(!write.is_postponed());
 }
 
 #[test]
@@ -223,7 +276,7 @@ fn cancelling_stops_a_queued_operation_and_cannot_undo_a_finished_one() {
     finished.wait_if_possible();
     assert_eq!(finished.cancel(), H5VL_REQUEST_STATUS_SUCCEED);
 
-    let closing = operation(State::Deferred(Vec::new(), Box::new(|| Ok(()))));
+    let closing = operation(deferred(Vec::new(), Box::new(|| Ok(()))));
     assert_eq!(closing.cancel(), H5VL_REQUEST_STATUS_CANT_CANCEL);
 }
 

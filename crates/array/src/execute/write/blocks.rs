@@ -72,6 +72,9 @@ impl Task for BlockWrite {
 
     /// Runs after all workers have left, because none asks for a step.
     fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
+        if !self.sink.may_finish() {
+            return Ok(Remaining::Later);
+        }
         self.sink.finish()?;
         Ok(Remaining::Nothing)
     }

@@ -437,6 +437,9 @@ impl Task for ChunkWrite {
             share.ask_step();
         } else if state.queue.is_over() && state.next == state.queue.handed_out() {
             drop(state);
+            if !self.sink.may_finish() {
+                return Ok(Remaining::Later);
+            }
             self.sink.finish()?;
             return Ok(Remaining::Nothing);
         }

@@ -77,6 +77,9 @@ impl Task for DenseWrite {
 
     /// Runs after all workers have left, because none asks for a step.
     fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
+        if !self.sink.may_finish() {
+            return Ok(Remaining::Later);
+        }
         self.sink.write(&self.gathered)?;
         Ok(Remaining::Nothing)
     }

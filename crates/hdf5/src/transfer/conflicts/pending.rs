@@ -54,6 +54,12 @@ pub trait Pending: Send + Sync {
         false
     }
 
+    /// Returns whether its last step waits until this thread is in no call in which HDF5 cannot flush a
+    /// file. All its bytes have moved.
+    fn is_postponed(&self) -> bool {
+        false
+    }
+
     /// Returns whether nobody still has to wait for it or learn its outcome.
     fn is_over(&self) -> bool;
 
