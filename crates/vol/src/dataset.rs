@@ -15,6 +15,7 @@ use super::api_call::{ApiCall, NO_REQUEST};
 use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_after, make, operate};
 use super::calling_library::Quiet;
+use super::dataspace::{H5S_BLOCK, OwnedSpace, block_for};
 use super::temporary_id::TemporaryId;
 use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
@@ -188,12 +189,43 @@ unsafe fn transfer(
                 first.together_with(&under)?;
                 unders.push(under);
             }
+            let blocks = Blocks::of(&transfer, &unders);
             let transfer = DatasetCall {
                 unders: &unders,
+                memory_spaces: &blocks.memory_spaces,
                 ..transfer
             };
             carry_out(&transfer, memories, arguments.buf, call)
         })
+    }
+}
+
+/// The dataspaces of the memory of a call, with own ones in place of H5S_BLOCK.
+struct Blocks {
+    memory_spaces: Vec<hid_t>,
+    _own: Vec<OwnedSpace>,
+}
+
+impl Blocks {
+    /// # Safety
+    /// As for [`transfer`].
+    unsafe fn of(call: &DatasetCall<'_>, unders: &[Under]) -> Blocks {
+        let mut memory_spaces = call.memory_spaces.to_vec();
+        let mut own = Vec::new();
+        for (at, space) in memory_spaces.iter_mut().enumerate() {
+            if *space != H5S_BLOCK {
+                continue;
+            }
+            // SAFETY: the caller guarantees this.
+            if let Some(block) = unsafe { block_for(&unders[at], call.file_spaces[at]) } {
+                *space = block.id;
+                own.push(block);
+            }
+        }
+        Blocks {
+            memory_spaces,
+            _own: own,
+        }
     }
 }
 

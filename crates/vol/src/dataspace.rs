@@ -4,12 +4,15 @@ use std::ops::Range;
 use std::{ptr, slice};
 
 use penstock_sys::hdf5::connector::DatasetGetSpace;
-use penstock_sys::hdf5::{H5P_DEFAULT, H5S_MAX_RANK, hid_t};
+use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, H5S_MAX_RANK, hid_t};
 
 use super::calling_library::CallingLibrary;
 use super::under::{Below, Under};
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::callback::FAIL;
+
+/// In place of a dataspace of the memory: a block of as many elements as are selected in the file.
+pub(crate) const H5S_BLOCK: hid_t = 1;
 
 /// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
 pub(crate) fn is_special(space: hid_t) -> bool {
@@ -85,6 +88,28 @@ impl Drop for OwnedSpace {
         // SAFETY: the identifier is open, and nothing uses it later.
         self.library
             .keeping_errors(|| unsafe { (self.library.hdf5.H5Sclose)(self.id) });
+    }
+}
+
+/// Makes the dataspace for which [`H5S_BLOCK`] stands in a transfer with this dataspace of the file. `None`
+/// if HDF5 does not tell how many elements are selected.
+///
+/// # Safety
+/// As for [`extent_of_dataset`]; HDF5 checks the identifier.
+pub(crate) unsafe fn block_for(under: &Under, file_space: hid_t) -> Option<OwnedSpace> {
+    let library = under.library();
+    // SAFETY: the caller guarantees this. The dataspace has one dimension, whose length is passed.
+    unsafe {
+        let elements = match file_space {
+            H5S_ALL => extent_of_dataset(under)?.elements,
+            space if is_special(space) => return None,
+            space => library.keeping_errors(|| {
+                u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()
+            })?,
+        };
+        let id =
+            library.keeping_errors(|| (library.hdf5.H5Screate_simple)(1, &elements, ptr::null()));
+        (id >= 0).then_some(OwnedSpace { library, id })
     }
 }
 

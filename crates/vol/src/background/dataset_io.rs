@@ -194,7 +194,7 @@ unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'sta
     let spaces = call.memory_spaces.iter().chain(call.file_spaces);
     let is_named = |space: &hid_t| *space != H5S_ALL && is_special(*space);
     if spaces.copied().any(|space| is_named(&space)) {
-        return Some("a dataspace is given by H5S_BLOCK or H5S_PLIST");
+        return Some("a dataspace is given by H5S_PLIST");
     }
     None
 }
@@ -298,8 +298,8 @@ unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>
     let library = under.library();
     if space != H5S_ALL && is_special(space) {
         return Err(
-            Error::invalid("GPU memory cannot be described by H5S_BLOCK or H5S_PLIST")
-                .remedy("give a dataspace for the memory"),
+            Error::invalid("the elements in GPU memory cannot be selected by H5S_PLIST")
+                .remedy("give dataspaces for the file and the memory"),
         );
     }
     // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
