@@ -361,3 +361,15 @@ def test_a_file_may_be_open_by_the_connector_and_without(tmp_path, first, closed
     command = [sys.executable, "-c", TWO_HANDLES, tmp_path / "f.h5", first, closed_first]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("options", [{"compression": "lzf"}, {"scaleoffset": 0}])
+def test_an_open_dataset_with_filters_is_copied_by_group_copy(path, options):
+    with open_file(path, "w") as file:
+        dataset = file.create_dataset("x", data=np.zeros(1 << 16, "i4"), chunks=1 << 13, **options)
+        file.flush()
+        for step in range(3):
+            for start in range(step, 1 << 16, 1 << 13):
+                dataset.h5py[start : start + 20] = step + 1
+            file.copy("x", f"copy{step}")
+            assert np.array_equal(file[f"copy{step}"].h5py[...], dataset.h5py[...])

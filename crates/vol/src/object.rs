@@ -1,6 +1,6 @@
 //! Objects of any kind, `H5O`.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{herr_t, hid_t};
@@ -8,8 +8,10 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::api_call::ApiCall;
 use super::background;
 use super::callback::{attempt, make, operate, operate_on_two, visit};
+use super::temporary_id::TemporaryId;
 use super::under::Under;
 use penstock_hdf5::library::callback::SUCCEED;
+use penstock_hdf5::transfer::prepare_for_copy;
 
 forward! {
     make open = H5VLobject_open, c"H5Oopen_async";
@@ -60,6 +62,13 @@ unsafe extern "C" fn copy(
         // The copied objects may lie in any file.
         let before = attempt(src_obj, ApiCall::NONE, |under| {
             background::finish_all(under.library());
+            if !under.is_internal && under.ends_in_native() {
+                let kind = (*loc_params1.cast::<LocationBySelf>()).obj_type;
+                if let Ok(location) = TemporaryId::of(under, kind) {
+                    let name = CStr::from_ptr(src_name);
+                    prepare_for_copy(under.library().hdf5, location.get(), name, ocpypl_id);
+                }
+            }
             Ok(SUCCEED)
         });
         if before < 0 {

@@ -281,7 +281,7 @@ impl WrittenDataset {
     }
 
     /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask.
-    fn read_stored(&self, session: &Session<'_>, first: &[u64]) -> Option<u32> {
+    pub(super) fn read_stored(&self, session: &Session<'_>, first: &[u64]) -> Option<u32> {
         let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A chunk without a size has no address, and nothing is read.
         let size = self.stored_size(session, first).unwrap_or(0);

@@ -91,7 +91,9 @@ pub const H5S_SELECT_AND: c_int = 2;
 pub const H5F_ACC_RDONLY: c_uint = 0;
 pub const H5F_ACC_RDWR: c_uint = 1;
 pub const H5F_OBJ_FILE: c_uint = 1;
+pub const H5F_OBJ_DATASET: c_uint = 2;
 pub const H5F_OBJ_ALL: c_uint = 0x1f;
+pub const H5O_COPY_EXPAND_EXT_LINK_FLAG: c_uint = 4;
 pub const H5F_ACC_TRUNC: c_uint = 2;
 pub const H5F_ACC_EXCL: c_uint = 4;
 pub const H5F_ACC_CREAT: c_uint = 0x10;
@@ -229,6 +231,14 @@ table! {
             fn H5Fopen(filename: *const c_char, flags: c_uint, fapl_id: hid_t) -> hid_t;
             fn H5Fclose(file_id: hid_t) -> herr_t;
             fn H5Fflush(object_id: hid_t, scope: c_int) -> herr_t;
+            /// Takes an identifier of a file, or [`H5F_OBJ_ALL`]. Adds no references to the identifiers.
+            fn H5Fget_obj_ids(
+                file_id: hid_t,
+                types: c_uint,
+                max_objs: usize,
+                obj_id_list: *mut hid_t
+            ) -> isize;
+            fn H5Fget_obj_count(file_id: hid_t, types: c_uint) -> isize;
             fn H5Fget_name(obj_id: hid_t, name: *mut c_char, size: usize) -> isize;
             fn H5Fget_intent(file_id: hid_t, intent: *mut c_uint) -> herr_t;
             fn H5Fget_access_plist(file_id: hid_t) -> hid_t;
@@ -330,6 +340,13 @@ table! {
                 rdcc_nbytes: *mut usize,
                 rdcc_w0: *mut f64
             ) -> herr_t;
+            fn H5Pget_chunk_cache(
+                dapl_id: hid_t,
+                rdcc_nslots: *mut usize,
+                rdcc_nbytes: *mut usize,
+                rdcc_w0: *mut f64
+            ) -> herr_t;
+            fn H5Pget_copy_object(plist_id: hid_t, copy_options: *mut c_uint) -> herr_t;
             fn H5Pget_sieve_buf_size(fapl_id: hid_t, size: *mut usize) -> herr_t;
             fn H5Pget_page_buffer_size(
                 plist_id: hid_t,
