@@ -221,6 +221,16 @@ def test_arrays_that_are_given_keep_what_hdf5_leaves(stored):
     check(stored, ways, left_by_h5py)
 
 
+def test_slabs_that_are_reused_show_nothing_of_those_before(stored, dirty_heap):
+    for name in stored.theirs:
+        wanted = outcome(lambda name=name: stored.theirs[name][()])
+        if isinstance(wanted, OSError):
+            continue
+        slabs = stored.ours[name].blocks(stored.theirs[name].shape[0] // 7, reuse=True)
+        for (index,), slab in slabs:
+            assert not differ(slab, wanted[index]), f"{name}[{index}]"
+
+
 @pytest.mark.gpu
 def test_arrays_that_are_given_on_a_gpu_keep_what_hdf5_leaves(stored):
     def ways(dataset: Any, part: Any, name: str) -> dict[str, Any]:

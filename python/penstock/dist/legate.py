@@ -35,6 +35,7 @@ from penstock.dist.partition import partition
 from penstock.dist.storage import Storage, put_in_place, temporary_path
 from penstock.errors import Error, IncompatibleError, InvalidError, IOFailure
 from penstock.files import WRITE, NativeFile, Path, encode
+from penstock.hdf5 import reading
 
 try:
     import legate.core
@@ -283,11 +284,15 @@ def _read_tile(context: TaskContext, tile: OutputStore, plan: bytes) -> None:
     )
     try:
         with penstock.File(source.path) as file:
-            file[source.dataset].read(
+            reading.read_described(
+                file[source.dataset].h5py,
                 slab,
-                out=_memory(tile, source.dtype, len(source.shape)),
-                stream=context.task_stream,
-                **source.options,
+                _memory(tile, source.dtype, len(source.shape)),
+                None,
+                None,
+                context.task_stream,
+                source.options,
+                is_new=True,
             )
     except Error:
         raise

@@ -121,7 +121,7 @@ def _blocks(
             made = reading.read_async(dataset, index, device=device, dtype=dtype, **options)
         else:
             free.popleft()
-            made = reading.read_async(dataset, index, out=out, **options)
+            made = reading.start_into_reused(dataset, index, out, options)
         pending.append((index, made))
 
     try:

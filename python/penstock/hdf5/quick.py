@@ -126,9 +126,18 @@ class QuickReader:
         return NOT_SMALL
 
     def start(
-        self, selection: Any, out: Any, device: Device, options: OptionKeys
+        self,
+        selection: Any,
+        out: Any,
+        device: Device,
+        options: OptionKeys,
+        *,
+        is_new: bool = False,
     ) -> Request[Any] | None:
-        """Start to fill an array, or a new one; ``None`` if another way does that."""
+        """Start to fill an array, or a new one; ``None`` if another way does that.
+
+        ``is_new`` says that the old elements of the array must not be seen again.
+        """
         reader = self._native()
         if reader is None or (out is not None and device is not None):
             return None
@@ -139,7 +148,7 @@ class QuickReader:
             if out is None:
                 made = reader.start_to(selection, device, of_call)
             else:
-                made = reader.start_into(selection, out, of_call)
+                made = reader.start_into(selection, out, of_call, is_new=is_new)
             if made is not None:
                 return made
             reader = self._renewed(reader)

@@ -82,10 +82,13 @@ def read_described(
     dtype: Any,
     stream: Any,
     options: OptionKeys,
+    *,
+    is_new: bool = False,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
 
-    The device may be a placement; ``options`` are those of :class:`penstock.OptionKeys`.
+    The device may be a placement; ``options`` are those of :class:`penstock.OptionKeys`. ``is_new``
+    says that ``out`` holds nothing that the caller may see, so that a read leaves none of it.
     """
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
@@ -97,7 +100,16 @@ def read_described(
     readers.append(None)
     try:
         with lock_if_writable(dataset):
-            reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=True)
+            reading = _start(
+                dataset,
+                selection,
+                out,
+                device,
+                dtype,
+                submit_options,
+                blocking=True,
+                is_new=is_new,
+            )
             found = transfer.finish(reading.request)
     finally:
         readers.pop()
@@ -144,15 +156,34 @@ def start_described(
     dtype: Any,
     stream: Any,
     options: OptionKeys,
+    *,
+    is_new: bool = False,
 ) -> Request[Any]:
     """Start what :func:`read_described` does."""
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)
     with lock():
-        reading = _start(dataset, selection, out, device, dtype, submit_options, blocking=False)
+        reading = _start(
+            dataset,
+            selection,
+            out,
+            device,
+            dtype,
+            submit_options,
+            blocking=False,
+            is_new=is_new,
+        )
     if reading.view is not None:
         arrays.note_write(reading.view)
     return reading.request
+
+
+def start_into_reused(dataset: Any, selection: Any, out: Any, options: OptionKeys) -> Request[Any]:
+    """Start to read into an array whose old elements the caller must not see again."""
+    made = QuickReader(dataset).start(selection, out, None, options, is_new=True)
+    if made is not None:
+        return made
+    return start_described(dataset, selection, out, None, None, None, options, is_new=True)
 
 
 class _Reading(NamedTuple):
@@ -176,6 +207,7 @@ def _start(
     submit_options: SubmitOptions,
     *,
     blocking: bool,
+    is_new: bool,
 ) -> _Reading:
     if out is not None and dtype is not None:
         raise InvalidError("give out or dtype, not both: the elements become those of out")
@@ -219,7 +251,7 @@ def _start(
         copied = wanted.numpy == base and not names
         is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
         # h5py reads zeros where HDF5 leaves the memory of an array that is given.
-        if is_small and (out is None or not small.may_leave_memory(dataset)):
+        if is_small and (out is None or is_new or not small.may_leave_memory(dataset)):
             with suppress(MissingFilterError):
                 return left_to_h5py(small.REASON)
     kind = memory_types.memory_type(wanted, base)
@@ -263,7 +295,7 @@ def _start(
             submit_options,
             blocking=blocking,
             array=target,
-            is_new=out is None,
+            is_new=is_new or out is None,
         )
     except Error as error:
         if not by_h5py.takes_over(error):

@@ -184,13 +184,16 @@ class SmallReader:
             filled = None if reader is None else reader.read_into(selection, out)
         return bool(filled)
 
-    def start_into(self, selection: Any, out: Any, options: CData) -> Request[Any] | None:
+    def start_into(
+        self, selection: Any, out: Any, options: CData, *, is_new: bool = False
+    ) -> Request[Any] | None:
         """Start to fill an array of NumPy, or one on a GPU.
 
         Returns ``None`` if the elements are not small, or other than those of the array.
         """
         began = perf_counter_ns()
-        made = self._start(selection, out, options, began)
+        flags = request.ZERO_HOLES if is_new else 0
+        made = self._start(selection, out, options, began, flags)
         if made is not None:
             _note_write(out)
         return made
