@@ -7,7 +7,7 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
 use super::ElementType;
-use super::datatype::Reader;
+use super::type_reader::Reader;
 use crate::library::Session;
 
 /// The type of an element in memory.

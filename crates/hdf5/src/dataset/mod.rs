@@ -12,6 +12,7 @@ mod forms;
 pub mod pointers;
 pub(crate) mod sieve;
 pub(crate) mod swizzle;
+mod type_reader;
 mod up_to_date;
 
 pub use chunk_index::read_chunk_table;
