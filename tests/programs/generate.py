@@ -6,12 +6,16 @@ import math
 import random
 from typing import Any
 
-from . import selection
+from . import kinds, layouts, selection
+from .alone import generate as in_c
 from .doors import door as door_class
 from .program import Operation, Program
-from .values import TYPES
 
-RARE = ("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel")
+RARE = (
+    *("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel"),
+    *("records", "types", "plugins", "filters", "fills", "files", "page-buffer", "unlocked"),
+    *("copy", "visit", "multi", "durable"),
+)
 """Kinds of operations that can be left out, by ``--without``."""
 
 
@@ -40,21 +44,67 @@ def generate(
     door: str, seed: int, number: int, device: str, without: frozenset[str] = frozenset()
 ) -> Program:
     """The program of a number; the same for the same arguments."""
+    if door == "hdf5":
+        return in_c.generate(seed, number, device, without)
     draw = random.Random(f"{door} {seed} {number} {device}")
     draft = Draft(draw, door, device, without)
     settings: dict[str, Any] = {
         "small": draw.random() < 0.3,
-        "libver": draw.choice(["earliest", "latest"]),
+        "libver": draw.choice(["earliest", "latest", "v108", "v110"]),
         "implicit": draw.random() < 0.5,
         "copy": draw.choice(["auto", "always", "never"]),
         "second": draw.choice(["c", "c", "connector", "driver"]),
         "at_once": draw.choice([None, None, "0", "0", "4KiB", "1MiB"]),
+        "file": _file(draft),
     }
     for _ in range(draw.choice([1, 1, 2, 3])):
         _create(draft, f"d{len(draft.shapes)}")
     for _ in range(draw.choice([4, 8, 12, 16, 24])):
         _operation(draft)
     return Program(door, seed, number, device, settings, tuple(draft.operations))
+
+
+def _file(draft: Draft) -> dict[str, Any]:
+    """How the files are made and opened: their space, and whether they are locked."""
+    draw = draft.draw
+    made: dict[str, Any] = {}
+    if draft.maybe(0.3, "files"):
+        made["strategy"] = draw.choice(["aggregate", "fsm", "page", "page", "none"])
+        made["persist"] = draft.maybe(0.5) and made["strategy"] != "none"
+        made["userblock"] = draw.choice([0, 0, 512, 4096]) if made["strategy"] != "page" else 0
+        made["width"] = draw.choice([8, 8, 4])
+        if made["strategy"] == "page":
+            made["page_size"] = draw.choice([512, 4096, 65536])
+            if draft.maybe(0.5, "page-buffer"):
+                made["persist"] = False  # HDF5 2.0 itself writes beyond the end
+                made["page_buffer"] = made["page_size"] * draw.choice([1, 4, 64])
+    if draft.maybe(0.1, "unlocked"):
+        made["locking"] = False
+    return made
+
+
+def _dtype(draft: Draft) -> str:
+    draw = draft.draw
+    if draft.maybe(0.15, "types"):
+        able = [n for n in kinds.OTHERS if "records" not in draft.without or not _fields(n)]
+        return draw.choice(able)
+    return draw.choice(kinds.NUMBERS)
+
+
+def _fields(dtype: str) -> tuple[str, ...]:
+    return kinds.dtype(dtype).names or ()
+
+
+def _filters(draft: Draft) -> list[str]:
+    """None, or one to four in any order, of which some are optional."""
+    draw = draft.draw
+    if draft.maybe(0.3):
+        return []
+    if draft.maybe(0.5) or "filters" in draft.without:
+        return draw.choice([["gzip"], ["shuffle", "gzip"], ["lzf"], ["fletcher32"], ["szip"]])
+    able = [*layouts.BUILT_IN, *(() if "plugins" in draft.without else layouts.PLUGINS)]
+    chosen = draw.sample(able, draw.choice([1, 2, 2, 3, 4]))
+    return [name + ("?" if draft.maybe(0.3) and name != "fletcher32" else "") for name in chosen]
 
 
 def _operation(draft: Draft) -> None:
@@ -73,6 +123,8 @@ def _operation(draft: Draft) -> None:
         _reading: 4,
         _read_many: 4,
         _virtual: 1.5 if "virtual" not in draft.without else 0,
+        _copy: 1 if "copy" not in draft.without else 0,
+        _visit: 1 if "visit" not in draft.without else 0,
         _threads: 0.6 if "threads" not in draft.without else 0,
         _fork: 0.3 if "fork" not in draft.without else 0,
         _interrupts: 0.5 if "interrupts" not in draft.without else 0,
@@ -104,12 +156,17 @@ def _shape(draft: Draft) -> tuple[int, ...]:
 def _create(draft: Draft, name: str) -> None:
     draw = draft.draw
     shape = _shape(draft)
-    dtype = draw.choice(TYPES)
+    dtype = _dtype(draft)
     size = math.prod(shape)
+    if not kinds.is_number(dtype) and size > 60_000:
+        shape = (min(shape[0], 300), *(min(length, 20) for length in shape[1:]))
+        size = math.prod(shape)
     layout = draw.choices(["contiguous", "chunked", "compact", "external"], [40, 52, 3, 5])[0]
     if layout == "external" and "external" in draft.without:
         layout = "contiguous"
-    if layout == "compact" and size * 8 > 60_000:
+    if layout == "external" and kinds.dtype(dtype).hasobject:
+        layout = "contiguous"
+    if layout == "compact" and size * kinds.dtype(dtype).itemsize > 60_000:
         layout = "contiguous"
     made: Operation = {
         "do": "create",
@@ -125,20 +182,18 @@ def _create(draft: Draft, name: str) -> None:
     if layout == "chunked":
         pieces = draw.choice([1, 2, 3, 5, 8] if size < 200_000 else [2, 4, 8])
         made["chunks"] = [max(1, -(-length // draw.choice([1, pieces]))) for length in shape]
-        made["filters"] = draw.choice(
-            [
-                [],
-                [],
-                ["gzip"],
-                ["shuffle", "gzip"],
-                ["lzf"],
-                ["fletcher32"],
-                ["shuffle", "lzf"],
-                ["szip"],
-            ]
-        )
+        made["filters"] = _filters(draft)
         if draft.maybe(0.5):
             made["maxshape"] = [None if draft.maybe(0.7) else length * 2 for length in shape]
+    if draft.maybe(0.25, "fills") and layout in ("chunked", "contiguous"):
+        made["fill_time"] = draw.choice(["ifset", "alloc", "never"])
+        made["fill_is"] = draw.choice(["defined", "default", "undefined"])
+        if kinds.dtype(dtype).hasobject:
+            made["fill_time"] = "ifset"  # HDF5 refuses others
+        if made["fill_time"] == "alloc" or kinds.dtype(dtype).hasobject:
+            made["fill_is"] = "default"  # HDF5 refuses that it is undefined
+        elif made["fill_is"] == "undefined":
+            made["seed"] = draft.seed()  # HDF5 does not read where nothing was ever written
     if draft.maybe(0.08):
         made["file"] = "other"
     draft.operations.append(made)
@@ -179,10 +234,16 @@ def transfer(draft: Draft, do: str, name: str) -> Operation:
         "select": selection.generate(draw, draft.shapes[name]),
         "waits": draft.maybe(0.35),
         "memory": _memory(draft),
-        "dtype": draw.choice(TYPES) if draft.maybe(0.3) else None,
+        "dtype": draw.choice(kinds.NUMBERS) if draft.maybe(0.3) else None,
         "via": "again" if draft.maybe(0.25) else "main",
         "options": _options(draft),
     }
+    dtype = draft.kinds[name].get("dtype", "u1")
+    if not kinds.is_number(dtype):
+        made["dtype"] = None
+    if fields := _fields(dtype):
+        chosen = sorted(draw.sample(range(len(fields)), draw.randint(1, len(fields))))
+        made["fields"] = [fields[place] for place in chosen] if draft.maybe(0.5) else None
     if do == "write":
         made["seed"] = draft.seed()
         made["repeat"] = draw.choices(["no", "value", "row"], [90, 5, 5])[0]
@@ -300,11 +361,29 @@ def _read_many(draft: Draft) -> None:
             "by_name": draft.maybe(0.5),
             "given": draft.maybe(0.5),
             "memory": _memory(draft),
-            "dtype": draw.choice(TYPES) if draft.maybe(0.2) else None,
+            "dtype": draw.choice(kinds.NUMBERS) if draft.maybe(0.2) else None,
             "via": "again" if draft.maybe(0.25) else "main",
             "options": _options(draft) if draft.maybe(0.3) else {},
         }
     )
+
+
+def _copy(draft: Draft) -> None:
+    """Copy a dataset within a file."""
+    name = _name(draft)
+    if draft.kinds[name]["do"] != "create" or draft.kinds[name]["layout"] == "external":
+        return
+    to = f"d{len(draft.shapes)}"
+    draft.operations.append(
+        {"do": "copy", "name": name, "to": to, "flush": draft.maybe(0.5), "plain": draft.maybe(0.3)}
+    )
+    draft.shapes[to] = draft.shapes[name]
+    draft.kinds[to] = draft.kinds[name] | {"name": to}
+
+
+def _visit(draft: Draft) -> None:
+    """Visit the objects of the file, and read datasets within the visit."""
+    draft.operations.append({"do": "visit", "via": "again" if draft.maybe(0.25) else "main"})
 
 
 def _virtual(draft: Draft) -> None:
@@ -312,6 +391,10 @@ def _virtual(draft: Draft) -> None:
     draw = draft.draw
     first = f"d{len(draft.shapes)}"
     _create(draft, first)
+    if not kinds.is_number(draft.kinds[first]["dtype"]):
+        draft.kinds[first]["dtype"] = "<f4"
+    draft.kinds[first].pop("fill_time", None)
+    draft.kinds[first].pop("fill_is", None)
     sources = [first]
     for _ in range(draw.choice([0, 1, 2])):
         name = f"d{len(draft.shapes)}"
@@ -396,7 +479,7 @@ def _swmr(draft: Draft) -> None:
             "rows": draft.draw.choice([4, 40, 300]),
             "columns": draft.draw.choice([3, 50]),
             "pieces": draft.draw.choice([1, 3, 20]),
-            "dtype": draft.draw.choice(TYPES),
+            "dtype": draft.draw.choice(kinds.NUMBERS),
             "filtered": draft.maybe(0.5),
             "waits": draft.maybe(0.5),
             "seeds": [draft.seed() for _ in range(draft.draw.choice([1, 2, 4]))],

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import interrupts, layouts, selection, values
+from . import interrupts, kinds, layouts, selection, values
 from .doors import door as door_class
 from .doors.base import CancelledError, Door, Transfer
 from .model import Dataset, Expected, Virtual, WrongError
@@ -100,10 +100,21 @@ class Machine:
     def _open(self, handle: str) -> Any:
         if handle not in self.files:
             path = self.folder / f"{'main' if handle == 'again' else handle}.h5"
-            mode = self.mode if path.exists() else "w"
+            about = self.settings.get("file") or {}
+            libver = self.settings.get("libver", "earliest")
+            if not path.exists():
+                layouts.make_file(path, libver, about)
+                mode = "r+"
+            else:
+                mode = self.mode
             if handle == "again" and self.again_mode == "r":
                 mode = "r"
-            arguments = {"libver": self.settings.get("libver", "earliest")}
+            high = () if libver in ("earliest", "latest") else ("latest",)
+            arguments: dict[str, Any] = {"libver": (libver, *high) if high else libver}
+            if "page_buffer" in about:
+                arguments["page_buf_size"] = about["page_buffer"]
+            if about.get("locking") is False:
+                arguments["locking"] = False
             if self.door.two_handles:
                 arguments["again"] = handle == "again"
             self.files[handle] = self.door.open(path, mode, **arguments)
@@ -255,8 +266,20 @@ class Machine:
             if isinstance(model, Virtual) and not model.dtype.isnative:
                 return "c"  # it would be converted: see _dtype
             dtype = _dtype(operation, model, kind)
+            if not kinds.is_number(model.kind.get("dtype", "u1")):
+                return "c"
             return kind if door.device and door.takes_device(model.kind, dtype) else "c"
         return kind if door.strided and picked.regular else "c"
+
+    def _dtype(
+        self, operation: Operation, model: Dataset | Virtual, kind: str, door: Door
+    ) -> np.dtype[Any] | None:
+        """The type of the elements in memory; ``None`` if the door has no such memory."""
+        if fields := operation.get("fields"):
+            found = kinds.some_fields(model.dtype, [n for n in fields if n in model.dtype.names])
+        else:
+            found = _dtype(operation, model, kind)
+        return None if found.hasobject and not door.objects else found
 
     def _write(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
@@ -268,12 +291,14 @@ class Machine:
         if picked is None:
             return
         kind = self._memory_kind(operation, picked, door)
-        dtype = _dtype(operation, model, kind)
+        dtype = self._dtype(operation, model, kind, door)
+        if dtype is None:
+            return
         shape = picked.shape
         # HDF5 2.0 itself is wrong where it repeats values in virtual datasets. h5py, which writes
         # row by row, takes minutes where a chunk does not fit into the cache.
         quick = isinstance(model, Dataset) and model.values.nbytes <= 1 << 20
-        repeats = door.broadcasts and picked.regular and quick
+        repeats = door.broadcasts and picked.regular and quick and not model.dtype.names
         if repeats and operation["repeat"] != "no":
             shape = () if operation["repeat"] == "value" else shape[-1:]
         if not shape:
@@ -285,7 +310,7 @@ class Machine:
             doubtful = self.count
         if self.alarm is not None:
             doubtful = self.count
-        model.write(picked, new.astype(model.dtype), doubtful)
+        model.write(picked, new if new.dtype.names else new.astype(model.dtype), doubtful)
         transfer = self._call(
             memory.nbytes,
             self.door.write,
@@ -308,11 +333,15 @@ class Machine:
         if picked is None:
             return
         kind = self._memory_kind(operation, picked, door)
-        dtype = _dtype(operation, model, kind)
+        dtype = self._dtype(operation, model, kind, door)
+        if dtype is None:
+            return
         memory = None
         if not (operation["new"] and door.new_arrays):
             memory = Memory(kind, picked.shape, dtype)
         expected = model.expected(picked)
+        if operation.get("fields"):
+            expected = expected.fields(dtype)
         options = dict(operation["options"])
         if memory is None and kind == "device":
             options["device"] = "cuda:0"
@@ -325,7 +354,7 @@ class Machine:
             memory,
             options,
             waits=operation["waits"],
-            dtype=operation["dtype"] and dtype,
+            dtype=(operation["dtype"] or operation.get("fields")) and dtype,
             way=operation.get("way", "plain"),
         )
         self._started(operation, transfer, memory, expected)
@@ -346,9 +375,13 @@ class Machine:
             model = self.models.get(part["name"])
             if model is None or model.kind["file"] != home:
                 continue
+            if door.once_a_call and part["name"] in [name for name, *_ in pieces]:
+                continue
             picked = _picked(model, part["select"], door.lists)
             dtype = _dtype(operation, model, kind)
             if picked is None or (isinstance(model, Virtual) and dtype != model.dtype):
+                continue
+            if not kinds.is_number(model.kind.get("dtype", "u1")):
                 continue
             memory = Memory(kind, picked.shape, dtype) if is_given else None
             pieces.append((part["name"], picked, memory))
@@ -395,6 +428,57 @@ class Machine:
         self.door.create(file, name, None if new is None else new.copy(), **arguments)
         self.models[name] = model
 
+    def _copy(self, operation: Operation) -> None:
+        model = self.models.get(operation["name"])
+        if not isinstance(model, Dataset) or operation["to"] in self.models:
+            return
+        file = self._file_to_write(operation["name"])
+        self._plain(operation["name"], "copy")
+        if operation["flush"]:
+            self._flush(operation)
+        if operation["plain"]:
+            self._plain(operation["name"])
+            self.door.h5py(file).copy(operation["name"], operation["to"])
+        else:
+            self.door.copy(file, operation["name"], operation["to"])
+        self.models[operation["to"]] = model.copy(operation["to"])
+
+    def _visit(self, operation: Operation) -> None:
+        """Read each dataset of the file in a callback of HDF5's visit."""
+        if not self.models:
+            return
+        name = next(iter(self.models))
+        file = self._file(name, operation["via"])
+        home = self.models[name].kind["file"]
+        door = self.door.door_of(file)
+        self._plain(None)
+        failures: list[Exception] = []
+
+        def look(name: str) -> bool | None:
+            model = self.models.get(name)
+            if model is None or model.kind["file"] != home or model.dtype.hasobject:
+                return None
+            every = Picked(model.shape, None)
+            memory = Memory("c", model.shape, model.dtype)
+            try:
+                transfer = door.read(
+                    getattr(file, "own", file),
+                    *(name, every, memory, {}),
+                    waits=True,
+                    dtype=None,
+                    way="plain",
+                )
+                transfer.wait()
+                model.expected(every).check(memory.values(), f"{name} as a visit reads it")
+            except Exception as error:
+                failures.append(error)
+                return True
+            return None
+
+        self.door.h5py(file).visit(look)
+        if failures:
+            raise failures[0]
+
     def _virtual(self, operation: Operation) -> None:
         sources = [self.models.get(name) for name in operation["sources"]]
         found = [source for source in sources if isinstance(source, Dataset)]
@@ -439,7 +523,7 @@ class Machine:
             for axis, (old, new) in enumerate(zip(before, shape, strict=True)):
                 if new > old:
                     beyond = (slice(None),) * axis + (slice(old, new),)
-                    self._h5py(name)[beyond] = model.fill
+                    self._h5py(name)[beyond] = kinds.filled((), model.fill, model.dtype)[()]
 
     def _delete(self, operation: Operation) -> None:
         name = operation["name"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import kinds
 from .selection import Picked
 
 Array = np.ndarray[Any, Any]
@@ -31,14 +32,23 @@ class Expected:
 
     values: Array
     doubts: list[tuple[Array, Array]] = field(default_factory=list)
+    unknown: Array | None = None
+    """Elements that nothing was written to, where no fill value is written either."""
+
+    def fields(self, wanted: np.dtype[Any]) -> Expected:
+        """What a read of some members of records may give."""
+        doubts = [(where, kinds.pick_fields(older, wanted)) for where, older in self.doubts]
+        return Expected(kinds.pick_fields(self.values, wanted), doubts, self.unknown)
 
     def check(self, found: Array, about: str) -> None:
-        wanted = self.values.astype(found.dtype)
+        wanted = self.values if self.values.dtype.names else self.values.astype(found.dtype)
         if found.shape != wanted.shape:
             raise WrongError(f"{about}: shape {found.shape} instead of {wanted.shape}")
         right = found == wanted
         for where, older in self.doubts:
-            right |= where & (found == older.astype(found.dtype))
+            right |= where & (found == (older if older.dtype.names else older.astype(found.dtype)))
+        if self.unknown is not None:
+            right |= self.unknown
         if not right.all():
             right |= self._torn(found)
         if not right.all():
@@ -56,6 +66,8 @@ class Expected:
         two of the blocks in which it goes to the file, of which one is written.
         """
         torn = np.zeros(found.shape, bool)
+        if found.dtype.hasobject:
+            return torn
         if found.dtype.newbyteorder("=") != self.values.dtype.newbyteorder("="):
             return torn  # The bytes are not those of the file.
         seen = _bytes(found.astype(self.values.dtype))
@@ -79,6 +91,8 @@ class Dataset:
         self.fill = fill
         self.kind = kind
         self._doubts: list[Doubt] = []
+        self.unknown: Array | None = None
+        """Where nothing was written, and no fill value: see :class:`Expected`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,9 +104,17 @@ class Dataset:
 
     def expected(self, picked: Picked) -> Expected:
         doubts = [(picked.of(doubt.where), picked.of(doubt.older)) for doubt in self._doubts]
-        return Expected(picked.of(self.values), doubts)
+        unknown = None if self.unknown is None else picked.of(self.unknown)
+        return Expected(picked.of(self.values), doubts, unknown)
 
     def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
+        if self.unknown is not None and doubtful is None:
+            picked.put(self.unknown, False)
+        if values.dtype != self.dtype:  # some members of records
+            whole = picked.of(self.values)
+            for name in values.dtype.names or ():
+                whole[name] = values[name]
+            values = whole
         if doubtful is None and not self._doubts:
             picked.put(self.values, values)
             return
@@ -121,8 +143,16 @@ class Dataset:
             doubt.where &= ~where
         self._doubts = [doubt for doubt in self._doubts if doubt.where.any()]
 
+    def copy(self, name: str) -> Dataset:
+        made = Dataset(self.values.copy(), self.fill, self.kind | {"name": name})
+        made._doubts = [Doubt(d.number, d.where.copy(), d.older.copy()) for d in self._doubts]
+        made.unknown = None if self.unknown is None else self.unknown.copy()
+        return made
+
     def resize(self, shape: tuple[int, ...]) -> None:
         self.values = _resized(self.values, shape, self.fill)
+        if self.unknown is not None:
+            self.unknown = _resized(self.unknown, shape, True)
         for doubt in self._doubts:
             doubt.where = _resized(doubt.where, shape, False)
             doubt.older = _resized(doubt.older, shape, self.fill)
@@ -176,7 +206,8 @@ class Virtual:
 
 
 def _resized(values: Array, shape: tuple[int, ...], fill: Any) -> Array:
-    made = np.full(shape, fill, values.dtype)
+    is_mask = values.dtype == bool and isinstance(fill, bool)
+    made = np.full(shape, fill) if is_mask else kinds.filled(shape, fill, values.dtype)
     common = tuple(slice(min(a, b)) for a, b in zip(shape, values.shape, strict=True))
     made[common] = values[common]
     return made

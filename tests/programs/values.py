@@ -13,7 +13,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-TYPES = ("i1", "u1", "<i2", ">i2", "<i4", ">i4", "<i8", "<f2", "<f4", ">f4", "<f8", ">f8")
 _GUARD = 64
 _UNTOUCHED = 0xA5
 
@@ -22,6 +21,20 @@ def make(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
     """The values of a seed: 0 to 119, for floats in quarters."""
     source = np.random.default_rng(seed)
     kind = np.dtype(dtype)
+    if kind.names is not None:
+        made = np.empty(shape, kind)
+        for place, name in enumerate(kind.names):
+            base, inner = kind[name].subdtype or (kind[name], ())
+            made[name] = make(seed + place, shape + inner, base)
+        return made
+    if kind.kind in "SVO?":
+        numbers = make(seed, shape, "u1")
+        if kind.kind == "?":
+            return numbers % 2 == 1
+        texts = np.asarray(numbers).astype("S5")
+        if kind.kind == "V":
+            return np.ascontiguousarray(texts).view(kind).reshape(shape)
+        return np.array(texts, object).astype(kind) if kind.kind == "O" else texts.astype(kind)
     # Of no dimensions, NumPy would make scalars, which have no byte order.
     if kind.kind == "f":
         quarters = np.asarray(source.integers(0, 480, shape, np.uint16), np.float32)
@@ -48,10 +61,16 @@ class Memory:
     def __init__(self, kind: str, shape: tuple[int, ...], dtype: Any) -> None:
         self.kind = kind if shape else "device" if kind == "device" else "c"
         self.dtype = np.dtype(dtype)
+        if self.kind == "step" and self.dtype.names:
+            self.kind = "c"  # NumPy does not copy the padding of elements between
         if self.kind == "device":
             import penstock
 
             self.array: Any = penstock.DeviceArray(shape, self.dtype)
+            return
+        if self.dtype.hasobject:  # which cannot be had at a given address
+            self._whole = np.full(2 * _GUARD, _UNTOUCHED, np.uint8)
+            self._between, self.array = None, np.empty(shape, self.dtype)
             return
         held = (*shape[:-1], shape[-1] * 2) if self.kind == "step" else shape
         nbytes = math.prod(held) * self.dtype.itemsize
@@ -87,6 +106,10 @@ class Memory:
     def strides(self) -> tuple[int, ...] | None:
         """In bytes; ``None`` for C order."""
         return tuple(self.array.strides) if self.kind in ("f", "step") else None
+
+    def change(self) -> None:
+        """Give the elements other values."""
+        self.array[...] = 33 if self.dtype.kind in "iufc?" else np.zeros((), self.dtype)
 
     def values(self) -> Array:
         """A copy in host memory; AssertionError if something around them was changed."""

@@ -7,6 +7,7 @@ import faulthandler
 import gc
 import json
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -20,10 +21,16 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     """What is wrong with a program, if anything, and whether another one may follow here."""
     from penstock.hdf5 import small
 
+    from . import alone
     from .machine import Machine, remove
     from .model import WrongError
 
     place = Path(tempfile.mkdtemp(dir=folder))
+    if program.door == "hdf5":
+        try:
+            return alone.run(program, place), True
+        finally:
+            shutil.rmtree(place)
     limit = small.LIMIT
     if program.settings.get("small"):
         small.LIMIT = 0

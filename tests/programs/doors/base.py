@@ -51,6 +51,10 @@ class Door:
     broadcasts: ClassVar[bool] = False
     lists: ClassVar[str] = "sorted"
     """Which lists of indices it takes: see :func:`tests.programs.selection.pick`."""
+    once_a_call: ClassVar[bool] = False
+    """Whether a call may have parts of a dataset only once, as with H5Dread_multi."""
+    objects: ClassVar[bool] = False
+    """Whether it reads and writes arrays of Python's objects, such as variable-length strings."""
     strided: ClassVar[bool] = False
     """Whether the arrays of boxes may have any strides."""
     device: ClassVar[bool] = False
@@ -96,6 +100,9 @@ class Door:
 
     def delete(self, file: Any, name: str) -> None:
         del self.h5py(file)[name]
+
+    def copy(self, file: Any, name: str, to: str) -> None:
+        self.h5py(file).copy(name, to)
 
     def create(self, file: Any, name: str, values: Array | None, **arguments: Any) -> None:
         self.h5py(file).create_dataset(name, data=values, **arguments)

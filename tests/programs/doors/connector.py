@@ -15,8 +15,6 @@ from ..values import Memory
 from . import hdf5
 from .base import CancelledError, Door, Transfer
 
-_CHANGED = 33
-
 
 class Inserted(Transfer):
     """A transfer in an event set of its own."""
@@ -70,6 +68,7 @@ class Inserted(Transfer):
 class Connector(Door):
     settles = frozenset({"plain", "close", "flush", "resize", "delete"})
     device = True
+    once_a_call = True
     cancels = True
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -111,6 +110,18 @@ class Connector(Door):
         lib = hdf5.library
         return self._start(lib.H5Dread, lib.H5Dread_async, file, name, picked, memory, waits)
 
+    def read_many(
+        self,
+        file: Any,
+        parts: list[tuple[str, Picked, Memory | None]],
+        options: dict[str, Any],
+        *,
+        by_name: bool,
+        dtype: Any,
+    ) -> list[Any]:
+        hdf5.read_many(file, parts, in_background=by_name)
+        return [None] * len(parts)
+
     def write(
         self,
         file: Any,
@@ -125,7 +136,7 @@ class Connector(Door):
         made = self._start(lib.H5Dwrite, lib.H5Dwrite_async, file, name, picked, memory, waits)
         # Plain calls never leave their buffer in use.
         if (waits or self.settings.get("copy") != "never") and memory.kind != "device":
-            memory.array[...] = _CHANGED
+            memory.change()
         return made
 
     def _start(

@@ -17,6 +17,7 @@ from .base import Door, Transfer
 class Driver(Door):
     settles = frozenset({"plain", "close", "flush", "resize", "delete"})
     device = True
+    once_a_call = True
 
     def open(self, path: Path, mode: str, **arguments: Any) -> Any:
         options = self.settings.get("driver", {})
@@ -49,6 +50,18 @@ class Driver(Door):
         with hdf5.described(file, name, picked, memory) as arguments:
             hdf5.check(hdf5.library.H5Dread(*arguments))
         return Transfer()
+
+    def read_many(
+        self,
+        file: Any,
+        parts: list[tuple[str, Picked, Memory | None]],
+        options: dict[str, Any],
+        *,
+        by_name: bool,
+        dtype: Any,
+    ) -> list[Any]:
+        hdf5.read_many(file, parts, in_background=False)
+        return [None] * len(parts)
 
     def write(
         self,

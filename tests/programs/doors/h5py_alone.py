@@ -15,6 +15,7 @@ class H5pyAlone(Door):
     new_arrays = True
     broadcasts = True
     strided = True
+    objects = True
 
     def read(
         self,
@@ -28,7 +29,9 @@ class H5pyAlone(Door):
         dtype: Any,
         way: str,
     ) -> Transfer:
-        dataset = file[name] if dtype is None else file[name].astype(dtype)
+        dataset = file[name]
+        if dtype is not None:
+            dataset = dataset.fields(list(dtype.names)) if dtype.names else dataset.astype(dtype)
         value = dataset[picked.argument]
         if memory is None:
             return Transfer(value)

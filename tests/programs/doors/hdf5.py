@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import h5py
@@ -25,6 +25,11 @@ for _name, _arguments in {
     "H5Dwrite": [*[_ID] * 5, ctypes.c_void_p],
     "H5Dread_async": [*_PLACE, *[_ID] * 5, ctypes.c_void_p, _ID],
     "H5Dwrite_async": [*_PLACE, *[_ID] * 5, ctypes.c_void_p, _ID],
+    "H5Pset_fill_value": [_ID, _ID, ctypes.c_void_p],
+    "H5Dread_multi": [ctypes.c_size_t, *[ctypes.c_void_p] * 4, _ID, ctypes.c_void_p],
+    "H5Dread_multi_async": [
+        *(*_PLACE, ctypes.c_size_t, *[ctypes.c_void_p] * 4, _ID, ctypes.c_void_p, _ID),
+    ],
     "H5EScreate": [],
     "H5ESclose": [_ID],
     "H5ESwait": [_ID, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p],
@@ -68,6 +73,37 @@ def check(status: int) -> int:
 
     library.H5Ewalk2(0, 0, _WALK(note), None)
     raise FailedError("; ".join(told[:3]) or "no message")
+
+
+def read_many(
+    file: h5py.File, parts: list[tuple[str, Picked, Memory | None]], *, in_background: bool
+) -> None:
+    """H5Dread_multi, or H5Dread_multi_async and a wait."""
+    with ExitStack() as stack:
+        columns = zip(
+            *(
+                stack.enter_context(described(file, name, picked, memory))
+                for name, picked, memory in parts
+                if memory is not None
+            ),
+            strict=True,
+        )
+        dataset, kind, flat, space, _, address = columns
+        ids = [(_ID * len(parts))(*column) for column in (dataset, kind, flat, space)]
+        addresses = (ctypes.c_void_p * len(parts))(*address)
+        if not in_background:
+            check(library.H5Dread_multi(len(parts), *ids, 0, addresses))
+            return
+        events = check(library.H5EScreate())
+        left, failed = ctypes.c_size_t(), ctypes.c_bool()
+        told = (ctypes.byref(left), ctypes.byref(failed))
+        try:
+            check(library.H5Dread_multi_async(*PLACE, len(parts), *ids, 0, addresses, events))
+            check(library.H5ESwait(events, FOREVER, *told))
+        finally:
+            library.H5ESclose(events)
+        if failed.value:
+            raise FailedError("the event set has an error")
 
 
 @contextmanager

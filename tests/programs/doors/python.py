@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 import penstock as ps
 from penstock.hdf5.dataset import Dataset
@@ -50,6 +51,7 @@ class Python(Door):
     broadcasts = True
     lists = "any"
     strided = True
+    objects = True
     device = True
     cancels = True
     interrupts = True
@@ -97,6 +99,9 @@ class Python(Door):
     def delete(self, file: Any, name: str) -> None:
         del (file if "delete" in self.settles else file.h5py)[name]
 
+    def copy(self, file: Any, name: str, to: str) -> None:
+        (file if hasattr(Group, "copy") else file.h5py).copy(name, to)
+
     def create(self, file: Any, name: str, values: Array | None, **arguments: Any) -> None:
         file.create(name, data=values, **arguments)
 
@@ -118,6 +123,8 @@ class Python(Door):
         elif dtype is not None:
             arguments["dtype"] = dtype
         dataset = self._dataset(file, name, way)
+        if memory is None and dtype is not None and dtype.names:
+            return Transfer(self._fields(dataset, picked, dtype, way))
         if waits and way == "index" and not arguments:
             return Transfer(dataset[picked.argument])
         if waits:
@@ -125,6 +132,18 @@ class Python(Door):
         if way != "plain":
             return Submitted(dataset.read_async(picked.argument, **arguments))
         return Submitted(ps.read_async(dataset.h5py, picked.argument, **arguments))
+
+    @staticmethod
+    def _fields(dataset: Dataset, picked: Picked, dtype: Any, way: str) -> Array:
+        """Read members of records: all at once, or each by its name."""
+        index = picked.argument if isinstance(picked.argument, tuple) else (picked.argument,)
+        if way == "plain":
+            found = dataset.fields(list(dtype.names))[picked.argument]
+            return np.asarray(found)
+        made = np.empty(picked.shape, dtype)
+        for name in dtype.names:
+            made[name] = dataset[(name, *index)]
+        return made
 
     def read_many(
         self,

@@ -1,0 +1,507 @@
+/* Runs a program of HDF5 calls, and prints what each of them gives.
+ *
+ *     program run FILE     a call a line, as tests/programs/alone.py writes them
+ *     program dump FOLDER...   all that the files of such a program hold
+ *
+ * It knows nothing of Penstock: the environment says which driver and connector HDF5 uses. */
+#define _GNU_SOURCE
+#include "memory.h"
+#include "types.h"
+#include <inttypes.h>
+#include <unistd.h>
+
+enum { SLOTS = 16, SETS = 3, RANK = 3, MOST = 256 };
+
+typedef struct {
+    hid_t id;
+    int type;
+} dataset;
+
+/* A transfer: what H5Dread and H5Dwrite take. */
+typedef struct {
+    hid_t id, type, flat, space;
+    memory buffer;
+    size_t elements;
+    int line, is_read;
+} transfer;
+
+static hid_t files[2], sets[SETS];
+static dataset datasets[SLOTS];
+static transfer pending[SETS][MOST];
+static int pending_count[SETS];
+static int has_failed[SETS]; /* whether a call failed: HDF5 alone does not leave that to the set */
+static int line;
+static char *words; /* of the line, which are left */
+
+static long next(void)
+{
+    return strtol(words, &words, 10);
+}
+
+static void told(const char *what, long long value)
+{
+    printf("%d %s %lld\n", line, what, value < 0 ? -1 : value);
+}
+
+/* -- transfers -------------------------------------------------------------------------------- */
+
+/* Selects by thousandths of the extent, so that a selection fits to a dataset of any extent. */
+static hid_t selected(hid_t id, hsize_t *count)
+{
+    hid_t space = H5Dget_space(id);
+    hsize_t extent[RANK], start[RANK], step[RANK], number[RANK];
+    int rank = H5Sget_simple_extent_dims(space, extent, NULL);
+    long kind = next();
+    long parts[RANK][3];
+    for (int i = 0; i < RANK; i++)
+        for (int j = 0; j < 3; j++)
+            parts[i][j] = next();
+    hsize_t all = 1;
+    for (int i = 0; i < rank; i++) {
+        start[i] = extent[i] * (hsize_t)parts[i][0] / 1000;
+        hsize_t stop = extent[i] * (hsize_t)parts[i][1] / 1000;
+        step[i] = (hsize_t)parts[i][2];
+        number[i] = stop > start[i] ? (stop - start[i] + step[i] - 1) / step[i] : 0;
+        all *= extent[i];
+    }
+    if (all == 0) {
+        H5Sselect_none(space);
+    } else if (kind == 1) {
+        int is_empty = 0;
+        for (int i = 0; i < rank; i++)
+            is_empty |= number[i] == 0;
+        if (is_empty)
+            H5Sselect_none(space);
+        else
+            H5Sselect_hyperslab(space, H5S_SELECT_SET, start, step, number, NULL);
+    } else if (kind == 2) {
+        hsize_t points = all < 17 ? all : 17, at[17 * RANK];
+        for (hsize_t i = 0; i < points; i++) { /* the last one first */
+            hsize_t flat = (points - 1 - i) * all / points;
+            for (int axis = rank - 1; axis >= 0; axis--) {
+                at[i * (hsize_t)rank + (hsize_t)axis] = flat % extent[axis];
+                flat /= extent[axis];
+            }
+        }
+        H5Sselect_elements(space, H5S_SELECT_SET, points, at);
+    }
+    *count = (hsize_t)H5Sget_select_npoints(space);
+    return space;
+}
+
+static hid_t memory_type(int type, long choice)
+{
+    if (type < NUMBERS && choice >= 0)
+        return in_memory[choice % NUMBERS];
+    if ((type == RECORD || type == PADDED) && choice >= 0)
+        return some_of_record[choice % 2];
+    return in_memory[type];
+}
+
+/* Reads the rest of a line: memory type, place, seed, selection. */
+static transfer described(int is_read)
+{
+    transfer made = {.line = line, .is_read = is_read};
+    dataset of = datasets[next() % SLOTS];
+    made.type = memory_type(of.type, next());
+    long on_device = next(), seed = next();
+    hsize_t count = 0;
+    made.id = of.id;
+    if (of.id < 0)
+        return made;
+    made.space = selected(of.id, &count);
+    made.flat = H5Screate_simple(1, &count, NULL);
+    made.elements = count;
+    size_t size = H5Tget_size(made.type), whole = size * count;
+    int has_text = H5Tdetect_class(made.type, H5T_STRING) > 0 && (of.type == TEXT || of.type == WITH_TEXT);
+    unsigned char *bytes = malloc(whole + 1);
+    memset(bytes, has_text ? 0 : 0xA5, whole);
+    uint64_t state = (uint64_t)seed * 1000003;
+    for (hsize_t i = 0; !is_read && i < count; i++)
+        for_each_part(bytes + i * size, made.type, make_part, &state);
+    made.buffer = memory_of(bytes, whole, on_device && !has_text);
+    return made;
+}
+
+static void finished(transfer *done, int is_right)
+{
+    unsigned char *bytes = to_host(&done->buffer);
+    uint64_t hash = 1469598103934665603ull;
+    size_t size = H5Tget_size(done->type);
+    is_right &= done->is_read;
+    for (size_t i = 0; is_right && i < done->elements; i++)
+        for_each_part(bytes + i * size, done->type, hash_part, &hash);
+    if (is_right)
+        printf("%d gives %016" PRIx64 "\n", done->line, hash);
+    free(bytes);
+    H5Sclose(done->flat);
+    H5Sclose(done->space);
+}
+
+static void wait_for(long set)
+{
+    size_t left = 0;
+    hbool_t failed = 0;
+    int status = H5ESwait(sets[set], H5ES_WAIT_FOREVER, &left, &failed);
+    int is_right = status >= 0 && !failed && !has_failed[set];
+    told("waits", is_right ? 0 : -1);
+    for (int i = 0; i < pending_count[set]; i++)
+        finished(&pending[set][i], is_right);
+    pending_count[set] = has_failed[set] = 0;
+    if (failed) { /* a set with an error takes nothing else */
+        H5ESclose(sets[set]);
+        sets[set] = H5EScreate();
+    }
+}
+
+static void wait_for_all(void)
+{
+    for (int i = 0; i < SETS; i++)
+        if (pending_count[i])
+            wait_for(i);
+}
+
+/* One or several transfers, plain or in an event set. */
+static void move(int is_read)
+{
+    long set = next() - 1, count = next();
+    hid_t ids[4], types[4], flats[4], spaces[4];
+    void *buffers[4];
+    transfer made[4];
+    int used = 0;
+    for (long i = 0; i < count && i < 4; i++) {
+        transfer one = described(is_read);
+        if (one.id < 0)
+            return;
+        made[used] = one;
+        ids[used] = one.id, types[used] = one.type, flats[used] = one.flat, spaces[used] = one.space;
+        buffers[used++] = one.buffer.bytes;
+    }
+    size_t n = (size_t)used;
+    const void *const *sources = (const void *const *)buffers;
+    int status;
+    if (set >= 0 && pending_count[set] + used > MOST)
+        wait_for(set);
+    if (set < 0 && n == 1)
+        status = is_read ? H5Dread(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0])
+                         : H5Dwrite(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0]);
+    else if (set < 0)
+        status = is_read ? H5Dread_multi(n, ids, types, flats, spaces, H5P_DEFAULT, buffers)
+                         : H5Dwrite_multi(n, ids, types, flats, spaces, H5P_DEFAULT, (const void **)sources);
+    else if (n == 1)
+        status = is_read ? H5Dread_async(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0], sets[set])
+                         : H5Dwrite_async(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0], sets[set]);
+    else
+        status = is_read ? H5Dread_multi_async(n, ids, types, flats, spaces, H5P_DEFAULT, buffers, sets[set])
+                         : H5Dwrite_multi_async(n, ids, types, flats, spaces, H5P_DEFAULT, (const void **)sources, sets[set]);
+    if (set < 0)
+        told(is_read ? "reads" : "writes", status);
+    else
+        has_failed[set] |= status < 0;
+    for (int i = 0; i < used; i++)
+        if (set >= 0)
+            pending[set][pending_count[set]++] = made[i];
+        else
+            finished(&made[i], status >= 0);
+}
+
+/* -- datasets and files ----------------------------------------------------------------------- */
+
+static void name_of(long slot, char name[8])
+{
+    snprintf(name, 8, "d%02ld", slot);
+}
+
+static void add_filter(hid_t properties, long filter, int is_number)
+{
+    if (filter == 1)
+        H5Pset_deflate(properties, 1);
+    else if (filter == 2)
+        H5Pset_shuffle(properties);
+    else if (filter == 3)
+        H5Pset_fletcher32(properties);
+    else if (filter == 4 && is_number)
+        H5Pset_nbit(properties);
+}
+
+/* SLOT FILE TYPE LAYOUT RANK 3*EXTENT 3*CHUNK GROWS ALLOC FILL_TIME FILL FILTERS FILTER... */
+static void create(void)
+{
+    long slot = next() % SLOTS, file = next();
+    int type = (int)next();
+    long layout = next();
+    int rank = (int)next();
+    hsize_t extent[RANK], chunk[RANK], most[RANK];
+    for (int i = 0; i < RANK; i++)
+        extent[i] = (hsize_t)next();
+    for (int i = 0; i < RANK; i++)
+        chunk[i] = (hsize_t)next();
+    long grows = next();
+    for (int i = 0; i < RANK; i++)
+        most[i] = grows & (1 << i) ? H5S_UNLIMITED : extent[i];
+    hid_t properties = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_layout(properties, layout == 1 ? H5D_CHUNKED : layout == 2 ? H5D_COMPACT : H5D_CONTIGUOUS);
+    if (layout == 1)
+        H5Pset_chunk(properties, rank, chunk);
+    H5Pset_alloc_time(properties, (H5D_alloc_time_t)next());
+    H5Pset_fill_time(properties, (H5D_fill_time_t)next());
+    long fill = next();
+    int value = 99;
+    if (fill == 1 && type < NUMBERS)
+        H5Pset_fill_value(properties, H5T_NATIVE_INT, &value);
+    if (fill == 2)
+        H5Pset_fill_value(properties, H5T_NATIVE_INT, NULL);
+    for (long i = next(); i > 0; i--)
+        add_filter(properties, next(), type < NUMBERS);
+    char name[8];
+    name_of(slot, name);
+    hid_t space = H5Screate_simple(rank, extent, layout == 1 ? most : NULL);
+    if (datasets[slot].id < 0) {
+        datasets[slot].id = H5Dcreate2(
+            files[file], name, in_file[type], space, H5P_DEFAULT, properties, H5P_DEFAULT);
+        datasets[slot].type = type;
+        told("creates", datasets[slot].id < 0 ? -1 : 0);
+    }
+    H5Sclose(space);
+    H5Pclose(properties);
+}
+
+static void extend(void)
+{
+    long slot = next() % SLOTS;
+    hsize_t extent[RANK];
+    for (int i = 0; i < RANK; i++)
+        extent[i] = (hsize_t)next();
+    if (datasets[slot].id >= 0)
+        told("extends", H5Dset_extent(datasets[slot].id, extent));
+}
+
+static void copy(void)
+{
+    char from[8], to[8];
+    long source = next() % SLOTS, target = next() % SLOTS, file = next();
+    name_of(source, from);
+    name_of(target, to);
+    if (datasets[source].id < 0 || datasets[target].id >= 0)
+        return;
+    int status = H5Ocopy(datasets[source].id, ".", files[file], to, H5P_DEFAULT, H5P_DEFAULT);
+    told("copies", status);
+    if (status >= 0) {
+        datasets[target].id = H5Dopen2(files[file], to, H5P_DEFAULT);
+        datasets[target].type = datasets[source].type;
+    }
+}
+
+static void attribute(void)
+{
+    long slot = next() % SLOTS;
+    int value = (int)next(), found = -1;
+    if (datasets[slot].id < 0)
+        return;
+    hid_t space = H5Screate(H5S_SCALAR), id;
+    if (H5Aexists(datasets[slot].id, "note") > 0)
+        id = H5Aopen(datasets[slot].id, "note", H5P_DEFAULT);
+    else
+        id = H5Acreate2(datasets[slot].id, "note", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(id, H5T_NATIVE_INT, &value);
+    H5Aread(id, H5T_NATIVE_INT, &found);
+    told("notes", found);
+    H5Aclose(id);
+    H5Sclose(space);
+}
+
+/* Reads a whole dataset into memory of the host, and prints its hash. */
+static void show(hid_t id, const char *name)
+{
+    hid_t type = H5Dget_type(id), space = H5Dget_space(id);
+    hid_t native = H5Tget_class(type) == H5T_BITFIELD ? H5Tcopy(type) : H5Tget_native_type(type, H5T_DIR_DEFAULT);
+    hssize_t count = H5Sget_simple_extent_npoints(space);
+    size_t size = H5Tget_size(native);
+    unsigned char *bytes = calloc((size_t)count + 1, size);
+    int status = H5Dread(id, native, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes);
+    uint64_t hash = 1469598103934665603ull;
+    for (hssize_t i = 0; status >= 0 && i < count; i++)
+        for_each_part(bytes + (size_t)i * size, native, hash_part, &hash);
+    printf("%d %s has %lld, %d: %016" PRIx64 "\n", line, name, (long long)count, status < 0 ? -1 : 0, hash);
+    free(bytes);
+    H5Tclose(native);
+    H5Tclose(type);
+    H5Sclose(space);
+}
+
+static herr_t visited(hid_t group, const char *name, const H5O_info2_t *about, void *_)
+{
+    (void)_;
+    if (about->type != H5O_TYPE_DATASET)
+        return 0;
+    hid_t id = H5Dopen2(group, name, H5P_DEFAULT);
+    show(id, name);
+    if (H5Aexists(id, "note") > 0) {
+        int value = -1;
+        hid_t attribute = H5Aopen(id, "note", H5P_DEFAULT);
+        H5Aread(attribute, H5T_NATIVE_INT, &value);
+        told(name, value);
+        H5Aclose(attribute);
+    }
+    H5Dclose(id);
+    return 0;
+}
+
+static herr_t iterated(hid_t group, const char *name, const H5L_info2_t *about, void *_)
+{
+    (void)about, (void)_;
+    hid_t id = H5Dopen2(group, name, H5P_DEFAULT);
+    show(id, name);
+    return H5Dclose(id);
+}
+
+static int visit(hid_t file)
+{
+    return H5Ovisit3(file, H5_INDEX_NAME, H5_ITER_INC, visited, NULL, H5O_INFO_BASIC);
+}
+
+static void close_dataset(long slot)
+{
+    if (datasets[slot].id >= 0)
+        told("closes", H5Dclose(datasets[slot].id));
+    datasets[slot].id = -1;
+}
+
+/* LATEST STRATEGY PAGE_BUFFER USERBLOCK */
+static long settings[4];
+
+static void open_files(int is_new)
+{
+    static const char *const names[] = {"main.h5", "other.h5"};
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), creation = H5Pcreate(H5P_FILE_CREATE);
+    H5Pset_libver_bounds(access, settings[0] ? H5F_LIBVER_LATEST : H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
+    H5Pset_file_space_strategy(creation, (H5F_fspace_strategy_t)settings[1], 0, 1);
+    if (settings[2])
+        H5Pset_page_buffer_size(access, (size_t)settings[2], 0, 0);
+    H5Pset_userblock(creation, (hsize_t)settings[3]);
+    for (int i = 0; i < 2; i++)
+        files[i] = is_new ? H5Fcreate(names[i], H5F_ACC_TRUNC, creation, access)
+                          : H5Fopen(names[i], H5F_ACC_RDWR, access);
+    told("opens", files[0] < 0 || files[1] < 0 ? -1 : 0);
+    H5Pclose(access);
+    H5Pclose(creation);
+}
+
+static void reopen(void)
+{
+    char name[8];
+    int types[SLOTS], homes[SLOTS];
+    wait_for_all();
+    for (long i = 0; i < SLOTS; i++) {
+        name_of(i, name);
+        types[i] = datasets[i].type;
+        homes[i] = datasets[i].id < 0 ? -1 : H5Lexists(files[1], name, H5P_DEFAULT) > 0;
+        close_dataset(i);
+    }
+    told("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
+    open_files(0);
+    for (long i = 0; i < SLOTS; i++) {
+        name_of(i, name);
+        if (homes[i] >= 0)
+            datasets[i].id = H5Dopen2(files[homes[i]], name, H5P_DEFAULT);
+        datasets[i].type = types[i];
+    }
+}
+
+static void delete(void)
+{
+    char name[8];
+    long slot = next() % SLOTS;
+    name_of(slot, name);
+    if (datasets[slot].id < 0)
+        return;
+    int file = H5Lexists(files[1], name, H5P_DEFAULT) > 0;
+    close_dataset(slot);
+    told("deletes", H5Ldelete(files[file], name, H5P_DEFAULT));
+}
+
+static void step(char *text)
+{
+    char what[16];
+    int length = 0;
+    sscanf(text, "%15s%n", what, &length);
+    words = text + length;
+    if (!strcmp(what, "open")) {
+        for (int i = 0; i < 4; i++)
+            settings[i] = next();
+        open_files(1);
+    } else if (!strcmp(what, "create"))
+        create();
+    else if (!strcmp(what, "write"))
+        move(0);
+    else if (!strcmp(what, "read"))
+        move(1);
+    else if (!strcmp(what, "wait"))
+        wait_for(next());
+    else if (!strcmp(what, "extend"))
+        extend();
+    else if (!strcmp(what, "copy"))
+        copy();
+    else if (!strcmp(what, "attribute"))
+        attribute();
+    else if (!strcmp(what, "visit"))
+        told("visits", visit(files[next()]));
+    else if (!strcmp(what, "iterate"))
+        told("iterates", H5Literate2(files[next()], H5_INDEX_NAME, H5_ITER_INC, NULL, iterated, NULL));
+    else if (!strcmp(what, "flush"))
+        told("flushes", H5Fflush(files[next()], H5F_SCOPE_GLOBAL));
+    else if (!strcmp(what, "reopen"))
+        reopen();
+    else if (!strcmp(what, "delete"))
+        delete();
+}
+
+static int run(const char *path)
+{
+    char text[1024];
+    FILE *program = fopen(path, "r");
+    for (int i = 0; i < SLOTS; i++)
+        datasets[i].id = -1;
+    for (int i = 0; i < SETS; i++)
+        sets[i] = H5EScreate();
+    while (fgets(text, sizeof text, program)) {
+        line++;
+        step(text);
+        fflush(stdout);
+    }
+    line++;
+    wait_for_all();
+    for (long i = 0; i < SLOTS; i++)
+        close_dataset(i);
+    for (int i = 0; i < SETS; i++)
+        told("closes a set", H5ESclose(sets[i]));
+    told("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
+    fclose(program);
+    return 0;
+}
+
+static int dump(int count, char **folders)
+{
+    for (int i = 0; i < count; i++) {
+        printf("in %s\n", folders[i]);
+        for (int file = 0; file < 2; file++) {
+            char path[4096];
+            snprintf(path, sizeof path, "%s/%s.h5", folders[i], file ? "other" : "main");
+            hid_t id = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+            told("visits", id < 0 ? -1 : visit(id));
+            if (id >= 0)
+                H5Fclose(id);
+        }
+    }
+    return 0;
+}
+
+int main(int count, char **words_given)
+{
+    if (count < 3)
+        return 2;
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    start_device();
+    make_types();
+    return strcmp(words_given[1], "dump") ? run(words_given[2]) : dump(count - 2, words_given + 2);
+}
