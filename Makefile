@@ -129,7 +129,7 @@ test-faults: build
 	$(PYTEST) tests/faults
 
 # PENSTOCK_TEST_PROGRAMS random programs.
-test-programs: build standin
+test-programs: build build-hdf5 standin
 	$(PYTEST) tests/programs
 	scripts/standin-gpu $(PYTEST) tests/programs
 

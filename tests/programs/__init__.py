@@ -1,8 +1,9 @@
 """Random programs of transfers through each door of Penstock, against a model in NumPy.
 
-A program is a list of operations: datasets of every layout are made, written, read, resized and
-deleted, with requests under way, which are waited for, polled, cancelled or dropped. A model does
-the same at once, in the order of the calls. What is guaranteed, and therefore tested:
+A program is a list of operations: datasets of every layout, type, filter and fill are made,
+written, read, resized, copied, visited and deleted, with requests under way, which are waited for,
+polled, cancelled or dropped. A model does the same at once, in the order of the calls. What is
+guaranteed, and therefore tested:
 
 - Through any doors of one process, transfers of one file have the effect of the order in which they
   were submitted. A read that is finished gives what the model had when it was submitted.
@@ -15,6 +16,8 @@ What h5py does by itself is outside this guarantee, because HDF5 does not know t
 a program reads, writes, resizes, flushes, deletes or closes by plain h5py, it waits for its own
 requests on the datasets concerned: the *rule of plain access*. Where a method of a door settles
 them itself, the programs leave it to that method.
+
+The programs of the door ``hdf5`` are in C, and HDF5 alone is their model: see ``alone/``.
 
     python -m tests.programs --door python --count 20000 --seed 1
 """

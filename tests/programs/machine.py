@@ -375,7 +375,8 @@ class Machine:
             model = self.models.get(part["name"])
             if model is None or model.kind["file"] != home:
                 continue
-            if door.once_a_call and part["name"] in [name for name, *_ in pieces]:
+            others = [name for name, *_ in pieces]
+            if door.once_a_call and (part["name"] in others or isinstance(model, Virtual)):
                 continue
             picked = _picked(model, part["select"], door.lists)
             dtype = _dtype(operation, model, kind)

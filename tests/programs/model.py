@@ -53,7 +53,7 @@ class Expected:
             right |= self._torn(found)
         if not right.all():
             bad = np.argwhere(~right)
-            first = tuple(int(index) for index in bad[0])
+            first = tuple(int(index) for index in bad[0])[: found.ndim]
             raise WrongError(
                 f"{about}: {len(bad)} of {right.size} elements are wrong, the first at {first}: "
                 f"{found[first]} instead of {wanted[first]}"

@@ -58,7 +58,7 @@ class _Draft:
         if "types" in self.without or ("records" in self.without and 12 <= kind <= 15):
             kind %= _NUMBERS
         rank = draw.choice([1, 2, 2, 3])
-        longest = {1: 30_000, 2: 200, 3: 30}[rank]
+        longest = {1: 6_000, 2: 80, 3: 18}[rank]
         shape = [draw.randint(1, longest if draw.random() < 0.7 else 12) for _ in range(rank)]
         layout = draw.choices(["contiguous", "chunked", "compact"], [4, 6, 0.5])[0]
         has_text = kind in (15, 23)
