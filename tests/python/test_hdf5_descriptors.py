@@ -18,7 +18,7 @@ from penstock.hdf5.library import lock
 
 PENDING = 2000
 OURS = 4
-"""Descriptors of one file: buffered and direct. A thread of the engine may have one for a moment."""
+"""Descriptors of one file: buffered and direct; threads may have one for a moment."""
 ROW = 64
 
 

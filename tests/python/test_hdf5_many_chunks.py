@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from pathlib import Path
 from time import perf_counter
 
@@ -122,3 +123,37 @@ def test_pieces_of_one_dataset_share_what_is_known_of_it(path):
     print(f"256 pieces: {', '.join(f'{1e3 * t:.0f}' for t in times)} ms; {kept / 2**20:.1f} MiB")
     assert kept < MOST_KEPT
     assert times[2] < 1
+
+
+@pytest.fixture
+def virtual(path, tmp_path):
+    time.sleep(2.2)  # until the times of the source tell of every further change
+    layout = h5py.VirtualLayout((CHUNKS, ROW), "<i4")
+    layout[...] = h5py.VirtualSource(path, "x", (CHUNKS, ROW))
+    with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
+        file.create_virtual_dataset("x", layout)
+    return tmp_path / "v.h5"
+
+
+def test_a_virtual_dataset_has_the_index_of_its_source_read_once(virtual, nothing_is_small):
+    times = []
+    with ps.File(virtual) as file:
+        for seed in range(5):
+            start = int(rows(seed, 1)[0]) % (CHUNKS - BATCH)
+            began = perf_counter()
+            found = file["x"].read(np.s_[start : start + BATCH])
+            times.append(perf_counter() - began)
+            np.testing.assert_array_equal(found, contents(np.arange(start, start + BATCH)))
+    print(f"{BATCH} rows: {', '.join(f'{1e3 * took:.1f}' for took in times)} ms")
+    assert min(times[1:]) < times[0] / 4
+
+
+def test_a_first_row_of_a_virtual_dataset_does_not_take_a_walk_through_an_index(
+    virtual, nothing_is_small
+):
+    with ps.File(virtual) as file:
+        np.testing.assert_array_equal(file["x"].read(7), contents(np.array([7]))[0])
+        assert "large index" in ps.last_report().note
+        file["x"].read(np.s_[:BATCH])
+        np.testing.assert_array_equal(file["x"].read(9), contents(np.array([9]))[0])
+        assert ps.last_report().route == "host"

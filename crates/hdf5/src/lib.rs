@@ -16,4 +16,6 @@ mod virtual_dataset;
 
 pub use conversion::Conversion;
 pub use open_files::SourceFile;
-pub use virtual_dataset::{Resolution, SourcePart, Store, resolve};
+pub use virtual_dataset::{
+    Keeper, KeptSource, Mapping, Resolution, SourceDataset, SourcePart, Store, resolve,
+};

@@ -52,8 +52,15 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
             }
             Layout::Virtual(_) => {
                 let mapping = |_: &_| Some(ElementMapping::whole(MemorySize(4)));
-                let made =
-                    resolve(&session, opened.dataset, &info, &all, &dense, &mapping).unwrap();
+                let made = resolve(
+                    &session,
+                    opened.dataset,
+                    &info,
+                    &all,
+                    &dense,
+                    (&mapping, &|_| None),
+                )
+                .unwrap();
                 let parts = match made {
                     Resolution::Parts(parts) => parts,
                     // Only HDF5 knows what the prefix was before it was expanded.

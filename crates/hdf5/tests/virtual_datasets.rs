@@ -80,7 +80,7 @@ fn take_apart(
         info,
         selection,
         destination,
-        &item,
+        (&item, &|_| None),
     )
     .map_err(|error| error.to_string())
 }

@@ -1,6 +1,20 @@
+#include <dirent.h>
+
 #include "events.h"
 
 enum { OPERATIONS = 10000, EACH = 512, ALL = OPERATIONS * EACH };
+/* Of one file: buffered and direct. A thread may have one for a moment. */
+enum { DESCRIPTORS = 8 };
+
+static int descriptors(void) {
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    while (readdir(folder)) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
 
 int main(void) {
     begin_with("small=0");
@@ -11,6 +25,7 @@ int main(void) {
     int *these = values(ALL, 1);
     void *memory = new_memory_with(these, ALL * sizeof(int));
     void *again = new_memory(ALL * sizeof(int));
+    const int before = descriptors();
     hold();
     for (size_t i = 0; i < OPERATIONS; i++) {
         const hsize_t start = i * EACH;
@@ -19,6 +34,7 @@ int main(void) {
                           (char *)memory + start * sizeof(int), events));
     }
     CHECK(count_of(events) == OPERATIONS);
+    CHECK(descriptors() <= before + DESCRIPTORS);
     let_go_on();
     finish_all(events);
     for (size_t i = 0; i < OPERATIONS; i++) {
@@ -27,6 +43,7 @@ int main(void) {
         OK(H5Dread_async(dataset, H5T_NATIVE_INT, space, part, H5P_DEFAULT,
                          (char *)again + start * sizeof(int), events));
     }
+    CHECK(descriptors() <= before + DESCRIPTORS);
     finish_all(events);
     CHECK(memory_has_values(again, ALL, 1));
     OK(H5ESclose(events));

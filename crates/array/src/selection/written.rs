@@ -74,6 +74,19 @@ impl Selection {
         }
     }
 
+    /// Returns an upper bound of the number of chunks of this shape that are touched.
+    pub fn touched_chunks(&self, chunk: &[u64]) -> u64 {
+        match self {
+            Selection::Grid(axes) => {
+                let sides = axes.iter().zip(chunk);
+                sides
+                    .map(|(axis, side)| axis.touched(*side))
+                    .fold(1, u64::saturating_mul)
+            }
+            Selection::Runs(_) => u64::MAX,
+        }
+    }
+
     /// Returns whether every touched chunk is selected completely, apart from what lies outside the
     /// array.
     pub fn covers_chunks(&self, shape: &[u64], chunk: &[u64]) -> bool {

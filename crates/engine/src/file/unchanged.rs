@@ -12,9 +12,15 @@ use super::system::FileSystem;
 /// How long bytes of a file are kept while other programs may change it.
 pub const KEPT: Duration = Duration::from_millis(20);
 
-/// A file whose last change is older than this is not being written: the system sets the time when a write
-/// begins, before its bytes can be read.
+/// Time after which a change of a file without a lock is taken to be over: the system sets the times when a
+/// write begins, before its bytes can be read.
 const SETTLED: Duration = Duration::from_secs(10);
+
+/// Longest step of the clock by which Linux sets the times of a file.
+const STEP: Duration = Duration::from_millis(20);
+
+/// As [`STEP`], for a file system without fractions of seconds.
+const COARSE_STEP: Duration = Duration::from_secs(2);
 
 /// An open file, as it was when something was read of it.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ impl Unchanged {
     pub fn since_now(descriptor: RawFd) -> Unchanged {
         let watched = (!keeps_writers_out(descriptor)).then(|| Watched {
             checked: AtomicI64::new(milliseconds()),
-            status: Status::of(descriptor).filter(Status::is_settled),
+            status: Status::that_shows_changes(descriptor),
         });
         Unchanged {
             descriptor,
@@ -71,8 +77,9 @@ impl Watched {
 
 /// What a write changes of a file's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Status {
-    file: (u64, u64),
+pub struct Status {
+    /// Device and inode.
+    pub file: (u64, u64),
     size: i64,
     modified: (i64, i64),
     changed: (i64, i64),
@@ -95,10 +102,23 @@ impl Status {
         })
     }
 
-    fn is_settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.map_or(0, |now| now.as_secs() as i64);
-        now - self.changed.0.max(self.modified.0) > SETTLED.as_secs() as i64
+    /// Returns the status of an open file if every later change gives the file another one. Of two changes
+    /// within one step of the clock, the second leaves the times as they are; and where no lock keeps writers
+    /// out, a write may be under way.
+    pub fn that_shows_changes(descriptor: RawFd) -> Option<Status> {
+        let status = Status::of(descriptor)?;
+        let (changed, modified) = (status.changed, status.modified);
+        let (seconds, nanoseconds) = changed.max(modified);
+        let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+        let step = if !keeps_writers_out(descriptor) {
+            SETTLED
+        } else if changed.1 == 0 || modified.1 == 0 {
+            COARSE_STEP
+        } else {
+            STEP
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        (last + step < now).then_some(status)
     }
 }
 

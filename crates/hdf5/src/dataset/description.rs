@@ -132,6 +132,23 @@ impl DatasetInfo {
         Ok(())
     }
 
+    /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
+    pub(crate) fn chunk_count(&self) -> u64 {
+        let Layout::Chunked { chunk, .. } = &self.layout else {
+            return 0;
+        };
+        let sides = self.shape.iter().zip(chunk);
+        sides
+            .map(|(side, chunk)| side.div_ceil(*chunk))
+            .fold(1, u64::saturating_mul)
+    }
+
+    /// Returns whether to list all chunks takes HDF5 longer than to look up a few.
+    pub(crate) fn has_large_index(&self) -> bool {
+        const LARGE: u64 = 1 << 16;
+        self.chunk_count() >= LARGE
+    }
+
     /// Returns whether the description cannot change while the dataset is open.
     pub fn is_final(&self) -> bool {
         matches!(self.layout, Layout::Contiguous { offset: Some(_) })

@@ -24,7 +24,12 @@ pub(crate) fn may_hold_all(info: &DatasetInfo) -> Result<bool> {
 pub(crate) fn write_out(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let list = past_sieve(session)?;
     let list = list.as_ref().map_or(H5P_DEFAULT, Id::get);
-    read_ends(session, dataset, (&info.shape, info.element.size().0 as usize), list)
+    read_ends(
+        session,
+        dataset,
+        (&info.shape, info.element.size().0 as usize),
+        list,
+    )
 }
 
 /// Reads the first and the last of a dataset's elements, which have so many bytes and own no memory of

@@ -35,7 +35,9 @@ pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
             }
             // Reading such an element would allocate memory.
             if let Some(part) = info.element.only_hdf5() {
-                return Ok(Err(format!("the file is open for writing, and HDF5 alone reads {part}")));
+                return Ok(Err(format!(
+                    "the file is open for writing, and HDF5 alone reads {part}"
+                )));
             }
             if let Err(error) = sieve::write_out(session, dataset, info) {
                 return Ok(Err(error.to_string()));

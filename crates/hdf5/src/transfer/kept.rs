@@ -93,6 +93,16 @@ impl Kept {
         })
     }
 
+    /// As [`of`](Self::of), for a dataset that was described.
+    pub(super) fn of_described(
+        session: &Session<'_>,
+        dataset: hid_t,
+        info: &DatasetInfo,
+    ) -> Option<Arc<Kept>> {
+        let key = key(session, dataset).ok()?;
+        find(key).or_else(|| keep(session, dataset, key, info))
+    }
+
     /// Returns whether the dataset may have changed since it was described, or the file is closed.
     pub(super) fn is_forgotten(&self) -> bool {
         self.forgotten.load(Relaxed) || !self.unchanged.holds()
@@ -111,17 +121,7 @@ impl Kept {
     /// us, but tells it only by a walk through the index, of some 0.1 us a chunk
     /// (H5Dget_chunk_info_by_coord). So it reads until that has taken as long as the walk will.
     pub(super) fn is_for_hdf5(&self, chunks: u64) -> bool {
-        const LARGE: u64 = 1 << 16;
-        const FEW: u64 = 4;
-        let Layout::Chunked { chunk, .. } = &self.info.layout else {
-            return false;
-        };
-        let sides = self.info.shape.iter().zip(chunk);
-        let total = sides
-            .map(|(side, chunk)| side.div_ceil(*chunk))
-            .fold(1, u64::saturating_mul);
-        let is_sooner = total >= LARGE && chunks <= FEW && self.array.get().is_none();
-        is_sooner && self.left_to_hdf5.fetch_add(1, Relaxed) < total / 500
+        self.array.get().is_none() && is_sooner_by_hdf5(&self.info, chunks, &self.left_to_hdf5)
     }
 
     /// Returns the array, whose chunk table the first call reads, or why HDF5 alone reads it.
@@ -150,14 +150,17 @@ impl Kept {
         Ok(known.as_ref().map_err(String::as_str))
     }
 
-    fn known_table(&self) -> Option<Arc<ChunkTable>> {
+    pub(super) fn known_table(&self) -> Option<Arc<ChunkTable>> {
         match &self.known_array()?.source {
             Source::Chunks(table) => Some(Arc::clone(table)),
             _ => None,
         }
     }
 
-    fn set_table(&self, table: Arc<ChunkTable>) -> Result<std::result::Result<&StoredArray, &str>> {
+    pub(super) fn set_table(
+        &self,
+        table: Arc<ChunkTable>,
+    ) -> Result<std::result::Result<&StoredArray, &str>> {
         self.count_table(table.bytes() as u64);
         self.set_array(Some(table))
     }
@@ -237,6 +240,13 @@ impl Kept {
             }
         }
     }
+}
+
+/// See [`Kept::is_for_hdf5`], of a dataset whose chunk table is not known. `left` counts the requests that
+/// were left to HDF5.
+pub(super) fn is_sooner_by_hdf5(info: &DatasetInfo, chunks: u64, left: &AtomicU64) -> bool {
+    const FEW: u64 = 4;
+    chunks <= FEW && info.has_large_index() && left.fetch_add(1, Relaxed) < info.chunk_count() / 500
 }
 
 /// An open file: the copy of HDF5, and its number of the file.

@@ -15,6 +15,7 @@ mod expressed;
 mod held;
 mod inside;
 mod kept;
+mod kept_sources;
 pub mod many;
 mod numbers;
 mod prepare;
@@ -50,8 +51,9 @@ pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
 pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
 
-use crate::dataset::{DatasetInfo, Layout, dataspace, pointers};
+use crate::dataset::{DatasetInfo, FileInfo, Layout, dataspace, pointers};
 use crate::library::Session;
+use crate::open_files::identity_of;
 
 /// The caller's memory.
 pub struct Buffer {
@@ -159,6 +161,10 @@ pub unsafe fn forget(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
     inside(hdf5, || {
         // SAFETY: the caller may call HDF5.
         let session = unsafe { Session::begin(hdf5) };
+        let file = FileInfo::of(&session, object)?;
+        if let Some(reader) = file.descriptor.and_then(identity_of) {
+            kept_sources::forget(Some(reader));
+        }
         kept::forget_file(&session, object)
     })
 }

@@ -10,6 +10,7 @@ use penstock_sys::hdf5::Hdf5;
 
 use super::conflicts;
 use super::kept;
+use super::kept_sources;
 use super::unfinished;
 
 /// Copies of HDF5 that call [`closes`] when they close.
@@ -53,4 +54,5 @@ fn forget(copy: usize) {
     unfinished::forget(copy);
     conflicts::forget(copy);
     kept::forget(copy);
+    kept_sources::forget(None);
 }

@@ -15,6 +15,7 @@ use penstock_sys::hdf5::hid_t;
 
 use super::direct::direct;
 use super::kept::{Described, open_file};
+use super::kept_sources;
 use super::prepare::{Stop, is_in_file, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
@@ -22,7 +23,9 @@ use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType, read_chunk_table};
 use crate::library::Session;
 use crate::open_files::SourceFile;
-use crate::virtual_dataset::{Resolution, Store, resolve};
+use crate::virtual_dataset::{
+    FEW_OF_MANY_CHUNKS, Keeper, Mapping, Resolution, SourceDataset, Store, resolve,
+};
 
 pub(super) fn plan(
     session: &Session<'_>,
@@ -72,9 +75,9 @@ pub(super) fn plan(
     }
     if let (Some(kept), Layout::Chunked { chunk, .. }) = (&kept, &info.layout)
         && memory.layout.length <= MOST_AT_ONCE
-        && kept.is_for_hdf5(touched(&selection, chunk))
+        && kept.is_for_hdf5(selection.touched_chunks(chunk))
     {
-        return refused("HDF5 finds a few of very many chunks sooner");
+        return refused(FEW_OF_MANY_CHUNKS);
     }
     let element = conversion.element;
     let plan =
@@ -105,18 +108,6 @@ pub(super) fn plan(
     }
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))
-}
-
-/// Returns an upper bound of the number of chunks that a selection touches.
-fn touched(selection: &Selection, chunk: &[u64]) -> u64 {
-    match selection {
-        Selection::Grid(axes) => axes
-            .iter()
-            .zip(chunk)
-            .map(|(axis, side)| axis.touched(*side))
-            .fold(1, u64::saturating_mul),
-        Selection::Runs(_) => u64::MAX,
-    }
 }
 
 fn chunk_table(
@@ -177,7 +168,9 @@ fn virtual_parts(
         (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)
     };
     let mapping = |element: &FileType| conversion_of(element).map(|found| found.element);
-    let parts = match resolve(session, transfer.dataset, info, selection, memory, &mapping)? {
+    let keeper = |source: &SourceDataset<'_>| kept_sources::of(session, source);
+    let with: (Mapping<'_>, Keeper<'_>) = (&mapping, &keeper);
+    let parts = match resolve(session, transfer.dataset, info, selection, memory, with)? {
         Resolution::Parts(parts) => parts,
         Resolution::Hdf5(why) => return refused(why),
     };
@@ -198,7 +191,7 @@ fn virtual_parts(
         };
         let conversion =
             conversion_of(&part.info.element).map_or(TypeConversion::Copy, |found| found.values);
-        let bound = BoundPlan {
+        let mut bound = BoundPlan {
             plan: part.plan,
             files,
             conversion,
@@ -206,6 +199,9 @@ fn virtual_parts(
             given,
             cache: None,
         };
+        if let Some(cache) = part.decoded {
+            bound.keep_in(cache);
+        }
         refuse_cut_off(&bound, &part.info)?;
         plans.push(bound);
     }

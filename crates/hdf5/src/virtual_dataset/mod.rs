@@ -18,7 +18,7 @@ use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 use crate::dataset::{FileType, Fill};
 use crate::library::Session;
 use crate::open_files::{Identity, SourceFile};
-use penstock_array::{Axis, Selection, in_dataset};
+use penstock_array::{Axis, ChunkCache, ChunkTable, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
@@ -44,6 +44,39 @@ pub enum Resolution {
     Hdf5(String),
 }
 
+/// Why a read of a few chunks is left to HDF5.
+pub(crate) const FEW_OF_MANY_CHUNKS: &str =
+    "few chunks of a large index: HDF5 looks them up faster";
+
+/// A source dataset while HDF5 has it open.
+pub struct SourceDataset<'a> {
+    /// The dataset.
+    pub dataset: hid_t,
+    /// Its file.
+    pub file: hid_t,
+    /// Its description.
+    pub info: &'a DatasetInfo,
+    /// Whether it is in the file of the virtual dataset.
+    pub is_same_file: bool,
+    /// The file of the virtual dataset that is read.
+    pub reader: Identity,
+}
+
+/// What is kept of a source from one read to the next.
+pub trait KeptSource: Send + Sync {
+    /// Returns the chunk table, if it is known.
+    fn table(&self) -> Option<Arc<ChunkTable>>;
+    /// Keeps the chunk table.
+    fn keep(&self, table: &Arc<ChunkTable>);
+    /// Returns whether HDF5 reads this many chunks faster, and counts the request.
+    fn is_for_hdf5(&self, chunks: u64) -> bool;
+    /// Returns where decoded chunks are kept, and the number of the array there.
+    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
+}
+
+/// Returns what is kept of a source, if anything may be.
+pub type Keeper<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn KeptSource>>;
+
 /// A plan that reads from one dataset.
 #[derive(Debug)]
 pub struct SourcePart {
@@ -54,6 +87,8 @@ pub struct SourcePart {
     pub plan: Arc<Plan>,
     /// Where the bytes are.
     pub store: Store,
+    /// Where decoded chunks are kept, and the number of the array there.
+    pub decoded: Option<(Arc<ChunkCache>, u64)>,
 }
 
 /// Where the stored bytes of a part are.
@@ -87,22 +122,25 @@ impl From<Error> for Stop {
     }
 }
 
+/// Returns the wanted part of an element of a type; see [`resolve`].
+pub type Mapping<'a> = &'a dyn Fn(&FileType) -> Option<ElementMapping>;
+
 /// Resolves a selection of a virtual dataset on this thread.
 ///
 /// Finds, opens and closes source files as HDF5 itself does. Where a file or dataset is missing, so
 /// that HDF5 would return its fill value, the part only fills. `mapping` returns the wanted part of
 /// an element of a given type and its size in memory (always the same), or `None` if elements of
-/// that type cannot be converted.
+/// that type cannot be converted. `keeper` returns what is kept of a source.
 pub fn resolve(
     session: &Session<'_>,
     dataset: hid_t,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     memory: &MemoryLayout,
-    mapping: &dyn Fn(&FileType) -> Option<ElementMapping>,
+    (mapping, keeper): (Mapping<'_>, Keeper<'_>),
 ) -> Result<Resolution, Error> {
     let mut resolver = Resolver {
-        sources: Sources::new(session),
+        sources: Sources::new(session, keeper),
         mapping,
         parts: Vec::new(),
         chain: Vec::new(),
@@ -120,7 +158,7 @@ const OUTSIDE: &str = "a mapping selects elements that the dataset does not have
 
 struct Resolver<'a> {
     sources: Sources<'a>,
-    mapping: &'a dyn Fn(&FileType) -> Option<ElementMapping>,
+    mapping: Mapping<'a>,
     parts: Vec<SourcePart>,
     /// The virtual datasets from the first to the current one, with what is wanted of each.
     chain: Vec<(Identity, String, Selection)>,
@@ -338,7 +376,7 @@ impl Resolver<'_> {
         for found in found {
             let info = match &*found.source {
                 Source::Virtual(place) => &place.info,
-                Source::Stored { info, .. } => info,
+                Source::Stored(source) => &source.info,
             };
             let all = Selection::all(&info.shape);
             let (selection, made_for) = match &found.mapping.source {
@@ -372,18 +410,24 @@ impl Resolver<'_> {
             };
             match &*found.source {
                 Source::Virtual(place) => self.virtual_dataset(place, &asked)?,
-                Source::Stored { info, table, store } => {
-                    let array = match store {
+                Source::Stored(source) => {
+                    let info = &source.info;
+                    let array = match &source.store {
                         Store::Memory(_) => info.array_in_memory(),
-                        _ => match info.array_to_read(table.clone())? {
-                            Ok(array) => array,
-                            Err(why) => {
-                                let name = &info.name;
-                                return Err(Stop::Hdf5(format!("its source {name}: {why}")));
+                        _ => {
+                            match info.array_to_read(source.table(self.sources.session, &asked)?)? {
+                                Ok(array) => array,
+                                Err(why) => {
+                                    let name = &info.name;
+                                    return Err(Stop::Hdf5(format!("its source {name}: {why}")));
+                                }
                             }
-                        },
+                        }
                     };
-                    self.push(info, &array, asked, store.clone())?;
+                    self.push(&source.info, &array, asked, source.store.clone())?;
+                    if let Some(part) = self.parts.last_mut() {
+                        part.decoded = source.kept.as_ref().and_then(|kept| kept.decoded());
+                    }
                 }
             }
         }
@@ -426,6 +470,7 @@ impl Resolver<'_> {
             info: info.clone(),
             plan: Arc::new(plan),
             store,
+            decoded: None,
         });
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Opens the sources of virtual datasets as HDF5 itself does.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::fs;
@@ -10,22 +11,28 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind};
+use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{
     H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK, H5P_DEFAULT,
     H5S_ALL, hid_t,
 };
 
-use crate::dataset::{DatasetInfo, Layout, VirtualMapping, creation_properties, flush, read_chunk_table};
+use crate::dataset::{
+    DatasetInfo, Layout, VirtualMapping, creation_properties, flush, read_chunk_table,
+};
 use crate::library::{Id, Session};
 use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
 use penstock_array::ChunkTable;
 
 use super::files::{Origin, PREFIXES, unescaped};
-use super::{Stop, Store};
+use super::mapping::Wanted;
+use super::{FEW_OF_MANY_CHUNKS, Keeper, KeptSource, SourceDataset, Stop, Store};
 
 /// Largest number of source files that stay open for the next mapping.
 const MOST_OPEN: u64 = 64;
+/// Largest number of sources that stay open until their chunk index is needed.
+const MOST_UNREAD: usize = 16;
 /// Largest size of a compact dataset in bytes; its object header has no room for more.
 const MOST_COMPACT: u64 = 1 << 16;
 
@@ -45,16 +52,63 @@ pub(super) struct Place {
 /// A source dataset. HDF5 keeps it open only if it is virtual itself.
 pub(super) enum Source {
     Virtual(Place),
-    Stored {
-        info: Arc<DatasetInfo>,
-        table: Option<Arc<ChunkTable>>,
-        store: Store,
-    },
+    Stored(StoredSource),
+}
+
+/// A source whose elements are stored.
+pub(super) struct StoredSource {
+    pub info: Arc<DatasetInfo>,
+    pub store: Store,
+    pub kept: Option<Arc<dyn KeptSource>>,
+    table: OnceCell<Arc<ChunkTable>>,
+    /// The dataset, until its large chunk index is needed.
+    unread: Option<Id>,
+}
+
+impl StoredSource {
+    /// Returns the chunk table for a read of these elements.
+    pub(super) fn table(
+        &self,
+        session: &Session<'_>,
+        wanted: &Wanted,
+    ) -> Result<Option<Arc<ChunkTable>>, Stop> {
+        let Layout::Chunked { chunk, .. } = &self.info.layout else {
+            return Ok(None);
+        };
+        if let (None, Some(dataset)) = (self.table.get(), &self.unread) {
+            let chunks = wanted.selection.touched_chunks(chunk);
+            let is_small = wanted.memory.length <= MOST_AT_ONCE;
+            if is_small
+                && self
+                    .kept
+                    .as_ref()
+                    .is_some_and(|kept| kept.is_for_hdf5(chunks))
+            {
+                return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));
+            }
+            self.read_table(session, dataset)?;
+        }
+        Ok(self.table.get().cloned())
+    }
+
+    fn read_table(&self, session: &Session<'_>, dataset: &Id) -> Result<(), Stop> {
+        let table = Arc::new(read_chunk_table(session, dataset.get(), &self.info)?);
+        if let Some(kept) = &self.kept {
+            kept.keep(&table);
+        }
+        self.table.get_or_init(|| table);
+        Ok(())
+    }
 }
 
 /// Files and datasets that have been opened.
 pub(super) struct Sources<'a> {
-    session: &'a Session<'a>,
+    pub(super) session: &'a Session<'a>,
+    keeper: Keeper<'a>,
+    /// How many sources stay open until their chunk index is needed.
+    unread: usize,
+    /// The file of the virtual dataset that is read.
+    reader: Option<Identity>,
     files: VecDeque<(PathBuf, u32, Rc<Id>)>,
     /// Sources by the file in which the name was looked up, and the name.
     known: HashMap<(Identity, CString), Option<Rc<Source>>>,
@@ -62,9 +116,12 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(session: &'a Session<'a>) -> Self {
+    pub(super) fn new(session: &'a Session<'a>, keeper: Keeper<'a>) -> Self {
         Sources {
             session,
+            keeper,
+            unread: 0,
+            reader: None,
             files: VecDeque::new(),
             known: HashMap::new(),
             handed_out: HashMap::new(),
@@ -284,10 +341,23 @@ impl<'a> Sources<'a> {
             let place = self.place(dataset.get(), Arc::new(info))?;
             return Ok(Some(Source::Virtual(place)));
         }
-        self.stored(dataset, info).map(Some)
+        let kept = (self.keeper)(&SourceDataset {
+            dataset: dataset.get(),
+            file: file.get(),
+            info: &info,
+            is_same_file: is_same,
+            reader: *self.reader.get_or_insert(place.identity),
+        });
+        let source = self.stored(dataset, info, kept)?;
+        Ok(Some(Source::Stored(source)))
     }
 
-    fn stored(&mut self, dataset: Id, mut info: DatasetInfo) -> Result<Source, Stop> {
+    fn stored(
+        &mut self,
+        dataset: Id,
+        mut info: DatasetInfo,
+        kept: Option<Arc<dyn KeptSource>>,
+    ) -> Result<StoredSource, Stop> {
         if let Some(reason) = info.element.only_hdf5() {
             return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
         }
@@ -297,13 +367,6 @@ impl<'a> Sources<'a> {
             // Chunks that were only in memory now have addresses, and the file is longer.
             info.refresh(self.session, dataset.get())?;
         }
-        let table = match &info.layout {
-            Layout::Chunked { .. } => {
-                let table = read_chunk_table(self.session, dataset.get(), &info)?;
-                Some(Arc::new(table))
-            }
-            _ => None,
-        };
         let store = match info.layout {
             Layout::Compact => Store::Memory(self.read(&dataset, &info)?.into()),
             _ => {
@@ -313,11 +376,25 @@ impl<'a> Sources<'a> {
                 Store::File(file)
             }
         };
-        Ok(Source::Stored {
+        let mut source = StoredSource {
             info: Arc::new(info),
-            table,
             store,
-        })
+            table: OnceCell::new(),
+            kept,
+            unread: None,
+        };
+        if !matches!(source.info.layout, Layout::Chunked { .. }) {
+            return Ok(source);
+        }
+        match source.kept.as_ref().map(|kept| kept.table()) {
+            Some(Some(known)) => source.table = known.into(),
+            Some(None) if source.info.has_large_index() && self.unread < MOST_UNREAD => {
+                self.unread += 1;
+                source.unread = Some(dataset);
+            }
+            _ => source.read_table(self.session, &dataset)?,
+        }
+        Ok(source)
     }
 
     fn hand_out(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {

@@ -79,7 +79,11 @@ fn a_call_asks_few_of_thousands_of_pending_operations_whether_they_are_over() {
 
     let mut table = Table::new();
     for row in 0..4000 {
-        table.enter(COPY, vec![elements(1, &[row..row + 1], Access::Write)], row);
+        table.enter(
+            COPY,
+            vec![elements(1, &[row..row + 1, 0..4], Access::Write)],
+            row,
+        );
     }
     let asked = Cell::new(0);
     let is_over = |limit: u64| {

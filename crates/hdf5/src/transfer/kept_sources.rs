@@ -1,0 +1,150 @@
+//! What is kept of the sources of virtual datasets, whose files HDF5 opens for each read.
+//!
+//! Between two reads nothing keeps writers out of such a file. So it is kept as long as the status of the
+//! file is the same: see [`Status`].
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use penstock_array::{ChunkCache, ChunkTable};
+use penstock_engine::file::unchanged::Status;
+use penstock_sys::hdf5::{H5F_OBJ_FILE, hid_t};
+
+use super::kept::{Kept, is_sooner_by_hdf5};
+use crate::dataset::{DatasetInfo, FileInfo};
+use crate::library::Session;
+use crate::open_files::Identity;
+use crate::virtual_dataset::{KeptSource, SourceDataset};
+
+/// Returns the status of a file that HDF5 has opened for this read. What is read of the file now stays true
+/// until its status is another one. `None` if nothing may be kept of the file.
+fn unchanged_since(file: &FileInfo) -> Option<Status> {
+    if file.is_writable || file.is_swmr || !file.is_plain {
+        return None;
+    }
+    Status::that_shows_changes(file.descriptor?)
+}
+
+/// A source in a file that HDF5 opens for each read.
+struct Source {
+    info: DatasetInfo,
+    status: Status,
+    /// HDF5's number of the open file when the status was found.
+    number: u64,
+    /// The file of the virtual dataset.
+    reader: Identity,
+    table: OnceLock<Arc<ChunkTable>>,
+    left_to_hdf5: AtomicU64,
+}
+
+/// Sources, by file and token.
+type Known = BTreeMap<(Identity, [u8; 16]), Arc<Source>>;
+
+static SOURCES: Mutex<Known> = Mutex::new(BTreeMap::new());
+
+/// The most bytes of the chunk tables of all sources.
+const MOST_TABLES: usize = 256 << 20;
+/// The most sources.
+const MOST_SOURCES: usize = 4096;
+
+fn sources() -> MutexGuard<'static, Known> {
+    SOURCES.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Returns what is kept of a source; `None` if nothing may be kept.
+pub(super) fn of(session: &Session<'_>, source: &SourceDataset<'_>) -> Option<Arc<dyn KeptSource>> {
+    if source.is_same_file || is_open_elsewhere(session, source.file) {
+        return Kept::of_described(session, source.dataset, source.info)
+            .map(|kept| kept as Arc<dyn KeptSource>);
+    }
+    let status = unchanged_since(&source.info.file)?;
+    let (number, token) = session.object(source.dataset).ok()?;
+    let key = (status.file, token);
+    if let Some(known) = sources().get(&key) {
+        if known.status == status {
+            return Some(Arc::clone(known) as Arc<dyn KeptSource>);
+        }
+        // HDF5 has had the file open since before it changed, and may still hold what it was.
+        if known.number == number {
+            return None;
+        }
+    }
+    let new = Arc::new(Source {
+        info: source.info.clone(),
+        status,
+        number,
+        reader: source.reader,
+        table: OnceLock::new(),
+        left_to_hdf5: AtomicU64::new(0),
+    });
+    let mut sources = sources();
+    let bytes = |source: &Arc<Source>| source.table.get().map_or(0, |table| table.bytes());
+    let is_full =
+        sources.len() >= MOST_SOURCES || sources.values().map(bytes).sum::<usize>() >= MOST_TABLES;
+    let all = match is_full {
+        true => std::mem::take(&mut *sources),
+        false => BTreeMap::new(),
+    };
+    let old = sources.insert(key, Arc::clone(&new));
+    drop(sources);
+    drop((all, old));
+    Some(new)
+}
+
+/// Drops what is kept of the sources of virtual datasets in a file; of all if it is `None`.
+pub(super) fn forget(reader: Option<Identity>) {
+    let mut sources = sources();
+    let all = std::mem::take(&mut *sources).into_iter();
+    let is_gone = |source: &Arc<Source>| reader.is_none_or(|reader| source.reader == reader);
+    let (gone, stay): (Known, Known) = all.partition(|(_, source)| is_gone(source));
+    *sources = stay;
+    drop(sources);
+    drop(gone);
+}
+
+/// Returns whether the program has the file open, besides the identifier `file`.
+fn is_open_elsewhere(session: &Session<'_>, file: hid_t) -> bool {
+    let Ok(calls) = session.hdf5.pass_through() else {
+        return true;
+    };
+    // SAFETY: takes an identifier, which HDF5 checks.
+    unsafe { (calls.H5Fget_obj_count)(file, H5F_OBJ_FILE) != 1 }
+}
+
+impl KeptSource for Source {
+    fn table(&self) -> Option<Arc<ChunkTable>> {
+        self.table.get().cloned()
+    }
+
+    fn keep(&self, table: &Arc<ChunkTable>) {
+        self.table.get_or_init(|| Arc::clone(table));
+    }
+
+    fn is_for_hdf5(&self, chunks: u64) -> bool {
+        is_sooner_by_hdf5(&self.info, chunks, &self.left_to_hdf5)
+    }
+
+    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)> {
+        None
+    }
+}
+
+impl KeptSource for Kept {
+    fn table(&self) -> Option<Arc<ChunkTable>> {
+        self.known_table()
+    }
+
+    fn keep(&self, table: &Arc<ChunkTable>) {
+        // A table that does not fit fails the read that has found it.
+        let _ = self.set_table(Arc::clone(table));
+    }
+
+    fn is_for_hdf5(&self, chunks: u64) -> bool {
+        self.is_for_hdf5(chunks)
+    }
+
+    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)> {
+        Some((Arc::clone(&self.chunks), self.number))
+    }
+}

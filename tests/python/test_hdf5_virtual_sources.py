@@ -1,0 +1,97 @@
+"""What is kept of the sources of a virtual dataset is true of the file that is read."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+
+SHAPE = (200, 50)
+SETTLED = 0.2
+"""Seconds after which the times of a file on a local disk tell of every further change."""
+
+
+def numbers(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 50 << seed, SHAPE, dtype="i8")
+
+
+def fill(path: Path, seed: int, mode: str = "w") -> None:
+    with h5py.File(path, mode, locking=False) as file:
+        if mode == "w":
+            file.create_dataset("y", data=numbers(seed), chunks=(1, 50), compression=1)
+        else:
+            file["y"][...] = numbers(seed)
+
+
+@pytest.fixture
+def virtual(tmp_path, nothing_is_small):
+    fill(tmp_path / "s.h5", 1)
+    layout = h5py.VirtualLayout(SHAPE, "i8")
+    layout[...] = h5py.VirtualSource("s.h5", "y", SHAPE)
+    path = tmp_path / "v.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("x", layout, fillvalue=-1)
+    return path
+
+
+def settle() -> None:
+    time.sleep(SETTLED)
+
+
+@pytest.mark.parametrize("locking", [True, False], ids=["locked", "unlocked"])
+def test_a_source_that_is_written_between_two_reads_is_seen(virtual, locking):
+    source = virtual.parent / "s.h5"
+    settle()
+    with ps.File(virtual, locking=locking) as file:
+        for seed in (1, 2, 3):
+            if seed > 1:
+                fill(source, seed, "r+")
+            np.testing.assert_array_equal(file["x"].read(), numbers(seed))
+            settle()
+            np.testing.assert_array_equal(file["x"].read(), numbers(seed))
+
+
+def test_a_source_that_is_replaced_between_two_reads_is_seen(virtual):
+    settle()
+    with ps.File(virtual) as file:
+        np.testing.assert_array_equal(file["x"].read(), numbers(1))
+        fill(virtual.parent / "other.h5", 2)
+        os.replace(virtual.parent / "other.h5", virtual.parent / "s.h5")
+        np.testing.assert_array_equal(file["x"].read(), numbers(2))
+
+
+def test_a_source_is_seen_however_quickly_it_is_written_again(virtual):
+    with ps.File(virtual) as file:
+        for round in range(60):
+            fill(virtual.parent / "s.h5", round % 5 + 1, "w" if round % 3 == 0 else "r+")
+            np.testing.assert_array_equal(file["x"].read(), numbers(round % 5 + 1))
+
+
+def test_a_source_that_the_program_has_open_for_writing_is_seen_before_it_is_flushed(virtual):
+    settle()
+    with ps.File(virtual) as file:
+        np.testing.assert_array_equal(file["x"].read(), numbers(1))
+        with h5py.File(virtual.parent / "s.h5", "r+") as source:
+            source["y"][...] = numbers(2)
+            np.testing.assert_array_equal(file["x"].read(), numbers(2))
+        np.testing.assert_array_equal(file["x"].read(), numbers(2))
+
+
+def test_a_source_in_the_file_of_the_virtual_dataset_is_read(tmp_path, nothing_is_small):
+    path = tmp_path / "one.h5"
+    fill(path, 1)
+    layout = h5py.VirtualLayout(SHAPE, "i8")
+    layout[...] = h5py.VirtualSource(".", "y", SHAPE)
+    with h5py.File(path, "r+", libver="latest") as file:
+        file.create_virtual_dataset("x", layout)
+    for seed in (1, 2):
+        with ps.File(path) as file:
+            for _ in range(3):
+                np.testing.assert_array_equal(file["x"].read(), numbers(seed))
+        fill(path, 2, "r+")
