@@ -111,10 +111,11 @@ class Dataset:
         if self.unknown is not None and doubtful is None:
             picked.put(self.unknown, False)
         if values.dtype != self.dtype:  # some members of records
-            whole = picked.of(self.values)
-            for name in values.dtype.names or ():
-                whole[name] = values[name]
-            values = whole
+            if doubtful is None:  # what is doubtful of the others stays so
+                for older in [self.values, *(doubt.older for doubt in self._doubts)]:
+                    picked.put(older, _with_members(picked.of(older), values))
+                return
+            values = _with_members(picked.of(self.values), values)
         if doubtful is None and not self._doubts:
             picked.put(self.values, values)
             return
@@ -203,6 +204,12 @@ class Virtual:
     def took_place(self, number: int) -> None:
         for source in self._sources:
             source.took_place(number)
+
+
+def _with_members(whole: Array, values: Array) -> Array:
+    for name in values.dtype.names or ():
+        whole[name] = values[name]
+    return whole
 
 
 def _resized(values: Array, shape: tuple[int, ...], fill: Any) -> Array:
