@@ -36,10 +36,11 @@ def saved(size: int, fault: Fault, **changes: object) -> Case:
 @pytest.mark.parametrize("waited", [True, False])
 @pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("size", SIZES)
-def test_a_folder_that_cannot_be_synced_leaves_the_new_file_and_is_told(
+def test_a_folder_that_cannot_be_synced_leaves_the_new_file_and_is_reported(
     machine: Machine, size: int, unnamed: bool, waited: bool
 ) -> None:
-    fault = Fault("fsync", 1, "fail", "EIO")
+    # The first one is of the file.
+    fault = Fault("fsync", 2, "fail", "EIO")
     answer = machine.run(saved(size, fault, unnamed=unnamed, waited=waited))
     assert answer["outcome"] == "error"
     assert IN_PLACE in answer["message"]
@@ -64,7 +65,7 @@ def test_a_save_killed_before_its_link_leaves_no_file(machine: Machine, size: in
 
 
 @pytest.mark.parametrize("action", ["kill before", "kill after"])
-@pytest.mark.parametrize("call", ["open", "flock", "pwrite", "fdatasync", "fchmod", "rename"])
+@pytest.mark.parametrize("call", ["open", "flock", "pwrite", "fsync", "fchmod", "rename"])
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_new_contents_are_private_at_each_moment(
     machine: Machine, unnamed: bool, call: str, action: str
