@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use common::scene::*;
 use common::standin::standin;
-use common::{Place, Sandbox, options, pattern};
+use common::{Place, Sandbox, eventually, options, pattern};
 use penstock_engine::allocate;
 use penstock_engine::error::Kind;
 use penstock_engine::file::position::Operation;
+use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
 use penstock_engine::report::Path;
 
@@ -277,6 +278,35 @@ fn streams_and_events_that_cannot_be_made_are_errors() {
             scene.works();
         }
     }
+}
+
+#[test]
+fn idle_memory_that_could_not_be_freed_is_freed_later() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let memory = Place::Device.memory(1, 0);
+    let context = Memory::at(memory.address()).unwrap().context.unwrap();
+    let mut queues = Vec::new();
+    {
+        let entered = context.enter().unwrap();
+        let mut queue = context.queue().unwrap();
+        let address = queue.allocate(1 << 20).unwrap();
+        queue.finish().unwrap();
+        queues.push(queue);
+        assert!(context.keep_memory(address, 1 << 20));
+        drop(entered);
+    }
+    let before = standin.alive().allocations;
+    {
+        let _failing = standin.fail("stream:*");
+        let _entered = context.enter().unwrap();
+        while let Ok(queue) = context.queue() {
+            queues.push(queue);
+        }
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(standin.alive().allocations, before);
+    }
+    assert!(eventually(|| standin.alive().allocations < before));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
 
 use super::holders::Holders;
-use super::{CopyQueue, Driver, driver, idle};
+use super::{CopyQueue, Driver, driver, idle, unpin};
 use crate::error::{Error, Kind, Result};
 
 /// A CUDA context that the engine works in, with the queues, events and memory kept for it. It is
@@ -198,18 +198,21 @@ impl Context {
         self.spare.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether no kept memory was used since the last visit. The thread that frees idle memory then
-    /// visits no more, until memory is kept again.
-    pub(super) fn is_idle(&self) -> bool {
+    /// Frees the memory that is kept, if none was used since the last call and no stream waits for a request.
+    /// Returns whether nothing is kept any more: then the context is listed again with the next memory.
+    pub(super) fn free_idle(self: &Arc<Self>) -> bool {
+        self.is_idle() && unpin::free_unless_stream_waits(|| self.free_kept()) && self.is_unlisted()
+    }
+
+    fn is_idle(&self) -> bool {
         let mut spare = self.lock_spare();
         let is_idle = spare.uses == spare.uses_visited;
         spare.uses_visited = spare.uses;
-        spare.is_listed = !is_idle;
         is_idle
     }
 
-    /// Frees the memory that is kept. That of a context that was destroyed is free already.
-    pub(super) fn free_idle(self: &Arc<Self>) {
+    /// A context that was destroyed has freed its memory itself.
+    fn free_kept(self: &Arc<Self>) {
         let Ok(_entered) = self.enter() else {
             self.lock_spare().pieces.clear();
             return;
@@ -219,6 +222,13 @@ impl Context {
         {
             self.keep(queue);
         }
+    }
+
+    /// Memory may be left because no queue could be made, or have been kept meanwhile.
+    fn is_unlisted(&self) -> bool {
+        let mut spare = self.lock_spare();
+        spare.is_listed = !spare.pieces.is_empty();
+        !spare.is_listed
     }
 
     /// Tells those who wait for memory that some was returned by somebody who does not count among its holders.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use super::{Context, any_stream_waits};
+use super::Context;
 use crate::threads;
 
 /// Memory is freed after this time without use, and before twice of it.
@@ -45,13 +45,9 @@ fn serve() {
         }
         drop(waiting);
         thread::sleep(IDLE);
-        // The driver may wait for all work of the GPU, and so for a stream that waits for a request.
-        if any_stream_waits() {
-            continue;
-        }
-        let contexts = std::mem::take(&mut listed().contexts);
-        let (idle, used): (Vec<_>, Vec<_>) = contexts.into_iter().partition(|c| c.is_idle());
-        idle.iter().for_each(Context::free_idle);
-        listed().contexts.extend(used);
+        let visited = std::mem::take(&mut listed().contexts);
+        let left = visited.into_iter().filter(|context| !context.free_idle());
+        let left: Vec<_> = left.collect();
+        listed().contexts.extend(left);
     }
 }
