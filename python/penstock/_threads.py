@@ -1,12 +1,11 @@
-"""Threads that take no signals, which are for the threads of the program."""
+"""Threads that block signals, so that only threads of the program handle them."""
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 # As in crates/engine/src/threads.rs: a blocked fault kills the process without its handler.
@@ -22,26 +21,28 @@ _FAULTS = {
 
 def start(target: Callable[[], Any]) -> threading.Thread:
     """Start a thread that blocks signals, and that does not keep the process from its end."""
-    thread = threading.Thread(target=target, daemon=True)
-    with _blocked():
-        thread.start()
+
+    def run() -> None:
+        _block()
+        target()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     return thread
 
 
 class Pool(ThreadPoolExecutor):
     """A ``ThreadPoolExecutor`` whose threads block signals."""
 
-    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Start a thread for the call if none is idle."""
-        with _blocked():
-            return super().submit(*args, **kwargs)
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers, initializer=_block)
 
 
-@contextlib.contextmanager
-def _blocked() -> Iterator[None]:
-    """Block signals in the block, of which a thread that it starts inherits the mask."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _block() -> None:
+    """Block signals in this thread, which is not the main one.
+
+    The thread that starts another does not block them for that time: a handler that raises could
+    keep the main thread from restoring its mask. A new thread has the mask of its starter at first,
+    so it takes no signal that the starter blocks.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)

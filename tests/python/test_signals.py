@@ -1,4 +1,4 @@
-"""Signals are for the threads of the program: those of Penstock block them."""
+"""Threads of Penstock block signals, so that only threads of the program handle them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from penstock import _threads
 
 BLOCKED = signal.valid_signals() - {
     signal.SIGKILL,
@@ -179,3 +182,18 @@ print(([[int(one) for one in each] for each in found], len(mask())))
     assert len(found) == 3
     assert all(set(each) >= BLOCKED for each in found)
     assert own == 0
+
+
+def test_a_thread_that_starts_others_keeps_its_mask(monkeypatch):
+    # Otherwise a handler that raises could keep the main thread from restoring it.
+    def noted(*arguments):
+        callers.append(threading.current_thread())
+        return change(*arguments)
+
+    change, callers = signal.pthread_sigmask, []
+    monkeypatch.setattr(signal, "pthread_sigmask", noted)
+    _threads.start(int).join()
+    with _threads.Pool(1) as pool:
+        pool.submit(int).result()
+    assert len(callers) == 2
+    assert threading.main_thread() not in callers
