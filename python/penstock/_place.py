@@ -12,7 +12,7 @@ import secrets
 import weakref
 from pathlib import Path
 
-from penstock._native import ffi, lib
+from penstock._native import CData, ffi, lib
 from penstock.errors import Error, check
 from penstock.files import encode
 
@@ -30,16 +30,16 @@ class Place:
     """
 
     def __init__(self, path: Path) -> None:
-        folder, name = ffi.new("int *"), ffi.new("char **")
+        folder, name = ffi.new("int *", -1), ffi.new("char **")
+        weakref.finalize(self, _close, folder)
         check(lib.penstock_place_find(encode(path), folder, name))
         self._folder: int = folder[0]
-        weakref.finalize(self, os.close, self._folder)
         try:
             self.name = os.fsdecode(ffi.string(name[0]))
         finally:
             lib.penstock_string_free(name[0])
-        # For those who have no descriptor of the folder, such as other processes.
-        self.path = Path(os.readlink(f"/proc/self/fd/{self._folder}"), self.name)
+        # For messages, HDF5 and other processes, which do not have the descriptor of the folder.
+        self.path = _path_of(self._folder, path) / self.name
 
     def exists(self) -> bool:
         """Whether a file is there now."""
@@ -97,26 +97,46 @@ class Place:
 
     def replace(self, data: bytes) -> None:
         """Put a file with these contents in place. After an error the old one is there."""
+        # A signal handler may raise between any two steps.
         hidden = self._hidden()
-        descriptor = self.create(hidden)
         try:
-            with open(descriptor, "wb") as file:
+            with open(self.create(hidden), "wb") as file:
                 file.write(data)
                 file.flush()
-                self.take_rights(descriptor)
-                os.fsync(descriptor)
+                self.take_rights(file.fileno())
+                os.fsync(file.fileno())
             self.rename(hidden)
         except BaseException:
-            with contextlib.suppress(OSError):
-                self.remove(hidden)
+            self._discard(hidden)
             raise
 
     def try_to_create(self) -> None:
         """Raise an error if :meth:`replace` could make no file."""
         hidden = self._hidden()
-        os.close(self.create(hidden))
-        self.remove(hidden)
+        try:
+            os.close(self.create(hidden))
+            self.remove(hidden)
+        except BaseException:
+            self._discard(hidden)
+            raise
+
+    def _discard(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            self.remove(name)
 
     def _hidden(self) -> str:
         # The random name is unique among processes, also those on other machines.
         return f".{self.name}-{secrets.token_hex(8)}"
+
+
+def _path_of(folder: int, file: Path) -> Path:
+    """Return the path of the open folder in which a file is."""
+    try:
+        return Path(os.readlink(f"/proc/self/fd/{folder}"))
+    except FileNotFoundError:  # there is no /proc
+        return Path(os.path.realpath(file)).parent
+
+
+def _close(descriptor: CData) -> None:
+    if descriptor[0] >= 0:
+        os.close(descriptor[0])

@@ -19,8 +19,11 @@ import pytest
 from h5py._objects import phil
 
 import penstock as ps
-from penstock import request, transfer
+from penstock import request, text_file, transfer
 from penstock._native import lib
+from penstock._place import Place
+from penstock.dist.mpi import parts
+from penstock.dist.storage import Storage
 from penstock.files import READ, NativeFile
 from penstock.hdf5 import submit
 
@@ -255,6 +258,49 @@ def failing(folder: Path) -> ps.Request[Any]:
 def test_a_dropped_request_that_failed_warns_with_the_error(tmp_path):
     with pytest.warns(ResourceWarning, match=r"never waited for failed: .*taken"):
         failing(tmp_path)
+
+
+MAKERS = (
+    lambda path: text_file.replace(path, "text"),
+    text_file.require_replaceable,
+    parts.Folder,
+    lambda path: Storage(path, {}),
+)
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=("replace", "require", "folder", "storage"))
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_hidden_file_is_left_wherever_its_making_is_interrupted(tmp_path, make):
+    def run(at: int = sys.maxsize) -> int:
+        made: list[object] = []  # what is made is dropped after the call, uninterrupted
+        with suppress(Interrupted, SystemError):  # as h5py's driver for Python objects raises it
+            return interrupter.run(lambda: made.append(make(tmp_path / "f")), at)
+        return at
+
+    def hidden() -> list[str]:
+        return [name for name in os.listdir(tmp_path) if name != "f"]
+
+    interrupter = Interrupter()
+    run()
+    steps = run()
+    assert steps > 50
+    for at in range(1, steps + 1):
+        run(at)
+        assert not hidden(), at
+
+
+def test_a_place_needs_no_proc(tmp_path, monkeypatch):
+    read_link = os.readlink
+
+    def without_proc(path: str, *arguments: Any, **keys: Any) -> str:
+        if os.fspath(path).startswith("/proc"):
+            raise FileNotFoundError
+        return read_link(path, *arguments, **keys)
+
+    (tmp_path / "link").symlink_to("f")
+    (tmp_path / "folder").symlink_to(".")
+    monkeypatch.setattr(os, "readlink", without_proc)
+    assert Place(tmp_path / "folder" / "link").path == tmp_path / "f"
 
 
 @pytest.mark.filterwarnings("error")

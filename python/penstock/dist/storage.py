@@ -55,9 +55,10 @@ class Storage:
         """The number in the temporary name."""
         self.temporary = temporary_path(self.path, self.token)
         name = self.temporary.name
-        self._raw = _RawFile(self._place.create(name))
+        # Before the file is made: a signal handler may raise between any two steps.
         self._discard = weakref.finalize(self, _remove, self._place, name, os.getpid())
         try:
+            self._raw = _RawFile(self._place.create(name))
             self.file = h5py.File(self._raw, "w", **options)
         except BaseException:
             self._discard()

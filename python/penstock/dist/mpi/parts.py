@@ -39,9 +39,10 @@ class Folder:
         self.name = f"{_stem(self._place.path)}.{secrets.token_hex(8)}.parts"
         """The name in the end."""
         self.path = self._place.path.with_name(f".{self.name}{SUFFIX}")
+        # Before the folder is made: a signal handler may raise between any two steps.
+        self._discard = weakref.finalize(self, _remove, self.path, os.getpid())
         self._descriptor = self._place.create_folder(self.path.name)
         weakref.finalize(self, os.close, self._descriptor)
-        self._discard = weakref.finalize(self, _remove, self.path, os.getpid())
 
     def finish(self, durable: bool) -> None:
         """Give the folder its name, and the rights of the file that is replaced."""
