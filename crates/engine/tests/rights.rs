@@ -282,6 +282,23 @@ fn a_save_onto_links_that_lead_to_each_other_is_an_error() {
 }
 
 #[test]
+fn a_path_or_link_that_ends_as_that_of_a_folder_makes_no_file() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    for end in ["/", "//", "/.", "/./", "/.."] {
+        let error = save_to(&folder.join(format!("new{end}")), b"new").unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{end}: {error}");
+        let link = folder.join("link");
+        symlink(format!("target{end}"), &link).unwrap();
+        let error = save_to(&link, b"new").unwrap_err();
+        assert_eq!(error.os_errno(), libc::EISDIR, "{end}: {error}");
+        std::fs::remove_file(&link).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{end}");
+    }
+}
+
+#[test]
 fn another_name_of_the_file_keeps_the_old_contents() {
     let sandbox = Sandbox::new();
     let (target, other) = (sandbox.path("saved.bin"), sandbox.path("other.bin"));

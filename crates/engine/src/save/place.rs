@@ -25,8 +25,12 @@ impl Place {
     pub fn find(path: &Path) -> Result<Place> {
         /// Other processes may put files in place all the time.
         const TRIES: usize = 1000;
-        if path.file_name().is_none() {
-            return Err(Error::invalid("the path names no file").in_file(path));
+        if split(path).is_none() {
+            return Err(
+                Error::invalid("the path does not end in the name of a file")
+                    .remedy("leave out a \"/\", \".\" or \"..\" at the end")
+                    .in_file(path),
+            );
         }
         for _ in 0..TRIES {
             if let Some(place) = found(path).map_err(|e| e.in_file(path))? {
@@ -96,9 +100,7 @@ fn found(path: &Path) -> Result<Option<Place>> {
     if let Some(target) = &target {
         refuse_others(target)?;
     }
-    let Some(place) = walk(path, target.is_some())? else {
-        return Ok(None);
-    };
+    let place = walk(path, target.is_some())?;
     let same = match (&target, present(place.folder(), &place.name)?) {
         (Some(target), Some(present)) => is_same(target, &present).map_err(failed)?,
         (target, present) => target.is_none() && present.is_none(),
@@ -107,23 +109,21 @@ fn found(path: &Path) -> Result<Option<Place>> {
 }
 
 /// Follows links to the last folder, link by link. Each folder and each link is a descriptor, so that what was
-/// looked at is what is followed. Returns `None` where the path ends in no name, which the kernel had not met.
-fn walk(path: &Path, kernel_has_followed: bool) -> Result<Option<Place>> {
+/// looked at is what is followed.
+fn walk(path: &Path, kernel_has_followed: bool) -> Result<Place> {
     /// The limit of the kernel.
     const MOST_LINKS: usize = 40;
     const FLAGS: i32 = libc::O_PATH | libc::O_NOFOLLOW;
     let mut path = path.to_owned();
     let mut folder = None;
     for _ in 0..=MOST_LINKS {
-        let Some(place) = below(folder.as_ref(), &path)? else {
-            return Ok(None);
-        };
+        let place = below(folder.as_ref(), &path)?;
         let link = match calls::open_at(place.folder(), &place.name, FLAGS, 0) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Some(place)),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(place),
             opened => opened.map_err(failed)?,
         };
         if stat_of(&link).map_err(failed)?.st_mode & libc::S_IFMT != libc::S_IFLNK {
-            return Ok(Some(place));
+            return Ok(place);
         }
         if !kernel_has_followed && !may_follow(&place.folder, &link).map_err(failed)? {
             return Err(failed(io::Error::from_raw_os_error(libc::EACCES)));
@@ -139,20 +139,29 @@ fn failed(error: io::Error) -> Error {
 }
 
 /// The place that a path means from a folder on, or from the working folder. The last name is not followed.
-fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Option<Place>> {
-    let Some(name) = path.file_name() else {
-        return Ok(None);
-    };
+fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Place> {
+    let is_of_folder = || failed(io::Error::from_raw_os_error(libc::EISDIR));
+    let (parent, name) = split(path).ok_or_else(is_of_folder)?;
     // Of `link/.`, the link is not the last name. The kernel follows it as it does within a longer path.
-    let parent = path.parent().unwrap_or(Path::new("")).join(".");
+    let parent = [parent, b"."].concat();
     let from = folder.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
     let flags = libc::O_PATH | libc::O_DIRECTORY;
-    let parent = name_of(parent.as_os_str()).map_err(failed)?;
+    let parent = name_of(OsStr::from_bytes(&parent)).map_err(failed)?;
     let opened = calls::open_at(from, &parent, flags, 0);
-    Ok(Some(Place {
+    Ok(Place {
         folder: opened.map_err(|e| Error::os(&e, "cannot open the folder of the file"))?,
-        name: name_of(name).map_err(failed)?,
-    }))
+        name: name_of(OsStr::from_bytes(name)).map_err(failed)?,
+    })
+}
+
+/// Splits a path before its last name. Returns `None` if it ends in `/`, `.` or `..`, and so is that of a folder;
+/// [`Path::file_name`] leaves out `/` and `/.`.
+fn split(path: &Path) -> Option<(&[u8], &[u8])> {
+    let bytes = path.as_os_str().as_bytes();
+    let slash = bytes.iter().rposition(|byte| *byte == b'/');
+    let (parent, name) = bytes.split_at(slash.map_or(0, |at| at + 1));
+    let is_name = !matches!(name, b"" | b"." | b"..");
+    is_name.then_some((parent, name))
 }
 
 /// Whether a link is followed to a file that does not exist yet. The kernel has found nothing, so the link may
