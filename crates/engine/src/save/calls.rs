@@ -33,12 +33,37 @@ pub(super) fn is_same(one: &impl AsRawFd, other: &impl AsRawFd) -> io::Result<bo
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// An error unless the effective user may write the file. Unlike open(2), it wakes no watcher of the file,
-/// and its end releases no lock of this process on it.
-pub(super) fn may_write(folder: RawFd, name: &CStr) -> io::Result<()> {
-    let flags = libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW;
+/// An error unless the effective user may write the file, which has the name in the folder. Unlike open(2), it
+/// wakes no watcher of the file, and its end releases no lock of this process on it.
+pub(super) fn may_write(file: &OwnedFd, folder: RawFd, name: &CStr) -> io::Result<()> {
+    let entry = entry_of(file.as_raw_fd());
+    // Of the flags, the C library emulates AT_SYMLINK_NOFOLLOW from the mode alone where faccessat2(2) is missing.
+    let may = match access(libc::AT_FDCWD, &entry, libc::AT_EACCESS) {
+        // A seccomp filter may deny faccessat2(2), which faccessat(3) calls whatever the flags are.
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) && has_one_user() => {
+            // SAFETY: `entry` is a C string that outlives the call.
+            uninterrupted(|| answer(unsafe { libc::access(entry.as_ptr(), libc::W_OK) }))
+        }
+        may => may,
+    };
+    match may {
+        // There is no /proc.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            access(folder, name, libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW)
+        }
+        may => may,
+    }
+}
+
+fn access(folder: RawFd, name: &CStr, flags: i32) -> io::Result<()> {
     // SAFETY: `name` is a C string that outlives the call.
     uninterrupted(|| answer(unsafe { libc::faccessat(folder, name.as_ptr(), libc::W_OK, flags) }))
+}
+
+/// Whether the real user and group are the effective ones.
+fn has_one_user() -> bool {
+    // SAFETY: these read numbers of this process.
+    unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() }
 }
 
 /// What an opened symbolic link contains.

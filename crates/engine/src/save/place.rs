@@ -65,7 +65,7 @@ pub(super) fn present(folder: RawFd, name: &CStr) -> Result<Option<OwnedFd>> {
         opened => opened.map_err(failed)?,
     };
     refuse_others(&opened)?;
-    match calls::may_write(folder, name) {
+    match calls::may_write(&opened, folder, name) {
         // It was removed meanwhile.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         may => may.map(|()| Some(opened)).map_err(failed),
