@@ -107,10 +107,12 @@ def save(
     also survives a power failure, unless an error says that it is in place but may not survive
     one. After any other error, the old file is still there.
 
-    The new file has the mode, the POSIX ACL and the ``user.*`` attributes of the old one, and its
-    owner and group where the process may set them; setuid and setgid bits are cleared. If the group
-    cannot be kept, group and others get only what both had. Other hard links of the old file keep
-    the old contents. A symbolic link stays, and the file behind it is replaced.
+    The new file has the mode and the ``user.*`` attributes of the old one, its ACL if that is a
+    POSIX ACL or can be copied as an extended attribute (NFSv4), and its owner and group where the
+    process may set them. setuid and setgid bits are cleared. If the group or the ACL cannot be
+    kept, the group and others each get only the permissions that both had. An ACL that is no
+    extended attribute, such as a native one of GPFS, is not kept. Other hard links of the old file
+    keep the old contents. A symbolic link stays, and the file behind it is replaced.
 
     Args:
         path: The file. Only a regular file that the caller may write is replaced.

@@ -275,10 +275,13 @@ PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *rang
  * Otherwise, and at the moment of the replacement, a hidden file (.penstock-*) can remain, which the next
  * process that saves in the directory removes.
  *
- * Symbolic links are followed as open(2) follows them. What is no regular file, and what the caller may not
- * write, is refused. The new file has the mode, the POSIX ACL and the user.* attributes of the old one, and
- * its owner and group where the process may set them; setuid and setgid bits are cleared. If the group
- * cannot be kept, group and others get only what both had. If there was no file, the rights are those of any
+ * Symbolic links are followed, under the kernel's rule for links in sticky directories
+ * (fs.protected_symlinks). The call refuses a path that ends in "/", "/." or "..", a file that is not regular,
+ * and a file that the caller may not write. The new file has the mode and the user.* attributes of the old one,
+ * its ACL if that is a POSIX ACL or can be copied as an extended attribute (NFSv4), and its owner and group
+ * where the process may set them. setuid and setgid bits are cleared. If the group or the ACL cannot be kept,
+ * the group and others each get only the permissions that both had. An ACL that is no extended attribute, such
+ * as a native one of GPFS, is not kept. If there was no file, the rights are those of any
  * new file in the directory. Other hard links of the old file keep the old contents. */
 PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t length,
                                const penstock_options *options, penstock_report *report);

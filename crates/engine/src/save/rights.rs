@@ -1,9 +1,13 @@
-//! What a new file takes over from the one that it replaces: owner, group, mode, POSIX ACL, and the extended
+//! What a new file takes over from the one that it replaces: owner, group, mode, ACL, and the extended
 //! attributes of users.
 //!
 //! New contents are never run with the rights of another user: setuid and setgid bits are not taken over, as
-//! a write by an ordinary user clears them. Where the process may not give the group away, the members of
-//! the old group and of the new one may do what both the group and all others could.
+//! a write by an ordinary user clears them. If the process cannot set the group, the group and others each get
+//! only the permissions that both had.
+//!
+//! A POSIX ACL is kept. An ACL of another kind, such as that of NFSv4, is copied as a whole; where that is not
+//! possible, the group and others are limited as above. An ACL that is no extended attribute, as that of GPFS,
+//! is not seen.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -29,7 +33,9 @@ enum Acl {
     None,
     /// The group's bits of the mode are the upper limit of several entries.
     Present(Vec<u8>),
-    /// There is no /proc. The group's bits may be such a limit.
+    /// The attribute of an ACL of another kind. It applies as a whole, to the same owner and group.
+    Other(CString, Vec<u8>),
+    /// There is no /proc, or the ACL cannot be copied. The group's bits may be such a limit.
     Unknown,
 }
 
@@ -40,7 +46,7 @@ impl Rights {
         let entry = entry_of(file.as_raw_fd());
         let acl = match attribute(&entry, ACL) {
             Ok(Some(acl)) => Acl::Present(acl),
-            Ok(None) => Acl::None,
+            Ok(None) => other_acl(&entry),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Acl::Unknown,
             Err(e) => return Err(e),
         };
@@ -60,10 +66,16 @@ impl Rights {
         if stat.st_uid != self.owner {
             give_to(new, self.owner, u32::MAX)?;
         }
+        let is_folder = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        if let Acl::Other(name, value) = &self.acl
+            && (is_folder || !keeps_group || set_attribute(new, name, value).is_err())
+        {
+            self.acl = Acl::Unknown;
+        }
         if !keeps_group || matches!(self.acl, Acl::Unknown) {
             self.narrow();
         }
-        if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
+        if is_folder {
             self.be_of_folder();
         }
         // Before the mode, whose group bits then limit the entries.
@@ -100,8 +112,8 @@ impl Rights {
         self.mode = self.mode & 0o1770 | both;
     }
 
-    /// Makes them those of a folder in which only its owner makes files, and others find those that they may
-    /// read.
+    /// Converts the rights of a file to those of its folder: the owner may do everything, and each class that
+    /// may read the file may list and enter the folder.
     fn be_of_folder(&mut self) {
         let searchable = |bits: u32| bits & 0o444 | (bits & 0o444) >> 2;
         self.mode = 0o700 | searchable(self.mode & 0o077);
@@ -155,16 +167,44 @@ fn is_denied(error: &io::Error) -> bool {
 
 /// The extended attributes of users that the process may read. What it may not read, it cannot keep.
 fn attributes(entry: &CStr) -> Vec<(CString, Vec<u8>)> {
+    let names = names_of_attributes(entry).into_iter();
+    let of_users = names.filter(|name| name.to_bytes().starts_with(USER));
+    of_users
+        .filter_map(|name| {
+            let value = attribute(entry, &name).ok()??;
+            Some((name, value))
+        })
+        .collect()
+}
+
+/// An ACL of another kind than POSIX.
+fn other_acl(entry: &CStr) -> Acl {
+    let names = names_of_attributes(entry);
+    let Some(name) = names.into_iter().find(|name| is_other_acl(name)) else {
+        return Acl::None;
+    };
+    match attribute(entry, &name) {
+        Ok(Some(value)) => Acl::Other(name, value),
+        _ => Acl::Unknown,
+    }
+}
+
+/// Whether an attribute is an ACL, such as `system.nfs4_acl`. `system.nfs4_dacl` and `system.nfs4_sacl` are parts
+/// of it, which only some users may read.
+fn is_other_acl(name: &CStr) -> bool {
+    let name = name.to_bytes();
+    name.starts_with(b"system.") && (name.ends_with(b"_acl") || name == b"system.richacl")
+}
+
+fn names_of_attributes(entry: &CStr) -> Vec<CString> {
     // SAFETY: the buffer is valid for the length that is passed.
     let listed =
         sized(|buffer, length| unsafe { libc::listxattr(entry.as_ptr(), buffer.cast(), length) });
     let names = listed.unwrap_or_default();
-    let names = names.split_inclusive(|byte| *byte == 0);
-    names
-        .filter(|name| name.starts_with(USER))
-        .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
-        .filter_map(|name| Some((name.to_owned(), attribute(entry, name).ok()??)))
-        .collect()
+    let names = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
+    names.filter_map(|name| CString::new(name).ok()).collect()
 }
 
 /// The value of an extended attribute; `None` if there is none.
@@ -220,4 +260,39 @@ fn remove_acl(file: RawFd) -> io::Result<()> {
 fn has_none(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::ENODATA | libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The mode of a file that was given 0640 with an ACL of another kind than POSIX.
+    fn mode_with_other_acl(name: &CStr) -> u32 {
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let mut rights = Rights::of(&file).unwrap();
+        rights.mode = 0o640;
+        rights.acl = Acl::Other(name.to_owned(), b"entries".into());
+        rights.give(file.as_raw_fd()).unwrap();
+        stat_of(&file).unwrap().st_mode & 0o7777
+    }
+
+    #[test]
+    fn an_acl_of_another_kind_is_copied_or_limits_group_and_others() {
+        assert_eq!(mode_with_other_acl(c"system.nfs4_acl"), 0o600);
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        // In place of the attribute of an ACL, which needs its file system.
+        match set_attribute(file.as_raw_fd(), c"user.acl", b"entries") {
+            Ok(()) => assert_eq!(mode_with_other_acl(c"user.acl"), 0o640),
+            Err(_) => eprintln!("SKIPPED: the file system of the tests has no user attributes"),
+        }
+    }
+
+    #[test]
+    fn attributes_of_acls_are_known_by_their_names() {
+        assert!(is_other_acl(c"system.nfs4_acl"));
+        assert!(is_other_acl(c"system.cifs_acl"));
+        for name in [c"user.acl", c"system.nfs4_sacl", c"security.selinux"] {
+            assert!(!is_other_acl(name), "{name:?}");
+        }
+    }
 }
