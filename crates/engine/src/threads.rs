@@ -1,4 +1,4 @@
-//! Starts every thread of the library. Signals are for the threads of the program.
+//! Starts every thread of the library, with signals blocked: only threads of the program handle them.
 //!
 //! The kernel delivers a signal of the process to any thread that does not block it. A thread of the library
 //! that blocks none would take a signal that the program has blocked in all its own threads, to wait for it

@@ -1,7 +1,7 @@
 //! Whether what was read of a file may be kept for later reads.
 //!
-//! It may while a lock keeps writers out. Else it may for [`KEPT`], and longer only if the file's status says that nobody
-//! has written since.
+//! It may while a lock keeps writers out. Otherwise it may for [`KEPT`], and longer only if the file's status shows
+//! that the file has not changed since.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -32,7 +32,7 @@ pub struct Unchanged {
 
 #[derive(Debug)]
 struct Watched {
-    /// `None` if the status tells nothing about later changes.
+    /// `None` if a later change might leave the status as it is.
     status: Option<Status>,
     /// When the file was last known to be unchanged.
     checked: AtomicI64,
@@ -122,8 +122,9 @@ impl Status {
     }
 }
 
-/// Returns whether an open file holds a lock (`flock`) that keeps writers out. HDF5's settings do not tell: a file
-/// system may be without locks. Locks of a network file system may be those of one host.
+/// Returns whether an open file holds a lock (`flock`) that keeps writers out. The lock is looked
+/// up, because HDF5 may be set to lock a file whose file system has no locks. Locks of a network file system may
+/// apply to one host only.
 fn keeps_writers_out(descriptor: RawFd) -> bool {
     FileSystem::has_locks_for_all(descriptor)
         && std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).is_ok_and(|about| {

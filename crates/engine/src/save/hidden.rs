@@ -22,7 +22,7 @@ use crate::file::{answer, uninterrupted};
 const PREFIX: &str = ".penstock-";
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
 
-/// Creates a file that nobody else may read.
+/// Creates a file that other users cannot open.
 pub(super) fn create(folder: RawFd) -> io::Result<(OwnedFd, CString)> {
     loop {
         let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o600))?;
@@ -43,12 +43,13 @@ pub(super) fn link(fd: RawFd, folder: RawFd) -> io::Result<CString> {
     unused(|name| calls::link(fd, folder, name)).map(|((), name)| name)
 }
 
-/// The rights of a new file in the folder. No system call tells them, so an empty file is made.
+/// The rights of a new file in the folder. They depend on the umask and the folder's default ACL, so an empty file
+/// is created to read them.
 pub(super) fn usual_rights(folder: RawFd) -> io::Result<Rights> {
     let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o666))?;
     let rights = Rights::of(&opened);
     match calls::remove(folder, &name) {
-        // A process that clears the folder removes this file as well, since nobody locks it.
+        // Another process that clears the folder may have removed the file, which has no lock.
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => rights,
     }
