@@ -30,15 +30,6 @@ pub(crate) struct TurnedOff {
 /// dropped.
 pub(crate) unsafe fn turn_off(hdf5: &'static Hdf5, fapl: hid_t) -> Result<Option<TurnedOff>> {
     let (mut size, mut min_metadata, mut min_raw) = (0, 0, 0);
-    let check = |status: herr_t| {
-        match status < 0 {
-        true => Err(Error::invalid(
-            "HDF5 does not let the driver turn off the page buffer of a file that is open for writing",
-        )
-        .remedy("open the file without H5Pset_page_buffer_size")),
-        false => Ok(()),
-    }
-    };
     // SAFETY: all results have places of their types; the caller guarantees the list.
     check(unsafe {
         (hdf5.H5Pget_page_buffer_size)(fapl, &mut size, &mut min_metadata, &mut min_raw)
@@ -55,6 +46,15 @@ pub(crate) unsafe fn turn_off(hdf5: &'static Hdf5, fapl: hid_t) -> Result<Option
         min_metadata,
         min_raw,
     }))
+}
+
+fn check(status: herr_t) -> Result<()> {
+    if status >= 0 {
+        return Ok(());
+    }
+    let cause =
+        "HDF5 does not let the driver turn off the page buffer of a file that is open for writing";
+    Err(Error::invalid(cause).remedy("open the file without H5Pset_page_buffer_size"))
 }
 
 impl Drop for TurnedOff {
