@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path as FilePath
 from typing import Any, TypeAlias
 
 from penstock._native import NULL, CData, ffi, lib
@@ -22,6 +23,14 @@ def encode(path: Path) -> bytes:
     if b"\0" in encoded:
         raise InvalidError(f"the path {os.fsdecode(encoded)!r} contains a null byte")
     return encoded
+
+
+def path_of_new(path: Path) -> FilePath:
+    """Return the path of a file to make. ``pathlib`` drops an end that only a folder has."""
+    name = os.fsdecode(encode(path))
+    if os.path.basename(name) in ("", ".", ".."):
+        raise InvalidError(f"the path {name!r} does not end in the name of a file", path=name)
+    return FilePath(name)
 
 
 class NativeFile:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.files import path_of_new
 
 FUNCTION_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 EDGES = [0, 1, 2, 511, 512, 513, 4095, 4096, 4097, 65536, 1 << 20, (1 << 20) + 1]
@@ -168,6 +169,15 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
         ps.save(path, np.zeros(3))
     assert (path / "f").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("end", ["/", "/.", "/.."])
+def test_a_path_that_ends_as_that_of_a_folder_makes_no_file(tmp_path, end):
+    path = f"{tmp_path}/new{end}"
+    for make in (lambda: ps.save(path, np.zeros(3)), lambda: path_of_new(path)):
+        with pytest.raises(ps.InvalidError, match="does not end in the name of a file"):
+            make()
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_save_keeps_links_and_mode_but_not_setuid(tmp_path):

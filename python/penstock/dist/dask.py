@@ -14,7 +14,6 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
 from penstock.dist.storage import Storage, has_filters
 from penstock.errors import IncompatibleError, InvalidError, IOFailure, UnavailableError
-from penstock.files import WRITE, NativeFile, Path, encode
+from penstock.files import WRITE, NativeFile, Path, encode, path_of_new
 from penstock.placement import HOST, Device, parse_device
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ def to_hdf5(
         chunks = tuple(map(max, array.chunks)) if array.size else True
     elif isinstance(chunks, list):
         chunks = tuple(chunks)
-    storage = Storage(FilePath(os.fsdecode(encode(path))).absolute(), {"libver": libver})
+    storage = Storage(path_of_new(path).absolute(), {"libver": libver})
     try:
         keys = {"shape": array.shape, "dtype": array.dtype, "chunks": chunks, **arguments}
         made, description = storage.create(dataset, keys)

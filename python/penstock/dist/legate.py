@@ -34,7 +34,7 @@ from penstock.dist.description import Description, StoredArray
 from penstock.dist.partition import partition
 from penstock.dist.storage import Storage, put_in_place, temporary_path
 from penstock.errors import Error, IncompatibleError, InvalidError, IOFailure
-from penstock.files import WRITE, NativeFile, Path, encode
+from penstock.files import WRITE, NativeFile, Path, encode, path_of_new
 from penstock.hdf5 import reading
 
 try:
@@ -325,7 +325,7 @@ def to_file(array: Any, path: Path, dataset_name: str) -> None:
         Error: A leaf could not write its tile.
     """
     store = _store_of(array)
-    name = os.path.abspath(os.fsdecode(encode(path)))
+    name = os.path.abspath(path_of_new(path))
     shape = tuple(store.shape)
     runtime = get_legate_runtime()
     with Scope(exception_mode=ExceptionMode.IMMEDIATE):

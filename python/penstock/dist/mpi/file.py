@@ -20,7 +20,7 @@ from penstock.dist.mpi.written import WrittenDataset
 from penstock.dist.storage import Storage, has_filters
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, UnavailableError
-from penstock.files import READ, NativeFile, Path, encode
+from penstock.files import READ, NativeFile, Path, encode, path_of_new
 from penstock.hdf5.library import creation_property
 from penstock.shapes import Shape, lengths_of
 
@@ -84,7 +84,8 @@ class File:
         self._shared: Shared[Ranks]
         error: Exception | None = None
         try:
-            name = os.path.abspath(os.fsdecode(encode(path)))
+            is_new = mode in _WRITES
+            name = os.path.abspath(path_of_new(path) if is_new else os.fsdecode(encode(path)))
         except Exception as raised:  # the others are told in the first step
             name, error = repr(path), raised
         settings: dict[str, Any] = {"libver": libver}
