@@ -373,3 +373,38 @@ def test_an_open_dataset_with_filters_is_copied_by_group_copy(path, options):
                 dataset.h5py[start : start + 20] = step + 1
             file.copy("x", f"copy{step}")
             assert np.array_equal(file[f"copy{step}"].h5py[...], dataset.h5py[...])
+
+
+REFERENCES = """
+import sys
+import h5py, numpy as np, penstock as ps
+connected = {"connector": "penstock_async"}
+values = np.zeros((1000, 200), "i4")
+with ps.File(sys.argv[1], "w") as file:
+    file.create("x", data=values, chunks=(50, 200), scaleoffset=0)
+    file.h5py["references"] = np.array([file.h5py["x"].ref], h5py.ref_dtype)
+for number in range(20):
+    file = ps.File(sys.argv[1], "r+", **connected)
+    other = ps.File(sys.argv[2], "w", **connected)
+    with file, other:
+        x = file.h5py["x"]
+        x[...]
+        x[3:900:7] = values[3:900:7] = number
+        file.h5py.copy("references", other.h5py, expand_refs=True)
+        copied = other.h5py[other.h5py["references"][0]]
+        assert (copied[...] == values).all()
+"""
+
+
+def test_a_copy_of_what_references_point_to_leaves_the_heap_intact(path, tmp_path):
+    command = [sys.executable, "-c", REFERENCES, path, tmp_path / "other.h5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_asking_for_creation_properties_is_no_read_of_the_program(path, log):
+    with open_file(path, "w", log=log, implicit=True) as file:
+        text = h5py.string_dtype()
+        dataset = file.create_dataset("x", (20,), text, chunks=(5,), fillvalue="none")
+        assert dataset.filter_ids == ()
+    assert "H5Dread" not in log.read_text()

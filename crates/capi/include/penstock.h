@@ -377,8 +377,8 @@ PENSTOCK_API int penstock_nvcomp_path(const char *path);
 
 /* H5Dget_create_plist. HDF5 itself (1.14.4 to 2.2.0) crashes if the dataset has a fill value of variable
  * length, such as a string, and another handle of the file, through which the dataset was open before, has been
- * closed. This function does not, nor does a call of H5Dget_create_plist that follows before other threads call
- * HDF5. The caller closes `list`. */
+ * closed. This function does not crash. After it, H5Dget_create_plist itself does not crash either until HDF5 is
+ * called for the same dataset through another handle of the file. The caller closes `list`. */
 PENSTOCK_API int penstock_dataset_creation_list(penstock_hid dataset, penstock_hid *list);
 
 /* H5Dread and H5Dwrite with a buffer in host or GPU memory; synchronous. `memory_space` and

@@ -14,11 +14,11 @@ use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
 use penstock_hdf5::dataset::creation_properties;
-use penstock_hdf5::library::Session;
+use penstock_hdf5::library::{Id, Session};
 use penstock_hdf5::transfer::conflicts::Access;
 use penstock_hdf5::transfer::{
-    self, Buffer, DatasetTransfer, FileSelection, MemoryShape, wait_for_dataset, wait_for_file,
-    wait_for_path,
+    self, Buffer, DatasetTransfer, FileSelection, MemoryShape, inside, wait_for_dataset,
+    wait_for_file, wait_for_path,
 };
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -426,10 +426,14 @@ unsafe extern "C" fn penstock_dataset_creation_list(dataset: hid_t, list: *mut h
             return Err(null("list"));
         }
         // SAFETY: the header requires that the caller holds HDF5's lock.
-        let session = unsafe { Session::begin(BINDING.get()?) };
-        let found = creation_properties(&session, dataset)?;
+        let hdf5 = BINDING.get()?;
+        let found = inside(hdf5, || {
+            // SAFETY: the header requires that the caller holds HDF5's lock, if that has one.
+            let session = unsafe { Session::begin(hdf5) };
+            creation_properties(&session, dataset).map(Id::keep)
+        })?;
         // SAFETY: the header requires a place for an identifier.
-        unsafe { list.write(found.keep()) };
+        unsafe { list.write(found) };
         Ok(OK)
     })
 }
