@@ -66,7 +66,7 @@ unsafe extern "C" fn copy(
                 let kind = (*loc_params1.cast::<LocationBySelf>()).obj_type;
                 if let Ok(location) = TemporaryId::of(under, kind) {
                     let name = CStr::from_ptr(src_name);
-                    prepare_for_copy(under.library().hdf5, location.get(), name, ocpypl_id);
+                    prepare_for_copy(under.library().hdf5, location.get(), name, ocpypl_id)?;
                 }
             }
             Ok(SUCCEED)

@@ -3,14 +3,15 @@
 //! H5Ocopy takes the elements of an open dataset from HDF5's buffers where it finds them there, and has
 //! two defects (1.14.4, 2.0.0, 2.2.0). It copies each cached chunk of a dataset with filters into a
 //! buffer that may have become shorter than a chunk when it encoded the chunk before, and writes past
-//! its end. Of a sieve buffer that holds changes of a part of what it copies at a time, it takes none. So
-//! neither buffer holds anything that matters when H5Ocopy begins.
+//! its end. It ignores the changes in the sieve buffer of a contiguous dataset, unless the buffer covers the
+//! whole part that it copies at a time. So neither buffer holds anything that matters when H5Ocopy begins.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_uint};
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{
-    H5F_OBJ_ALL, H5F_OBJ_DATASET, H5O_COPY_EXPAND_EXT_LINK_FLAG, H5P_DEFAULT, Hdf5, hid_t,
+    H5F_OBJ_ALL, H5F_OBJ_DATASET, H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG,
+    H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5P_DEFAULT, Hdf5, hid_t,
 };
 
 use super::inside::inside;
@@ -18,23 +19,37 @@ use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, Layout, read_chunk_table, sieve};
 use crate::library::Session;
 
+/// With one of these, a copy includes objects that links and references lead to, in any file.
+const EXPANDS: c_uint =
+    H5O_COPY_EXPAND_SOFT_LINK_FLAG | H5O_COPY_EXPAND_EXT_LINK_FLAG | H5O_COPY_EXPAND_REFERENCE_FLAG;
+
 /// Prepares the open datasets of the object `name` at `location` for a copy with this property list.
-/// Datasets that cannot be prepared are left as they are.
+/// If there is no such object, that is for H5Ocopy to report.
+///
+/// # Errors
+/// HDF5 cannot write or read a dataset that may be copied. H5Ocopy would then copy old elements, or
+/// write past the end of its memory, so the copy must not begin.
 ///
 /// # Safety
 /// This thread may call HDF5.
-pub unsafe fn prepare_for_copy(hdf5: &'static Hdf5, location: hid_t, name: &CStr, list: hid_t) {
+pub unsafe fn prepare_for_copy(
+    hdf5: &'static Hdf5,
+    location: hid_t,
+    name: &CStr,
+    list: hid_t,
+) -> Result<()> {
     inside(hdf5, || {
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
-        for dataset in copied(&session, location, name, list).unwrap_or_default() {
-            let _ = prepare(&session, dataset);
-        }
-    });
+        copied(&session, location, name, list)
+            .unwrap_or_default()
+            .into_iter()
+            .try_for_each(|dataset| prepare(&session, dataset))
+    })
 }
 
-/// Returns the open datasets that may be copied: those that are the source, or all of its file if it is
-/// no dataset.
+/// Returns the open datasets that may be copied: those that are the source, all of its file if it is no
+/// dataset, or all of all files if the copy includes what links and references lead to.
 fn copied(session: &Session<'_>, location: hid_t, name: &CStr, list: hid_t) -> Result<Vec<hid_t>> {
     let hdf5 = session.hdf5;
     // SAFETY: HDF5 checks the identifier; the name is a C string.
@@ -49,11 +64,10 @@ fn copied(session: &Session<'_>, location: hid_t, name: &CStr, list: hid_t) -> R
     let mut options = 0;
     // SAFETY: HDF5 checks the identifier; the options have a place.
     let status = unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) };
-    let everywhere = status >= 0 && options & H5O_COPY_EXPAND_EXT_LINK_FLAG != 0;
-    let mut open = match everywhere {
-        true => open_datasets(session, hid_t::from(H5F_OBJ_ALL)),
-        false => open_datasets(session, file.get()),
-    };
+    if status < 0 || options & EXPANDS != 0 {
+        return Ok(open_datasets(session, hid_t::from(H5F_OBJ_ALL)));
+    }
+    let mut open = open_datasets(session, file.get());
     if is_dataset {
         open.retain(|dataset| session.object(*dataset).is_ok_and(|other| other == key));
     }
@@ -73,8 +87,11 @@ fn open_datasets(session: &Session<'_>, file: hid_t) -> Vec<hid_t> {
 }
 
 fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
-    let info = DatasetInfo::read(session, dataset)?;
-    match &info.layout {
+    // H5Ocopy cannot read the header of such a dataset either.
+    let Ok(info) = DatasetInfo::read(session, dataset) else {
+        return Ok(());
+    };
+    let prepared = match &info.layout {
         Layout::Chunked { chunk, .. } if !info.filters.is_empty() => {
             let elements: u64 = chunk.iter().product();
             let bytes = elements.saturating_mul(info.element.size().0);
@@ -91,7 +108,8 @@ fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
             sieve::read_ends(session, dataset, size, H5P_DEFAULT)
         }
         _ => Ok(()),
-    }
+    };
+    prepared.map_err(|error| info.name_in(error))
 }
 
 /// Returns how many bytes of chunks HDF5 caches for a dataset.
