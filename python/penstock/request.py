@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
-from penstock.errors import InvalidError, WaitTimeout, check, failure
+from penstock.errors import Error, InvalidError, WaitTimeout, check, failure
 from penstock.files import NativeFile
 from penstock.report import Report, from_native
 
@@ -72,13 +72,23 @@ class _Native:
 
         A submitter step is work that the request does on the calling thread, such as a call of
         HDF5.
+
+        Raises:
+            InvalidError: This thread cannot take the step now. The request remains pending.
         """
         status: int = lib.penstock_request_watch(self.handle[0], timeout_ns)
         if status == lib.PENSTOCK_TURN:
             with self.step_lock:
-                lib.penstock_request_turn(self.handle[0])  # a failure becomes the request's status
+                check(lib.penstock_request_turn(self.handle[0]))
             status = lib.penstock_request_watch(self.handle[0], 0)
         return lib.PENSTOCK_PENDING if status == lib.PENSTOCK_TURN else status
+
+    def poll_or_postpone(self, timeout_ns: int) -> int:
+        """Poll; a request whose step this thread cannot take now is pending."""
+        try:
+            return self.poll(timeout_ns)
+        except Error:
+            return int(lib.PENSTOCK_PENDING)
 
     def poll_with_others(self, timeout_ns: int) -> int:
         """Poll; while this request is pending, run the due steps of those that a stream waits for.
@@ -91,6 +101,16 @@ class _Native:
         is_step_left = step_stream_holders(self)
         return self.poll(min(timeout_ns, _STEP_NS) if is_step_left else timeout_ns)
 
+    def finish(self) -> int:
+        """Poll until the request is finished, and return its status.
+
+        Raises:
+            InvalidError: As for :meth:`poll`.
+        """
+        while (status := self.poll_with_others(_SLICE_NS)) == lib.PENSTOCK_PENDING:
+            pass
+        return status
+
     def is_over(self) -> bool:
         """Whether the library neither uses the memory nor will start to."""
         if self.owner() is not None:
@@ -99,7 +119,7 @@ class _Native:
                 return False
             status: int = lib.penstock_request_watch(self.handle[0], 0)
             return status not in running
-        return bool(self.handle[0] == NULL or self.poll(0) != lib.PENSTOCK_PENDING)
+        return bool(self.handle[0] == NULL or self.poll_or_postpone(0) != lib.PENSTOCK_PENDING)
 
 
 _pending: set[_Native] = set()
@@ -133,7 +153,7 @@ def step_stream_holders(waiting: _Native | None = None) -> bool:
     is_step_left = False
     for native in _stream_holders.copy():
         if native is not waiting and native.handle[0] != NULL:
-            if native.poll(0) == lib.PENSTOCK_PENDING:
+            if native.poll_or_postpone(0) == lib.PENSTOCK_PENDING:
                 is_step_left = True
             else:
                 _stream_holders.discard(native)
@@ -155,18 +175,19 @@ def _discard_finished() -> None:
 
 
 def finish_all() -> None:
-    """Wait until no request of this module is pending."""
+    """Wait until no request of this module is pending whose steps this thread can take."""
     for native in _pending.copy():
         if native.handle[0] != NULL:
-            while native.poll_with_others(_SLICE_NS) == lib.PENSTOCK_PENDING:
-                pass
+            with suppress(Error):
+                native.finish()
 
 
 class Request(Generic[A]):
     """A transfer that a function whose name ends in ``_async`` has started.
 
     It keeps its array and its file alive until it is finished. Deleting a pending request waits
-    for it, and warns with ``ResourceWarning`` if it failed. Any thread may call the methods.
+    for it, and warns with ``ResourceWarning`` if it failed. Inside a function that HDF5 calls, a
+    durable write that is deleted ends later. Any thread may call the methods.
 
     A write into the chunks of an HDF5 dataset continues only in :meth:`wait` and :meth:`done`,
     because HDF5 stores the chunks on the thread that calls them.
@@ -211,6 +232,11 @@ class Request(Generic[A]):
 
     def done(self) -> bool:
         """Whether the request is finished: it succeeded, failed or was cancelled."""
+        with suppress(Error):  # a step that this thread cannot take now
+            return self._is_done()
+        return False
+
+    def _is_done(self) -> bool:
         if self._native.poll_with_others(0) == lib.PENSTOCK_PENDING:
             return False
         self._release()
@@ -222,6 +248,8 @@ class Request(Generic[A]):
         Raises:
             WaitTimeout: The request did not finish in time. It continues.
             CancelledError: :meth:`cancel` took effect.
+            InvalidError: HDF5 cannot end a durable write inside a function that it calls, such as
+                that of a visit. The request continues, and can be waited for later.
             Error: The transfer failed. The synchronous call would raise the same error.
         """
         deadline = _deadline(timeout)
@@ -280,7 +308,7 @@ class Request(Generic[A]):
         from asyncio import CancelledError
 
         try:
-            while not self.done():
+            while not self._is_done():
                 await _readable(self._descriptor(), _STEP_NS if _stream_holders else None)
         except CancelledError:
             self.cancel()
@@ -304,8 +332,10 @@ class Request(Generic[A]):
         # An interrupt here leaves the request, with its memory, in _pending.
         error = None
         if native.handle[0] != NULL:
-            while (status := native.poll_with_others(_SLICE_NS)) == lib.PENSTOCK_PENDING:
-                pass
+            try:
+                status = native.finish()
+            except Error:  # it stays in _pending, and ends later
+                return
             if not self._reported and status not in _NOT_REPORTED:
                 error = failure(status)
         _discard(native)
@@ -328,7 +358,7 @@ class Finished(Request[A]):
         self._array = array
         self._account = account
 
-    def done(self) -> bool:
+    def _is_done(self) -> bool:
         return True
 
     def wait(self, timeout: float | None = None) -> A:

@@ -333,10 +333,12 @@ PENSTOCK_API int penstock_save_submit(const char *path, const void *buffer, uint
 
 /* Waits up to timeout_ns (negative: without limit). Returns PENSTOCK_PENDING on timeout, PENSTOCK_TURN if
  * the request needs penstock_request_turn, and otherwise the outcome of the request, which later calls
- * return again. */
+ * return again. Returns PENSTOCK_PENDING at once, even without limit, if penstock_request_turn has failed because
+ * this thread cannot take the step now. */
 PENSTOCK_API int penstock_request_wait(penstock_request *request, int64_t timeout_ns);
 /* As penstock_request_wait, for a caller that does not report a failure to anyone: penstock_hdf5_settle
- * still reports that of a write to a dataset. */
+ * still reports that of a write to a dataset. It returns PENSTOCK_TURN even if penstock_request_turn has failed
+ * because this thread cannot take the step now. */
 PENSTOCK_API int penstock_request_watch(penstock_request *request, int64_t timeout_ns);
 /* As penstock_request_wait with a timeout of 0. */
 PENSTOCK_API int penstock_request_test(penstock_request *request);
@@ -352,8 +354,10 @@ PENSTOCK_API int penstock_request_report(penstock_request *request, penstock_rep
 PENSTOCK_API int penstock_request_fd(penstock_request *request, int *fd);
 /* Makes later work on `stream` wait until the request has finished or failed. */
 PENSTOCK_API int penstock_request_hold_stream(penstock_request *request, penstock_stream stream);
-/* Waits for the request if it is in flight, and frees it. NULL and a request that was freed before are
- * allowed. Threads that wait for the request still get its outcome. */
+/* Waits for the request if it is in flight, and frees it. If this thread cannot take its step now
+ * (penstock_request_turn), the request ends later: when penstock_hdf5_settle or another transfer waits for it. Nothing
+ * uses its buffers then. NULL and a request that was freed before are allowed. Threads that wait for the request still
+ * get its outcome. */
 PENSTOCK_API void penstock_request_free(penstock_request *request);
 /* Frees the request in *place and sets *place to NULL. It can serve as the destructor of the pointer that a
  * submit function fills. */
@@ -580,7 +584,11 @@ PENSTOCK_API int penstock_hdf5_is_settled(void);
 PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
 /* Performs on the calling thread the part of a request that needs HDF5, after penstock_request_wait or
  * penstock_request_test has returned PENSTOCK_TURN. penstock_request_free does so, too. A request that failed
- * or was cancelled also ends in a turn. Does nothing at other times. */
+ * or was cancelled also ends in a turn. Does nothing at other times.
+ *
+ * Returns PENSTOCK_ERR_INVALID, which is not the outcome of the request, if the part is the flush of a durable write
+ * and this thread is in a function that HDF5 calls during another call, such as an iteration: HDF5 cannot flush
+ * then. Return from that function before you wait for the request again. */
 PENSTOCK_API int penstock_request_turn(penstock_request *request);
 
 /* -- arrays whose storage is described ------------------------------------------------------ */

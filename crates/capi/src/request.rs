@@ -48,6 +48,15 @@ impl AnyRequest {
         }
     }
 
+    /// Returns the status of a wait. A request whose step this thread cannot take is pending: a program
+    /// that takes steps as long as it is asked for them would never end.
+    fn status(&self, waited: Waited<Error>) -> Result<c_int> {
+        match (status(waited)?, self) {
+            (TURN, AnyRequest::Dataset(transfer)) if transfer.is_postponed() => Ok(PENDING),
+            (status, _) => Ok(status),
+        }
+    }
+
     /// Waits until the request is finished, without marking its outcome as reported.
     fn wait_unreported(&self) {
         match self {
@@ -203,7 +212,8 @@ extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> 
     guard(|| {
         // A negative timeout is no limit.
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
-        status(REQUESTS.get(request)?.wait(limit))
+        let request = REQUESTS.get(request)?;
+        request.status(request.wait(limit))
     })
 }
 
@@ -230,7 +240,10 @@ unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
-    guard(|| status(REQUESTS.get(request)?.test()))
+    guard(|| {
+        let request = REQUESTS.get(request)?;
+        request.status(request.test())
+    })
 }
 
 #[unsafe(no_mangle)]

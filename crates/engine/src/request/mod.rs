@@ -394,6 +394,7 @@ fn start(
         launch: Arc::clone(&launch),
         stepper,
         told: AtomicBool::new(false),
+        postponed: AtomicBool::new(false),
     };
     let Some(order) = order else {
         match waiter_shares {
@@ -423,6 +424,8 @@ pub struct Request {
     stepper: Option<Arc<Job>>,
     /// Whether somebody was told the outcome.
     told: AtomicBool,
+    /// Whether the last step could not be taken.
+    postponed: AtomicBool,
 }
 
 impl Drop for Request {
@@ -531,10 +534,17 @@ impl Request {
             return true;
         };
         let engine = job.engine;
-        job.step(|count| {
+        let is_taken = job.step(|count| {
             let made = engine.workers.submit(tasks(Arc::clone(job), count), count);
             carry_out(made);
-        })
+        });
+        self.postponed.store(!is_taken, Relaxed);
+        is_taken
+    }
+
+    /// Whether the last [`step`](Self::step) could not be taken.
+    pub fn is_postponed(&self) -> bool {
+        self.postponed.load(Relaxed)
     }
 
     /// The error of a wait for a step that this thread cannot take now.
@@ -553,6 +563,8 @@ impl Request {
         let cancelled =
             Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
         self.tracker.progress.cancel(cancelled.clone());
+        // A step of a request that is stopped can always be taken.
+        self.postponed.store(false, Relaxed);
         if matches!(self.tracker.progress.now(), Waited::Step) {
             self.tracker.signals.tell();
         }

@@ -13,7 +13,7 @@ use penstock_sys::hdf5::Hdf5;
 use super::conflicts::{
     AccessSet, Effort, Left, Pending, Shared, enter, enter_on_any_thread, leave, oldest,
 };
-use super::inside::inside;
+use super::inside::{inside, may_flush};
 
 /// A submitter step in progress on this thread, and the one within which it runs: HDF5, called in a
 /// step, may call back into Penstock.
@@ -106,6 +106,11 @@ impl Held {
             STEP.set(&step);
             self.request.step()
         })
+    }
+
+    /// Whether the step that is due is one that this thread cannot run now, as an earlier try showed.
+    pub fn is_postponed(&self) -> bool {
+        self.request.is_postponed() && !may_flush()
     }
 
     /// Waits for the end and runs all steps meanwhile. Reports the outcome to the caller.

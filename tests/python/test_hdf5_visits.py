@@ -1,0 +1,142 @@
+"""Durable writes in a function that HDF5 calls, in which it cannot flush a file."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock._native import lib
+
+COUNT = 1 << 18
+LAYOUTS = {"chunked": {"chunks": (COUNT // 8,), "compression": 1}, "plain": {}}
+
+
+@pytest.fixture
+def path(tmp_path):
+    made = tmp_path / "f.h5"
+    with h5py.File(made, "w") as file:
+        file.create_dataset("x", (COUNT,), "f4", **LAYOUTS["chunked"])
+        file.create_dataset("plain", data=np.zeros(COUNT, "f4"))
+        file["small"] = np.zeros(5)
+    return made
+
+
+def open_connected(path):
+    return ps.File(path, "r+", connector="penstock_async")
+
+
+def ones():
+    return np.ones(COUNT, "f4")
+
+
+def once_in_a_visit(group, act):
+    """Call a function once while h5py visits a group, and return its result."""
+    found = []
+    group.visititems(lambda *_: found.append(act()) or True)
+    (result,) = found
+    return result
+
+
+def has_ones(path, name="x"):
+    with h5py.File(path) as file:
+        return bool((file[name][...] == 1).all())
+
+
+def refused(act):
+    with pytest.raises(ps.InvalidError, match="inside a function that") as caught:
+        act()
+    assert "has returned" in str(caught.value)
+
+
+def test_a_wait_in_a_visit_is_an_error_and_a_later_one_is_not(path):
+    with open_connected(path) as file:
+        request = file["x"].write_async(ones(), durable=True)
+        for _ in range(2):
+            once_in_a_visit(file.h5py, lambda: refused(request.wait))
+            once_in_a_visit(file.h5py, lambda: refused(lambda: request.wait(timeout=60)))
+        request.wait()
+    assert has_ones(path)
+
+
+def test_a_request_is_not_done_in_a_visit(path):
+    with open_connected(path) as file:
+        request = file["x"].write_async(ones(), durable=True)
+        once_in_a_visit(file.h5py, lambda: refused(request.wait))
+        assert once_in_a_visit(file.h5py, request.done) is False
+        while not request.done():
+            pass
+    assert has_ones(path)
+
+
+def test_an_asyncio_task_that_waits_in_a_visit_fails(path):
+    async def wait(request):
+        await request
+
+    with open_connected(path) as file:
+        request = file["x"].write_async(ones(), durable=True)
+        once_in_a_visit(file.h5py, lambda: refused(lambda: asyncio.run(wait(request))))
+        request.wait()
+
+
+def test_a_request_that_is_deleted_in_a_visit_ends_later(path):
+    with open_connected(path) as file:
+        requests = [file["x"].write_async(ones(), durable=True)]
+
+        def delete():
+            requests.clear()
+            gc.collect()
+
+        once_in_a_visit(file.h5py, delete)
+        assert (file["x"].read() == 1).all()
+    assert has_ones(path)
+
+
+def test_a_request_that_is_cancelled_in_a_visit_ends_there(path):
+    with open_connected(path) as file:
+        request = file["x"].write_async(ones(), durable=True)
+
+        def cancel():
+            refused(request.wait)
+            request.cancel()
+            with pytest.raises(ps.CancelledError):
+                request.wait()
+
+        once_in_a_visit(file.h5py, cancel)
+
+
+def test_a_loop_of_the_c_api_that_takes_every_turn_ends_in_a_visit(path):
+    with open_connected(path) as file:
+        request = file["x"].write_async(ones(), durable=True)
+        handle = request._native.handle[0]
+
+        def loop():
+            while (status := lib.penstock_request_wait(handle, -1)) == lib.PENSTOCK_TURN:
+                lib.penstock_request_turn(handle)
+            return status, lib.penstock_request_test(handle)
+
+        pending = lib.PENSTOCK_PENDING
+        assert once_in_a_visit(file.h5py, loop) == (pending, pending)
+        request.wait()
+    assert has_ones(path)
+
+
+EXITS = """
+import sys
+import numpy as np, penstock as ps
+file = ps.File(sys.argv[1], "r+", connector="penstock_async")
+request = file["x"].write_async(np.ones(file["x"].shape, "f4"), durable=True)
+file.h5py.visititems(lambda *_: sys.exit(3))
+"""
+
+
+def test_a_process_that_exits_in_a_visit_does_not_hang(path):
+    done = subprocess.run([sys.executable, "-c", EXITS, path], timeout=60)
+    assert done.returncode == 3
+    assert has_ones(path)
