@@ -209,3 +209,26 @@ def test_a_source_that_is_deleted_while_it_is_read_is_read(virtual):
         request = file["x"].read_async()
         (virtual.parent / "7.h5").unlink()
         np.testing.assert_array_equal(request.wait(), EXPECTED)
+
+
+@pytest.mark.parametrize("layout", [{}, {"chunks": (100, ROW)}], ids=["plain", "chunks"])
+def test_a_durable_write_needs_no_descriptor(path, layout):
+    data = rows()
+    with ps.File(path, "w") as file:
+        dataset = file.create_dataset("x", data=np.zeros_like(data), **layout)
+        file.flush()
+        with no_descriptor_left():
+            dataset.write(data, durable=True)
+            assert "too many open files" not in ps.last_report().note.lower()
+        assert data.tobytes() in path.read_bytes()
+
+
+@pytest.mark.parametrize("value", [3, "text"], ids=["scalar", "text"])
+def test_a_durable_write_that_h5py_carries_out_is_in_the_file_when_it_returns(path, value):
+    with ps.File(path, "w") as file:
+        kind = h5py.string_dtype(length=200) if isinstance(value, str) else "u1"
+        dataset = file.create_dataset("x", (100,), kind)
+        file.flush()
+        before = path.read_bytes()
+        dataset.write(value, np.s_[2:5], durable=True)
+        assert path.read_bytes() != before

@@ -16,6 +16,7 @@ from penstock._native import lib
 
 COUNT = 1 << 18
 LAYOUTS = {"chunked": {"chunks": (COUNT // 8,), "compression": 1}, "plain": {}}
+WALKS = ["visit", "visititems", "visit_links", "visititems_links"]
 
 
 @pytest.fixture
@@ -139,4 +140,31 @@ file.h5py.visititems(lambda *_: sys.exit(3))
 def test_a_process_that_exits_in_a_visit_does_not_hang(path):
     done = subprocess.run([sys.executable, "-c", EXITS, path], timeout=60)
     assert done.returncode == 3
+    assert has_ones(path)
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("name", ["x", "plain", "small"])
+def test_a_durable_write_is_refused_in_a_visit_by_penstock_s_group(path, walk, name):
+    value = np.ones(5 if name == "small" else COUNT, "f4")
+    with ps.File(path, "r+") as file:
+        dataset = file[name]
+        getattr(file, walk)(lambda *_: refused(lambda: dataset.write(value, durable=True)))
+        assert not dataset.read().any()
+        file.flush()
+        dataset.write(value, durable=True)
+    assert has_ones(path, name)
+
+
+def test_a_request_started_before_a_visit_by_penstock_s_group_ends_after_it(path):
+    with ps.File(path, "r+") as file:
+        request = file["x"].write_async(ones(), durable=True)
+        file.visit(lambda _: refused(request.wait))
+        request.wait()
+    assert has_ones(path)
+
+
+def test_a_write_that_is_not_durable_is_allowed_in_a_visit(path):
+    with ps.File(path, "r+") as file:
+        file.visit(lambda name: file[name].write(np.ones(file[name].shape)))
     assert has_ones(path)

@@ -576,7 +576,19 @@ PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
  * (H5F_ACC_TRUNC) or deleted: a transfer may still read a source of a virtual dataset after HDF5 has closed
  * its file. */
 PENSTOCK_API int penstock_hdf5_settle_path(const char *path);
-/* Returns 1 if these three functions would neither wait nor report a failure, otherwise 0. */
+/* If `options`, merged with those of the process, ask for durability: does what penstock_hdf5_settle does, flushes
+ * the file and syncs it, so that what HDF5 itself has written is on the medium. Otherwise does nothing. Returns
+ * PENSTOCK_ERR_INVALID if HDF5 cannot flush a file now: see penstock_request_turn. With 0 in place of the object, only
+ * this is checked, so that a program can refuse a durable write before HDF5 writes anything. */
+PENSTOCK_API int penstock_hdf5_sync(penstock_hid object, const penstock_options *options);
+/* Mark the beginning and the end of a call of HDF5 that calls functions of the program on this thread, such as
+ * H5Lvisit. Pairs may nest. HDF5 (1.14, 2.x) cannot flush a file in such a function, and could not later either if it
+ * tried. Between the marks, no function of this library flushes or closes a file on this thread: a durable write is
+ * refused. The connector marks such calls itself. */
+PENSTOCK_API void penstock_hdf5_begin_call(void);
+PENSTOCK_API void penstock_hdf5_end_call(void);
+/* Returns 1 if penstock_dataset_settle, penstock_hdf5_settle and penstock_hdf5_settle_path would neither wait nor
+ * report a failure, otherwise 0. */
 PENSTOCK_API int penstock_hdf5_is_settled(void);
 /* Returns the address of a number that is 0 only if penstock_hdf5_is_settled would return 1, for callers to
  * whom a call costs more than a load. The address is valid until the process ends; the number may change at
@@ -588,7 +600,8 @@ PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
  *
  * Returns PENSTOCK_ERR_INVALID, which is not the outcome of the request, if the part is the flush of a durable write
  * and this thread is in a function that HDF5 calls during another call, such as an iteration: HDF5 cannot flush
- * then. Return from that function before you wait for the request again. */
+ * then. Return from that function before you wait for the request again. Penstock notices such calls if its
+ * connector is below the file or the program marks them by penstock_hdf5_begin_call. */
 PENSTOCK_API int penstock_request_turn(penstock_request *request);
 
 /* -- arrays whose storage is described ------------------------------------------------------ */

@@ -11,14 +11,14 @@ use penstock_engine::Stream;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
-use penstock_engine::refuse_fork;
 use penstock_engine::request::StreamOrder;
+use penstock_engine::{options_without_engine, refuse_fork};
 use penstock_hdf5::dataset::creation_properties;
 use penstock_hdf5::library::{Id, Session};
 use penstock_hdf5::transfer::conflicts::Access;
 use penstock_hdf5::transfer::{
-    self, Buffer, DatasetTransfer, FileSelection, MemoryShape, inside, wait_for_dataset,
-    wait_for_file, wait_for_path,
+    self, Buffer, DatasetTransfer, FileSelection, InCall, MemoryShape, inside, make_durable,
+    may_make_durable, wait_for_dataset, wait_for_file, wait_for_path,
 };
 use penstock_sys::add_library_folders;
 use penstock_sys::hdf5::{H5S_MAX_RANK, Hdf5, hid_t};
@@ -481,6 +481,36 @@ unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
         }
         Ok(OK)
     })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_hdf5_sync(object: hid_t, options: *const COptions) -> c_int {
+    guard(|| {
+        // SAFETY: the header requires null or valid options.
+        let options = unsafe { options::read(options)? };
+        // A forked child flushes what it writes, too.
+        if options_without_engine(options)?.durable != Some(true) {
+            return Ok(OK);
+        }
+        match object {
+            0 => may_make_durable()?,
+            // SAFETY: the header requires that the caller holds HDF5's lock.
+            _ => unsafe { make_durable(BINDING.get()?, object)? },
+        }
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn penstock_hdf5_begin_call() {
+    std::mem::forget(InCall::begin());
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn penstock_hdf5_end_call() {
+    InCall::end_forgotten();
 }
 
 #[unsafe(no_mangle)]

@@ -14,15 +14,20 @@ from typing import Any
 import numpy as np
 
 from penstock import arrays, request, staging, transfer
+from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
-from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError
+from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
 from penstock.hdf5 import lists, memory_types, pending
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import explain, lock
+from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
 from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
 from penstock.streams import wait_for
+
+_ONLY_CHECK = 0
+"""No object: ``penstock_hdf5_sync`` then refuses a durable write that HDF5 cannot flush now."""
 
 
 def no_elements(array: Any) -> Finished[Any]:
@@ -147,20 +152,23 @@ def write(
     array: Any,
     selection: Any,
     view: arrays.View | None,
-    stream: int | None,
+    submit_options: SubmitOptions,
     reason: str,
 ) -> Finished[Any]:
     """Do ``dataset[selection] = array``, whatever memory the array is in.
+
+    A durable write ends with a flush and a sync of the file.
 
     Args:
         dataset: The ``h5py.Dataset``.
         array: What the caller passed.
         selection: The argument of ``dataset[...]``.
         view: The memory of the array; ``None`` for values that only h5py converts.
-        stream: The handle of the caller's stream.
+        submit_options: The stream and the options of the call.
         reason: Why h5py writes it, for the report.
     """
     start = perf_counter_ns()
+    stream, options = submit_options.stream, submit_options.options
     value, device = array, HOST
     is_numpy = isinstance(array, np.ndarray) and view is not None and view.array is array
     if view is not None:
@@ -176,12 +184,14 @@ def write(
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
     with lock():
+        check(lib.penstock_hdf5_sync(_ONLY_CHECK, options))
         pending.wait_for_dataset(dataset, request.WRITE)
         try:
             dataset[selection] = value
         except OSError as error:
             explain(dataset, error)
             raise
+        check(lib.penstock_hdf5_sync(dataset.id.id, options))
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._options import OptionKeys
 from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.library import creation_properties, lock
+from penstock.hdf5.library import calls_back, creation_properties, lock
 from penstock.hdf5.objects import Object, unwrap, wrap
 from penstock.placement import Device, Library
 from penstock.shapes import Shape
@@ -276,21 +276,29 @@ class Group(Object, MutableMapping[str, Any]):
         self._h5py.move(source, dest)
 
     def visit(self, func: Callable[[str], Any]) -> Any:
-        """Call a function with each name below the group, until it returns something."""
-        return self._h5py.visit(func)
+        """Call a function with each name below the group, until it returns something.
+
+        The function may read and write, but HDF5 cannot flush the file meanwhile: a durable write
+        is refused. h5py's own ``visit`` is not known here, so such a write may break the file.
+        """
+        with calls_back():
+            return self._h5py.visit(func)
 
     def visititems(self, func: Callable[[str, Any], Any]) -> Any:
-        """Call a function with each name and object below the group, until it returns something."""
+        """Call a function with each name and object below the group, as :meth:`visit` does."""
         root = self._root()
-        return self._h5py.visititems(lambda name, item: func(name, wrap(item, root)))
+        with calls_back():
+            return self._h5py.visititems(lambda name, item: func(name, wrap(item, root)))
 
     def visit_links(self, func: Callable[[str], Any]) -> Any:
         """Call a function with the name of each link below the group, as :meth:`visit` does."""
-        return self._h5py.visit_links(func)
+        with calls_back():
+            return self._h5py.visit_links(func)
 
     def visititems_links(self, func: Callable[[str, Any], Any]) -> Any:
-        """Call a function with the name and each link below the group, until it returns one."""
-        return self._h5py.visititems_links(func)
+        """Call a function with the name and each link below the group, as :meth:`visit` does."""
+        with calls_back():
+            return self._h5py.visititems_links(func)
 
     def _root(self) -> Any:
         """Return the file that objects of this group are reached from."""

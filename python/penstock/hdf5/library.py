@@ -98,6 +98,16 @@ def _may_hold_objects(dataset: Any) -> bool:
 
 
 class MissingFilterError(IOFailure):
+@contextmanager
+def calls_back() -> Iterator[None]:
+    """Mark a call of HDF5 that calls functions of the program, in which it cannot flush a file."""
+    lib.penstock_hdf5_begin_call()
+    try:
+        yield
+    finally:
+        lib.penstock_hdf5_end_call()
+
+
     """HDF5 lacks a filter of a dataset, which the native library may have."""
 
 

@@ -97,7 +97,7 @@ def _start(
     view = _source(array, stored, stream)
 
     def left_to_h5py(reason: str) -> Request[Any]:
-        return by_h5py.write(dataset, array, argument, view, stream, reason)
+        return by_h5py.write(dataset, array, argument, view, submit_options, reason)
 
     if not dataset.shape:
         return left_to_h5py(by_h5py.without_dimensions(dataset))

@@ -27,6 +27,11 @@ impl InCall {
         InCall(())
     }
 
+    /// Marks the end of a call whose value was forgotten.
+    pub fn end_forgotten() {
+        drop(InCall(()));
+    }
+
     /// Forgets the calls in progress. A process that exits inside of them never returns to them.
     pub fn forget_all() {
         IN_CALLS.set(0);

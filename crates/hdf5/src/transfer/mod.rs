@@ -49,7 +49,10 @@ pub use request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 pub use small::{Opened, PlannedRead, Reader, WorkerRead, small_read};
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
-pub use wait::{nothing_is_pending, wait_for_dataset, wait_for_file, wait_for_path};
+pub use wait::{
+    make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,
+    wait_for_path,
+};
 
 use crate::dataset::{DatasetInfo, FileInfo, Layout, dataspace, pointers};
 use crate::library::Session;

@@ -21,7 +21,6 @@ use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use super::expressed::{Expressed, Space};
 use super::inside::{cannot_flush, may_flush};
-use super::kept::open_file;
 use super::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, MemoryType};
@@ -165,14 +164,10 @@ impl LibraryCall {
         if is_durable && !may_flush() {
             return Err(cannot_flush());
         }
-        let durable = match info.file.descriptor.is_some() && is_durable {
-            true => Some(open_file(&info.file)?),
-            false => None,
-        };
         Ok(LibraryCall {
             operation: transfer.operation,
             dataset: WrittenDataset {
-                durable,
+                is_durable: is_durable && info.file.descriptor.is_some(),
                 ..WrittenDataset::new(session, transfer.dataset, info)
             },
             memory_type: transfer.memory_type,

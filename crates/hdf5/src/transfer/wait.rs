@@ -10,7 +10,8 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 use super::conflicts::{
     Access, AccessSet, FileKey, finish_before, identity, in_file, is_empty, is_idle, key_of_object,
 };
-use super::inside::inside;
+use super::inside::{cannot_flush, inside, may_flush};
+use super::written::flush_and_sync;
 use super::{FileSelection, access_set, by_hdf5};
 use crate::dataset::{DatasetInfo, FileInfo};
 use crate::library::Session;
@@ -71,6 +72,34 @@ pub unsafe fn wait_for_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
             }
         }
         first.map_or(Ok(()), Err)
+    })
+}
+
+/// Fails if this thread cannot [`make_durable`] now.
+///
+/// # Errors
+/// [`cannot_flush`].
+pub fn may_make_durable() -> Result<()> {
+    match may_flush() {
+        true => Ok(()),
+        false => Err(cannot_flush()),
+    }
+}
+
+/// Waits for all transfers of the file of an object as [`wait_for_file`] does, flushes the file and
+/// syncs it.
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn make_durable(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
+    may_make_durable()?;
+    inside(hdf5, || {
+        if !nothing_is_pending() {
+            // SAFETY: upheld by the caller.
+            unsafe { wait_for_file(hdf5, object)? };
+        }
+        // SAFETY: as above.
+        flush_and_sync(&unsafe { Session::begin(hdf5) }, object)
     })
 }
 

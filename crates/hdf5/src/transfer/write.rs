@@ -135,9 +135,8 @@ fn open(
         Some(known) => Arc::clone(known),
         None => or_hdf5(open_file(&info.file))?,
     };
-    let is_durable = merged_options(transfer.options)?.durable == Some(true);
     let written = WrittenDataset {
-        durable: is_durable.then(|| Arc::clone(&file)),
+        is_durable: merged_options(transfer.options)?.durable == Some(true),
         ..WrittenDataset::new(session, transfer.dataset, info)
     };
     Ok((file, written))
@@ -209,7 +208,7 @@ fn contiguous(
     };
     // HDF5 sets the length only when it flushes or closes the file. Unwritten bytes are then zeros.
     file.lengthen(offset.saturating_add(info.bytes()?))?;
-    if written.durable.is_some() {
+    if written.is_durable {
         // SAFETY: takes an identifier, which HDF5 checks.
         let status = unsafe { (session.hdf5.H5Fflush)(transfer.dataset, H5F_SCOPE_LOCAL) };
         session.check(status, "flush the file")?;

@@ -1,16 +1,33 @@
 //! The dataset of a write in flight.
 
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use penstock_array::{StoredSize, in_dataset};
 use penstock_engine::error::{Error, Result};
-use penstock_engine::file::File;
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, Hdf5, hid_t};
 
 use super::inside::may_flush;
-use crate::dataset::{DatasetInfo, Layout};
+use crate::dataset::{DatasetInfo, FileInfo, Layout};
 use crate::library::Session;
+
+/// Flushes HDF5's buffers of an object's file, and syncs the file. That needs no descriptor besides
+/// HDF5's own. A file whose driver has none is only flushed.
+pub(super) fn flush_and_sync(session: &Session<'_>, object: hid_t) -> Result<()> {
+    // SAFETY: takes an identifier, which HDF5 checks.
+    let status = unsafe { (session.hdf5.H5Fflush)(object, H5F_SCOPE_LOCAL) };
+    session.check(status, "flush the file")?;
+    let info = FileInfo::of(session, object)?;
+    let Some(descriptor) = info.descriptor else {
+        return Ok(());
+    };
+    // SAFETY: HDF5 keeps the descriptor open throughout the session, and closes it itself.
+    let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
+    file.sync_data().map_err(|error| {
+        Error::os(&error, "cannot bring the data to the medium").in_file(&info.name)
+    })
+}
 
 /// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
 #[derive(Clone)]
@@ -26,8 +43,8 @@ pub(super) struct WrittenDataset {
     pub chunk: Vec<u64>,
     pub element: StoredSize,
     pub has_filters: bool,
-    /// The file to flush and sync at the end, if the caller wants durability.
-    pub durable: Option<Arc<File>>,
+    /// Whether the file is flushed and synced at the end.
+    pub is_durable: bool,
 }
 
 impl WrittenDataset {
@@ -49,7 +66,7 @@ impl WrittenDataset {
             },
             element: info.element.size(),
             has_filters: !info.filters.is_empty(),
-            durable: None,
+            is_durable: false,
         }
     }
 
@@ -62,7 +79,7 @@ impl WrittenDataset {
 
     /// Returns whether this thread can end the write now.
     pub(super) fn may_finish(&self) -> bool {
-        self.durable.is_none() || may_flush()
+        !self.is_durable || may_flush()
     }
 
     /// Ends a write in a submitter step, on whose thread the submitter guarantees that HDF5 may be
@@ -75,13 +92,10 @@ impl WrittenDataset {
 
     /// Flushes HDF5's buffers and syncs the file, if the caller wants durability.
     pub(super) fn make_durable(&self, session: &Session<'_>) -> Result<()> {
-        let Some(file) = &self.durable else {
-            return Ok(());
-        };
-        // SAFETY: takes an identifier, which HDF5 checks.
-        let status = unsafe { (session.hdf5.H5Fflush)(self.dataset, H5F_SCOPE_LOCAL) };
-        session.check(status, "flush the file")?;
-        file.sync()
+        match self.is_durable {
+            true => flush_and_sync(session, self.dataset),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn named(&self, error: Error) -> Error {
