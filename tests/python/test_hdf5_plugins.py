@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5.library import explain
 
 hdf5plugin = pytest.importorskip("hdf5plugin", reason="brings the filters that h5py has not")
 
@@ -54,6 +55,7 @@ _WITHOUT_PLUGINS = """
 import sys
 import numpy as np
 import penstock as ps
+from penstock.hdf5.library import explain
 
 with ps.File(sys.argv[1], "r+") as file:
     dataset = file["x"]
@@ -116,3 +118,9 @@ def test_the_library_encodes_without_plugins_at_every_size(tmp_path, values):
     values[3:5] = 7
     with h5py.File(path) as file:
         np.testing.assert_array_equal(file["x"][...], values)
+
+
+def test_an_error_of_a_dataset_without_known_filters_stays_as_it_is(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", (5,), "f4")
+    explain(dataset, OSError("cannot read"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def creation_properties(dataset: Any) -> Iterator[Any]:
     import h5py
 
     with lock():
-        if _may_hold_objects(dataset):
+        if holds_objects(dataset):
             place = ffi.new("penstock_hid *")
             if lib.penstock_dataset_creation_list(dataset.id.id, place) == lib.PENSTOCK_OK:
                 h5py.h5p.PropDCID(place[0])  # closes the list
@@ -90,14 +90,14 @@ def creation_property(dataset: Any, name: str) -> Any:
         return getattr(known, name)
 
 
-def _may_hold_objects(dataset: Any) -> bool:
+def holds_objects(dataset: Any) -> bool:
+    """Whether elements may be strings or other objects, whose creation properties need care."""
     try:
         return bool(dataset.dtype.hasobject)
     except (TypeError, ValueError):  # a type that NumPy lacks, or a closed dataset
         return True
 
 
-class MissingFilterError(IOFailure):
 @contextmanager
 def calls_back() -> Iterator[None]:
     """Mark a call of HDF5 that calls functions of the program, in which it cannot flush a file."""
@@ -108,6 +108,7 @@ def calls_back() -> Iterator[None]:
         lib.penstock_hdf5_end_call()
 
 
+class MissingFilterError(IOFailure):
     """HDF5 lacks a filter of a dataset, which the native library may have."""
 
 
@@ -120,8 +121,10 @@ def explain(dataset: Any, error: Exception) -> None:
 
     if not isinstance(error, OSError):
         return
-    names = creation_property(dataset, "filter_names")
-    for number, name in zip(dataset.filter_ids, names, strict=True):
+    filters: list[tuple[int, str]] = []
+    with suppress(Exception), creation_properties(dataset) as known:
+        filters = list(zip(known.filter_ids, known.filter_names, strict=True))
+    for number, name in filters:
         if not h5py.h5z.filter_avail(number):
             raise MissingFilterError(
                 f"HDF5 lacks filter {number} ({name}): {error}",

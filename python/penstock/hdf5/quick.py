@@ -10,7 +10,13 @@ from typing import Any, Final, NamedTuple
 from penstock import request
 from penstock._options import OptionKeys, resolve
 from penstock.hdf5 import pending, small, small_reader
-from penstock.hdf5.library import MissingFilterError, check_dataset, explain, lock
+from penstock.hdf5.library import (
+    MissingFilterError,
+    check_dataset,
+    explain,
+    holds_objects,
+    lock,
+)
 from penstock.hdf5.small_reader import SmallReader
 from penstock.placement import Device
 from penstock.report import remember
@@ -243,7 +249,7 @@ def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:
     Whether a read of strings or other objects is small is only its bytes: see
     :func:`penstock.hdf5.library.creation_properties`.
     """
-    if dataset.dtype.hasobject:
+    if holds_objects(dataset):
         return None
     chunk: tuple[int, ...] | None = dataset.chunks
     if chunk is None or dataset.is_virtual:

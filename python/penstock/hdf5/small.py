@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from penstock.hdf5.library import creation_properties
+from penstock.hdf5.library import creation_properties, holds_objects
 from penstock.hdf5.selection import Selection
 
 LIMIT = 128 << 10
@@ -68,7 +68,7 @@ def is_plain(dataset: Any) -> bool:
     """Whether rows of the dataset are copied from the file as they are; false for objects."""
     import h5py
 
-    if dataset.dtype.hasobject:
+    if holds_objects(dataset):
         return False
     properties = dataset.id.get_create_plist()
     return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
@@ -81,7 +81,7 @@ def may_leave_memory(dataset: Any) -> bool:
     """
     import h5py
 
-    if dataset.dtype.hasobject:
+    if holds_objects(dataset):
         return True  # HDF5 may crash when it copies a fill value of variable length
     properties = dataset.id.get_create_plist()
     return bool(

@@ -347,6 +347,8 @@ def _is_copied(identifier: Any) -> bool:
     import h5py
 
     with lock():
+        if identifier.dtype.hasobject:  # see library.creation_properties
+            return False
         creation = identifier.get_create_plist()
         layout = creation.get_layout()
         if creation.get_nfilters():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from penstock.errors import InvalidError, NotFoundError
+from penstock.hdf5.library import creation_properties
 from penstock.hdf5.objects import unwrap
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,9 +76,10 @@ def files_of(dataset: Any) -> list[Path]:
     HDF5 looks for a relative name in the working folder and beside the file: both are returned.
     """
     file = Path(dataset.file.filename)
-    names = [name for name, _, _ in dataset.external or ()]
-    if dataset.is_virtual:
-        names += [source.file_name for source in dataset.virtual_sources()]
+    with creation_properties(dataset) as known:
+        names = [name for name, _, _ in known.external or ()]
+        if known.is_virtual:
+            names += [source.file_name for source in known.virtual_sources()]
     others = [Path(os.fsdecode(name)) for name in names if name != "."]
     return [file, *others, *(file.parent / path for path in others)]
 

@@ -15,7 +15,7 @@ from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import small_reader
 from penstock.hdf5.index import Elements
-from penstock.hdf5.library import lock, seems_writable
+from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
 from penstock.streams import stream_handle, wait_for
@@ -223,7 +223,7 @@ def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
         return nbytes <= _ONE_CALL
     if has_others:
         return False
-    decodes = dataset.id.get_create_plist().get_nfilters() > 0
+    decodes = holds_objects(dataset) or dataset.id.get_create_plist().get_nfilters() > 0
     return nbytes <= (_ONE_CALL_DECODED if decodes else _ONE_CALL_READ_ONLY)
 
 
