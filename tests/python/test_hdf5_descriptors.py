@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import h5py
 import numpy as np
@@ -125,6 +127,22 @@ def test_no_descriptor_stays_when_all_requests_have_ended(path):
     assert descriptors() == before
 
 
+def test_a_read_of_a_file_that_is_open_for_writing_is_no_write_to_those_that_watch_it(path):
+    close_of_writer = 8  # IN_CLOSE_WRITE
+    libc = ctypes.CDLL(None, use_errno=True)
+    with ps.File(path, "w") as file:
+        dataset = file.create_dataset("x", data=rows(1 << 16))
+        file.flush()
+        watch = libc.inotify_init1(os.O_NONBLOCK)
+        assert libc.inotify_add_watch(watch, os.fsencode(path), close_of_writer) >= 0
+        dataset.read_async().wait()
+        ps.read_many([dataset])
+        time.sleep(0.2)
+        with pytest.raises(BlockingIOError):
+            os.read(watch, 4096)
+        os.close(watch)
+
+
 def test_a_file_that_replaces_one_with_pending_reads_has_its_own_bytes(path):
     old, new = rows(50), 255 - rows(50)
     for name, data in ((path, old), (path.with_name("new"), new)):
@@ -232,3 +250,21 @@ def test_a_durable_write_that_h5py_carries_out_is_in_the_file_when_it_returns(pa
         before = path.read_bytes()
         dataset.write(value, np.s_[2:5], durable=True)
         assert path.read_bytes() != before
+
+
+def test_direct_io_that_found_no_descriptor_is_tried_again(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = rows(100)
+    with ps.File(path) as file:
+        dataset = file["x"]
+        try:
+            ps.read_async(dataset, direct="yes").wait()
+        except ps.UnavailableError:
+            pytest.skip("the file system has no direct I/O")
+    with ps.File(path) as file:
+        dataset = file["x"]
+        pending = ps.read_async(dataset, direct="no")
+        with no_descriptor_left(), suppress(OSError):
+            ps.read_async(dataset, direct="yes").wait()
+        np.testing.assert_array_equal(ps.read_async(dataset, direct="yes").wait(), rows(100))
+        pending.wait()

@@ -173,6 +173,11 @@ impl Error {
         self
     }
 
+    /// Returns whether something was not opened because the process or the system has no descriptor left.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self.0.os_errno, libc::EMFILE | libc::ENFILE)
+    }
+
     /// Puts `what` and a colon before the cause.
     pub fn about(mut self, what: &str) -> Self {
         self.0.cause = format!("{what}: {}", self.0.cause);

@@ -1,6 +1,6 @@
 //! The files that the library opens for transfers of datasets.
 //!
-//! - A file that HDF5 has open is opened once, with HDF5's access, however many requests are pending:
+//! - A file that HDF5 has open is opened once for reads and once for writes, however many requests are pending:
 //!   [`shared`].
 //! - Files that HDF5 does not keep open, of which one read may need thousands, are [`SourceFile`]s. One
 //!   stays open from the planning on if few descriptors are in use. The others are opened by the worker
@@ -20,6 +20,7 @@ use std::{fs, thread};
 
 use penstock_array::execute::{OnDemand, PlanFile};
 use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_engine::refuse_fork;
@@ -45,29 +46,40 @@ pub(crate) fn identity(about: &fs::Metadata) -> Identity {
     (about.dev(), about.ino())
 }
 
-/// Returns the file that HDF5 has open, with the access that HDF5 has. All requests share it.
+/// Returns the file that HDF5 has open. All requests share it. One that is opened for reads is not writable: systems
+/// notify programs that watch a file when one is closed that was.
 ///
 /// # Errors
 /// It cannot be opened, or HDF5 has closed it.
-pub(crate) fn shared(file: &FileInfo) -> Result<Arc<File>> {
+pub(crate) fn shared(file: &FileInfo, operation: Operation) -> Result<Arc<File>> {
     let identity = identity_of(file.descriptor.unwrap_or(-1));
-    shared_as(file, identity.ok_or_else(|| closed(file))?)
+    shared_as(file, identity.ok_or_else(|| closed(file))?, operation)
 }
 
 /// As [`shared`], for a file that had this identity when it was described.
-pub(crate) fn shared_as(file: &FileInfo, identity: Identity) -> Result<Arc<File>> {
+pub(crate) fn shared_as(
+    file: &FileInfo,
+    identity: Identity,
+    operation: Operation,
+) -> Result<Arc<File>> {
     refuse_fork()?;
-    let key = (identity, file.is_writable);
-    if let Some(open) = registry().find(key) {
+    let is_writable = operation == Operation::Write;
+    if let Some(open) = registry().find_shared(identity, is_writable) {
         return Ok(open);
     }
     let (descriptor, name) = (file.descriptor.unwrap_or(-1), &file.name);
-    let open = || File::of_descriptor(descriptor, name, file.is_writable, Options::default());
+    let open = || File::of_descriptor(descriptor, name, is_writable, Options::default());
     let opened = with_room(close_recent, open)?;
     // Once HDF5 has closed the file, the descriptor may be that of another one.
     if self::identity(&opened.metadata()?) != identity {
         return Err(closed(file));
     }
+    let is_duplicate = opened.is_duplicate();
+    let key = Key {
+        identity,
+        is_writable,
+        is_duplicate,
+    };
     Ok(register(key, opened))
 }
 
@@ -77,14 +89,9 @@ fn closed(file: &FileInfo) -> Error {
         .in_file(&file.name)
 }
 
-/// Returns whether a file was not opened because the process or the system has no descriptor left.
-pub(crate) fn is_out_of_descriptors(error: &Error) -> bool {
-    matches!(error.os_errno(), libc::EMFILE | libc::ENFILE)
-}
-
 /// Opens a file; a second time after `close` if no descriptor was left.
 pub(crate) fn with_room<T>(close: impl FnOnce(), open: impl Fn() -> Result<T>) -> Result<T> {
-    open().or_else(|error| match is_out_of_descriptors(&error) {
+    open().or_else(|error| match error.is_out_of_descriptors() {
         true => {
             close();
             open()
@@ -106,15 +113,21 @@ pub(crate) fn most_descriptors() -> u64 {
     }
 }
 
-/// Returns whether a file may stay open although nothing uses it yet. The system gives the lowest free
-/// number, so at least three quarters of the descriptors are free, and a second one of each file
-/// (O_DIRECT) leaves half of them to the program.
+/// Returns whether a file may stay open although nothing uses it yet: if its number is in the lowest quarter,
+/// of which the system gives the lowest that is free. A second descriptor of each such file (O_DIRECT) then
+/// leaves half of all to the program.
 fn may_stay_open(file: &File) -> bool {
     u64::try_from(file.descriptor()).is_ok_and(|number| number < most_descriptors() / 4)
 }
 
-/// An open file: its identity, and whether it is open for writing.
-type Key = (Identity, bool);
+/// An open file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    identity: Identity,
+    is_writable: bool,
+    /// Whether it shares HDF5's lock, so that nothing may use it after HDF5 has closed the file.
+    is_duplicate: bool,
+}
 
 struct Registry {
     files: HashMap<Key, Weak<File>>,
@@ -138,6 +151,21 @@ fn registry() -> MutexGuard<'static, Registry> {
 impl Registry {
     fn find(&self, key: Key) -> Option<Arc<File>> {
         self.files.get(&key)?.upgrade()
+    }
+
+    /// Returns a file for requests of a file that HDF5 has open.
+    fn find_shared(&self, identity: Identity, is_writable: bool) -> Option<Arc<File>> {
+        let own = [(is_writable, false), (true, false)];
+        let duplicates = [(is_writable, true), (true, true)];
+        own.into_iter()
+            .chain(duplicates)
+            .find_map(|(is_writable, is_duplicate)| {
+                self.find(Key {
+                    identity,
+                    is_writable,
+                    is_duplicate,
+                })
+            })
     }
 
     fn add(&mut self, key: Key, file: &Arc<File>) {
@@ -210,14 +238,18 @@ impl SourceFile {
         };
         match source.find_or_open(at) {
             Ok(file) if !is_named || may_stay_open(&file) => source.held = Some(file),
-            Err(error) if !(is_named && is_out_of_descriptors(&error)) => return Err(error),
+            Err(error) if !(is_named && error.is_out_of_descriptors()) => return Err(error),
             _ => {}
         }
         Ok(source)
     }
 
     fn find_or_open(&self, at: &Path) -> Result<Arc<File>> {
-        let key = (self.identity, false);
+        let key = Key {
+            identity: self.identity,
+            is_writable: false,
+            is_duplicate: false,
+        };
         if let Some(open) = registry().find(key) {
             return Ok(open);
         }
@@ -269,7 +301,7 @@ impl OnDemand for SourceFile {
         const PAUSE: Duration = Duration::from_millis(1);
         let mut opened = self.find_or_open(&self.path);
         for _ in 0..TRIES {
-            if !opened.as_ref().is_err_and(is_out_of_descriptors) {
+            if !opened.as_ref().is_err_and(Error::is_out_of_descriptors) {
                 break;
             }
             thread::sleep(PAUSE);
@@ -306,7 +338,7 @@ fn recent() -> MutexGuard<'static, Recent> {
 }
 
 impl Recent {
-    /// Takes out files. The receiver drops them, and so closes them, without the lock.
+    /// Takes out files. The receiver closes them by dropping them, after it has released the lock.
     fn take(&mut self, is_it: impl Fn(Identity) -> bool) -> Vec<Arc<File>> {
         let all = std::mem::take(&mut self.0).into_iter();
         let (gone, stay): (Vec<_>, Vec<_>) = all.partition(|(identity, _)| is_it(*identity));

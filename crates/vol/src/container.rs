@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::connector::H5VL_dataset_class_t;
 
 use super::VALUE;
@@ -84,7 +85,11 @@ impl Container {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        let file = penstock_hdf5::transfer::open_file(info)?;
+        let operation = match info.is_writable {
+            true => Operation::Write,
+            false => Operation::Read,
+        };
+        let file = penstock_hdf5::transfer::open_file(info, operation)?;
         if !self.is_closed.load(Relaxed) {
             *opened = Some((key, Arc::clone(&file)));
         }

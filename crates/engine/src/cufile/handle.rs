@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use penstock_sys::cufile::{CUfileDescr, CUfileHandle, CuFile};
 
 use super::driver::{self, Driver};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 
 /// The handles of one file, each registered when a request first needs it. A refusal is kept as
 /// well, since cuFile would give the same answer again.
@@ -25,18 +25,13 @@ impl Handles {
         &self,
         driver: &Driver,
         direct: bool,
-        descriptor: Option<RawFd>,
+        descriptor: RawFd,
     ) -> Result<CUfileHandle> {
         let cell = if direct { &self.direct } else { &self.buffered };
-        cell.get_or_init(|| {
-            let fd = descriptor.ok_or_else(|| {
-                Error::new(Kind::Unavailable, "the file system has no direct I/O here")
-            })?;
-            Registered::new(driver.cufile, fd)
-        })
-        .as_ref()
-        .map(|registered| registered.handle)
-        .map_err(Error::clone)
+        cell.get_or_init(|| Registered::new(driver.cufile, descriptor))
+            .as_ref()
+            .map(|registered| registered.handle)
+            .map_err(Error::clone)
     }
 }
 

@@ -361,11 +361,11 @@ impl File {
 
     /// The descriptor that bypasses the page cache, if the file system has direct I/O.
     pub(crate) fn direct_fd(&self) -> Option<RawFd> {
-        self.direct().as_ref().ok().map(AsRawFd::as_raw_fd)
+        self.direct().ok().map(AsRawFd::as_raw_fd)
     }
 
     pub(crate) fn must_have_direct(&self) -> Result<()> {
-        self.direct().as_ref().map(drop).map_err(Error::clone)
+        self.direct().map(drop)
     }
 
     /// cuFile's handle of this file: the one past the page cache if `direct`.
@@ -375,26 +375,41 @@ impl File {
         direct: bool,
     ) -> Result<CUfileHandle> {
         let descriptor = match direct {
-            true => self.direct_fd(),
-            false => Some(self.buffered_fd()),
+            true => self.direct()?.as_raw_fd(),
+            false => self.buffered_fd(),
         };
         self.cufile
             .get(driver, direct, descriptor)
             .map_err(|e| e.in_file(&self.path))
     }
 
-    fn direct(&self) -> &Result<OwnedFd> {
-        self.direct.get_or_init(|| {
-            if self.system.direct.is_none() {
-                return Err(self.without_direct());
+    fn direct(&self) -> Result<&OwnedFd> {
+        let known = match self.direct.get() {
+            Some(known) => known,
+            None => {
+                let opened = self.open_direct();
+                // A later request may find a free descriptor.
+                if let Err(error) = &opened
+                    && error.is_out_of_descriptors()
+                {
+                    return Err(error.clone());
+                }
+                self.direct.get_or_init(|| opened)
             }
-            let flags = access_mode(self.access)? | libc::O_DIRECT | libc::O_CLOEXEC;
-            // /proc leads to the same file even if it was renamed or unlinked.
-            let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
-            open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
-                Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
-                _ => Error::os(&e, "cannot open the file for direct I/O").in_file(&self.path),
-            })
+        };
+        known.as_ref().map_err(Error::clone)
+    }
+
+    fn open_direct(&self) -> Result<OwnedFd> {
+        if self.system.direct.is_none() {
+            return Err(self.without_direct());
+        }
+        let flags = access_mode(self.access)? | libc::O_DIRECT | libc::O_CLOEXEC;
+        // /proc leads to the same file even if it was renamed or unlinked.
+        let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
+        open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
+            _ => Error::os(&e, "cannot open the file for direct I/O").in_file(&self.path),
         })
     }
 

@@ -16,6 +16,7 @@ use penstock_array::{ChunkCache, ChunkTable, Source, StoredArray};
 use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
 use penstock_engine::file::unchanged::Unchanged;
 use penstock_engine::threads;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
@@ -196,7 +197,7 @@ impl Kept {
     /// dataset is. Requests that overlap in time share it.
     pub(super) fn file(&self) -> Result<Arc<File>> {
         let identity = self.key.file.identity.unwrap_or_default();
-        with_room(close_idle, || shared_as(&self.info.file, identity))
+        with_room(close_idle, || shared_as(&self.info.file, identity, Operation::Read))
     }
 
     /// Returns the file if it is still open for small reads.
@@ -584,8 +585,8 @@ impl Files {
 const LINGER: Duration = Duration::from_millis(50);
 
 /// Returns the file that HDF5 has open, for a request. Idle files are closed rather than let this fail.
-pub fn open_file(file: &FileInfo) -> Result<Arc<File>> {
-    with_room(close_idle, || shared(file))
+pub fn open_file(file: &FileInfo, operation: Operation) -> Result<Arc<File>> {
+    with_room(close_idle, || shared(file, operation))
 }
 
 fn close_idle() {

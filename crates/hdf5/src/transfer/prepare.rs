@@ -12,7 +12,6 @@ use super::request::{DatasetTransfer, HostBuffer};
 use super::{read, through_hdf5, write};
 use crate::dataset::{DatasetInfo, flush};
 use crate::library::Session;
-use crate::open_files::is_out_of_descriptors;
 
 /// The reason why only HDF5 can do a transfer.
 pub struct Refused(pub String);
@@ -34,7 +33,7 @@ impl From<Error> for Stop {
 
 /// Leaves a transfer to HDF5 if its file could not be opened because no descriptor is left: HDF5 has one.
 pub(super) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T, Stop> {
-    file.or_else(|error| match is_out_of_descriptors(&error) {
+    file.or_else(|error| match error.is_out_of_descriptors() {
         true => refused("no file descriptor is left"),
         false => Err(Stop::Failed(error)),
     })

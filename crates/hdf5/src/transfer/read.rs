@@ -210,7 +210,7 @@ fn virtual_parts(
 
 fn files(info: &DatasetInfo) -> Result<Vec<PlanFile>> {
     let Layout::External(slots) = &info.layout else {
-        return Ok(vec![open_file(&info.file)?.into()]);
+        return Ok(vec![open_file(&info.file, Operation::Read)?.into()]);
     };
     // A file that cannot be opened is an error only when something is read from it.
     let open = |path: &PathBuf| match SourceFile::of_path(path) {

@@ -133,7 +133,7 @@ fn open(
 ) -> std::result::Result<(Arc<File>, WrittenDataset), Stop> {
     let file = match transfer.file {
         Some(known) => Arc::clone(known),
-        None => or_hdf5(open_file(&info.file))?,
+        None => or_hdf5(open_file(&info.file, Operation::Write))?,
     };
     let written = WrittenDataset {
         is_durable: merged_options(transfer.options)?.durable == Some(true),

@@ -20,7 +20,6 @@ use super::{Described, Many, Origin, Stored, open};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, pointers};
 use crate::library::Session;
-use crate::open_files::is_out_of_descriptors;
 use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of, number_of_file};
 use crate::transfer::direct::direct;
 use crate::transfer::held::Held;
@@ -291,7 +290,7 @@ impl Reading<'_> {
     /// Returns the file of a dataset; `None` if no descriptor is left, so that HDF5 reads by its own.
     fn file_or_hdf5(&mut self, info: &DatasetInfo, origin: &Origin) -> Result<Option<Arc<File>>> {
         match self.file(info, origin) {
-            Err(error) if is_out_of_descriptors(&error) => Ok(None),
+            Err(error) if error.is_out_of_descriptors() => Ok(None),
             file => file.map(Some),
         }
     }
@@ -304,7 +303,7 @@ impl Reading<'_> {
         if let Some(opened) = known.next() {
             return Ok(Arc::clone(&opened.file));
         }
-        let file = open_file(&info.file)?;
+        let file = open_file(&info.file, Operation::Read)?;
         // Behind an external link it is the number of another file, and the identity tells.
         let (Origin::Open(object) | Origin::Named(object, _)) = origin;
         self.files.push(Opened {
