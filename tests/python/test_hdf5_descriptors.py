@@ -215,6 +215,16 @@ def test_a_source_that_cannot_be_opened_for_want_of_descriptors_is_an_error_and_
         np.testing.assert_array_equal(dataset.read(), EXPECTED)
 
 
+def test_a_source_of_one_of_many_datasets_that_cannot_be_opened_is_an_error_and_no_fill_value(
+    virtual,
+):
+    with ps.File(virtual) as file:
+        dataset = file["x"]
+        with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+            ps.read_many([dataset])
+        np.testing.assert_array_equal(ps.read_many([dataset])[0], EXPECTED)
+
+
 def test_no_descriptor_of_a_source_stays(virtual):
     before = descriptors()
     with ps.File(virtual) as file, limit(256):

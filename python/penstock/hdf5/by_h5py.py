@@ -19,7 +19,7 @@ from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
 from penstock.hdf5 import lists, memory_types, pending
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import explain, lock
+from penstock.hdf5.library import creation_property, explain, lock
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
 from penstock.report import THROUGH_HDF5, Report
@@ -35,12 +35,15 @@ def no_elements(array: Any) -> Finished[Any]:
     return Finished(array, Report(route="hdf5"))
 
 
-def takes_over(error: Error) -> bool:
+def takes_over(error: Error, dataset: Any) -> bool:
     """Whether h5py, which has the file open, can do what the library could not start.
 
-    That is so in some forked children, and where no descriptor is left for the library.
+    That is so in some forked children, and where no descriptor is left for the library. But HDF5
+    returns the fill value for a source of a virtual dataset that it cannot open.
     """
-    return isinstance(error, ForkedError) or error.errno in (errno.EMFILE, errno.ENFILE)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return not creation_property(dataset, "is_virtual")
+    return isinstance(error, ForkedError)
 
 
 def without_dimensions(dataset: Any) -> str:

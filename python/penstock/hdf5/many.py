@@ -141,7 +141,7 @@ def _read(
         try:
             requests = batch.submit()
         except Error as error:
-            if not takes_over(error):
+            if not all(takes_over(error, origin.dataset(at)) for at in range(len(selections))):
                 origin.explain()
                 raise batch.named(error) from error
             batch.leave_all()

@@ -298,7 +298,7 @@ def _start(
             is_new=is_new or out is None,
         )
     except Error as error:
-        if not by_h5py.takes_over(error):
+        if not by_h5py.takes_over(error, dataset):
             raise
         return left_to_h5py(str(error))
     return _Reading(made, view, copy_back, single=not selection.shape)

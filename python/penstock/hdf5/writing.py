@@ -175,7 +175,7 @@ def _start(
             array=array,
         )
     except Error as error:
-        if not by_h5py.takes_over(error):
+        if not by_h5py.takes_over(error, dataset):
             raise
         return left_to_h5py(str(error))
 
