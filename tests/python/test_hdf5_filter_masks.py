@@ -160,6 +160,13 @@ def test_a_mask_that_another_program_chose_goes_with_its_chunk(tmp_path, pipelin
         assert np.array_equal(file["x"][...], values)
 
 
+@pytest.mark.parametrize(("level", "mixes"), [(1, True), (4, False), (9, False)])
+def test_only_deflate_of_the_fastest_level_may_fail(tmp_path, level, mixes):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        options = {"chunks": (SIDE,), "shuffle": True, "compression": level}
+        assert small.may_mix_masks(file.create_dataset("x", (SIDE,), "u1", **options)) == mixes
+
+
 def test_penstock_skips_no_filter_of_several_that_shorten(tmp_path):
     masks = set()
     with h5py.File(tmp_path / "f.h5", "w") as file:

@@ -21,8 +21,13 @@ REASON = "so few bytes take longer in any other way"
 OF_FIXED_LENGTH = (2, 3, 5)
 """Filters that give all chunks of a dataset one length: shuffle, Fletcher32 and N-bit."""
 
-WITHOUT_FAILURES = (1, 6, 32004, 32008, 32015)
-"""Filters that encode every chunk: deflate, scale-offset, LZ4, bitshuffle and Zstd."""
+WITHOUT_FAILURES = (6, 32004, 32008, 32015)
+"""Filters that encode every chunk: scale-offset, LZ4, bitshuffle and Zstd."""
+
+DEFLATE = 1
+FASTEST = 1
+"""The level of deflate at which the output of zlib-ng may be longer than HDF5 has room for. At the
+other levels, as by zlib at all levels, incompressible data are stored with a few bytes more."""
 
 LZF = 32000
 """A filter that fails where its output is not shorter, so that the length tells what it did."""
@@ -91,6 +96,13 @@ def may_leave_memory(dataset: Any) -> bool:
     )
 
 
+def may_fail(number: int, values: tuple[int, ...]) -> bool:
+    """Whether a filter with these client data may fail, if its output varies in length."""
+    if number == DEFLATE:
+        return values[:1] == (FASTEST,)
+    return number not in OF_FIXED_LENGTH + WITHOUT_FAILURES
+
+
 def may_mix_masks(dataset: Any) -> bool:
     """Whether HDF5 may give chunks of one length different filter masks.
 
@@ -103,10 +115,13 @@ def may_mix_masks(dataset: Any) -> bool:
         creation = known.id.get_create_plist()
     if creation.get_layout() != h5py.h5d.CHUNKED:
         return False
-    filters = [creation.get_filter(at)[:2] for at in range(creation.get_nfilters())]
-    varying = [number for number, _ in filters if number not in OF_FIXED_LENGTH]
-    failing = [number for number, is_optional in filters if is_optional and number in varying]
-    failing = [number for number in failing if number not in WITHOUT_FAILURES]
+    filters = [creation.get_filter(at)[:3] for at in range(creation.get_nfilters())]
+    varying = [number for number, _, _ in filters if number not in OF_FIXED_LENGTH]
+    failing = [
+        number
+        for number, is_optional, values in filters
+        if is_optional and may_fail(number, values)
+    ]
     if len(varying) != 1 or failing == [LZF]:
         return len(varying) > 1 and bool(failing)
     chunk = math.prod(creation.get_chunk()) * dataset.dtype.itemsize
