@@ -145,10 +145,10 @@ def test_storage_that_is_not_finished_is_not_written_by_h5py_either(disk):
 
 
 @contextmanager
-def no_longer_files(path):
-    """No file grows beyond the present length of this one."""
+def no_longer_files(most):
+    """Nothing is written to files beyond this offset."""
     no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, no_limit[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, no_limit[1]))
     try:
         yield
     finally:
@@ -182,7 +182,7 @@ def test_a_chunk_that_cannot_be_written_again_keeps_its_bytes_and_its_storage(
         write(0, old)
         write(3, old)
         file.flush()
-        with no_longer_files(path), pytest.raises(ps.Error):
+        with no_longer_files(path.stat().st_size), pytest.raises(ps.Error):
             write(0, new)
         np.testing.assert_array_equal(dataset.read(np.s_[:side]), old)
         write(1, others[0])
@@ -192,6 +192,29 @@ def test_a_chunk_that_cannot_be_written_again_keeps_its_bytes_and_its_storage(
         read = file["x"].read().reshape(4, side)
     for number, values in enumerate((new, *others, old)):
         np.testing.assert_array_equal(read[number], values)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_a_chunk_that_is_lost_because_its_filter_mask_changes_is_an_error_that_says_so(
+    tmp_path, libver
+):
+    """Such a chunk is stored with another length first."""
+    side, path = 1 << 16, tmp_path / "f.h5"
+    old, new = np.random.default_rng(1).integers(0, 256, (2, side), "u1")
+    with ps.File(path, "w", libver=libver) as file:
+        dataset = file.create("x", (4 * side,), "u1", chunks=(side,), compression="gzip")
+        dataset.write(new, np.s_[:side])
+        length = dataset.h5py.id.get_chunk_info(0).size
+        dataset.h5py.id.write_direct_chunk((0,), bytes(8))
+        dataset.h5py.id.write_direct_chunk((0,), old.tobytes() + bytes(length - side), 1)
+        file.flush()
+        end = dataset.h5py.id.get_chunk_info(0).byte_offset + 100
+        with no_longer_files(end), pytest.raises(ps.Error) as caught:
+            dataset.write(new, np.s_[:side])
+        assert "are lost" in caught.value.remedy
+        dataset.write(new, np.s_[:side])
+    with ps.File(path) as file:
+        np.testing.assert_array_equal(file["x"].read(np.s_[:side]), new)
 
 
 @pytest.mark.parametrize("layout", [{}, {"compression": "gzip"}, {"maxshape": (None,)}], ids=str)

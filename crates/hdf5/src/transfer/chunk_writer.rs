@@ -74,16 +74,28 @@ impl WrittenDataset {
         before: Option<&[u64]>,
     ) -> Result<()> {
         let EncodedChunk { first, mask, bytes } = chunk;
-        let has_mask = || self.indexed_mask(session, first, before) == Some(*mask);
         let length = Some(bytes.len() as u64);
-        let keeps_mask = self.has_filters && self.stored_size(session, first) == length;
-        if !keeps_mask || has_mask() {
+        if !self.has_filters || self.stored_size(session, first) != length {
+            return self.write_stored(session, first, *mask, bytes);
+        }
+        let old = self.indexed(session, first, before);
+        if old.as_ref().is_some_and(|(old, _)| old == mask) {
             return self.write_stored(session, first, *mask, bytes);
         }
         let other: &[u8] = if bytes.len() == 1 { &[0; 2] } else { &[0] };
         self.write_stored(session, first, *mask, other)?;
-        self.write_stored(session, first, *mask, bytes)?;
-        if has_mask() {
+        if let Err(error) = self.write_stored(session, first, *mask, bytes) {
+            let is_back =
+                old.is_some_and(|(mask, old)| self.store(session, first, mask, &old) >= 0);
+            return Err(match is_back {
+                true => error,
+                false => error.remedy(
+                    "write all elements of this chunk again: those that were stored before are lost",
+                ),
+            });
+        }
+        let written = self.indexed(session, first, before);
+        if written.is_some_and(|(written, _)| written == *mask) {
             return Ok(());
         }
         let text = format!("HDF5 did not record the filter mask of the chunk at {first:?}");
@@ -92,17 +104,17 @@ impl WrittenDataset {
         ))
     }
 
-    /// Returns the filter mask of a chunk in the index.
+    /// Returns the filter mask of a chunk in the index, and the stored bytes.
     ///
     /// HDF5's cached lookup may have the mask of the last write instead, so it is evicted first. The
     /// caller has asked for the stored size, for which HDF5 has written a changed chunk from its
     /// chunk cache.
-    fn indexed_mask(
+    fn indexed(
         &self,
         session: &Session<'_>,
         first: &[u64],
         before: Option<&[u64]>,
-    ) -> Option<u32> {
+    ) -> Option<(u32, Vec<u8>)> {
         self.evict_lookup(session, first, before);
         self.read_stored(session, first)
     }
@@ -280,16 +292,20 @@ impl WrittenDataset {
         (status >= 0).then_some(size)
     }
 
-    /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask.
-    pub(super) fn read_stored(&self, session: &Session<'_>, first: &[u64]) -> Option<u32> {
+    /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask and bytes.
+    pub(super) fn read_stored(
+        &self,
+        session: &Session<'_>,
+        first: &[u64],
+    ) -> Option<(u32, Vec<u8>)> {
         let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A chunk without a size has no address, and nothing is read.
-        let size = self.stored_size(session, first).unwrap_or(0);
+        let stored = self.stored_size(session, first).unwrap_or(0);
         // A forged size in the index must not exhaust memory.
-        if size > most_stored(decoded) {
+        if stored > most_stored(decoded) {
             return None;
         }
-        let size = size.max(decoded);
+        let size = stored.max(decoded);
         let (mut bytes, mut mask) = (vec![0u8; size as usize], 0);
         // SAFETY: the buffer has at least the size that HDF5 has just reported.
         let status = unsafe {
@@ -301,7 +317,8 @@ impl WrittenDataset {
                 bytes.as_mut_ptr().cast(),
             )
         };
-        (status >= 0).then_some(mask)
+        bytes.truncate(stored as usize);
+        (status >= 0).then_some((mask, bytes))
     }
 }
 
