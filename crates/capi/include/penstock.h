@@ -313,9 +313,10 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 #define PENSTOCK_CALLER_WAITS 4
 
 /* Elements that were never written and have no fill value read as zeros: for reads of arrays into new memory.
- * Without this flag their memory stays as it is, as by H5Dread. HDF5 has such elements in chunks without storage
- * if the fill time is "never" or the fill value undefined. Only the functions for datasets, readers and described
- * arrays take it, and their writes ignore it. */
+ * Without this flag their memory stays as it is, as by H5Dread; but they read as zeros where HDF5 itself must read
+ * into temporary memory: for a GPU, for a strided array, or after work of a stream. HDF5 has such elements in
+ * chunks without storage if the fill time is "never" or the fill value undefined. Only the functions for datasets,
+ * readers and described arrays take it, and their writes ignore it. */
 #define PENSTOCK_ZERO_HOLES 16
 
 /* Starts a transfer and returns immediately. The ranges are copied. The buffers and the file must
