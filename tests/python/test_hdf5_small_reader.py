@@ -923,13 +923,15 @@ def write_in_place(path: Any, by: str) -> None:
 @pytest.mark.parametrize("is_reopened", [False, True])
 @pytest.mark.parametrize("by", ["another process", "another driver"])
 @pytest.mark.parametrize("options", [{"fletcher32": True}, {"shuffle": True}, {}])
-def test_a_change_is_read_soon_where_no_lock_keeps_writers_out(
-    tmp_path, memory, options, by, is_reopened
+@pytest.mark.parametrize("locking", [False, True])
+def test_a_change_by_a_writer_without_a_lock_is_read_soon(
+    tmp_path, memory, locking, options, by, is_reopened
 ):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("x", data=np.zeros(SHAPE, "f4"), chunks=(15, 200), **options)
-    with ps.File(path, "r", locking=False) as file:
+    time.sleep(0.05)  # so that what is read under a lock is kept
+    with ps.File(path, "r", locking=locking) as file:
         dataset = file["x"]
         out = memory.empty((2, 200), "f4")
         for _ in range(3):

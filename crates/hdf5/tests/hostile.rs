@@ -87,6 +87,7 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
             sieve_buffer: 0,
             user_block: 0,
             address_size: 8,
+            unchanged: None,
         }),
     }
 }

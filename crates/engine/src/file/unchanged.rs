@@ -1,9 +1,11 @@
 //! Whether what was read of a file may be kept for later reads.
 //!
-//! It may while a lock keeps writers out. Otherwise it may for [`KEPT`], and longer only if the file's status shows
-//! that the file has not changed since.
+//! It may for [`KEPT`], and longer only if the status of the file shows no change since. A lock does not
+//! replace the question, because programs that take no lock can write. But it excludes that a write of a program
+//! that takes locks is under way.
 
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,52 +28,51 @@ const COARSE_STEP: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Unchanged {
     descriptor: RawFd,
-    /// `None` if a lock keeps writers out.
-    watched: Option<Watched>,
-}
-
-#[derive(Debug)]
-struct Watched {
-    /// `None` if a later change might leave the status as it is.
-    status: Option<Status>,
+    before: Option<Status>,
+    /// When `before` was asked for, since 1970.
+    asked: Duration,
+    /// Whether every change after `before` gives the file another status. Asked for when it matters.
+    shows_changes: OnceLock<bool>,
     /// When the file was last known to be unchanged.
     checked: AtomicI64,
 }
 
 impl Unchanged {
-    /// Must be called before what is to be kept is read. The descriptor stays open as long as the lock is held.
+    /// Must be called before what is to be kept is read. The descriptor may be closed afterwards.
     pub fn since_now(descriptor: RawFd) -> Unchanged {
-        let watched = (!keeps_writers_out(descriptor)).then(|| Watched {
-            checked: AtomicI64::new(milliseconds()),
-            status: Status::that_shows_changes(descriptor),
-        });
+        let checked = AtomicI64::new(milliseconds());
+        let asked = SystemTime::now().duration_since(UNIX_EPOCH);
         Unchanged {
             descriptor,
-            watched,
+            asked: asked.unwrap_or_default(),
+            before: Status::of(descriptor),
+            shows_changes: OnceLock::new(),
+            checked,
         }
     }
 
-    /// Returns whether what was read may still be used. Makes no system call while a lock keeps writers out, and
-    /// else one in [`KEPT`].
+    /// Returns whether what was read may still be used. Makes one system call in [`KEPT`].
     #[inline]
     pub fn holds(&self) -> bool {
-        self.watched
-            .as_ref()
-            .is_none_or(|watched| watched.holds(self.descriptor))
-    }
-}
-
-impl Watched {
-    fn holds(&self, descriptor: RawFd) -> bool {
         let now = milliseconds();
-        if now - self.checked.load(Relaxed) <= KEPT.as_millis() as i64 {
-            return true;
-        }
-        let is_same = self.status.is_some() && Status::of(descriptor) == self.status;
+        now - self.checked.load(Relaxed) <= KEPT.as_millis() as i64 || self.is_same(now)
+    }
+
+    #[cold]
+    fn is_same(&self, now: i64) -> bool {
+        let before = self.status();
+        let is_same = before.is_some() && Status::of(self.descriptor) == before;
         if is_same {
             self.checked.store(now, Relaxed);
         }
         is_same
+    }
+
+    /// Returns the status of the file if every later change gives it another one. The descriptor must still be open.
+    pub fn status(&self) -> Option<Status> {
+        let before = self.before?;
+        let shows = || before.shows_changes_after(self.asked, self.descriptor);
+        self.shows_changes.get_or_init(shows).then_some(before)
     }
 }
 
@@ -102,27 +103,22 @@ impl Status {
         })
     }
 
-    /// Returns the status of an open file if every later change gives the file another one. Of two changes
-    /// within one step of the clock, the second leaves the times as they are; and where no lock keeps writers
-    /// out, a write may be under way.
-    pub fn that_shows_changes(descriptor: RawFd) -> Option<Status> {
-        let status = Status::of(descriptor)?;
-        let (changed, modified) = (status.changed, status.modified);
-        let (seconds, nanoseconds) = changed.max(modified);
-        let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        let step = if !keeps_writers_out(descriptor) {
-            SETTLED
-        } else if changed.1 == 0 || modified.1 == 0 {
-            COARSE_STEP
-        } else {
-            STEP
+    /// Returns whether every change after the time `asked` gives the file another status. Of two changes within one
+    /// step of the clock, the second leaves the times as they are; and where no lock keeps writers out, a write may
+    /// be under way.
+    fn shows_changes_after(&self, asked: Duration, descriptor: RawFd) -> bool {
+        let (seconds, nanoseconds) = self.changed.max(self.modified);
+        let (Ok(seconds), Ok(nanoseconds)) = (seconds.try_into(), nanoseconds.try_into()) else {
+            return false;
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        (last + step < now).then_some(status)
+        let age = asked.saturating_sub(Duration::new(seconds, nanoseconds));
+        let is_coarse = self.changed.1 == 0 || self.modified.1 == 0;
+        let step = if is_coarse { COARSE_STEP } else { STEP };
+        age > SETTLED || (age > step && keeps_writers_out(descriptor))
     }
 }
 
-/// Returns whether an open file holds a lock (`flock`) that keeps writers out. The lock is looked
+/// Returns whether an open file holds a lock (`flock`), which keeps out writers that take one. The lock is looked
 /// up, because HDF5 may be set to lock a file whose file system has no locks. Locks of a network file system may
 /// apply to one host only.
 fn keeps_writers_out(descriptor: RawFd) -> bool {
@@ -158,22 +154,33 @@ mod tests {
     }
 
     fn modified_long_ago(file: &File) -> Unchanged {
-        let mut known = Unchanged::since_now(file.as_raw_fd());
-        if let Some(watched) = &mut known.watched {
-            watched.status = Status::of(file.as_raw_fd());
+        Unchanged {
+            shows_changes: true.into(),
+            ..Unchanged::since_now(file.as_raw_fd())
         }
-        known
     }
 
     #[test]
     fn what_a_lock_protects_is_kept() {
         let file = tempfile::tempfile().unwrap();
         flock(&file, libc::LOCK_SH);
+        sleep(2 * STEP);
         let known = Unchanged::since_now(file.as_raw_fd());
         sleep(2 * KEPT);
         assert!(known.holds());
         flock(&file, libc::LOCK_UN);
-        assert!(Unchanged::since_now(file.as_raw_fd()).watched.is_some());
+        assert_eq!(Unchanged::since_now(file.as_raw_fd()).status(), None);
+    }
+
+    #[test]
+    fn a_change_by_a_program_that_takes_no_lock_is_seen_under_a_lock() {
+        let mut file = tempfile::tempfile().unwrap();
+        flock(&file, libc::LOCK_SH);
+        sleep(2 * STEP);
+        let known = Unchanged::since_now(file.as_raw_fd());
+        file.write_all(b"new").unwrap();
+        sleep(2 * KEPT);
+        assert!(!known.holds());
     }
 
     #[test]

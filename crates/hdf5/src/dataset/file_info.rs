@@ -5,14 +5,16 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use penstock_engine::error::Result;
+use penstock_engine::file::unchanged::Unchanged;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, hid_t};
 
 use crate::library::{Id, Session, plain_files};
 
 /// The file of a dataset, and what decides whether its bytes may be accessed without HDF5.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FileInfo {
     /// Name by which it was opened.
     pub name: PathBuf,
@@ -36,6 +38,9 @@ pub struct FileInfo {
     pub user_block: u64,
     /// Size in bytes of an address in the file, on which the stored sizes of references depend.
     pub address_size: usize,
+    /// The state of the file before anything of it was described. `None` of a file of which nothing may be kept:
+    /// one that is open for writing or for SWMR, or is not one plain file.
+    pub unchanged: Option<Arc<Unchanged>>,
 }
 
 impl FileInfo {
@@ -99,7 +104,12 @@ impl FileInfo {
             sieve_buffer,
             user_block,
             address_size,
+            unchanged: None,
         };
+        info.unchanged = info
+            .descriptor
+            .filter(|_| !info.may_end_early())
+            .map(|descriptor| Arc::new(Unchanged::since_now(descriptor)));
         info.size = info.size_now();
         Ok(info)
     }

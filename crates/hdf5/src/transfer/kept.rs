@@ -1,8 +1,8 @@
 //! What is kept of datasets that cannot change, from one transfer to the next.
 //!
 //! A file that this process has open only for reading, and not for SWMR, looks the same until it is
-//! closed, as long as HDF5's lock keeps writers out. Without the lock, what is kept goes when the file
-//! has changed: [`Unchanged`] decides. The description of datasets, their chunk tables, and decoded
+//! closed, unless a program writes to it that takes no lock. What is kept goes when the file has changed:
+//! [`Unchanged`] decides. The description of datasets, their chunk tables, and decoded
 //! chunks are found by HDF5's number of the open file, which no later file gets, and the token of the
 //! dataset; see [`numbers`].
 
@@ -197,7 +197,9 @@ impl Kept {
     /// dataset is. Requests that overlap in time share it.
     pub(super) fn file(&self) -> Result<Arc<File>> {
         let identity = self.key.file.identity.unwrap_or_default();
-        with_room(close_idle, || shared_as(&self.info.file, identity, Operation::Read))
+        with_room(close_idle, || {
+            shared_as(&self.info.file, identity, Operation::Read)
+        })
     }
 
     /// Returns the file if it is still open for small reads.
@@ -305,18 +307,19 @@ fn files() -> MutexGuard<'static, Files> {
 
 fn find((file, token): Key) -> Option<Arc<Kept>> {
     drop_changed(file);
-    files().files.get(&file)?.datasets.get(&token).cloned()
+    let kept = files().files.get(&file)?.datasets.get(&token).cloned()?;
+    kept.unchanged.holds().then_some(kept)
 }
 
 /// Drops what is kept of a file that may have changed.
 fn drop_changed(number: FileNumber) {
-    let mut files = files();
-    let has_changed = |file: &OpenFile| !file.unchanged.holds();
-    let gone = match files.files.get(&number).is_some_and(has_changed) {
-        true => files.files.remove(&number),
-        false => None,
+    let known = || Some(Arc::clone(&files().files.get(&number)?.unchanged));
+    // The system is asked without the lock: a network file system may not answer.
+    let Some(changed) = known().filter(|unchanged| !unchanged.holds()) else {
+        return;
     };
-    drop(files);
+    let gone =
+        files().take(|other, file| *other == number && Arc::ptr_eq(&file.unchanged, &changed));
     drop(gone);
 }
 
@@ -434,15 +437,18 @@ fn keep(
     static ARRAYS: AtomicU64 = AtomicU64::new(0);
     let file = &info.file;
     let descriptor = file.descriptor?;
-    let is_plain = file.is_plain && !info.is_null;
-    let is_fixed = !file.is_writable && !file.is_swmr && is_plain;
+    // Since before the description was read.
+    let unchanged = file
+        .unchanged
+        .as_ref()
+        .filter(|unchanged| unchanged.holds())?;
     let has_place = matches!(
         info.layout,
         Layout::Contiguous { offset: Some(_) } | Layout::Chunked { .. }
     );
     let identity = identity_of(descriptor)?;
     // Numbers of files must not be mistaken for those after H5close.
-    if !is_fixed || !has_place || !numbers::are_kept(session.hdf5) {
+    if info.is_null || !has_place || !numbers::are_kept(session.hdf5) {
         return None;
     }
     // HDF5 is not called with the lock: its driver may be Python's, which may read by Penstock.
@@ -461,7 +467,6 @@ fn keep(
         false => Vec::new(),
     };
     drop(gone);
-    let unchanged = is_new.then(|| Arc::new(Unchanged::since_now(descriptor)));
     let mut files = files();
     let file = files.files.entry(number).or_insert_with(|| OpenFile {
         info: Arc::clone(&info.file),
@@ -469,7 +474,7 @@ fn keep(
         is_in_use: false,
         chunks: Arc::new(ChunkCache::new(bytes)),
         forgotten: Arc::default(),
-        unchanged: unchanged.unwrap_or_else(|| Arc::new(Unchanged::since_now(descriptor))),
+        unchanged: Arc::clone(unchanged),
         still_open: StillOpen::mark(descriptor),
         datasets: HashMap::new(),
         tables: 0,
@@ -491,7 +496,7 @@ fn keep(
         number: ARRAYS.fetch_add(1, Relaxed),
         chunks: Arc::clone(&file.chunks),
         forgotten: Arc::clone(&file.forgotten),
-        unchanged: Arc::clone(&file.unchanged),
+        unchanged: Arc::clone(unchanged),
         still_open: file.still_open,
         array: OnceLock::new(),
         left_to_hdf5: AtomicU64::new(0),

@@ -1,7 +1,7 @@
 //! What is kept of the sources of virtual datasets, whose files HDF5 opens for each read.
 //!
 //! Between two reads nothing keeps writers out of such a file. So it is kept as long as the status of the
-//! file is the same: see [`Status`].
+//! file is the same: see [`FileInfo::unchanged`](crate::dataset::FileInfo::unchanged).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -12,19 +12,10 @@ use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::{H5F_OBJ_FILE, hid_t};
 
 use super::kept::{Kept, is_sooner_by_hdf5};
-use crate::dataset::{DatasetInfo, FileInfo};
+use crate::dataset::DatasetInfo;
 use crate::library::Session;
 use crate::open_files::Identity;
 use crate::virtual_dataset::{KeptSource, SourceDataset};
-
-/// Returns the status of a file that HDF5 has opened for this read. What is read of the file now stays true
-/// until its status is another one. `None` if nothing may be kept of the file.
-fn unchanged_since(file: &FileInfo) -> Option<Status> {
-    if file.is_writable || file.is_swmr || !file.is_plain {
-        return None;
-    }
-    Status::that_shows_changes(file.descriptor?)
-}
 
 /// A source in a file that HDF5 opens for each read.
 struct Source {
@@ -58,7 +49,7 @@ pub(super) fn of(session: &Session<'_>, source: &SourceDataset<'_>) -> Option<Ar
         return Kept::of_described(session, source.dataset, source.info)
             .map(|kept| kept as Arc<dyn KeptSource>);
     }
-    let status = unchanged_since(&source.info.file)?;
+    let status = source.info.file.unchanged.as_ref()?.status()?;
     let (number, token) = session.object(source.dataset).ok()?;
     let key = (status.file, token);
     if let Some(known) = sources().get(&key) {

@@ -43,6 +43,7 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
             sieve_buffer: 0,
             user_block: 0,
             address_size: 8,
+            unchanged: None,
         }),
     }
 }
