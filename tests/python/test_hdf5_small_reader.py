@@ -930,7 +930,7 @@ def test_a_change_by_a_writer_without_a_lock_is_read_soon(
     path = tmp_path / "f.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("x", data=np.zeros(SHAPE, "f4"), chunks=(15, 200), **options)
-    time.sleep(0.05)  # so that what is read under a lock is kept
+    time.sleep(0.05)  # the next write gives the file other times
     with ps.File(path, "r", locking=locking) as file:
         dataset = file["x"]
         out = memory.empty((2, 200), "f4")

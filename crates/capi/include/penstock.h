@@ -511,7 +511,7 @@ PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
  * and decoded chunks: 64 MiB a file, or what PENSTOCK_CHUNK_CACHE says (0 for none),
  * or what HDF5's own cache has if that is more (H5Pset_cache). HDF5's lock keeps out only writers that
  * take it. Of a settled file, any other change is noticed within 20 ms; nothing is kept for longer of a file that
- * changed in the 10 s before (20 ms if HDF5 holds the lock). Frees what is kept of an object's file.
+ * changed in the 10 s before, unless HDF5 holds the lock. Frees what is kept of an object's file.
  * Call it after H5Drefresh, and before the file is closed if the memory matters. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 

@@ -31,8 +31,8 @@ pub struct Unchanged {
     before: Option<Status>,
     /// When `before` was asked for, since 1970.
     asked: Duration,
-    /// Whether every change after `before` gives the file another status. Asked for when it matters.
-    shows_changes: OnceLock<bool>,
+    /// Asked for when it matters.
+    is_settled: OnceLock<bool>,
     /// When the file was last known to be unchanged.
     checked: AtomicI64,
 }
@@ -46,7 +46,7 @@ impl Unchanged {
             descriptor,
             asked: asked.unwrap_or_default(),
             before: Status::of(descriptor),
-            shows_changes: OnceLock::new(),
+            is_settled: OnceLock::new(),
             checked,
         }
     }
@@ -60,19 +60,38 @@ impl Unchanged {
 
     #[cold]
     fn is_same(&self, now: i64) -> bool {
-        let before = self.status();
-        let is_same = before.is_some() && Status::of(self.descriptor) == before;
+        let is_same = self.before.is_some()
+            && Status::of(self.descriptor) == self.before
+            && self.is_settled();
         if is_same {
             self.checked.store(now, Relaxed);
         }
         is_same
     }
 
-    /// Returns the status of the file if every later change gives it another one. The descriptor must still be open.
+    /// Returns the status of the file if every later change gives it another one, also after the lock is released. Of
+    /// two changes within one step of the clock, the second leaves the times as they are. The descriptor must still
+    /// be open.
     pub fn status(&self) -> Option<Status> {
         let before = self.before?;
-        let shows = || before.shows_changes_after(self.asked, self.descriptor);
-        self.shows_changes.get_or_init(shows).then_some(before)
+        let is_coarse = before.changed.1 == 0 || before.modified.1 == 0;
+        let step = if is_coarse { COARSE_STEP } else { STEP };
+        (self.age()? > step && self.is_settled()).then_some(before)
+    }
+
+    /// Returns whether no write was under way: a lock keeps out those of writers that take it.
+    fn is_settled(&self) -> bool {
+        let is_old = || self.age().is_some_and(|age| age > SETTLED);
+        let find = || is_old() || keeps_writers_out(self.descriptor);
+        *self.is_settled.get_or_init(find)
+    }
+
+    /// Returns the time from the last change to when the status was asked for.
+    fn age(&self) -> Option<Duration> {
+        let before = self.before?;
+        let (seconds, nanoseconds) = before.changed.max(before.modified);
+        let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+        Some(self.asked.saturating_sub(last))
     }
 }
 
@@ -101,20 +120,6 @@ impl Status {
             modified: (stat.st_mtime, stat.st_mtime_nsec),
             changed: (stat.st_ctime, stat.st_ctime_nsec),
         })
-    }
-
-    /// Returns whether every change after the time `asked` gives the file another status. Of two changes within one
-    /// step of the clock, the second leaves the times as they are; and where no lock keeps writers out, a write may
-    /// be under way.
-    fn shows_changes_after(&self, asked: Duration, descriptor: RawFd) -> bool {
-        let (seconds, nanoseconds) = self.changed.max(self.modified);
-        let (Ok(seconds), Ok(nanoseconds)) = (seconds.try_into(), nanoseconds.try_into()) else {
-            return false;
-        };
-        let age = asked.saturating_sub(Duration::new(seconds, nanoseconds));
-        let is_coarse = self.changed.1 == 0 || self.modified.1 == 0;
-        let step = if is_coarse { COARSE_STEP } else { STEP };
-        age > SETTLED || (age > step && keeps_writers_out(descriptor))
     }
 }
 
@@ -155,7 +160,7 @@ mod tests {
 
     fn modified_long_ago(file: &File) -> Unchanged {
         Unchanged {
-            shows_changes: true.into(),
+            is_settled: true.into(),
             ..Unchanged::since_now(file.as_raw_fd())
         }
     }
@@ -164,7 +169,6 @@ mod tests {
     fn what_a_lock_protects_is_kept() {
         let file = tempfile::tempfile().unwrap();
         flock(&file, libc::LOCK_SH);
-        sleep(2 * STEP);
         let known = Unchanged::since_now(file.as_raw_fd());
         sleep(2 * KEPT);
         assert!(known.holds());
