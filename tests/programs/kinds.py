@@ -70,6 +70,11 @@ def pick_fields(values: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarr
     return made
 
 
+def flags(whole: np.dtype[Any]) -> np.dtype[Any]:
+    """A type that says yes or no of an element, or of each member of a record."""
+    return np.dtype([(name, "?") for name in whole.names] if whole.names else "?")
+
+
 def filled(shape: tuple[int, ...], fill: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """An array of a fill value, which for all but numbers is HDF5's default."""
     if kind.names is None and kind.kind in "iuf":

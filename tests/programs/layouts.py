@@ -51,7 +51,7 @@ def model(operation: Operation) -> Dataset:
         made = kinds.filled(shape, fill, dtype)
     dataset = Dataset(made, fill, operation)
     if not _is_filled(operation):
-        dataset.unknown = np.full(shape, operation["seed"] is None)
+        dataset.unknown = np.full(shape, operation["seed"] is None, kinds.flags(dtype))
     return dataset
 
 

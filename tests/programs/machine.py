@@ -274,9 +274,13 @@ class Machine:
     def _dtype(
         self, operation: Operation, model: Dataset | Virtual, kind: str, door: Door
     ) -> np.dtype[Any] | None:
-        """The type of the elements in memory; ``None`` if the door has no such memory."""
+        """The type of the elements in memory; ``None`` if the door has no such memory, or the
+        dataset none of the members."""
         if fields := operation.get("fields"):
-            found = kinds.some_fields(model.dtype, [n for n in fields if n in model.dtype.names])
+            names = [name for name in fields if name in (model.dtype.names or ())]
+            if not names:
+                return None
+            found = kinds.some_fields(model.dtype, names)
         else:
             found = _dtype(operation, model, kind)
         return None if found.hasobject and not door.objects else found
@@ -409,11 +413,8 @@ class Machine:
         own = getattr(file, "own", file)
         blocks = self.door.door_of(file).blocks
         for index, found in blocks(own, operation["name"], operation["rows"], operation["leave"]):
-            part = Expected(
-                expected.values[index],
-                [(where[index], old[index]) for where, old in expected.doubts],
-            )
-            part.check(np.asarray(found), f"block {index} of {operation['name']}")
+            about = f"block {index} of {operation['name']}"
+            expected.part(index).check(np.asarray(found), about)
 
     # -- what h5py does by itself ------------------------------------------------------------------
 

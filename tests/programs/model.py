@@ -33,22 +33,30 @@ class Expected:
     values: Array
     doubts: list[tuple[Array, Array]] = field(default_factory=list)
     unknown: Array | None = None
-    """Elements that nothing was written to, where no fill value is written either."""
+    """What nothing was written to, where no fill value is written either: see ``kinds.flags``."""
+
+    def part(self, index: Any) -> Expected:
+        """What a read of a part may give."""
+        doubts = [(where[index], older[index]) for where, older in self.doubts]
+        unknown = None if self.unknown is None else self.unknown[index]
+        return Expected(self.values[index], doubts, unknown)
 
     def fields(self, wanted: np.dtype[Any]) -> Expected:
         """What a read of some members of records may give."""
         doubts = [(where, kinds.pick_fields(older, wanted)) for where, older in self.doubts]
-        return Expected(kinds.pick_fields(self.values, wanted), doubts, self.unknown)
+        unknown = self.unknown
+        if unknown is not None:
+            unknown = kinds.pick_fields(unknown, kinds.flags(wanted))
+        return Expected(kinds.pick_fields(self.values, wanted), doubts, unknown)
 
     def check(self, found: Array, about: str) -> None:
         wanted = self.values if self.values.dtype.names else self.values.astype(found.dtype)
         if found.shape != wanted.shape:
             raise WrongError(f"{about}: shape {found.shape} instead of {wanted.shape}")
-        right = found == wanted
+        right = self._known(found, wanted) == wanted
         for where, older in self.doubts:
-            right |= where & (found == (older if older.dtype.names else older.astype(found.dtype)))
-        if self.unknown is not None:
-            right |= self.unknown
+            older = older if older.dtype.names else older.astype(found.dtype)
+            right |= where & (self._known(found, older) == older)
         if not right.all():
             right |= self._torn(found)
         if not right.all():
@@ -58,6 +66,18 @@ class Expected:
                 f"{about}: {len(bad)} of {right.size} elements are wrong, the first at {first}: "
                 f"{found[first]} instead of {wanted[first]}"
             )
+
+    def _known(self, found: Array, values: Array) -> Array:
+        """What was found, with the values where nothing is known."""
+        if self.unknown is None:
+            return found
+        made = np.array(found)
+        if self.unknown.dtype.names is None:
+            made[self.unknown] = values[self.unknown]
+        for name in self.unknown.dtype.names or ():
+            unknown = self.unknown[name]
+            made[name][unknown] = values[name][unknown]
+        return made
 
     def _torn(self, found: Array) -> Array:
         """Which elements are of bytes of several of the values that they may have.
@@ -70,11 +90,11 @@ class Expected:
             return torn
         if found.dtype.newbyteorder("=") != self.values.dtype.newbyteorder("="):
             return torn  # The bytes are not those of the file.
-        seen = _bytes(found.astype(self.values.dtype))
-        may_be = seen == _bytes(self.values)
+        found = found.astype(self.values.dtype)
+        may_be = _bytes(self._known(found, self.values)) == _bytes(self.values)
         for where, older in self.doubts:
             torn |= where
-            may_be |= where[..., None] & (seen == _bytes(older))
+            may_be |= where[..., None] & (_bytes(self._known(found, older)) == _bytes(older))
         return torn & may_be.all(axis=-1)
 
 
@@ -92,7 +112,7 @@ class Dataset:
         self.kind = kind
         self._doubts: list[Doubt] = []
         self.unknown: Array | None = None
-        """Where nothing was written, and no fill value: see :class:`Expected`."""
+        """What nothing was written to, not even a fill value: see :class:`Expected`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,7 +129,9 @@ class Dataset:
 
     def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
         if self.unknown is not None and doubtful is None:
-            picked.put(self.unknown, False)
+            names = values.dtype.names
+            for flags in [self.unknown[name] for name in names] if names else [self.unknown]:
+                picked.put(flags, False)
         if values.dtype != self.dtype:  # some members of records
             if doubtful is None:  # what is doubtful of the others stays so
                 for older in [self.values, *(doubt.older for doubt in self._doubts)]:
@@ -189,7 +211,14 @@ class Virtual:
                 all_where[start:stop], all_older[start:stop] = where, older
                 doubts.append((picked.of(all_where), picked.of(all_older)))
             start = stop
-        return Expected(values, doubts)
+        if all(part.unknown is None for part in parts):
+            return Expected(values, doubts)
+        flags = kinds.flags(self.dtype)
+        unknown = [
+            np.zeros(part.values.shape, flags) if part.unknown is None else part.unknown
+            for part in parts
+        ]
+        return Expected(values, doubts, picked.of(np.concatenate(unknown)))
 
     def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
         where, new = np.zeros(self.shape, bool), np.zeros(self.shape, self.dtype)
@@ -213,8 +242,8 @@ def _with_members(whole: Array, values: Array) -> Array:
 
 
 def _resized(values: Array, shape: tuple[int, ...], fill: Any) -> Array:
-    is_mask = values.dtype == bool and isinstance(fill, bool)
-    made = np.full(shape, fill) if is_mask else kinds.filled(shape, fill, values.dtype)
+    is_mask = isinstance(fill, bool)
+    made = (np.full if is_mask else kinds.filled)(shape, fill, values.dtype)
     common = tuple(slice(min(a, b)) for a, b in zip(shape, values.shape, strict=True))
     made[common] = values[common]
     return made

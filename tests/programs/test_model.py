@@ -1,0 +1,61 @@
+"""What the model of the random programs allows, and what it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from . import kinds
+from .machine import Machine
+from .model import Dataset, WrongError
+from .program import Program
+from .selection import Picked
+
+RECORD = np.dtype([("a", "<i4"), ("v", "<i2", (3,))])
+EVERY = Picked((4,), None)
+
+
+def never_filled():
+    made = Dataset(np.zeros(4, RECORD), 0, {})
+    made.unknown = np.ones(4, kinds.flags(RECORD))
+    return made
+
+
+def records(a, v):
+    made = np.zeros(4, RECORD)
+    made["a"], made["v"] = a, v
+    return made
+
+
+def test_a_member_that_was_never_written_has_any_value_beside_one_that_was():
+    model = never_filled()
+    model.write(EVERY, records(5, 0)[["a"]])
+    model.expected(EVERY).check(records(5, 99), "all")
+    model.expected(EVERY).part(slice(1, 3)).check(records(5, 99)[1:3], "a part")
+
+
+def test_a_member_that_was_written_has_its_value_beside_one_that_was_not():
+    model = never_filled()
+    model.write(EVERY, records(5, 0)[["a"]])
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(records(6, 99), "all")
+    with pytest.raises(WrongError):
+        model.expected(EVERY).fields(np.dtype([("a", "<i4")])).check(records(6, 0)[["a"]], "a")
+
+
+def test_a_member_stays_unknown_after_a_write_that_may_have_been_cancelled():
+    model = never_filled()
+    model.write(EVERY, records(1, 2), doubtful=1)
+    model.write(EVERY, records(5, 0)[["a"]])
+    for v in (2, 99):
+        model.expected(EVERY).check(records(5, v), "all")
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(records(1, 2), "all")
+
+
+def test_an_operation_on_members_that_the_dataset_lacks_is_left_out(tmp_path):
+    create = {"do": "create", "name": "d", "file": "main", "shape": [4], "dtype": "<f4", "seed": 1}
+    create |= {"layout": "contiguous", "fill": 0, "alloc": "late"}
+    read = {"do": "read", "name": "d", "select": None, "waits": True, "memory": "c", "via": "main"}
+    read |= {"dtype": None, "options": {}, "new": True, "way": "plain", "fields": ["a"]}
+    Machine(Program("h5py", 1, 0, "host"), tmp_path).run((create, read))
