@@ -291,7 +291,9 @@ class Machine:
             return
         file = self._file_to_write(operation["name"], operation["via"])
         door = self.door.door_of(file)
-        picked = _picked(model, operation["select"], door.lists)
+        # HDF5 itself writes objects, for one sorted list at a time.
+        lists = "sorted" if model.dtype.hasobject else door.lists
+        picked = _picked(model, operation["select"], lists)
         if picked is None:
             return
         kind = self._memory_kind(operation, picked, door)
@@ -341,7 +343,8 @@ class Machine:
         if dtype is None:
             return
         memory = None
-        if not (operation["new"] and door.new_arrays):
+        # An array of objects cannot be given.
+        if not ((operation["new"] or dtype.hasobject) and door.new_arrays):
             memory = Memory(kind, picked.shape, dtype)
         expected = model.expected(picked)
         if operation.get("fields"):
