@@ -245,3 +245,43 @@ def test_arrays_that_are_given_on_a_gpu_keep_what_hdf5_leaves(stored):
         }
 
     check(stored, ways, left_by_h5py)
+
+
+RECORD = np.dtype([("k", "i4"), ("reference", h5py.ref_dtype), ("z", "f8")])
+
+
+@pytest.fixture(params=SIZES)
+def records(request: Any, tmp_path: Any) -> Iterator[ps.File]:
+    """Records with references. Of those whose name says so, the first quarter was written: 7."""
+    path, size = tmp_path / "records.h5", SIZES[request.param]
+    with h5py.File(path, "w") as file:
+        kind, space = h5py.h5t.py_create(RECORD, logical=True), h5py.h5s.create_simple((size,))
+        for layout, written in itertools.product(("contiguous", "chunked"), (False, True)):
+            if (layout, written) == ("contiguous", True):
+                continue  # what the file system returns is no memory
+            plist = creation(layout, size, "never", "incr" if layout == "chunked" else "late", "")
+            name = f"{layout}-{written}"
+            made = h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, plist))
+            if written:
+                made[: size // 4] = np.array([(7, file.ref, 7)] * (size // 4), RECORD)
+    with ps.File(path) as ours:
+        yield ours
+
+
+def test_fields_beside_references_are_zeros_where_nothing_was_written(records, dirty_heap):
+    for name, dataset in records.items():
+        size = dataset.shape[0]
+        wanted = np.zeros(size)
+        wanted[: size // 4] = 7 * name.endswith("True")
+        for part in (np.s_[:], np.s_[5:90], np.s_[size // 2 : size - 2]):
+            ways = {
+                "[]": dataset[part, "k"],
+                "read": dataset.read((part, "z")),
+                "read, converted": dataset.read((part, "k"), dtype="i8"),
+                "read_async": dataset.read_async((part, "k")).wait(),
+                "read_many": records.read_many([(name, (part, "k"))])[0],
+                "two fields": dataset[part, "k", "z"]["z"],
+            }
+            for way, found in ways.items():
+                assert np.array_equal(found, wanted[part]), f"{name}[{part}] by {way}: {found[:3]}"
+        assert np.array_equal(dataset["k"], wanted), name
