@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5 import copying
 
 VALUES = np.arange(40_000, dtype="i4").reshape(200, 200)
 LAYOUTS = {
@@ -108,3 +109,93 @@ def test_a_copy_goes_to_another_file_with_the_arguments_of_h5py(path, tmp_path):
             file.copy("missing", "z")
         with pytest.raises(TypeError):
             file.copy("a/x", other["here"])
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("keys", [{"compression": "gzip"}, {"shuffle": True}, {"fletcher32": True}])
+@pytest.mark.parametrize("maxshape", [(100, 40), (None, 40), (100, None)])
+def test_a_copy_of_an_open_dataset_lacks_the_chunks_that_are_not_stored(
+    path, keys, maxshape, is_written
+):
+    with h5py.File(path, "w", libver="latest") as file:
+        made = file.create_dataset("x", (100, 40), "i4", chunks=(10, 10), maxshape=maxshape, **keys)
+        if is_written:
+            made[20:50, 25] = 7
+        expected = made[...]
+    with ps.File(path, "r+") as file:
+        source = file["x"]
+        file.copy("x", "y")
+        np.testing.assert_array_equal(file["y"][...], expected)
+        assert file["y"].id.get_num_chunks() == source.id.get_num_chunks() == 3 * is_written
+
+
+class Calls:
+    """Counts the flushes of files, and the chunks that are read as stored."""
+
+    def __init__(self, monkeypatch):
+        self.flushes, self.chunks = 0, []
+        flush = h5py.h5f.flush
+
+        def counted(*args):
+            self.flushes += 1
+            flush(*args)
+
+        monkeypatch.setattr(h5py.h5f, "flush", counted)
+        read = copying._read_stored
+
+        def noted(dataset, offset):
+            self.chunks.append((dataset.name, offset))
+            read(dataset, offset)
+
+        monkeypatch.setattr(copying, "_read_stored", noted)
+
+
+@pytest.fixture
+def several(path):
+    with h5py.File(path, "w") as file:
+        for name in "abc":
+            made = file.create_dataset(f"g/{name}", (600,), "i4", chunks=(10,), compression="gzip")
+            made[:20] = 7
+        file["other"] = h5py.SoftLink("/g/c")
+        file.copy("g/a", "plain")
+        file["empty"] = 1
+    with ps.File(path, "r+") as file:
+        names = ["g/a", "g/b", "plain", "empty"]
+        kept = [file[name] for name in names for _ in range(2)]
+        yield file
+        del kept
+
+
+@pytest.mark.parametrize(
+    ("source", "flushes", "names"),
+    [
+        ("g/a", 1, ["/g/a"]),
+        ("g/c", 0, []),
+        ("other", 0, []),
+        ("g", 1, ["/g/a", "/g/b"]),
+        ("empty", 1, []),
+    ],
+)
+def test_a_copy_asks_only_for_stored_chunks_of_open_datasets_that_it_copies(
+    several, monkeypatch, source, flushes, names
+):
+    calls = Calls(monkeypatch)
+    several.copy(source, "copied")
+    assert calls.flushes == flushes
+    assert sorted(calls.chunks) == [(name, (first,)) for name in names for first in (0, 10)]
+
+
+def test_a_copy_that_expands_links_flushes_each_file_once(several, monkeypatch):
+    calls = Calls(monkeypatch)
+    several.copy("g", "copied", expand_soft=True)
+    assert calls.flushes == 1
+    assert sorted({name for name, _ in calls.chunks}) == ["/g/a", "/g/b", "/plain"]
+
+
+def test_a_copy_reads_no_chunks_that_exceed_the_cache(path, monkeypatch):
+    with ps.File(path, "w", rdcc_nbytes=1000) as file:
+        made = file.create("x", data=VALUES, chunks=(20, 200), compression="gzip")
+        calls = Calls(monkeypatch)
+        file.copy("x", "y")
+        assert calls.chunks == []
+        np.testing.assert_array_equal(file["y"][...], made[...])

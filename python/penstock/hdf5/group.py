@@ -247,6 +247,10 @@ class Group(Object, MutableMapping[str, Any]):
         that it keeps of open datasets that are copied, for which their stored bytes are read once
         more: HDF5 alone would copy old elements, or crash.
 
+        HDF5 can still write past the end of its memory where records hold strings or arrays of
+        variable length and filters can make a chunk longer, such as zstd or gzip with fletcher32.
+        Copy such a dataset by ``create_dataset_like`` and an assignment of its elements.
+
         Args:
             source: The path within the group, or an object of this file or another one.
             dest: The path within the group, or a group of this file or another one.
