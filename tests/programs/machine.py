@@ -391,6 +391,8 @@ class Machine:
                 continue
             if not kinds.is_number(model.kind.get("dtype", "u1")):
                 continue
+            if kind == "device" and not door.takes_device(model.kind, dtype):
+                continue
             memory = Memory(kind, picked.shape, dtype) if is_given else None
             pieces.append((part["name"], picked, memory))
             expected.append(model.expected(picked))

@@ -49,7 +49,8 @@ def _with(version: str, program: Program, folder: Path, lines: Path) -> str | No
         place = folder / f"{version}-{way}"
         place.mkdir()
         done = _call([binary, "run", lines], place, environment)
-        if way == "alone" and done.returncode:
+        # HDF5 2.2.0 cannot copy a dataset with an extensible array whose chunks are only in its cache.
+        if way == "alone" and (done.returncode or " copies -1\n" in done.stdout):
             return None  # a defect of HDF5 by itself
         if done.returncode:
             error = done.stderr.strip()[-300:]
