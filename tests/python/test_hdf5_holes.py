@@ -285,3 +285,71 @@ def test_fields_beside_references_are_zeros_where_nothing_was_written(records, d
             for way, found in ways.items():
                 assert np.array_equal(found, wanted[part]), f"{name}[{part}] by {way}: {found[:3]}"
         assert np.array_equal(dataset["k"], wanted), name
+
+
+def test_records_with_references_are_zeros_where_nothing_was_written(records, dirty_heap):
+    for name, dataset in records.items():
+        size = dataset.shape[0]
+        wanted = np.zeros(size)
+        wanted[: size // 4] = 7 * name.endswith("True")
+        for part in ((), np.s_[5:90], np.s_[size // 2 : size - 2], [1, size // 4, size - 1], 3):
+            ways = {
+                "[]": dataset[part],
+                "read": dataset.read(part),
+                "read_async": dataset.read_async(part).wait(),
+                "read_many": records.read_many([(name, part)])[0],
+            }
+            expected = wanted[part]
+            for way, found in ways.items():
+                case = f"{name}[{part}] by {way}"
+                assert np.array_equal(found["k"], expected), case
+                assert np.array_equal(found["z"], expected), case
+                assert [bool(at) for at in np.ravel(found["reference"])] == [
+                    bool(value) for value in np.ravel(expected)
+                ], case
+
+
+REFERENCES = {
+    "object": h5py.ref_dtype,
+    "region": h5py.regionref_dtype,
+    "nested": np.dtype([("k", "i4"), ("inner", [("two", h5py.ref_dtype, (2,)), ("x", "f4")])]),
+}
+
+
+@pytest.mark.parametrize("kind", REFERENCES)
+@pytest.mark.parametrize("shape", [(), (40,), (6, 5)])
+def test_references_that_were_never_written_are_null(kind, shape, tmp_path, dirty_heap):
+    dtype = REFERENCES[kind]
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    if shape:
+        plist.set_chunk((2,) * len(shape))
+    with ps.File(tmp_path / "references.h5", "w") as file:
+        stored = h5py.h5t.py_create(dtype, logical=True)
+        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+        h5py.h5d.create(file.id, b"never", stored, space, plist)
+        dataset = file["never"]
+        for found in (dataset[()], dataset.read(), dataset.read_async().wait(), dataset[...]):
+            assert np.shape(found) == shape
+            assert np.asarray(found).dtype == dtype or not shape
+            assert not any(map(bool, references_in(found)))
+        if shape:
+            written = np.zeros((2,) * len(shape), dtype)
+            some = file.h5py["never"].regionref[:2] if kind == "region" else file.ref
+            for view in reference_views(written):
+                view[...] = some
+            dataset[(slice(2),) * len(shape)] = written
+            count = sum(map(bool, references_in(dataset[()])))
+            assert count == len(references_in(written))
+
+
+def reference_views(array: Any) -> list[Any]:
+    """The members of an array of references or of records that are references."""
+    if array.dtype.names is None:
+        return [array] if array.dtype.hasobject else []
+    return [view for name in array.dtype.names for view in reference_views(array[name])]
+
+
+def references_in(found: Any) -> list[Any]:
+    array = found if isinstance(found, (np.ndarray, np.void)) else np.array(found, object)
+    return [each for view in reference_views(np.asarray(array)) for each in view.ravel()]

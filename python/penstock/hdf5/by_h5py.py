@@ -17,7 +17,7 @@ from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
-from penstock.hdf5 import lists, memory_types, pending
+from penstock.hdf5 import lists, memory_types, pending, references
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_property, explain, lock
 from penstock.hdf5.submit import SubmitOptions
@@ -131,13 +131,13 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
     with lock():
         pending.wait_for_dataset(dataset, request.READ)
         if dtype is None or dataset.shape is None:
-            return dataset[selection]
+            return _elements(dataset, selection)
         element = dtype if isinstance(dtype, ElementType) else element_type(dtype)
         _, names = selections.split(selection)
         stored = selections.stored_type(dataset, selection)
         base, inner = stored.subdtype or (stored, ())
         if element.numpy == base:
-            return dataset[selection]
+            return _elements(dataset, selection)
         wanted = numpy_dtype(element)
         numbers = not element.is_extended and wanted.kind in "biufc" and base.kind in "biufc"
         # NumPy would match fields by their order, not by their names, and numbers that do not fit
@@ -148,6 +148,12 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
                 converted = np.dtype([(names[0], converted)])
             return dataset.astype(converted)[selection]
         return np.asarray(dataset[selection]).astype(wanted)[()]
+
+
+def _elements(dataset: Any, selection: Any) -> Any:
+    if references.is_needed(dataset, selection):
+        return references.read(dataset, selection)
+    return dataset[selection]
 
 
 def write(

@@ -42,6 +42,7 @@ class QuickReader:
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
         self._may_leave_memory: bool | None = None
+        self._may_show_memory: bool | None = None
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
@@ -68,6 +69,10 @@ class QuickReader:
             box = self._box(selection)
             if box is None or not box.is_small:
                 return NOT_SMALL
+        if self._may_show_memory is None:
+            self._may_show_memory = small.may_show_memory(self._dataset)
+        if self._may_show_memory:
+            return NOT_SMALL
         try:
             value = self._read(selection)
         except MissingFilterError:
