@@ -49,7 +49,7 @@ def _with(version: str, program: Program, folder: Path, lines: Path) -> str | No
         place = folder / f"{version}-{way}"
         place.mkdir()
         done = _call([binary, "run", lines], place, environment)
-        # HDF5 2.2.0 cannot copy a dataset with an extensible array whose chunks are only in its cache.
+        # HDF5 2.2.0 cannot copy chunks of an extensible array that are only in its cache.
         if way == "alone" and (done.returncode or " copies -1\n" in done.stdout):
             return None  # a defect of HDF5 by itself
         if done.returncode:
