@@ -49,6 +49,7 @@ test:
 
 # All of `make test` with more cases, then what is slow; hours.
 test-long: export STANDIN_MARKERS :=
+test-long: export PENSTOCK_TEST_SECONDS ?= 0
 test-long: export PENSTOCK_FUZZ_SECONDS ?= 60
 test-long: export PENSTOCK_CASES ?= 300
 test-long: export PENSTOCK_TEST_ORACLE ?= 3000

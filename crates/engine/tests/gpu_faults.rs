@@ -266,9 +266,11 @@ fn streams_and_events_that_cannot_be_made_are_errors() {
             {
                 // A broken context takes idle streams along, so that new ones have to be made.
                 let _failing = standin.fail("copyexec:*");
-                while standin.alive().streams > 0 {
+                let broken = eventually(|| {
                     scene.transfer("threads=1;block=64KiB", None).unwrap_err();
-                }
+                    standin.alive().streams == 0
+                });
+                assert!(broken, "{way:?} {call}");
             }
             let error = {
                 let _failing = standin.fail(call);
@@ -307,6 +309,26 @@ fn idle_memory_that_could_not_be_freed_is_freed_later() {
         assert_eq!(standin.alive().allocations, before);
     }
     assert!(eventually(|| standin.alive().allocations < before));
+}
+
+#[test]
+fn a_queue_that_is_dropped_without_its_context_leaves_no_stream() {
+    let _alone = alone();
+    let Some(standin) = standin() else { return };
+    let memory = Place::Device.memory(1, 0);
+    let context = Memory::at(memory.address()).unwrap().context.unwrap();
+    let mut queues = Vec::new();
+    {
+        let _entered = context.enter().unwrap();
+        let before = standin.alive().streams;
+        while standin.alive().streams == before {
+            queues.push(context.queue().unwrap());
+        }
+    }
+    let before = standin.alive().streams;
+    let all = queues.len();
+    drop(queues);
+    assert_eq!(standin.alive().streams, before - all);
 }
 
 #[test]

@@ -373,9 +373,10 @@ impl Drop for CopyQueue {
     fn drop(&mut self) {
         // Nobody is left to tell; after a failure the context may be gone.
         let _ = self.finish();
-        if !self.context.is_alive() {
+        // The driver destroys nothing without a current context.
+        let Ok(_entered) = self.context.enter() else {
             return;
-        }
+        };
         let cuda = self.context.driver.cuda;
         for event in self.events.drain(..) {
             // SAFETY: made for this queue, and used by nobody else.
