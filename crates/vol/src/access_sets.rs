@@ -32,7 +32,7 @@ const EVERYTHING: AccessSet = AccessSet::All(Access::Write);
 ///
 /// # Safety
 /// The thread is inside a callback on `under`.
-unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [u8; 16])> {
+pub(crate) unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [u8; 16])> {
     let location = LocationBySelf::new(kind);
     let mut info = H5O_info2_t::default();
     let mut args = ObjectGetInfo::new(&mut info);
@@ -98,6 +98,9 @@ unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
 /// # Safety
 /// As for [`key_of`].
 pub(crate) unsafe fn file_access(under: &Under, kind: H5I_type_t) -> AccessSet {
+    if let Some(shared) = under.container.shared.get() {
+        return AccessSet::File(shared.key);
+    }
     // SAFETY: the caller guarantees this.
     unsafe { key_of(under, kind) }.map_or(EVERYTHING, |key| AccessSet::File(key.file))
 }
@@ -107,6 +110,10 @@ pub(crate) unsafe fn file_access(under: &Under, kind: H5I_type_t) -> AccessSet {
 /// # Safety
 /// As for [`key_of`].
 pub(crate) unsafe fn object_access(under: &Under, kind: H5I_type_t) -> AccessSet {
+    // HDF5 may read metadata to tell the object, which processes that share a file may do only together.
+    if let Some(shared) = under.container.shared.get() {
+        return AccessSet::File(shared.key);
+    }
     // SAFETY: the caller guarantees this.
     unsafe { key_of(under, kind) }.map_or(EVERYTHING, AccessSet::Object)
 }

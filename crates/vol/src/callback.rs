@@ -191,6 +191,14 @@ pub(crate) unsafe fn close_and_report(
     unsafe {
         let status = attempt(object, ApiCall::NONE, |under| {
             let _quiet = Quiet::begin(under.library());
+            if under.container.shared.get().is_some() {
+                let pending = background::pending_on_closed(api_call, under, Wrapped::of(object));
+                let status = under.container.in_call(|| native(under, NO_REQUEST));
+                if status >= 0 {
+                    background::complete_after(api_call, under, pending);
+                }
+                return Ok(status);
+            }
             let native = Rc::new(native);
             let later = Rc::clone(&native);
             let act = move |under: &Under| {

@@ -15,6 +15,7 @@ use super::VALUE;
 use super::connector_below::ConnectorBelow;
 use super::policy::Policy;
 use super::settings::ConnectorSettings;
+use super::shared_file::SharedFile;
 use penstock_hdf5::dataset::FileInfo;
 use penstock_hdf5::transfer::InCall;
 use penstock_hdf5::transfer::conflicts::{FileKey, Identity};
@@ -29,8 +30,10 @@ pub(crate) struct Container {
     is_above_own: bool,
     /// The functions of the native connector if it lies directly below. HDF5 is asked once.
     pub(crate) native: OnceLock<Option<&'static H5VL_dataset_class_t>>,
-    /// Whether the processes of an MPI program share the file, so that only HDF5 may access it.
+    /// Whether the processes of an MPI program share the file.
     pub(crate) is_parallel: bool,
+    /// The file if processes share it and each may transfer elements by itself.
+    pub(crate) shared: OnceLock<Arc<SharedFile>>,
     /// The device and the number of the file, if the container is one named file.
     pub(crate) identity: OnceLock<Identity>,
     /// Whether other processes may read the file while this one writes it.
@@ -57,6 +60,7 @@ impl Container {
             is_native: OnceLock::new(),
             native: OnceLock::new(),
             is_parallel,
+            shared: OnceLock::new(),
             identity: OnceLock::new(),
             has_readers: AtomicBool::new(false),
             opened: Mutex::default(),

@@ -24,8 +24,8 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 use penstock_hdf5::transfer::unfinished;
 
 forward! {
-    make create = H5VLdataset_create, c"H5Dcreate_async";
-    make open = H5VLdataset_open, c"H5Dopen_async";
+    make_dataset create = H5VLdataset_create, c"H5Dcreate_async";
+    make_dataset open = H5VLdataset_open, c"H5Dopen_async";
     match get = H5VLdataset_get {
         // The answer depends on the allocated storage.
         H5VL_DATASET_GET_SPACE_STATUS | H5VL_DATASET_GET_STORAGE_SIZE =>
@@ -33,7 +33,7 @@ forward! {
         _ => operate c"H5Dget_space_async",
     };
     match specific = H5VLdataset_specific {
-        H5VL_DATASET_SET_EXTENT => after_pending c"H5Dset_extent_async",
+        H5VL_DATASET_SET_EXTENT => set_extent c"H5Dset_extent_async",
         H5VL_DATASET_FLUSH => after_pending c"H5Dflush",
         _ => after_pending c"H5Drefresh",
     };
@@ -62,24 +62,21 @@ unsafe extern "C" fn read(
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        transfer(
-            Operation::Read,
-            &arguments,
-            |below, datasets, buffers, req| {
-                let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
-                match below {
-                    Below::Native(native) => native.read.map_or(FAIL, |read| {
-                        read(count, datasets, types, memory, file, dxpl_id, buffers, req)
-                    }),
-                    Below::Other(under) => under.quietly(|| {
-                        let (read, id) = (under.calls.H5VLdataset_read, under.id);
-                        read(
-                            count, datasets, id, types, memory, file, dxpl_id, buffers, req,
-                        )
-                    }),
-                }
-            },
-        )
+        transfer(Operation::Read, &arguments, |below, datasets, passed| {
+            let (types, memory, file) = (mem_type_id, passed.memory_spaces, passed.file_spaces);
+            let Passed {
+                list, buffers, req, ..
+            } = *passed;
+            match below {
+                Below::Native(native) => native.read.map_or(FAIL, |read| {
+                    read(count, datasets, types, memory, file, list, buffers, req)
+                }),
+                Below::Other(under) => under.quietly(|| {
+                    let (read, id) = (under.calls.H5VLdataset_read, under.id);
+                    read(count, datasets, id, types, memory, file, list, buffers, req)
+                }),
+            }
+        })
     }
 }
 
@@ -105,25 +102,20 @@ unsafe extern "C" fn write(
     };
     // SAFETY: the call passes HDF5's arguments on. A write only reads the buffers.
     unsafe {
-        transfer(
-            Operation::Write,
-            &arguments,
-            |below, datasets, buffers, req| {
-                let (types, memory, file) = (mem_type_id, mem_space_id, file_space_id);
-                let buffers = buffers.cast();
-                match below {
-                    Below::Native(native) => native.write.map_or(FAIL, |write| {
-                        write(count, datasets, types, memory, file, dxpl_id, buffers, req)
-                    }),
-                    Below::Other(under) => under.quietly(|| {
-                        let (write, id) = (under.calls.H5VLdataset_write, under.id);
-                        write(
-                            count, datasets, id, types, memory, file, dxpl_id, buffers, req,
-                        )
-                    }),
-                }
-            },
-        )
+        transfer(Operation::Write, &arguments, |below, datasets, passed| {
+            let (types, memory, file) = (mem_type_id, passed.memory_spaces, passed.file_spaces);
+            let Passed { list, req, .. } = *passed;
+            let buffers = passed.buffers.cast();
+            match below {
+                Below::Native(native) => native.write.map_or(FAIL, |write| {
+                    write(count, datasets, types, memory, file, list, buffers, req)
+                }),
+                Below::Other(under) => under.quietly(|| {
+                    let (write, id) = (under.calls.H5VLdataset_write, under.id);
+                    write(count, datasets, id, types, memory, file, list, buffers, req)
+                }),
+            }
+        })
     }
 }
 
@@ -139,15 +131,37 @@ struct Arguments {
     req: Req,
 }
 
+/// The arguments of the call of the connector below that may differ from those of the application.
+struct Passed {
+    memory_spaces: *mut hid_t,
+    file_spaces: *mut hid_t,
+    list: hid_t,
+    buffers: *mut *mut c_void,
+    req: Req,
+}
+
+impl Passed {
+    /// The arguments of the application.
+    fn of(arguments: &Arguments) -> Passed {
+        Passed {
+            memory_spaces: arguments.mem_space_id,
+            file_spaces: arguments.file_space_id,
+            list: arguments.dxpl_id,
+            buffers: arguments.buf,
+            req: arguments.req,
+        }
+    }
+}
+
 /// Reads or writes in the background, or by the connector below. `call` calls that connector with its own
-/// objects, with the addresses of the buffers, and with the pointer for a request.
+/// objects.
 ///
 /// # Safety
 /// HDF5 has given the arguments. Otherwise as for [`operate`].
 unsafe fn transfer(
     operation: Operation,
     arguments: &Arguments,
-    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+    call: impl Fn(Below<'_>, *mut *mut c_void, &Passed) -> herr_t,
 ) -> herr_t {
     let Arguments { count, req, .. } = *arguments;
     if count == 0 {
@@ -165,21 +179,25 @@ unsafe fn transfer(
             list: arguments.dxpl_id,
             buffers: slice::from_raw_parts(arguments.buf.cast::<usize>(), count),
             req,
+            stored: &[],
         };
         let first = transfer.datasets[0];
-        let body = || match first.is_gone() {
-            true => Ok((Vec::new(), false)),
-            false => {
+        let is_shared = first.container().shared.get().is_some() && !first.is_internal();
+        let body = || match (first.is_gone(), is_shared) {
+            (true, _) => Ok((Ok(Vec::new()), false)),
+            // An error must not keep this process from a call that the others make.
+            (false, true) => Ok((transfer.memories(), false)),
+            (false, false) => {
                 let memories = transfer.memories()?;
                 let goes_below = background::goes_below_at_once(&transfer, &memories)?;
-                Ok((memories, goes_below))
+                Ok((Ok(memories), goes_below))
             }
         };
         let Some((memories, goes_below)) = caught(first.library().hdf5, CALL, body) else {
             return FAIL;
         };
         if goes_below {
-            return at_once(&transfer, arguments.buf, call);
+            return at_once(&transfer, &Passed::of(arguments), call);
         }
         let object: *const Wrapped = first;
         attempt(object.cast(), ApiCall::NONE, |first| {
@@ -195,7 +213,7 @@ unsafe fn transfer(
                 memory_spaces: &blocks.memory_spaces,
                 ..transfer
             };
-            carry_out(&transfer, memories, arguments.buf, call)
+            carry_out(&transfer, memories, Passed::of(arguments), call)
         })
     }
 }
@@ -235,8 +253,8 @@ impl Blocks {
 /// As for [`transfer`]; `buffers` are those of HDF5.
 unsafe fn at_once(
     transfer: &DatasetCall<'_>,
-    buffers: *mut *mut c_void,
-    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+    passed: &Passed,
+    call: impl Fn(Below<'_>, *mut *mut c_void, &Passed) -> herr_t,
 ) -> herr_t {
     let (dataset, req) = (transfer.datasets[0], transfer.req);
     let mut object = dataset.object();
@@ -245,11 +263,11 @@ unsafe fn at_once(
         let status = match dataset.container().native.get() {
             Some(Some(native)) => dataset
                 .container()
-                .in_call(|| call(Below::Native(native), &mut object, buffers, req)),
+                .in_call(|| call(Below::Native(native), &mut object, passed)),
             _ => {
                 let under = dataset.under();
                 let container = &under.container;
-                let status = container.in_call(|| call(under.below(), &mut object, buffers, req));
+                let status = container.in_call(|| call(under.below(), &mut object, passed));
                 Wrapped::wrap_request(req, dataset.container());
                 status
             }
@@ -269,47 +287,91 @@ unsafe fn at_once(
 /// As for [`at_once`].
 unsafe fn carry_out(
     transfer: &DatasetCall<'_>,
-    memories: Vec<Memory>,
-    buffers: *mut *mut c_void,
-    call: impl Fn(Below<'_>, *mut *mut c_void, *mut *mut c_void, Req) -> herr_t,
+    memories: Result<Vec<Memory>>,
+    mut passed: Passed,
+    call: impl Fn(Below<'_>, *mut *mut c_void, &Passed) -> herr_t,
 ) -> Result<herr_t> {
     let (unders, req) = (transfer.unders, transfer.req);
     let first = &unders[0];
     let _quiet = Quiet::begin(first.library());
-    let call = |buffers, req, objects| {
-        // SAFETY: the caller guarantees this.
-        let below = || unsafe { call(first.below(), objects, buffers, req) };
-        first.container.in_call(below)
-    };
     // SAFETY: the caller guarantees this.
     unsafe {
-        let disposition = background::read_or_write(transfer, memories)?;
-        if !matches!(disposition, Disposition::Done) {
-            refuse_unfinished(unders)?;
+        let Disposition::Below(mut below) = background::read_or_write(transfer, memories)? else {
+            return Ok(SUCCEED);
+        };
+        refuse_unfinished(unders)?;
+        let nothing = match below.failed {
+            Some(_) => Nothing::of(unders),
+            None => Nothing::default(),
+        };
+        let mut spaces = nothing.spaces();
+        let mut addresses = match (&mut below.host, &below.failed) {
+            (Some(host), _) => host.addresses(),
+            (None, Some(_)) => vec![nothing.memory(); unders.len()],
+            (None, None) => Vec::new(),
+        };
+        if below.failed.is_some() {
+            passed.memory_spaces = spaces.as_mut_ptr();
+            passed.file_spaces = spaces.as_mut_ptr();
+        }
+        if !addresses.is_empty() {
+            passed.buffers = addresses.as_mut_ptr();
+            // The buffers end with this call, so the connector below must not continue after it.
+            passed.req = NO_REQUEST;
+        }
+        if let Some(list) = &below.list {
+            passed.list = list.id;
         }
         let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
         let objects = objects.as_mut_ptr();
-        let status = match disposition {
-            Disposition::Done => return Ok(SUCCEED),
-            Disposition::Below => {
-                let status = call(buffers, req, objects);
+        let status = first
+            .container
+            .in_call(|| call(first.below(), objects, &passed));
+        if let Some(error) = below.failed {
+            return Err(background::took_part(error));
+        }
+        match below.host {
+            None => {
                 Wrapped::wrap_request(req, &first.container);
-                status
             }
-            Disposition::BelowOnHost(mut buffers) => {
-                let mut addresses = buffers.addresses();
-                // The buffers end with this call, so the connector below must not continue after it.
-                let status = call(addresses.as_mut_ptr(), NO_REQUEST, objects);
-                if status >= 0 && transfer.operation == Operation::Read {
-                    buffers.copy_back()?;
-                }
-                status
+            Some(host) if status >= 0 && transfer.operation == Operation::Read => {
+                host.copy_back()?;
             }
-        };
+            Some(_) => {}
+        }
         if status < 0 && transfer.operation == Operation::Write && unders.len() == 1 {
             note_unfinished(first)?;
         }
         Ok(status)
+    }
+}
+
+/// The arguments with which a process takes part in a call that several make, without elements of its own.
+#[derive(Default)]
+struct Nothing {
+    spaces: Vec<OwnedSpace>,
+    memory: [u64; 1],
+}
+
+impl Nothing {
+    /// # Safety
+    /// The thread is inside a callback on these datasets.
+    unsafe fn of(unders: &[Under]) -> Nothing {
+        // SAFETY: the caller guarantees this.
+        let space = |under| unsafe { OwnedSpace::nothing_of(under) };
+        Nothing {
+            spaces: unders.iter().map_while(space).collect(),
+            memory: [0],
+        }
+    }
+
+    fn spaces(&self) -> Vec<hid_t> {
+        self.spaces.iter().map(|space| space.id).collect()
+    }
+
+    /// Memory that exists, of which nothing is used.
+    fn memory(&self) -> *mut c_void {
+        (&raw const self.memory).cast_mut().cast()
     }
 }
 
@@ -370,6 +432,66 @@ unsafe fn after_pending(
             }
             Ok(under.container.in_call(|| call(under)))
         })
+    }
+}
+
+/// Makes a dataset.
+///
+/// # Safety
+/// As for [`make`].
+unsafe fn make_dataset(
+    object: *const c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let made = make(object, api_call, call);
+        describe_together(made);
+        made
+    }
+}
+
+/// Describes a dataset if all processes are in this call and read metadata only together: a transfer may be the
+/// call of one process.
+///
+/// # Safety
+/// `dataset` is null or the wrapper of a dataset, and the thread is inside a callback that all processes make.
+pub(crate) unsafe fn describe_together(dataset: *mut c_void) {
+    if dataset.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees this.
+    let wrapped = unsafe { Wrapped::of(dataset) };
+    let shared = wrapped.container().shared.get();
+    if let Some(shared) = shared.filter(|shared| shared.reads_together) {
+        let library = wrapped.library();
+        let _quiet = Quiet::begin(library);
+        // What cannot be described is HDF5's.
+        // SAFETY: the caller guarantees this.
+        let _ =
+            library.keeping_errors(|| unsafe { wrapped.describe_shared(&wrapped.under(), shared) });
+    }
+}
+
+/// Changes the extent of a dataset, after the pending operations on it.
+///
+/// # Safety
+/// As for [`operate`].
+unsafe fn set_extent(
+    obj: *mut c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let status = after_pending(obj, api_call, call);
+        let dataset = Wrapped::of(obj);
+        if let Some(shared) = dataset.container().shared.get() {
+            shared.extent_changed(dataset.known_dataset_access().map(|access| &access.key));
+            describe_together(obj);
+        }
+        status
     }
 }
 

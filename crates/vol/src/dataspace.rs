@@ -91,6 +91,28 @@ impl Drop for OwnedSpace {
     }
 }
 
+impl OwnedSpace {
+    /// Makes the dataspace of a dataset, in which nothing is selected. `None` if HDF5 cannot.
+    ///
+    /// # Safety
+    /// As for [`extent_of_dataset`].
+    pub(crate) unsafe fn nothing_of(under: &Under) -> Option<OwnedSpace> {
+        let (library, none) = (under.library(), ptr::null_mut());
+        let mut args = DatasetGetSpace::default();
+        // SAFETY: the caller guarantees this; the arguments belong to the operation.
+        unsafe {
+            let get = under.calls.H5VLdataset_get;
+            let status =
+                under.quietly(|| get(under.object, under.id, args.as_args(), H5P_DEFAULT, none));
+            let space = (status >= 0).then_some(OwnedSpace {
+                library,
+                id: args.space_id,
+            })?;
+            ((library.hdf5.H5Sselect_none)(space.id) >= 0).then_some(space)
+        }
+    }
+}
+
 /// Makes the dataspace for which [`H5S_BLOCK`] stands in a transfer with this dataspace of the file. `None`
 /// if HDF5 does not tell how many elements are selected.
 ///

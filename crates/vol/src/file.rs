@@ -1,13 +1,13 @@
 //! Files, `H5F`.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
-use penstock_sys::hdf5::{H5E_DEFAULT, H5P_DEFAULT, herr_t, hid_t};
+use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5P_DEFAULT, herr_t, hid_t};
 
 use super::NAME;
 use super::access_sets::file_access;
@@ -17,9 +17,11 @@ use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::Info;
+use super::shared_file::SharedFile;
 use super::under::Under;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
+use penstock_hdf5::transfer::conflicts::Pending;
 
 const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
 const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
@@ -97,6 +99,7 @@ unsafe fn open_below(
     slot: usize,
     name: *const c_char,
     fapl_id: hid_t,
+    is_writable: bool,
     api_call: ApiCall,
     before: impl FnOnce(CallingLibrary),
     call: impl FnOnce(&CallingLibrary, hid_t) -> *mut c_void,
@@ -107,6 +110,12 @@ unsafe fn open_below(
     let body = || {
         // SAFETY: the caller guarantees this.
         let access = unsafe { AccessList::of(library, fapl_id)? };
+        if access.container.is_parallel && access.container.policy.options().durable == Some(true) {
+            return Err(Error::invalid(
+                "option durable is not available for files that processes share",
+            )
+            .remedy("leave it out; H5Fflush, which all processes call, writes the metadata"));
+        }
         let _quiet = Quiet::begin(library);
         // SAFETY: the caller guarantees this.
         unsafe { finish_deferred_close(name) };
@@ -122,7 +131,18 @@ unsafe fn open_below(
         }
         // SAFETY: the caller guarantees this.
         unsafe { api_call.succeeded(&access.container, METADATA) };
-        Ok(Wrapped::wrap(file, &access.container))
+        let wrapped = Wrapped::wrap(file, &access.container);
+        if access.container.is_parallel {
+            // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
+            unsafe {
+                let (under, name) = (Wrapped::of(wrapped).under(), CStr::from_ptr(name));
+                let list = (access.fapl, is_writable);
+                if let Some(shared) = SharedFile::of(&under, name, list)? {
+                    let _ = access.container.shared.set(shared);
+                }
+            }
+        }
+        Ok(wrapped)
     };
     caught(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
 }
@@ -141,6 +161,7 @@ unsafe extern "C" fn create<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
+            true,
             ApiCall::of(c"H5Fcreate_async", req),
             |library| finish_before_replacing(library, name),
             |library, fapl| {
@@ -163,6 +184,7 @@ unsafe extern "C" fn open<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
+            flags & H5F_ACC_RDWR != 0,
             ApiCall::of(c"H5Fopen_async", req),
             |_| (),
             |library, fapl| (library.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
@@ -272,6 +294,7 @@ unsafe extern "C" fn specific<const SLOT: usize>(
 /// not wait for pending operations: Penstock itself uses some of them to plan transfers.
 const GET_FILE_IMAGE: c_int = 1;
 const START_SWMR_WRITE: c_int = 13;
+const SET_MPI_ATOMICITY: c_int = 27;
 
 unsafe extern "C" fn optional(
     obj: *mut c_void,
@@ -288,6 +311,11 @@ unsafe extern "C" fn optional(
             }
             if (*args).op_type == START_SWMR_WRITE {
                 under.container.has_readers.store(true, Relaxed);
+            }
+            if let (SET_MPI_ATOMICITY, Some(shared)) =
+                ((*args).op_type, under.container.shared.get())
+            {
+                shared.is_atomic.store(true, Relaxed);
             }
             let call = under.calls.H5VLfile_optional;
             let container = &under.container;
@@ -323,9 +351,21 @@ unsafe fn flush(
             if under.is_internal {
                 return Ok(native(under, req));
             }
+            let api_call = ApiCall::of(c"H5Fflush_async", req);
+            if under.container.shared.get().is_some() {
+                let pending = background::pending_in_shared_file(under);
+                if req.is_null() {
+                    pending.iter().cloned().for_each(Pending::finish);
+                }
+                let status = native(under, NO_REQUEST);
+                if status >= 0 {
+                    background::complete_after(api_call, under, pending);
+                    under.container.policy.failures.take()?;
+                }
+                return Ok(status);
+            }
             let set = || file_access(under, asked.obj_type);
             // The application may close an object before a deferred flush of it. A file stays open.
-            let api_call = ApiCall::of(c"H5Fflush_async", req);
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
             let later = move |under: &Under| native(under, NO_REQUEST);
             if is_request && background::defer(api_call, under, set, later)? {

@@ -39,6 +39,7 @@ mod policy;
 mod report_order;
 mod request;
 mod settings;
+mod shared_file;
 mod temporary_id;
 mod token;
 mod transfer_list;

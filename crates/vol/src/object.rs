@@ -8,13 +8,13 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 use super::api_call::ApiCall;
 use super::background;
 use super::callback::{attempt, make, operate, operate_on_two, visit};
+use super::dataset::describe_together;
 use super::temporary_id::TemporaryId;
 use super::under::Under;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::prepare_for_copy;
 
 forward! {
-    make open = H5VLobject_open, c"H5Oopen_async";
     operate get = H5VLobject_get, c"H5Oget_info";
     match specific = H5VLobject_specific {
         H5VL_OBJECT_VISIT => visit c"H5Ovisit",
@@ -23,6 +23,33 @@ forward! {
         _ => operate c"H5O",
     };
     operate optional = H5VLobject_optional, c"H5O";
+}
+
+unsafe extern "C" fn open(
+    obj: *mut c_void,
+    loc_params: Location,
+    opened_type: *mut H5I_type_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> *mut c_void {
+    // SAFETY: the call passes HDF5's arguments on, with a place for the kind of the object.
+    unsafe {
+        let opened = make(obj, ApiCall::of(c"H5Oopen_async", req), |under| {
+            let open = under.calls.H5VLobject_open;
+            open(
+                under.object,
+                loc_params,
+                under.id,
+                opened_type,
+                dxpl_id,
+                req,
+            )
+        });
+        if !opened.is_null() && *opened_type == H5I_DATASET {
+            describe_together(opened);
+        }
+        opened
+    }
 }
 
 /// Runs an operation after everything that is pending.

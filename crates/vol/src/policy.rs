@@ -11,7 +11,7 @@ use penstock_engine::options::Options;
 use penstock_sys::environment;
 
 use super::log::{Execution, Log};
-use super::settings::ConnectorSettings;
+use super::settings::{Collective, ConnectorSettings};
 use penstock_hdf5::transfer::conflicts::Failures;
 
 /// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
@@ -72,6 +72,10 @@ impl Policy {
 
     pub(crate) fn options(&self) -> Options {
         self.settings.options
+    }
+
+    pub(crate) fn collective(&self) -> Collective {
+        self.settings.collective
     }
 
     pub(crate) fn is_implicit(&self) -> bool {

@@ -19,11 +19,23 @@ pub(crate) struct ConnectorSettings {
     pub(crate) implicit: bool,
     /// The size in bytes below which a transfer does not continue in the background. `None` is the default.
     pub(crate) small: Option<u64>,
+    /// What carries out collective transfers of files that the processes of an MPI program share.
+    pub(crate) collective: Collective,
     /// The text that contained these settings.
     text: String,
 }
 
-const KEYS: &str = "copy, max_mem_mb, log, implicit, small, under_vol, under_info";
+/// What carries out collective transfers of datasets whose elements each process could transfer by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Collective {
+    /// The engine, unless the processes may be on several machines and rows are short.
+    #[default]
+    Auto,
+    Hdf5,
+    Engine,
+}
+
+const KEYS: &str = "copy, max_mem_mb, log, implicit, small, collective, under_vol, under_info";
 
 impl ConnectorSettings {
     /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0;small=0". All keys are
@@ -40,6 +52,7 @@ impl ConnectorSettings {
                 "log" => settings.log = Some(PathBuf::from(value)),
                 "implicit" => settings.implicit = switch(value)?,
                 "small" => settings.small = Some(parse_size(key, value)?),
+                "collective" => settings.collective = collective(value)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -61,6 +74,17 @@ fn is_in_place(value: &str) -> Result<bool> {
         "never" => Ok(true),
         _ => Err(Error::invalid(format!(
             "option copy must be auto, always or never, not {value:?}"
+        ))),
+    }
+}
+
+fn collective(value: &str) -> Result<Collective> {
+    match value {
+        "auto" => Ok(Collective::Auto),
+        "hdf5" => Ok(Collective::Hdf5),
+        "engine" => Ok(Collective::Engine),
+        _ => Err(Error::invalid(format!(
+            "option collective must be auto, hdf5 or engine, not {value:?}"
         ))),
     }
 }
@@ -90,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_text_sets_the_keys_that_it_names() {
-        let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1;small=8KiB";
+        let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1;small=8KiB;collective=hdf5";
         let settings = ConnectorSettings::parse(text).unwrap();
         assert_eq!(settings.options.threads, Some(4));
         assert!(settings.in_place);
@@ -98,6 +122,7 @@ mod tests {
         assert_eq!(settings.log, Some(PathBuf::from("/tmp/calls")));
         assert!(settings.implicit);
         assert_eq!(settings.small, Some(8 << 10));
+        assert_eq!(settings.collective, Collective::Hdf5);
         assert_eq!(settings.text(), text);
         assert_eq!(
             ConnectorSettings::parse("").unwrap(),
@@ -113,6 +138,7 @@ mod tests {
             ("max_mem_mb=99999999999999999", "max_mem_mb"),
             ("implicit=yes", "implicit"),
             ("small=tiny", "small"),
+            ("collective=both", "collective"),
             ("threads=0", "threads"),
             ("colour=red", "colour"),
         ] {

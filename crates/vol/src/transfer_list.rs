@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use penstock_engine::Stream;
 use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::connector::{H5FD_MPIO_COLLECTIVE, H5FD_MPIO_INDEPENDENT};
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
 use super::calling_library::CallingLibrary;
@@ -52,33 +53,106 @@ pub(crate) unsafe fn read_transfer_list(
         });
     }
     let default = default.unwrap_or(H5P_DEFAULT);
-    let equals = |list| {
-        // SAFETY: the caller guarantees this.
-        unsafe { (library.calls.H5Pequal)(list, default) > 0 }
-    };
     // SAFETY: the caller guarantees this; `handle` receives the value, which is a pointer.
     library.keeping_errors(|| unsafe {
-        if (library.calls.H5Pexist)(list, STREAM.as_ptr()) <= 0 {
-            return Ok(TransferList {
-                stream: None,
-                is_plain: equals(list),
-            });
+        let mut stream = None;
+        if (library.calls.H5Pexist)(list, STREAM.as_ptr()) > 0 {
+            let mut handle: *mut c_void = ptr::null_mut();
+            if (library.calls.H5Pget)(list, STREAM.as_ptr(), (&raw mut handle).cast()) < 0 {
+                return Err(Error::invalid(
+                    "HDF5 cannot read the stream from the transfer property list",
+                ));
+            }
+            stream = Some(Stream::from_raw(handle));
         }
-        let mut handle: *mut c_void = ptr::null_mut();
-        if (library.calls.H5Pget)(list, STREAM.as_ptr(), (&raw mut handle).cast()) < 0 {
-            return Err(Error::invalid(
-                "HDF5 cannot read the stream from the transfer property list",
-            ));
-        }
-        let rest = (library.calls.H5Pcopy)(list);
-        let removed = (library.calls.H5Premove)(rest, STREAM.as_ptr()) >= 0;
-        let is_plain = removed && equals(rest);
-        (library.hdf5.H5Pclose)(rest);
-        Ok(TransferList {
-            stream: Some(Stream::from_raw(handle)),
-            is_plain,
-        })
+        let is_plain = stream.is_none() && (library.calls.H5Pequal)(list, default) > 0
+            || is_plain_but_for_results(library, list, default);
+        Ok(TransferList { stream, is_plain })
     })
+}
+
+/// Whether a list equals the default one but for the stream, and for what HDF5 with MPI has written into it about
+/// the last transfer.
+///
+/// # Safety
+/// As for [`read_transfer_list`].
+unsafe fn is_plain_but_for_results(library: CallingLibrary, list: hid_t, default: hid_t) -> bool {
+    const RESULTS: [&CStr; 6] = [
+        c"actual_chunk_opt_mode",
+        c"actual_io_mode",
+        c"local_no_collective_cause",
+        c"global_no_collective_cause",
+        c"no_selection_io_cause",
+        c"actual_selection_io_mode",
+    ];
+    // SAFETY: the caller guarantees this.
+    let rest_of = |list, also: Option<&CStr>| unsafe {
+        let rest = OwnedList {
+            library,
+            id: (library.calls.H5Pcopy)(list),
+        };
+        for name in RESULTS.into_iter().chain(also) {
+            if (library.calls.H5Pexist)(rest.id, name.as_ptr()) > 0 {
+                (library.calls.H5Premove)(rest.id, name.as_ptr());
+            }
+        }
+        rest
+    };
+    let (rest, of_default) = (rest_of(list, Some(STREAM)), rest_of(default, None));
+    // SAFETY: as above.
+    unsafe { (library.calls.H5Pequal)(rest.id, of_default.id) > 0 }
+}
+
+/// Whether HDF5 makes transfers with this list collectively.
+///
+/// # Safety
+/// As for [`read_transfer_list`].
+pub(crate) unsafe fn is_collective(library: CallingLibrary, list: hid_t) -> bool {
+    let mut mode = H5FD_MPIO_INDEPENDENT;
+    let Some(get) = library
+        .calls
+        .H5Pget_dxpl_mpio
+        .filter(|_| list != H5P_DEFAULT)
+    else {
+        return false;
+    };
+    // SAFETY: the caller guarantees this; the mode has a place.
+    let status = library.keeping_errors(|| unsafe { get(list, &mut mode) });
+    status >= 0 && mode == H5FD_MPIO_COLLECTIVE
+}
+
+/// A transfer property list that this connector has made, and closes.
+pub(crate) struct OwnedList {
+    library: CallingLibrary,
+    pub(crate) id: hid_t,
+}
+
+impl OwnedList {
+    /// Copies a list. HDF5 makes transfers with the copy independently.
+    ///
+    /// # Safety
+    /// As for [`read_transfer_list`].
+    pub(crate) unsafe fn independent(library: CallingLibrary, list: hid_t) -> Result<OwnedList> {
+        let failed = || Error::invalid("HDF5 cannot copy the transfer property list");
+        let set = library.calls.H5Pset_dxpl_mpio.ok_or_else(failed)?;
+        // SAFETY: the caller guarantees this.
+        library.keeping_errors(|| unsafe {
+            let id = (library.calls.H5Pcopy)(list);
+            let own = OwnedList { library, id };
+            match id >= 0 && set(id, H5FD_MPIO_INDEPENDENT) >= 0 {
+                true => Ok(own),
+                false => Err(failed()),
+            }
+        })
+    }
+}
+
+impl Drop for OwnedList {
+    fn drop(&mut self) {
+        // SAFETY: this object has made the list, and nothing uses it later.
+        self.library
+            .keeping_errors(|| unsafe { (self.library.hdf5.H5Pclose)(self.id) });
+    }
 }
 
 /// Sets the stream of a dataset transfer property list.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use penstock_engine::error::Result;
-use penstock_sys::hdf5::connector::Req;
+use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
 
 use super::access_sets::DatasetAccess;
 use super::calling_library::CallingLibrary;
@@ -16,11 +16,12 @@ use super::dataspace::extent_of_dataset;
 use super::last_ids::LastIds;
 use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
+use super::shared_file::{Described, SharedFile};
 use super::temporary_id::{TemporaryId, TemporaryState};
 use super::under::Under;
 use penstock_hdf5::dataset::DatasetInfo;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::transfer::is_inside;
+use penstock_hdf5::transfer::{Planned, Refused, StoredDataset, is_inside};
 
 /// The wrapper of an object of the connector below, or a request of this connector.
 pub(crate) struct Wrapped {
@@ -33,6 +34,8 @@ pub(crate) struct Wrapped {
     elements: OnceLock<u64>,
     /// The description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
+    /// What the dataset of a shared file was described as.
+    stored: Mutex<Option<Described>>,
     /// The datatype and the dataspace of the memory in the last transfer.
     pub(crate) last_ids: LastIds,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
@@ -104,6 +107,7 @@ impl Wrapped {
             access: OnceLock::new(),
             elements: OnceLock::new(),
             fixed_info: OnceLock::new(),
+            stored: Mutex::default(),
             last_ids: LastIds::default(),
             is_gone: AtomicBool::new(false),
         };
@@ -219,6 +223,60 @@ impl Wrapped {
             let _ = self.fixed_info.set(info.clone());
         }
         Ok(info)
+    }
+
+    /// Returns the description of the dataset of a shared file, or why only HDF5 transfers its elements.
+    ///
+    /// # Safety
+    /// As for [`Wrapped::dataset_access`], of which `under` is.
+    pub(crate) unsafe fn stored(
+        &self,
+        under: &Under,
+        shared: &SharedFile,
+    ) -> Result<Arc<Planned<StoredDataset>>> {
+        if shared.reads_together {
+            let known = self.access.get().zip(self.stored_lock().clone());
+            let current = known.filter(|(access, known)| known.0 == shared.changes_of(&access.key));
+            let why = "the processes read metadata together, and have not described the dataset";
+            let refused = || Arc::new(Err(Refused(why.to_owned())));
+            return Ok(current.map_or_else(refused, |(_, known)| known.1));
+        }
+        // SAFETY: the caller guarantees this.
+        unsafe { self.describe_shared(under, shared) }
+    }
+
+    /// Describes the dataset of a shared file. If the processes read metadata together, all of them must be in
+    /// the same call.
+    ///
+    /// # Safety
+    /// As for [`Wrapped::stored`].
+    pub(crate) unsafe fn describe_shared(
+        &self,
+        under: &Under,
+        shared: &SharedFile,
+    ) -> Result<Arc<Planned<StoredDataset>>> {
+        let known = self.stored_lock().clone();
+        if let (Some(access), Some(known)) = (self.access.get(), &known)
+            && known.0 == shared.changes_of(&access.key)
+        {
+            return Ok(Arc::clone(&known.1));
+        }
+        // SAFETY: the caller guarantees this.
+        let (id, access) = unsafe {
+            let id = TemporaryId::of(under, H5I_DATASET)?;
+            let access = self.dataset_access(under, &id)?;
+            (id, access)
+        };
+        // SAFETY: the thread is inside a call of this HDF5.
+        let session = unsafe { Session::begin(under.library().hdf5) };
+        let described = shared.describe(&session, id.get(), &access.key)?;
+        let stored = Arc::clone(&described.1);
+        *self.stored_lock() = Some(described);
+        Ok(stored)
+    }
+
+    fn stored_lock(&self) -> MutexGuard<'_, Option<Described>> {
+        self.stored.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Returns the object, for one call.

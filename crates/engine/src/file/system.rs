@@ -1,6 +1,9 @@
 //! The file system of a file: its name, its alignment for O_DIRECT, its stripes.
 
+use std::ffi::CString;
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::stripe;
 
@@ -74,9 +77,23 @@ impl FileSystem {
     }
 
     /// Whether only this machine has the files.
-    pub(crate) fn is_of_one_machine(&self) -> bool {
+    pub fn is_of_one_machine(&self) -> bool {
         const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
         LOCAL.contains(&self.name())
+    }
+
+    /// Returns whether the file system of this path gives all processes that have a file the same bytes, also on
+    /// several machines, as far as is known. `None` if the path does not exist.
+    pub fn is_coherent_at(path: &Path) -> Option<bool> {
+        const COHERENT: [&str; 10] = [
+            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs", "lustre", "gpfs",
+        ];
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
+        let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the path is a C string, and `stat` is a valid place for the answer.
+        let known = unsafe { libc::statfs(path.as_ptr(), &mut stat) } == 0;
+        known.then(|| COHERENT.contains(&name_of(stat.f_type as u64)))
     }
 
     /// Whether a lock of a file keeps out the programs of all machines that have it, as far as is known.

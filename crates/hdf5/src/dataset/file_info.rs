@@ -22,7 +22,7 @@ pub struct FileInfo {
     /// HDF5 has the file open; `/proc/self/fd` leads through it to the same file even if its name
     /// has changed.
     pub descriptor: Option<i32>,
-    /// Size in bytes, including what HDF5 has allocated but not yet written.
+    /// Size in bytes, including what HDF5 has allocated but not yet written; the largest number if it is unknown.
     pub size: u64,
     /// Whether it is open for writing, so that HDF5 may buffer changes.
     pub is_writable: bool,
@@ -78,20 +78,25 @@ impl FileInfo {
         let statuses = unsafe {
             [
                 (hdf5.H5Fget_intent)(file.get(), &mut intent),
-                (hdf5.H5Fget_filesize)(file.get(), &mut size),
                 (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
                 (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
                 (hdf5.H5Pget_sieve_buf_size)(access.get(), &mut sieve_buffer),
                 (hdf5.H5Pget_page_buffer_size)(access.get(), &mut page_buffer, &mut meta, &mut raw),
             ]
         };
-        for status in statuses {
-            session.check(status, "get the state of the file")?;
-        }
         // SAFETY: takes an owned identifier; the caller must not close the result.
         let driver = unsafe { (hdf5.H5Pget_driver)(access.get()) };
         let handle = handle(session, file, &access);
         let is_plain = plain_files::is_plain(hdf5, driver, handle);
+        // SAFETY: an owned identifier, and a place for the result.
+        let sized = unsafe { (hdf5.H5Fget_filesize)(file.get(), &mut size) };
+        if sized < 0 && !is_plain {
+            // MPI-IO does not know it after a write. Then it bounds nothing.
+            size = i64::MAX as u64;
+        }
+        for status in statuses.into_iter().chain(is_plain.then_some(sized)) {
+            session.check(status, "get the state of the file")?;
+        }
         let mut info = FileInfo {
             name: PathBuf::from(OsString::from_vec(name)),
             // SAFETY: with these drivers the handle is the address of the descriptor, an int.

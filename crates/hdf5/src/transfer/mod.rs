@@ -23,6 +23,7 @@ mod read;
 mod request;
 mod small;
 mod still_open;
+mod stored;
 mod through_hdf5;
 mod touched;
 pub mod unfinished;
@@ -47,6 +48,7 @@ pub use kept::{Described, open_file};
 pub use prepare::{Planned, Refused, prepare, prepare_or_refuse};
 pub use request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 pub use small::{Opened, PlannedRead, Reader, WorkerRead, small_read};
+pub use stored::StoredDataset;
 pub use touched::{is_cut_off, is_done, rewritten_blocks};
 pub use unresolved::address as unresolved_count;
 pub use wait::{

@@ -120,7 +120,7 @@ fn plan(
     }
 }
 
-fn prepared(
+pub(super) fn prepared(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,
     kind: TransferKind,

@@ -125,7 +125,10 @@ fn chunk_table(
 
 /// Leaves a read to HDF5 if it extends past the end of the file: HDF5 has allocated that part but
 /// written nothing to it, and reads zeros there.
-fn refuse_cut_off(bound: &BoundPlan, info: &DatasetInfo) -> std::result::Result<(), Stop> {
+pub(super) fn refuse_cut_off(
+    bound: &BoundPlan,
+    info: &DatasetInfo,
+) -> std::result::Result<(), Stop> {
     if !info.file.may_end_early() || bound.plan.end() == 0 {
         return Ok(());
     }
@@ -138,7 +141,7 @@ fn refuse_cut_off(bound: &BoundPlan, info: &DatasetInfo) -> std::result::Result<
     refused("the file ends before the selected data, which HDF5 has not written yet")
 }
 
-fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
+pub(super) fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
     let pipeline = Pipeline {
         filters: info.filters.clone(),
     };

@@ -80,7 +80,7 @@ pub(crate) unsafe fn goes_below_at_once(
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
-unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
+pub(super) unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
     let limit = call.policy().small(!call.req.is_null());
     if limit == 0 {
         return None;

@@ -145,6 +145,63 @@ pub(crate) unsafe fn defer(
     Ok(true)
 }
 
+/// Returns the pending operations on the file of an object, which processes share. HDF5 is not asked.
+pub(crate) fn pending_in_shared_file(under: &Under) -> Vec<Shared> {
+    let file = under.container.shared.get().map(|shared| shared.key);
+    file.map_or_else(Vec::new, |key| {
+        conflicting_with(under, &AccessSet::File(key))
+    })
+}
+
+/// Returns the pending operations on a file or dataset that is about to be closed and that processes share, after
+/// those that the close without a request waits for. HDF5 closes it at once: the processes close a file together,
+/// and the operations need neither HDF5 nor the object.
+pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapped) -> Vec<Shared> {
+    let pending = match (api_call.call == CLOSE_FILE, object.known_dataset_access()) {
+        (true, _) => pending_in_shared_file(under),
+        (false, Some(access)) => conflicting_with(under, &AccessSet::Object(access.key)),
+        (false, None) => Vec::new(),
+    };
+    let is_left = |operation: &Shared| {
+        let is_implicit = !operation.has_request() && under.container.policy.is_implicit();
+        api_call.call == CLOSE_FILE || !is_implicit
+    };
+    if api_call.req.is_null() {
+        let waits = pending.iter().filter(|operation| is_left(operation));
+        waits.cloned().for_each(Pending::finish);
+    }
+    pending
+}
+
+/// Makes the request of a call that HDF5 has made already: it completes when the pending operations have.
+///
+/// # Safety
+/// The thread is inside the callback on `under`. `api_call.req` is null or a pointer for the request.
+pub(crate) unsafe fn complete_after(api_call: ApiCall, under: &Under, pending: Vec<Shared>) {
+    let ApiCall { call, req } = api_call;
+    let is_over = pending.iter().all(|operation| operation.has_ended());
+    if req.is_null() || is_over {
+        // SAFETY: the caller guarantees this; HDF5 was called without a request.
+        return unsafe { api_call.succeeded(&under.container, TOGETHER) };
+    }
+    let deferred = DeferredCall {
+        after: pending,
+        flushes: false,
+        call: Box::new(|| Ok(())),
+    };
+    let operation = AsyncOperation::new(call, None, State::Deferred(deferred));
+    add_pending(under.library(), Vec::new(), &operation);
+    under
+        .container
+        .policy
+        .log(call, Execution::Sync, 0, TOGETHER);
+    // SAFETY: the caller guarantees this.
+    unsafe { *req = Wrapped::request(&operation, &under.container) };
+}
+
+/// The reason in the log why a call on a shared file is not deferred.
+const TOGETHER: &str = "the processes make this call together";
+
 /// Waits for operations. Returns whether some are postponed, and use the object that is to be closed.
 fn is_left(before: &[Shared]) -> bool {
     before.iter().cloned().for_each(Pending::finish);

@@ -1,6 +1,7 @@
 //! A call that reads or writes datasets, and what follows from its arguments.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
@@ -17,6 +18,7 @@ use crate::temporary_id::TemporaryId;
 use crate::under::Under;
 use crate::wrapped::Wrapped;
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
+use penstock_hdf5::transfer::{Planned, StoredDataset};
 
 /// The arguments of a callback that reads or writes. Each slice has an entry for each dataset; only `unders` is
 /// empty for [`goes_below_at_once`](super::goes_below_at_once), which seldom needs it.
@@ -30,6 +32,8 @@ pub(crate) struct DatasetCall<'a> {
     pub(crate) list: hid_t,
     pub(crate) buffers: &'a [usize],
     pub(crate) req: Req,
+    /// The descriptions of the datasets of a shared file, else empty.
+    pub(crate) stored: &'a [Arc<Planned<StoredDataset>>],
 }
 
 impl DatasetCall<'_> {

@@ -8,14 +8,15 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::{Stream, refuse_fork};
+use penstock_sys::hdf5::H5S_ALL;
 use penstock_sys::hdf5::connector::H5I_DATASET;
-use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
 use super::dataset_call::DatasetCall;
 use super::dataset_plan::{DatasetPlan, plan};
 use super::pending::{
     add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting,
 };
+use super::shared_io;
 use super::start::{Continuing, start};
 use crate::dataspace::{is_special, shifted_to_first, touched_bytes};
 use crate::host_buffers::{ElementsApart, HostBuffers, Touched, refuse_pointers};
@@ -23,7 +24,7 @@ use crate::log::Execution;
 use crate::operation::{AsyncOperation, RunningTransfers, begin_after};
 use crate::policy::StartsAt;
 use crate::temporary_id::TemporaryId;
-use crate::transfer_list::read_transfer_list;
+use crate::transfer_list::{OwnedList, read_transfer_list};
 use crate::wrapped::Wrapped;
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::Session;
@@ -35,9 +36,18 @@ pub(crate) enum Disposition {
     /// The engine: the call is done, or has a request.
     Done,
     /// The connector below.
-    Below,
-    /// The connector below, with buffers in host memory.
-    BelowOnHost(HostBuffers),
+    Below(BelowCall),
+}
+
+/// How the call of the connector below differs from that of the application.
+#[derive(Default)]
+pub(crate) struct BelowCall {
+    /// Buffers in host memory.
+    pub(crate) host: Option<HostBuffers>,
+    /// A transfer property list in place of the given one.
+    pub(crate) list: Option<OwnedList>,
+    /// Why this process takes part with nothing in a call that several make.
+    pub(crate) failed: Option<Error>,
 }
 
 /// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
@@ -47,12 +57,18 @@ pub(crate) enum Disposition {
 /// The thread is inside the callback, and HDF5 has given these arguments.
 pub(crate) unsafe fn read_or_write(
     call: &DatasetCall<'_>,
-    mut memories: Vec<Memory>,
+    memories: Result<Vec<Memory>>,
 ) -> Result<Disposition> {
     let first = &call.unders[0];
     if first.is_internal {
-        return Ok(Disposition::Below);
+        return Ok(Disposition::Below(BelowCall::default()));
     }
+    if let Some(shared) = first.container.shared.get() {
+        poll_oldest(first.library());
+        // SAFETY: the caller guarantees this.
+        return unsafe { shared_io::read_or_write(call, memories, shared) };
+    }
+    let mut memories = memories?;
     poll_oldest(first.library());
     memories.resize(call.buffers.len(), Memory::HOST);
     let is_on_gpu = memories.iter().any(|memory| memory.context.is_some());
@@ -63,7 +79,7 @@ pub(crate) unsafe fn read_or_write(
             call.policy().failures.take()?;
             call.log(Execution::Sync, 0, "called without an event set");
             if !is_on_gpu {
-                return Ok(Disposition::Below);
+                return Ok(Disposition::Below(BelowCall::default()));
             }
         }
         let list = read_transfer_list(first.library(), call.list)?;
@@ -72,13 +88,14 @@ pub(crate) unsafe fn read_or_write(
             if call.continues() {
                 call.log(Execution::Sync, 0, why);
             }
-            match is_on_gpu {
-                true => {
-                    let buffers = host_buffers(call, &memories, list.stream)?;
-                    Ok(Disposition::BelowOnHost(buffers))
-                }
-                false => Ok(Disposition::Below),
-            }
+            let host = match is_on_gpu {
+                true => Some(host_buffers(call, &memories, list.stream)?),
+                false => None,
+            };
+            Ok(Disposition::Below(BelowCall {
+                host,
+                ..BelowCall::default()
+            }))
         };
         if let Some(why) = why_only_below(call, list.is_plain) {
             return below(why);
@@ -109,7 +126,7 @@ pub(crate) unsafe fn read_or_write(
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn plan_all(
+pub(super) unsafe fn plan_all(
     call: &DatasetCall<'_>,
     memories: &[Memory],
 ) -> Result<Planned<Vec<(DatasetPlan, AccessSet)>>> {
@@ -191,19 +208,20 @@ unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'sta
     if !is_plain {
         return Some("the transfer property list has properties that only HDF5 heeds");
     }
-    let spaces = call.memory_spaces.iter().chain(call.file_spaces);
-    let is_named = |space: &hid_t| *space != H5S_ALL && is_special(*space);
-    if spaces.copied().any(|space| is_named(&space)) {
-        return Some("a dataspace is given by H5S_PLIST");
-    }
-    None
+    names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
+}
+
+/// Whether a dataspace of the call is neither an identifier nor H5S_ALL.
+pub(super) fn names_special_space(call: &DatasetCall<'_>) -> bool {
+    let mut spaces = call.memory_spaces.iter().chain(call.file_spaces);
+    spaces.any(|space| *space != H5S_ALL && is_special(*space))
 }
 
 /// Makes an operation of the transfers that continue, and returns its request to HDF5.
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
+pub(super) unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
     let is_implicit = call.req.is_null();
     let failures = is_implicit.then(|| Arc::clone(&call.policy().failures));
     let operation = AsyncOperation::new(call.name(), failures, state);
@@ -222,7 +240,7 @@ unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn host_buffers(
+pub(super) unsafe fn host_buffers(
     call: &DatasetCall<'_>,
     memories: &[Memory],
     stream: Option<Stream>,

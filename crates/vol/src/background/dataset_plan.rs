@@ -11,22 +11,32 @@ use crate::dataspace::{shifted_to_first, touched_bytes};
 use crate::host_buffers::refuse_pointers;
 use crate::temporary_id::TemporaryId;
 use penstock_array::execute::PreparedTransfer;
+use penstock_hdf5::dataset::DatasetInfo;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::plain_files::options_of;
 use penstock_hdf5::transfer::{
-    DatasetTransfer, FileSelection, MemoryShape, Planned, Refused, is_cut_off, prepare_or_refuse,
+    DatasetTransfer, FileSelection, MemoryShape, Planned, Refused, StoredDataset, is_cut_off,
+    prepare_or_refuse,
 };
 
 /// The plan of a transfer of one dataset.
 pub(crate) struct DatasetPlan {
-    /// An identifier of the dataset, by which submitter steps call HDF5.
-    pub(crate) id: TemporaryId,
+    /// An identifier of the dataset, by which submitter steps call HDF5. `None` without such steps.
+    pub(crate) id: Option<TemporaryId>,
     pub(crate) prepared: PreparedTransfer,
     pub(crate) options: Options,
     pub(crate) buffer: usize,
     pub(crate) memory: Memory,
     /// The bytes that the transfer touches, as offsets in the buffer.
     pub(crate) touched: Range<u64>,
+}
+
+/// Where the elements of a dataset are.
+enum Storage<'a> {
+    /// At addresses that do not change, in a file that processes share.
+    Known(&'a StoredDataset),
+    /// Where HDF5 says now.
+    Asked(Box<DatasetInfo>),
 }
 
 /// Plans the transfer of dataset `at`, whose elements lie in `memory`. Returns the reason if only HDF5 can
@@ -45,18 +55,28 @@ pub(crate) unsafe fn plan(
     let library = under.library();
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(library.hdf5) };
-    let info = call.datasets[at].info(&session, &id)?;
-    // The options of the driver apply where the connector's settings have none.
-    let of_driver = info.file.descriptor.map(options_of).unwrap_or_default();
-    let options = call.policy().options().or(of_driver);
-    let access = call.datasets[at].known_dataset_access();
-    let file = match access {
-        Some(access) => match under.container.open_file(access.key.file, &info.file) {
-            Ok(file) => file,
-            // Nothing has been transferred yet, and HDF5 has a descriptor of its own.
-            Err(error) => return Ok(Err(Refused(error.to_string()))),
-        },
-        None => None,
+    let described = match call.stored.get(at).map(|stored| &**stored) {
+        Some(Ok(stored)) => Storage::Known(stored),
+        _ => Storage::Asked(Box::new(call.datasets[at].info(&session, &id)?)),
+    };
+    let (options, file) = match &described {
+        Storage::Known(_) => {
+            let shared = under.container.shared.get();
+            let file = shared.and_then(|shared| shared.file.clone());
+            (call.policy().options(), file)
+        }
+        Storage::Asked(info) => {
+            // The options of the driver apply where the connector's settings have none.
+            let of_driver = info.file.descriptor.map(options_of).unwrap_or_default();
+            let access = call.datasets[at].known_dataset_access();
+            let file = access.map(|access| under.container.open_file(access.key.file, &info.file));
+            let file = match file.transpose() {
+                Ok(file) => file.flatten(),
+                // Nothing has been transferred yet, and HDF5 has a descriptor of its own.
+                Err(error) => return Ok(Err(Refused(error.to_string()))),
+            };
+            (call.policy().options().or(of_driver), file)
+        }
     };
     let mut transfer = DatasetTransfer {
         operation: call.operation,
@@ -92,7 +112,10 @@ pub(crate) unsafe fn plan(
             _ => touched = touched.map(|range| 0..range.end),
         }
     }
-    let planned = prepare_or_refuse(&session, &transfer, info)?;
+    let (planned, id) = match described {
+        Storage::Known(stored) => (stored.prepare(&session, &transfer)?, None),
+        Storage::Asked(info) => (prepare_or_refuse(&session, &transfer, *info)?, Some(id)),
+    };
     drop(moved);
     let prepared = match planned {
         Ok(prepared) => prepared,

@@ -13,13 +13,15 @@ mod dataset_call;
 mod dataset_io;
 mod dataset_plan;
 mod pending;
+mod shared_io;
 mod start;
 
 pub(crate) use at_once::goes_below_at_once;
 pub(crate) use closing::{
-    CLOSE_DATASET, CLOSE_FILE, defer, file_identity, finish_before_replacing,
-    finish_deferred_close, group_closes,
+    CLOSE_DATASET, CLOSE_FILE, complete_after, defer, file_identity, finish_before_replacing,
+    finish_deferred_close, group_closes, pending_in_shared_file, pending_on_closed,
 };
 pub(crate) use dataset_call::DatasetCall;
 pub(crate) use dataset_io::{Disposition, read_or_write};
 pub(crate) use pending::{finish_all, finish_conflicting};
+pub(crate) use shared_io::took_part;

@@ -13,14 +13,15 @@ use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Pendin
 use penstock_hdf5::transfer::inside;
 
 /// Whether an operation may be pending that conflicts with a call on this object. There is none on files that
-/// processes share.
+/// processes share and only HDF5 accesses.
 pub(crate) fn may_conflict(under: &Under) -> bool {
     !under.is_internal && may_conflict_in(&under.container)
 }
 
 /// As [`may_conflict`], for a call that the application makes on an object of this container.
 pub(crate) fn may_conflict_in(container: &Container) -> bool {
-    !container.is_parallel && !conflicts::is_idle()
+    let is_hdf5s = container.is_parallel && container.shared.get().is_none();
+    !is_hdf5s && !conflicts::is_idle()
 }
 
 /// Returns the pending operations that conflict with an access set of `under`. For a whole file it also returns
@@ -66,6 +67,10 @@ pub(crate) unsafe fn finish_conflicting(
     if may_conflict(under) {
         let before = conflicting_with(under, &set());
         before.into_iter().for_each(Pending::finish);
+    }
+    if under.container.is_parallel {
+        // The other processes make the call, and this one must not leave it out.
+        return Ok(());
     }
     under.container.policy.failures.take()
 }

@@ -80,12 +80,12 @@ pub(crate) unsafe fn start(
         let ready = ReadyTransfer::of(plan.options, plan.prepared, source, continues);
         if !continues {
             running.begun.requests.push(Arc::new(ready.run()?));
-            running.ids.push(plan.id);
+            running.ids.extend(plan.id);
             continue;
         }
         bytes += length;
         sets.push(set);
-        ids.push(plan.id);
+        ids.extend(plan.id);
         ready_transfers.push(ready);
     }
     if ready_transfers.is_empty() {

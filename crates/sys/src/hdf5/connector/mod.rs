@@ -19,6 +19,10 @@ pub const H5VL_VERSION: c_uint = 3;
 /// The flag of a driver with which the processes of an MPI program share a file (`H5FDpublic.h`).
 pub const H5FD_FEAT_HAS_MPI: c_ulong = 0x100;
 
+/// The modes of a transfer property list (`H5FDmpi.h`).
+pub const H5FD_MPIO_INDEPENDENT: c_int = 0;
+pub const H5FD_MPIO_COLLECTIVE: c_int = 1;
+
 pub const H5VL_CAP_FLAG_THREADSAFE: u64 = 0x1;
 pub const H5VL_CAP_FLAG_ASYNC: u64 = 0x2;
 pub const H5VL_CAP_FLAG_NATIVE_FILES: u64 = 0x4;

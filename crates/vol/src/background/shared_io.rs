@@ -1,0 +1,219 @@
+//! Reads and writes of datasets in files that the processes of an MPI program share: see
+//! [`shared_file`](crate::shared_file) for who carries them out.
+
+use std::sync::Arc;
+
+use penstock_engine::error::{Error, Result};
+use penstock_engine::memory::Memory;
+use penstock_engine::refuse_fork;
+use penstock_sys::hdf5::H5S_ALL;
+
+use super::at_once::small_transfer;
+use super::dataset_call::DatasetCall;
+use super::dataset_io::{
+    BelowCall, Disposition, add_operation, host_buffers, names_special_space, plan_all,
+};
+use super::pending::{conflicting_with, wait_for_conflicting};
+use super::start::start;
+use crate::dataspace::is_special;
+use crate::log::Execution;
+use crate::operation::RunningTransfers;
+use crate::shared_file::SharedFile;
+use crate::transfer_list::{OwnedList, is_collective, read_transfer_list};
+use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
+use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
+
+/// Does what [`read_or_write`](super::read_or_write) does for a call on datasets of a shared file. An error of
+/// this process keeps it from no call that the others make with it.
+///
+/// # Safety
+/// As for [`read_or_write`](super::read_or_write).
+pub(super) unsafe fn read_or_write(
+    call: &DatasetCall<'_>,
+    memories: Result<Vec<Memory>>,
+    shared: &SharedFile,
+) -> Result<Disposition> {
+    let library = call.unders[0].library();
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let stored = describe_all(call, shared)?;
+        let way = (call.operation, is_collective(library, call.list));
+        let wanted = call.policy().collective();
+        let mut whys = stored
+            .iter()
+            .map(|stored| shared.why_together(stored, way, wanted));
+        match whys.find_map(|why| why) {
+            Some(why) => Ok(Disposition::Below(together(call, memories, &why))),
+            None => {
+                let call = DatasetCall {
+                    stored: &stored,
+                    ..*call
+                };
+                alone(&call, memories?, shared)
+            }
+        }
+    }
+}
+
+/// Describes the datasets of a call.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn describe_all(
+    call: &DatasetCall<'_>,
+    shared: &SharedFile,
+) -> Result<Vec<Arc<Planned<StoredDataset>>>> {
+    let of = |(dataset, under): (&&crate::wrapped::Wrapped, &crate::under::Under)| {
+        let own = under.container.shared.get();
+        match own.is_some_and(|own| std::ptr::eq(&**own, shared)) {
+            // SAFETY: the caller guarantees this.
+            true => unsafe { dataset.stored(under, shared) },
+            false => {
+                let why = "the datasets are in several files";
+                Ok(Arc::new(Err(Refused(why.to_owned()))))
+            }
+        }
+    };
+    call.datasets.iter().zip(call.unders).map(of).collect()
+}
+
+/// Has HDF5 carry out a call as the program asks, together with the other processes. If this process cannot
+/// provide its memory, it takes part with nothing.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn together(call: &DatasetCall<'_>, memories: Result<Vec<Memory>>, why: &str) -> BelowCall {
+    let under = &call.unders[0];
+    for (dataset, under) in call.datasets.iter().zip(call.unders) {
+        let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
+            (Some(access), _) => access.by_hdf5(call.kind_of_access()),
+            (None, Some(shared)) => AccessSet::File(shared.key),
+            (None, None) => continue,
+        };
+        conflicting_with(under, &set)
+            .into_iter()
+            .for_each(Pending::finish);
+    }
+    if call.continues() {
+        call.log(Execution::Sync, 0, why);
+    }
+    let host = || {
+        let memories = memories?;
+        if memories.iter().all(|memory| memory.context.is_none()) {
+            return Ok(None);
+        }
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            let stream = read_transfer_list(under.library(), call.list)?.stream;
+            host_buffers(call, &memories, stream).map(Some)
+        }
+    };
+    match host() {
+        Ok(host) => BelowCall {
+            host,
+            ..BelowCall::default()
+        },
+        Err(error) => BelowCall {
+            failed: Some(error),
+            ..BelowCall::default()
+        },
+    }
+}
+
+/// Carries out the part of this process alone: by the engine, or by HDF5 with an independent list.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn alone(
+    call: &DatasetCall<'_>,
+    mut memories: Vec<Memory>,
+    shared: &SharedFile,
+) -> Result<Disposition> {
+    let library = call.unders[0].library();
+    memories.resize(call.buffers.len(), Memory::HOST);
+    let is_on_gpu = memories.iter().any(|memory| memory.context.is_some());
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        if selects_nothing(call) {
+            call.log(Execution::Sync, 0, "nothing is selected");
+            return Ok(Disposition::Done);
+        }
+        let independent = match is_collective(library, call.list) {
+            true => Some(OwnedList::independent(library, call.list)?),
+            false => None,
+        };
+        let list = independent.as_ref().map_or(call.list, |list| list.id);
+        let read = read_transfer_list(library, list)?;
+        let call = &DatasetCall { list, ..*call };
+        let by_hdf5 = |independent, why: &str| {
+            for (_, set) in call.access_sets()? {
+                wait_for_conflicting(library, &set.by_hdf5());
+            }
+            call.log(Execution::Sync, 0, why);
+            let host = match is_on_gpu {
+                true => Some(host_buffers(call, &memories, read.stream)?),
+                false => None,
+            };
+            Ok(Disposition::Below(BelowCall {
+                host,
+                list: independent,
+                failed: None,
+            }))
+        };
+        if let Some(why) = why_hdf5(call, read.is_plain, shared) {
+            return by_hdf5(independent, why);
+        }
+        let is_small = call.datasets.len() == 1 && small_transfer(call).is_some();
+        if is_small && !is_on_gpu {
+            return by_hdf5(independent, "transfers less than the option small");
+        }
+        let plans = match plan_all(call, &memories)? {
+            Ok(plans) => plans,
+            Err(Refused(why)) => return by_hdf5(independent, &why),
+        };
+        let mut running = RunningTransfers::default();
+        match start(call, plans, read.stream, &mut running) {
+            Ok(Some(continuing)) => add_operation(call, continuing),
+            Ok(None) => running.finish()?,
+            Err(error) => {
+                let _ = running.finish();
+                return Err(error);
+            }
+        }
+    }
+    Ok(Disposition::Done)
+}
+
+/// Returns why HDF5 carries out the part of this process.
+fn why_hdf5(call: &DatasetCall<'_>, is_plain: bool, shared: &SharedFile) -> Option<&'static str> {
+    if refuse_fork().is_err() {
+        return Some("the process was forked from one that had used Penstock");
+    }
+    if shared.file.is_none() {
+        return Some("this process cannot open the file a second time");
+    }
+    if !is_plain {
+        return Some("the transfer property list has properties that only HDF5 heeds");
+    }
+    names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
+}
+
+/// Whether nothing is selected of any dataset.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn selects_nothing(call: &DatasetCall<'_>) -> bool {
+    let library = call.unders[0].library();
+    call.file_spaces.iter().all(|space| {
+        // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+        *space != H5S_ALL
+            && !is_special(*space)
+            && library.keeping_errors(|| unsafe { (library.hdf5.H5Sget_select_npoints)(*space) })
+                == 0
+    })
+}
+
+/// The error of a process that has taken part in a transfer with nothing.
+pub(crate) fn took_part(error: Error) -> Error {
+    error.remedy("the other processes have transferred their parts")
+}

@@ -1,0 +1,236 @@
+//! Files that the processes of an MPI program share.
+//!
+//! HDF5 opens such a file with MPI-IO. Some of its calls are collective: they return when all processes make
+//! them. This connector makes each of them on the thread and at the time of the application's call, and never
+//! leaves one out because of what only one process knows: its selection, its memory, or an error. What a
+//! process may do without the others are transfers of datasets whose elements have their places in the file
+//! ([`StoredDataset`]): those the engine carries out, on a descriptor of this process, without MPI and HDF5.
+//! What it cannot do is left to HDF5 with an independent transfer list.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use penstock_engine::error::Result;
+use penstock_engine::file::position::Operation;
+use penstock_engine::file::system::FileSystem;
+use penstock_engine::file::{Access, File};
+use penstock_engine::options::Options;
+use penstock_sys::hdf5::connector::H5I_FILE;
+use penstock_sys::hdf5::hid_t;
+
+use super::access_sets::place_of;
+use super::calling_library::CallingLibrary;
+use super::settings::Collective;
+use super::under::Under;
+use penstock_hdf5::library::Session;
+use penstock_hdf5::transfer::conflicts::{FileKey, ObjectKey, key_of_file};
+use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
+
+/// Rows that are shorter are left to HDF5 where the processes may be on several machines: on Lustre, each
+/// write takes the lock of a stripe, which has 1 MiB or more.
+const SHORT_ROW: u64 = 1 << 20;
+
+/// A file that processes share, in one of them.
+pub(crate) struct SharedFile {
+    /// `None` if this process cannot open it, which the others do not know.
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) key: FileKey,
+    /// Whether all processes take part when one reads metadata (`H5Pset_all_coll_metadata_ops`).
+    pub(crate) reads_together: bool,
+    /// Whether all processes are on one machine.
+    is_local: bool,
+    /// Whether the program has asked for MPI's atomic mode, which only MPI-IO has.
+    pub(crate) is_atomic: AtomicBool,
+    extents: Mutex<Extents>,
+}
+
+/// How often extents have changed. Chunks are allocated and freed then.
+#[derive(Default)]
+struct Extents {
+    /// By the token of the dataset.
+    of: HashMap<[u8; 16], u64>,
+    of_any: u64,
+}
+
+/// The open files, with the copies of HDF5 that have them open. HDF5 opens a file once for all handles.
+static OPEN: Mutex<Vec<(usize, Weak<SharedFile>)>> = Mutex::new(Vec::new());
+
+/// What a dataset was described as, and after how many changes of its extent.
+pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
+
+impl SharedFile {
+    /// Returns a file that was opened with MPI-IO; `None` if only HDF5 can access its bytes. The answer is the same
+    /// in all processes: it depends on the driver, the name and the file system.
+    ///
+    /// # Safety
+    /// The thread is inside the callback that has opened `under`, a file, with this name and list.
+    pub(crate) unsafe fn of(
+        under: &Under,
+        name: &CStr,
+        (fapl, is_writable): (hid_t, bool),
+    ) -> Result<Option<Arc<SharedFile>>> {
+        let library = under.library();
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        // SAFETY: the caller guarantees this.
+        let is_plain = unsafe { is_of_mpi_io(library, fapl) && under.ends_in_native() };
+        if !is_plain || has_prefix(name) || FileSystem::is_coherent_at(path) != Some(true) {
+            return Ok(None);
+        }
+        // SAFETY: the caller guarantees this.
+        let (number, _) = unsafe { place_of(under, H5I_FILE)? };
+        let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+        open.retain(|(_, file)| file.strong_count() > 0);
+        let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
+        let is_it = |other: &Arc<SharedFile>| other.key.number == Some(number);
+        let same = others.find_map(|(_, file)| file.upgrade().filter(is_it));
+        if let Some(same) = same {
+            return Ok(Some(same));
+        }
+        let access = Access {
+            read: true,
+            write: is_writable,
+            ..Access::default()
+        };
+        let file = File::open(path, access, Options::default())
+            .ok()
+            .map(Arc::new);
+        let identity = file
+            .as_ref()
+            .and_then(key_of_file)
+            .and_then(|key| key.identity);
+        let shared = Arc::new(SharedFile {
+            is_local: file
+                .as_ref()
+                .is_some_and(|file| file.system().is_of_one_machine()),
+            file,
+            key: FileKey {
+                number: Some(number),
+                identity,
+            },
+            // SAFETY: the caller guarantees this.
+            reads_together: unsafe { reads_together(library, fapl) },
+            is_atomic: AtomicBool::new(false),
+            extents: Mutex::default(),
+        });
+        open.push((library.slot, Arc::downgrade(&shared)));
+        Ok(Some(shared))
+    }
+
+    /// Returns why HDF5 carries out a transfer of a dataset as the program asks, collectively if it asks for
+    /// that. `None` if each process carries out its own part. The answer is the same in all processes.
+    pub(crate) fn why_together(
+        &self,
+        stored: &Planned<StoredDataset>,
+        (operation, is_collective): (Operation, bool),
+        wanted: Collective,
+    ) -> Option<String> {
+        let stored = match stored {
+            Ok(stored) => stored,
+            Err(Refused(why)) => return Some(why.clone()),
+        };
+        if self.is_atomic.load(Relaxed) {
+            return Some("the file is in MPI's atomic mode".to_owned());
+        }
+        if !stored.is_independent(operation) {
+            return Some("HDF5 has to allocate storage".to_owned());
+        }
+        let is_hdf5s = match wanted {
+            Collective::Hdf5 => true,
+            Collective::Engine => false,
+            Collective::Auto => !self.is_local && stored.row() < SHORT_ROW,
+        };
+        (is_collective && is_hdf5s)
+            .then(|| "collective transfers of short rows are HDF5's".to_owned())
+    }
+
+    /// Describes a dataset.
+    ///
+    /// # Errors
+    /// HDF5 cannot describe it.
+    pub(crate) fn describe(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        key: &ObjectKey,
+    ) -> Result<Described> {
+        let changes = self.changes_of(key);
+        let stored = match key.file.number == self.key.number {
+            true => StoredDataset::read(session, dataset)?,
+            false => {
+                let why = "the dataset is in another file, to which a link leads";
+                Err(Refused(why.to_owned()))
+            }
+        };
+        Ok((changes, Arc::new(stored)))
+    }
+
+    /// Called when the extent of a dataset may have changed; of any if its key is not known.
+    pub(crate) fn extent_changed(&self, key: Option<&ObjectKey>) {
+        let mut extents = self.extents();
+        match key {
+            Some(key) => *extents.of.entry(key.token).or_default() += 1,
+            None => extents.of_any += 1,
+        }
+    }
+
+    pub(crate) fn changes_of(&self, key: &ObjectKey) -> u64 {
+        let extents = self.extents();
+        extents.of_any + extents.of.get(&key.token).copied().unwrap_or(0)
+    }
+
+    fn extents(&self) -> MutexGuard<'_, Extents> {
+        self.extents.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// Whether the driver of a list is that of MPI-IO. Others also share files, in pieces of their own (subfiling).
+///
+/// # Safety
+/// The thread is inside a call of `library`, which checks the identifier.
+unsafe fn is_of_mpi_io(library: CallingLibrary, fapl: hid_t) -> bool {
+    let Some(get) = library.calls.H5Pget_fapl_mpio else {
+        return false;
+    };
+    // SAFETY: the caller guarantees this. Null asks for neither the communicator nor the information.
+    library.keeping_errors(|| unsafe { get(fapl, ptr::null_mut(), ptr::null_mut()) >= 0 })
+}
+
+/// Whether all processes take part when one reads metadata of a file that is opened with this list.
+///
+/// # Safety
+/// As for [`is_of_mpi_io`].
+unsafe fn reads_together(library: CallingLibrary, fapl: hid_t) -> bool {
+    let mut is_set = false;
+    let Some(get) = library.calls.H5Pget_all_coll_metadata_ops else {
+        return true;
+    };
+    // SAFETY: the caller guarantees this; the answer has a place.
+    let status = library.keeping_errors(|| unsafe { get(fapl, &mut is_set) });
+    status < 0 || is_set
+}
+
+/// Whether MPI-IO may take the start of a name for that of a file system, as in "ufs:file".
+fn has_prefix(name: &CStr) -> bool {
+    let name = name.to_bytes();
+    let letters = name.iter().take_while(|byte| byte.is_ascii_alphanumeric());
+    name.get(letters.count()) == Some(&b':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_prefix;
+
+    #[test]
+    fn names_may_begin_with_that_of_a_file_system() {
+        assert!(has_prefix(c"ufs:file"));
+        assert!(has_prefix(c"nfs:/a/file"));
+        assert!(!has_prefix(c"/a/b:c"));
+        assert!(!has_prefix(c"a.b:c"));
+        assert!(!has_prefix(c"file"));
+    }
+}
