@@ -16,6 +16,7 @@ use super::connector_below::ConnectorBelow;
 use super::policy::Policy;
 use super::settings::ConnectorSettings;
 use super::shared_file::SharedFile;
+use super::transfer_list::OwnedList;
 use penstock_hdf5::dataset::FileInfo;
 use penstock_hdf5::transfer::InCall;
 use penstock_hdf5::transfer::conflicts::{FileKey, Identity};
@@ -44,6 +45,16 @@ pub(crate) struct Container {
     /// separately.
     pub(crate) file: OnceLock<usize>,
     pub(crate) is_closed: AtomicBool,
+    /// The list of the last transfer, if this connector has made it.
+    list: Mutex<Option<OwnedList>>,
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // No file was closed, so HDF5 itself is closing, and closes its lists.
+        let list = self.list.get_mut().unwrap_or_else(|e| e.into_inner());
+        std::mem::forget(list.take());
+    }
 }
 
 impl Container {
@@ -66,6 +77,7 @@ impl Container {
             opened: Mutex::default(),
             file: OnceLock::new(),
             is_closed: AtomicBool::new(false),
+            list: Mutex::default(),
         }))
     }
 
@@ -100,6 +112,13 @@ impl Container {
         Ok(Some(file))
     }
 
+    /// Keeps a transfer list as long as HDF5 may write into it, which it does at the end of the application's call.
+    /// Closes the one before.
+    pub(crate) fn keep_list(&self, list: OwnedList) {
+        let mut kept = self.list.lock().unwrap_or_else(|e| e.into_inner());
+        *kept = Some(list);
+    }
+
     /// Called when the application closes a file object of this container. Closes the descriptor, which would
     /// otherwise stay open as long as objects and wrappers of the file.
     pub(crate) fn closes(&self, file: *mut c_void) {
@@ -108,6 +127,7 @@ impl Container {
         if self.file.get() == Some(&(file as usize)) {
             self.is_closed.store(true, Relaxed);
         }
+        drop(self.list.lock().unwrap_or_else(|e| e.into_inner()).take());
         let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some((_, file)) = opened {
             let since = Instant::now();

@@ -319,8 +319,9 @@ unsafe fn carry_out(
             // The buffers end with this call, so the connector below must not continue after it.
             passed.req = NO_REQUEST;
         }
-        if let Some(list) = &below.list {
+        if let Some(list) = below.list {
             passed.list = list.id;
+            first.container.keep_list(list);
         }
         let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
         let objects = objects.as_mut_ptr();
