@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::Req;
@@ -17,7 +18,7 @@ use super::temporary_id::unwrap;
 use super::under::Under;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
-use penstock_hdf5::transfer::conflicts::AccessSet;
+use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
 
 /// The reason in the log why an object is closed at once.
 pub(crate) const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
@@ -57,6 +58,29 @@ pub(crate) unsafe fn attempt(
         Ok(status)
     };
     under.caught(body).unwrap_or(FAIL)
+}
+
+/// Runs an operation that may free the storage of a dataset. The pending operations of a file that processes share
+/// keep no dataset open, and must not write what HDF5 gives to another one.
+///
+/// # Safety
+/// As for [`operate`].
+pub(crate) unsafe fn frees(
+    object: *const c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        attempt(object, api_call, |under| {
+            if let Some(shared) = under.container.shared.get() {
+                shared.may_free.store(true, Relaxed);
+                let pending = background::pending_in_shared_file(under);
+                pending.into_iter().for_each(Pending::finish);
+            }
+            Ok(under.quietly(|| call(under)))
+        })
+    }
 }
 
 /// Runs an operation that iterates: it calls a function of the application for each item.

@@ -24,7 +24,6 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 use penstock_hdf5::transfer::unfinished;
 
 forward! {
-    make_dataset create = H5VLdataset_create, c"H5Dcreate_async";
     make_dataset open = H5VLdataset_open, c"H5Dopen_async";
     match get = H5VLdataset_get {
         // The answer depends on the allocated storage.
@@ -38,6 +37,42 @@ forward! {
         _ => after_pending c"H5Drefresh",
     };
     after_pending optional = H5VLdataset_optional, c"H5D";
+}
+
+unsafe extern "C" fn create(
+    obj: *mut c_void,
+    loc_params: Location,
+    name: *const c_char,
+    lcpl_id: hid_t,
+    type_id: hid_t,
+    space_id: hid_t,
+    dcpl_id: hid_t,
+    dapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> *mut c_void {
+    // SAFETY: the call passes HDF5's arguments on.
+    unsafe {
+        make_dataset(obj, ApiCall::of(c"H5Dcreate_async", req), |under| {
+            if let (true, Some(shared)) = (name.is_null(), under.container.shared.get()) {
+                shared.may_free.store(true, Relaxed);
+            }
+            let create = under.calls.H5VLdataset_create;
+            create(
+                under.object,
+                loc_params,
+                under.id,
+                name,
+                lcpl_id,
+                type_id,
+                space_id,
+                dcpl_id,
+                dapl_id,
+                dxpl_id,
+                req,
+            )
+        })
+    }
 }
 
 unsafe extern "C" fn read(

@@ -7,7 +7,7 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
 use super::background;
-use super::callback::{attempt, make, operate, operate_on_two, visit};
+use super::callback::{attempt, frees, make, operate, operate_on_two, visit};
 use super::dataset::describe_together;
 use super::temporary_id::TemporaryId;
 use super::under::Under;
@@ -20,6 +20,7 @@ forward! {
         H5VL_OBJECT_VISIT => visit c"H5Ovisit",
         H5VL_OBJECT_FLUSH => after_all c"H5Oflush_async",
         H5VL_OBJECT_REFRESH => after_all c"H5Orefresh_async",
+        H5VL_OBJECT_CHANGE_REF_COUNT => frees c"H5Odecr_refcount",
         _ => operate c"H5O",
     };
     operate optional = H5VLobject_optional, c"H5O";

@@ -47,6 +47,8 @@ pub(crate) struct SharedFile {
     /// Whether the program has asked for MPI's atomic mode, which only MPI-IO has.
     pub(crate) is_atomic: AtomicBool,
     extents: Mutex<Extents>,
+    /// Whether the close of a dataset may free its storage: some were deleted, or never had a name.
+    pub(crate) may_free: AtomicBool,
 }
 
 /// How often extents have changed. Chunks are allocated and freed then.
@@ -116,6 +118,7 @@ impl SharedFile {
             reads_together: unsafe { reads_together(library, fapl) },
             is_atomic: AtomicBool::new(false),
             extents: Mutex::default(),
+            may_free: AtomicBool::new(false),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
         Ok(Some(shared))

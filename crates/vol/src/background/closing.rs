@@ -19,6 +19,7 @@ use crate::calling_library::CallingLibrary;
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, DeferredCall, State};
 use crate::policy::StartsAt;
+use crate::shared_file::SharedFile;
 use crate::temporary_id::TemporaryId;
 use crate::under::Under;
 use crate::wrapped::Wrapped;
@@ -162,12 +163,15 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
         (false, Some(access)) => conflicting_with(under, &AccessSet::Object(access.key)),
         (false, None) => Vec::new(),
     };
-    let is_left = |operation: &Shared| {
-        let is_implicit = !operation.has_request() && under.container.policy.is_implicit();
-        api_call.call == CLOSE_FILE || !is_implicit
+    let is_file = api_call.call == CLOSE_FILE;
+    let may_free = |shared: &Arc<SharedFile>| shared.may_free.load(Relaxed);
+    let waits_for_all = is_file || under.container.shared.get().is_some_and(may_free);
+    let is_waited_for = |operation: &&Shared| {
+        let continues = !operation.has_request() && under.container.policy.is_implicit();
+        waits_for_all || !continues
     };
-    if api_call.req.is_null() {
-        let waits = pending.iter().filter(|operation| is_left(operation));
+    if api_call.req.is_null() || (waits_for_all && !is_file) {
+        let waits = pending.iter().filter(is_waited_for);
         waits.cloned().for_each(Pending::finish);
     }
     pending

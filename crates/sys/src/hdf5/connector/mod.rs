@@ -178,6 +178,7 @@ pub const H5VL_ATTR_ITER: c_int = 3;
 pub const H5VL_ATTR_RENAME: c_int = 4;
 pub const H5VL_LINK_EXISTS: c_int = 1;
 pub const H5VL_LINK_ITER: c_int = 2;
+pub const H5VL_OBJECT_CHANGE_REF_COUNT: c_int = 0;
 pub const H5VL_OBJECT_VISIT: c_int = 3;
 pub const H5VL_OBJECT_FLUSH: c_int = 4;
 pub const H5VL_OBJECT_REFRESH: c_int = 5;
