@@ -55,7 +55,10 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  *     log=FILE          the file to which the connector logs which calls ran synchronously, and why
  *     implicit=0|1      whether calls without an event set may continue after they have returned
  *     small=SIZE        transfers of less are HDF5's own, and complete when the call returns; by default
- *                       64KiB with an event set and 512KiB without; 0 for none */
+ *                       64KiB with an event set and 512KiB without; 0 for none
+ *     collective=auto|hdf5|engine
+ *                       what carries out collective transfers of files that the processes of an MPI program
+ *                       share: see docs/async.md, which has the guarantees. All processes give the same */
 PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
 
 /* Orders the connector's transfers of GPU memory with a dataset transfer property list after the work that

@@ -10,7 +10,7 @@ use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5P_DEFAULT, herr_t, hid_t};
 
 use super::NAME;
-use super::access_sets::file_access;
+use super::access_sets::{file_access, place_of};
 use super::api_call::{ApiCall, METADATA, NO_REQUEST};
 use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
 use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
@@ -135,10 +135,12 @@ unsafe fn open_below(
         if access.container.is_parallel {
             // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
             unsafe {
-                let (under, name) = (Wrapped::of(wrapped).under(), CStr::from_ptr(name));
-                let list = (access.fapl, is_writable);
-                if let Some(shared) = SharedFile::of(&under, name, list)? {
-                    let _ = access.container.shared.set(shared);
+                let under = Wrapped::of(wrapped).under();
+                if under.ends_in_native() {
+                    let (number, _) = place_of(&under, H5I_FILE)?;
+                    let file = (number, CStr::from_ptr(name));
+                    let shared = SharedFile::of(library, file, (access.fapl, is_writable));
+                    shared.map(|shared| access.container.shared.set(shared));
                 }
             }
         }

@@ -20,13 +20,10 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::FileSystem;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
-use penstock_sys::hdf5::connector::H5I_FILE;
 use penstock_sys::hdf5::hid_t;
 
-use super::access_sets::place_of;
 use super::calling_library::CallingLibrary;
 use super::settings::Collective;
-use super::under::Under;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{FileKey, ObjectKey, key_of_file};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
@@ -66,32 +63,29 @@ static OPEN: Mutex<Vec<(usize, Weak<SharedFile>)>> = Mutex::new(Vec::new());
 pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
 
 impl SharedFile {
-    /// Returns a file that was opened with MPI-IO; `None` if only HDF5 can access its bytes. The answer is the same
-    /// in all processes: it depends on the driver, the name and the file system.
+    /// Returns the file that HDF5 has open with this number, name and list; `None` if only HDF5 can access its bytes.
+    /// The answer is the same in all processes: it depends on the driver, the name and the file system.
     ///
     /// # Safety
-    /// The thread is inside the callback that has opened `under`, a file, with this name and list.
+    /// The thread is inside a call of `library`, which checks the list.
     pub(crate) unsafe fn of(
-        under: &Under,
-        name: &CStr,
+        library: CallingLibrary,
+        (number, name): (u64, &CStr),
         (fapl, is_writable): (hid_t, bool),
-    ) -> Result<Option<Arc<SharedFile>>> {
-        let library = under.library();
+    ) -> Option<Arc<SharedFile>> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         // SAFETY: the caller guarantees this.
-        let is_plain = unsafe { is_of_mpi_io(library, fapl) && under.ends_in_native() };
-        if !is_plain || has_prefix(name) || FileSystem::is_coherent_at(path) != Some(true) {
-            return Ok(None);
+        let is_plain = unsafe { is_of_mpi_io(library, fapl) } && !has_prefix(name);
+        if !is_plain || FileSystem::is_coherent_at(path) != Some(true) {
+            return None;
         }
-        // SAFETY: the caller guarantees this.
-        let (number, _) = unsafe { place_of(under, H5I_FILE)? };
         let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
         let is_it = |other: &Arc<SharedFile>| other.key.number == Some(number);
         let same = others.find_map(|(_, file)| file.upgrade().filter(is_it));
-        if let Some(same) = same {
-            return Ok(Some(same));
+        if same.is_some() {
+            return same;
         }
         let access = Access {
             read: true,
@@ -121,7 +115,7 @@ impl SharedFile {
             may_free: AtomicBool::new(false),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
-        Ok(Some(shared))
+        Some(shared)
     }
 
     /// Returns why HDF5 carries out a transfer of a dataset as the program asks, collectively if it asks for
