@@ -12,9 +12,9 @@ PYTEST := $(BIN)/python -m pytest
 # `make test` makes what the tests run on first, beside the tests that need none of it, and then runs the
 # other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
 # longest first; what a part prints comes in one piece when it ends.
-GROUND := build-rust standin build-hdf5-2.2.0 test-loom build-hdf5-1.14.4
-PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-kernels lint \
-	test-packaging test-dist test-c test-faults test-programs
+GROUND := build-rust standin build-hdf5-2.2.0 test-loom build-hdf5-1.14.4 build-hdf5-parallel
+PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel test-kernels \
+	lint test-packaging test-dist test-c test-faults test-programs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
@@ -55,6 +55,8 @@ test-long: export PENSTOCK_CASES ?= 300
 test-long: export PENSTOCK_TEST_ORACLE ?= 3000
 test-long: export PENSTOCK_TEST_FAULTS ?= 5000
 test-long: export PENSTOCK_TEST_PROGRAMS ?= 5000
+test-long: export PENSTOCK_TEST_MPI_PROGRAMS ?= 2000
+test-long: export PENSTOCK_TEST_PARALLEL ?= $(ALL_PARALLEL)
 test-long:
 	$(MAKE) test
 	$(MAKE) test-fuzz
@@ -131,14 +133,22 @@ test-faults: build
 
 # PENSTOCK_TEST_PROGRAMS random programs.
 test-programs: build build-hdf5 standin
-	$(PYTEST) tests/programs
-	scripts/standin-gpu $(PYTEST) tests/programs
+	$(PYTEST) tests/programs $(NOT_PARALLEL)
+	scripts/standin-gpu $(PYTEST) tests/programs $(NOT_PARALLEL)
 
 test-c: build standin
 	$(PYTEST) tests/c
 	scripts/standin-gpu $(PYTEST) tests/c
 
 build-hdf5: build-hdf5-1.14.4 build-hdf5-2.2.0
+
+# HDF5's versions, each with the MPI that it is built with.
+ALL_PARALLEL := 1.14.4-mpich 1.14.4-openmpi 2.2.0-mpich 2.2.0-openmpi
+
+build-hdf5-parallel: $(BIN)/cmake
+	for pair in $${PENSTOCK_TEST_PARALLEL:-1.14.4-mpich}; do \
+		nice scripts/build-hdf5 $${pair%-*} --$${pair#*-} || exit; \
+	done
 
 build-hdf5-1.14.4: $(BIN)/cmake
 	nice scripts/build-hdf5 1.14.4
@@ -151,10 +161,18 @@ build-hdf5-2.2.0: $(BIN)/cmake
 test-hdf5: test-hdf5-host test-hdf5-device
 
 test-hdf5-host: build build-hdf5 standin
-	$(PYTEST) tests/hdf5
+	$(PYTEST) tests/hdf5 $(NOT_PARALLEL)
 
 test-hdf5-device: build build-hdf5 standin
-	scripts/standin-gpu $(PYTEST) tests/hdf5 -k device
+	scripts/standin-gpu $(PYTEST) tests/hdf5 -k device $(NOT_PARALLEL)
+
+# Programs of several MPI ranks, with each pair of PENSTOCK_TEST_PARALLEL, and PENSTOCK_TEST_MPI_PROGRAMS
+# random ones.
+PARALLEL := tests/hdf5/test_parallel.py tests/programs/test_parallel.py
+NOT_PARALLEL := $(addprefix --ignore=,$(PARALLEL))
+
+test-parallel: build build-hdf5-parallel standin
+	scripts/standin-gpu $(PYTEST) $(PARALLEL)
 
 test-packaging: build
 	$(PYTEST) tests/packaging

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.hdf5.h5py_suite.outcomes import MOST, outcomes
+from tests.parallel_hdf5 import PAIRS, ParallelHdf5, path_printed_by
 
-ROOT = Path(__file__).parents[2]
 STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
 SKIPPED = 77
 
@@ -23,7 +22,7 @@ COPIES = {"1.14.4": [], "2.2.0-threadsafe": ["--threadsafe"]}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first test that needs HDF5 waits until it is built."""
     for item in items:
-        if "hdf5" in getattr(item, "fixturenames", ()):
+        if {"hdf5", "parallel_hdf5"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(900))
 
 
@@ -48,9 +47,7 @@ class Hdf5:
 @pytest.fixture(scope="session", params=COPIES)
 def hdf5(request, installed) -> Hdf5:
     version = request.param.partition("-")[0]
-    command = [ROOT / "scripts/build-hdf5", version, *COPIES[request.param]]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return Hdf5(Path(done.stdout.strip()), installed)
+    return Hdf5(path_printed_by("scripts/build-hdf5", version, *COPIES[request.param]), installed)
 
 
 @pytest.fixture(scope="session")
@@ -61,15 +58,9 @@ def passes_with_h5py(tmp_path_factory) -> set[str]:
     return passed
 
 
-@pytest.fixture(scope="session")
-def parallel_hdf5() -> Path:
-    prefix = os.environ.get("PENSTOCK_TEST_PARALLEL_HDF5")
-    if prefix is None:
-        pytest.skip("PENSTOCK_TEST_PARALLEL_HDF5 names no parallel HDF5")
-    for tool in ("mpicc", "mpiexec"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-    return Path(prefix)
+@pytest.fixture(scope="session", params=PAIRS)
+def parallel_hdf5(request, installed) -> ParallelHdf5:
+    return ParallelHdf5(request.param)
 
 
 @pytest.fixture

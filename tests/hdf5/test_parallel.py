@@ -1,41 +1,46 @@
-"""Programs of several MPI processes, on the parallel HDF5 in the folder that
-PENSTOCK_TEST_PARALLEL_HDF5 names, with the MPI whose mpicc and mpiexec are on the path."""
+"""Each program shows one behaviour of MPI ranks that share a file. With PENSTOCK_TEST_ALONE=1, HDF5
+runs them without the connector, which shows that the programs themselves are right."""
 
 from __future__ import annotations
 
 import os
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.hdf5.conftest import STRICT
+from tests.parallel_hdf5 import CONNECTOR
 
+import penstock
+
+RANKS = 3
 SOURCES = sorted((Path(__file__).parent / "parallel").glob("*.c"))
-STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g"]
-PROCESSES = 2
+IS_ALONE = os.environ.get("PENSTOCK_TEST_ALONE") == "1"
 
 
-@pytest.mark.parametrize("memory", ["host", "device"])
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def cases() -> Iterator[tuple[Path, str]]:
+    for source in SOURCES:
+        yield source, "host"
+        # Only on the host if it asks for no other memory.
+        if "new_memory" in source.read_text() and not IS_ALONE:
+            yield source, "device"
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(
+    ("source", "memory"), CASES, ids=[f"{source.stem}-{memory}" for source, memory in CASES]
+)
 def test_behaviour(source, memory, parallel_hdf5, installed, tmp_path):
-    program = tmp_path / source.stem
-    lib = parallel_hdf5 / "lib"
-    link = [f"-L{lib}", f"-Wl,-rpath,{lib}", "-lhdf5", "-ldl", "-rdynamic"]
-    include = ["-isystem", parallel_hdf5 / "include"]
-    compiled = ["mpicc", *STRICT, *include, source, *link, "-o", program]
-    subprocess.run(compiled, check=True)
-    environment = os.environ | {
-        "HDF5_VOL_CONNECTOR": "penstock_async under_vol=0;under_info={}",
-        "HDF5_PLUGIN_PATH": str(installed.plugin_dir),
-        "PENSTOCK_TEST_MEMORY": memory,
-    }
-    done = subprocess.run(
-        ["mpiexec", "-n", str(PROCESSES), program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if "no CUDA device" in done.stdout:
+    if memory == "device" and not penstock.devices():
         pytest.skip("no CUDA device")
-    assert done.returncode == 0, done.stdout + done.stderr
+    program = installed.compile_once(source, *STRICT, *parallel_hdf5.flags)
+    variables = {"PENSTOCK_TEST_MEMORY": memory, "HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
+    if not IS_ALONE:
+        variables["HDF5_VOL_CONNECTOR"] = CONNECTOR
+    status, output = parallel_hdf5.run(
+        RANKS, program, folder=tmp_path, **installed.environment, **variables
+    )
+    assert status == 0, output
+    assert output == ""

@@ -2,7 +2,7 @@
 
 ``PENSTOCK_TEST_VOL_TESTS`` names a checkout of HDFGroup/vol-tests, which is HDF5's own h5_api_test
 for any HDF5, ``PENSTOCK_TEST_VOL_ASYNC`` one of hpc-io/vol-async, and ``PENSTOCK_TEST_H5BENCH`` one
-of hpc-io/h5bench, which needs a parallel HDF5. Nothing of them is kept here.
+of hpc-io/h5bench. Nothing of them is kept here.
 """
 
 from __future__ import annotations
@@ -182,27 +182,21 @@ def h5bench(parallel_hdf5, tmp_path_factory) -> Path:
     """The folder of h5bench_write and h5bench_read."""
     source = checkout("PENSTOCK_TEST_H5BENCH")
     folder = tmp_path_factory.mktemp("h5bench")
-    lib = parallel_hdf5 / "lib"
     replaced = ("srand", "H5Pset_fapl_mpio", "free_contig_memory")
     for name in ("h5bench_write", "h5bench_read"):
         parts = (source / f"h5bench_patterns/{name}.c", source / "commons/h5bench_util.c")
-        command = [
-            "mpicc",
-            "-w",
-            "-O1",
-            f"-I{parallel_hdf5 / 'include'}",
-            f"-I{source / 'commons'}",
-        ]
+        command = ["cc", "-w", "-O1", f"-I{source / 'commons'}"]
         command += [*map(str, parts), str(HERE / "peers/h5bench.c"), "-o", str(folder / name)]
         command += [f"-Wl,--wrap={function}" for function in replaced]
-        command += [f"-L{lib}", f"-Wl,-rpath,{lib}", "-lhdf5", "-lm", "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, *parallel_hdf5.flags, "-lm"], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
     return folder
 
 
 @pytest.fixture
-def run_h5bench(h5bench, installed, tmp_path):
+def run_h5bench(h5bench, parallel_hdf5, installed, tmp_path):
     """Return a function that runs one of its programs, and returns what it prints."""
 
     def run(name: str, operation: str, settings: dict, file: Path, **variables: str) -> str:
@@ -210,15 +204,10 @@ def run_h5bench(h5bench, installed, tmp_path):
         settings["EMULATED_COMPUTE_TIME_PER_TIMESTEP"] = "1 ms"
         configuration = tmp_path / "h5bench.cfg"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        done = subprocess.run(
-            ["mpiexec", "-n", str(PROCESSES), h5bench / name, configuration, file],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env=environment(installed, **variables),
-        )
-        text = done.stdout + done.stderr
-        assert done.returncode == 0, text
+        variables = variables | {"HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
+        command = (h5bench / name, configuration, file)
+        status, text = parallel_hdf5.run(PROCESSES, *command, folder=tmp_path, **variables)
+        assert status == 0, text
         # It reports its results whatever calls have failed before.
         assert "Performance Results" in text, text
         assert "HDF5-DIAG" not in text, text
