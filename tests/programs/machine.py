@@ -16,6 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from penstock.hdf5.memory_types import has_gaps
+
 from . import interrupts, kinds, layouts, selection, values
 from .doors import door as door_class
 from .doors.base import CancelledError, Door, Transfer
@@ -269,7 +271,9 @@ class Machine:
             if not kinds.is_number(model.kind.get("dtype", "u1")):
                 return "c"
             return kind if door.device and door.takes_device(model.kind, dtype) else "c"
-        return kind if door.strided and picked.regular else "c"
+        # A read into records with gaps that are not in C order needs a copy, which no pending one has.
+        is_strided = door.strided and picked.regular and not has_gaps(model.dtype)
+        return kind if is_strided else "c"
 
     def _dtype(
         self, operation: Operation, model: Dataset | Virtual, kind: str, door: Door
@@ -400,7 +404,7 @@ class Machine:
             return
         options = dict(operation["options"])
         if not is_given and kind == "device":
-            options["device"] = "cuda:0"
+            options |= {"device": "cuda:0", "like": "device"}  # torch lacks some types
         own = getattr(file, "own", file)
         found = door.read_many(
             own, pieces, options, by_name=operation["by_name"], dtype=operation["dtype"]

@@ -28,6 +28,7 @@ class Driver(Door):
         stored = kind.get("dtype")
         return bool(
             kind.get("seed") is not None
+            and not self.settings.get("file", {}).get("page_buffer")
             and not kind.get("maxshape")
             and kind["layout"] != "external"
             and np.dtype(stored) == np.dtype(dtype)
