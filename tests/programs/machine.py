@@ -271,7 +271,7 @@ class Machine:
             if not kinds.is_number(model.kind.get("dtype", "u1")):
                 return "c"
             return kind if door.device and door.takes_device(model.kind, dtype) else "c"
-        # A read into records with gaps that are not in C order needs a copy, which no pending one has.
+        # Records with gaps that are not in C order need a copy, which no pending read has.
         is_strided = door.strided and picked.regular and not has_gaps(model.dtype)
         return kind if is_strided else "c"
 
