@@ -90,11 +90,15 @@ static inline ssize_t move_bytes(long call, int descriptor, void *memory, size_t
     return syscall(call, descriptor, memory, some, offset);
 }
 
-/* The first vector alone: a call may always do less. */
-static inline ssize_t move_vectors(long call, int descriptor, const struct iovec *vectors,
-                                   int count, off_t offset) {
+/* The first vector alone, if calls may do less. */
+static inline ssize_t move_vectors(long call, long whole, int descriptor,
+                                   const struct iovec *vectors, int count, off_t offset) {
     while (count > 1 && vectors->iov_len == 0) vectors++, count--;
     if (count == 0) return 0;
+    if (count > 1 && fault_errno == 0 && most_bytes == 0) {
+        pass_gate();
+        return syscall(whole, descriptor, vectors, count, offset, 0);
+    }
     return move_bytes(call, descriptor, vectors->iov_base, vectors->iov_len, offset);
 }
 
@@ -115,19 +119,19 @@ ssize_t pwrite64(int descriptor, const void *memory, size_t bytes, off64_t offse
 }
 
 ssize_t preadv(int descriptor, const struct iovec *vectors, int count, off_t offset) {
-    return move_vectors(SYS_pread64, descriptor, vectors, count, offset);
+    return move_vectors(SYS_pread64, SYS_preadv, descriptor, vectors, count, offset);
 }
 
 ssize_t preadv64(int descriptor, const struct iovec *vectors, int count, off64_t offset) {
-    return move_vectors(SYS_pread64, descriptor, vectors, count, offset);
+    return move_vectors(SYS_pread64, SYS_preadv, descriptor, vectors, count, offset);
 }
 
 ssize_t pwritev(int descriptor, const struct iovec *vectors, int count, off_t offset) {
-    return move_vectors(SYS_pwrite64, descriptor, vectors, count, offset);
+    return move_vectors(SYS_pwrite64, SYS_pwritev, descriptor, vectors, count, offset);
 }
 
 ssize_t pwritev64(int descriptor, const struct iovec *vectors, int count, off64_t offset) {
-    return move_vectors(SYS_pwrite64, descriptor, vectors, count, offset);
+    return move_vectors(SYS_pwrite64, SYS_pwritev, descriptor, vectors, count, offset);
 }
 
 #endif

@@ -1,0 +1,177 @@
+/* What programs of MPI ranks use: files that all ranks share, and datasets of equal parts, one for each
+ * rank. They run on the connector, or by HDF5 alone if HDF5_VOL_CONNECTOR is not set; then every
+ * operation is complete when its call returns. */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include "../async/events.h"
+
+#include <mpi.h>
+
+static int rank, ranks;
+static bool has_ended;
+
+static inline bool is_alone(void) { return getenv("HDF5_VOL_CONNECTOR") == NULL; }
+
+/* The launcher ends all ranks when one fails. HDF5 would wait for the others. */
+static void end_at_once(void) {
+    if (has_ended) return;
+    fflush(NULL);
+    _exit(1);
+}
+
+/* A program that hangs gets SIGALRM. */
+static inline void begin_ranks(int count, char **words) {
+    int support;
+    alarm(60);
+    CHECK(MPI_Init_thread(&count, &words, MPI_THREAD_SINGLE, &support) == MPI_SUCCESS);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    begin();
+    CHECK(atexit(end_at_once) == 0);
+    (void)is_on_device();
+}
+
+static inline int end_ranks(void) {
+    OK(H5close());
+    MPI_Finalize();
+    has_ended = true;
+    return 0;
+}
+
+static inline void barrier(void) { CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS); }
+
+/* -- lists and files ------------------------------------------------------------------------- */
+
+static inline hid_t shared_access(void) {
+    hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+    OK(H5Pset_fapl_mpio(list, MPI_COMM_WORLD, MPI_INFO_NULL));
+    return list;
+}
+
+static inline hid_t create_shared(const char *path) {
+    hid_t list = shared_access(), file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, list);
+    OK(file);
+    OK(H5Pclose(list));
+    return file;
+}
+
+static inline hid_t open_shared(const char *path, unsigned flags) {
+    hid_t list = shared_access(), file = H5Fopen(path, flags, list);
+    OK(file);
+    OK(H5Pclose(list));
+    return file;
+}
+
+static inline hid_t transfer_list(bool is_collective) {
+    hid_t list = H5Pcreate(H5P_DATASET_XFER);
+    OK(H5Pset_dxpl_mpio(list, is_collective ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT));
+    return list;
+}
+
+/* -- datasets of equal parts ----------------------------------------------------------------- */
+
+static inline hid_t create_parts_of(hid_t file, const char *name, hid_t type, hsize_t each,
+                                    hid_t dcpl) {
+    hsize_t all = each * (hsize_t)ranks;
+    hid_t space = H5Screate_simple(1, &all, NULL);
+    hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    OK(dataset);
+    OK(H5Sclose(space));
+    return dataset;
+}
+
+static inline hid_t create_parts(hid_t file, const char *name, hid_t dcpl) {
+    return create_parts_of(file, name, H5T_NATIVE_INT, MANY, dcpl);
+}
+
+/* Elements of the dataset from `start` on, and as many in memory. */
+typedef struct {
+    hid_t memory, file;
+} selection;
+
+static inline selection select_from(hid_t dataset, hsize_t start, hsize_t count) {
+    selection made = {H5Screate_simple(1, &count, NULL), H5Dget_space(dataset)};
+    OK(made.memory);
+    OK(H5Sselect_hyperslab(made.file, H5S_SELECT_SET, &start, NULL, &count, NULL));
+    return made;
+}
+
+static inline void close_selection(selection made) {
+    OK(H5Sclose(made.memory));
+    OK(H5Sclose(made.file));
+}
+
+static inline void write_from(hid_t dataset, hsize_t start, hsize_t count, const void *from,
+                              hid_t list, hid_t events) {
+    selection at = select_from(dataset, start, count);
+    OK(H5Dwrite_async(dataset, H5T_NATIVE_INT, at.memory, at.file, list, from, events));
+    close_selection(at);
+}
+
+static inline void read_from(hid_t dataset, hsize_t start, hsize_t count, void *to, hid_t list,
+                             hid_t events) {
+    selection at = select_from(dataset, start, count);
+    OK(H5Dread_async(dataset, H5T_NATIVE_INT, at.memory, at.file, list, to, events));
+    close_selection(at);
+}
+
+static inline void write_part(hid_t dataset, const void *from, hid_t list, hid_t events) {
+    write_from(dataset, (hsize_t)rank * MANY, MANY, from, list, events);
+}
+
+static inline void read_part(hid_t dataset, int of, void *to, hid_t list, hid_t events) {
+    read_from(dataset, (hsize_t)of * MANY, MANY, to, list, events);
+}
+
+/* The values of the part of a rank. */
+static inline int seed_of(int of, int seed) { return seed * 64 + of; }
+
+static inline void *new_part(int seed) {
+    int *made = values(MANY, seed_of(rank, seed));
+    void *memory = new_memory_with(made, MANY * sizeof *made);
+    free(made);
+    return memory;
+}
+
+static inline bool dataset_has_parts(hid_t dataset, int seed) {
+    int *found = allocate((size_t)ranks * MANY * sizeof *found);
+    OK(read_whole(dataset, found));
+    bool has = true;
+    for (int of = 0; of < ranks && has; of++) {
+        int *expected = values(MANY, seed_of(of, seed));
+        has = memcmp(found + (size_t)of * MANY, expected, MANY * sizeof *expected) == 0;
+        free(expected);
+    }
+    free(found);
+    return has;
+}
+
+/* Called by all ranks. The last one reads the closed file, without MPI. */
+static inline void check_parts(const char *path, const char *name, int seed) {
+    barrier();
+    if (rank == ranks - 1) {
+        hid_t file = open_by_sec2(path, H5F_ACC_RDONLY);
+        hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+        OK(dataset);
+        CHECK(dataset_has_parts(dataset, seed));
+        OK(H5Dclose(dataset));
+        OK(H5Fclose(file));
+    }
+    barrier();
+}
+
+/* -- operations that go on ------------------------------------------------------------------- */
+
+/* HDF5 alone has none. */
+#define CHECK_UNDER_WAY(events, count) CHECK(count_of(events) == (is_alone() ? 0 : (size_t)(count)))
+
+static inline void hold_bytes(void) {
+    if (!is_alone()) hold();
+}
+
+static inline void wait_for_held_bytes(void) {
+    if (!is_alone()) wait_for_held_call();
+}
+
+#endif
