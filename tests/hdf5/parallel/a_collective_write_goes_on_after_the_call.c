@@ -4,7 +4,7 @@
 static void check(hid_t file, const char *name, hid_t dcpl, bool is_collective, int seed) {
     hid_t list = transfer_list(is_collective), alone = transfer_list(false), events = new_events();
     hid_t dataset = create_parts(file, name, dcpl);
-    void *memory = new_part(seed), *found = new_memory(MANY * sizeof(int));
+    void *memory = new_part(seed), *found = new_memory(EACH * sizeof(int));
     hold_bytes();
     write_part(dataset, memory, list, events);
     CHECK_UNDER_WAY(events, 1);
@@ -16,9 +16,9 @@ static void check(hid_t file, const char *name, hid_t dcpl, bool is_collective, 
     read_part(dataset, other, found, list, events);
     CHECK_UNDER_WAY(events, 1);
     finish_all(events);
-    CHECK(memory_has_values(found, MANY, seed_of(other, seed)));
+    CHECK(memory_has_values(found, EACH, seed_of(other, seed)));
     read_part(dataset, other, found, alone, H5ES_NONE);
-    CHECK(memory_has_values(found, MANY, seed_of(other, seed)));
+    CHECK(memory_has_values(found, EACH, seed_of(other, seed)));
     OK(H5Dclose(dataset));
     OK(H5ESclose(events));
     OK(H5Pclose(list));
@@ -29,7 +29,7 @@ static void check(hid_t file, const char *name, hid_t dcpl, bool is_collective, 
 
 int main(int count, char **words) {
     begin_ranks(count, words);
-    hid_t file = create_shared("x.h5"), chunks = chunked(MANY / 7);
+    hid_t file = create_shared("x.h5"), chunks = chunked(EACH / 7);
     check(file, "contiguous", H5P_DEFAULT, true, 1);
     check(file, "contiguous, independently", H5P_DEFAULT, false, 2);
     check(file, "chunked", chunks, true, 3);

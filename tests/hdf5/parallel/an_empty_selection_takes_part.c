@@ -4,7 +4,7 @@
 static void check(hid_t dataset, int empty_rank, hid_t list, int seed) {
     hid_t events = new_events(), none = H5Dget_space(dataset);
     OK(H5Sselect_none(none));
-    void *memory = new_part(seed), *found = new_memory(MANY * sizeof(int));
+    void *memory = new_part(seed), *found = new_memory(EACH * sizeof(int));
     const bool is_empty = empty_rank == rank || empty_rank == ranks;
     if (is_empty) {
         OK(H5Dwrite_async(dataset, H5T_NATIVE_INT, none, none, list, NULL, events));
@@ -22,7 +22,7 @@ static void check(hid_t dataset, int empty_rank, hid_t list, int seed) {
         read_part(dataset, rank, found, list, events);
     }
     close_events(events);
-    if (!is_empty) CHECK(memory_has_values(found, MANY, seed_of(rank, seed)));
+    if (!is_empty) CHECK(memory_has_values(found, EACH, seed_of(rank, seed)));
     barrier();
     OK(H5Sclose(none));
     free_memory(found);
@@ -31,7 +31,7 @@ static void check(hid_t dataset, int empty_rank, hid_t list, int seed) {
 
 int main(int count, char **words) {
     begin_ranks(count, words);
-    hid_t file = create_shared("x.h5"), chunks = chunked(MANY / 7);
+    hid_t file = create_shared("x.h5"), chunks = chunked(EACH / 7);
     for (int way = 0; way < 4; way++) {
         hid_t list = transfer_list(way % 2 == 0);
         hid_t dataset = create_parts(file, way < 2 ? (way ? "b" : "a") : (way == 2 ? "c" : "d"),

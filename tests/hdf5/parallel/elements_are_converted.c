@@ -3,14 +3,14 @@
 /* By conversions that the engine has. */
 static void check(hid_t file, const char *name, hid_t type, hid_t dcpl, bool is_collective) {
     hid_t list = transfer_list(is_collective), events = new_events();
-    hid_t dataset = create_parts_of(file, name, type, MANY, dcpl);
-    void *memory = new_part(1), *found = new_memory(MANY * sizeof(int));
+    hid_t dataset = create_parts_of(file, name, type, EACH, dcpl);
+    void *memory = new_part(1), *found = new_memory(EACH * sizeof(int));
     write_part(dataset, memory, list, events);
     finish_all(events);
     barrier();
     read_part(dataset, (rank + 1) % ranks, found, list, events);
     close_events(events);
-    CHECK(memory_has_values(found, MANY, seed_of((rank + 1) % ranks, 1)));
+    CHECK(memory_has_values(found, EACH, seed_of((rank + 1) % ranks, 1)));
     OK(H5Dclose(dataset));
     OK(H5Pclose(list));
     free_memory(found);
@@ -64,7 +64,7 @@ static void check_records(hid_t file, bool is_collective) {
 
 int main(int count, char **words) {
     begin_ranks(count, words);
-    hid_t file = create_shared("x.h5"), chunks = chunked(MANY / 3 + 1);
+    hid_t file = create_shared("x.h5"), chunks = chunked(EACH / 3 + 1);
     check(file, "doubles", H5T_IEEE_F64LE, H5P_DEFAULT, true);
     check(file, "doubles, independently", H5T_IEEE_F64BE, H5P_DEFAULT, false);
     check(file, "other order", H5T_STD_I32BE, chunks, true);

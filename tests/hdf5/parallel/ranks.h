@@ -8,6 +8,9 @@
 
 #include <mpi.h>
 
+/* Elements of a part; more than a small transfer has. */
+enum { EACH = 1 << 18 };
+
 static int rank, ranks;
 static bool has_ended;
 
@@ -23,7 +26,7 @@ static void end_at_once(void) {
 /* A program that hangs gets SIGALRM. */
 static inline void begin_ranks(int count, char **words) {
     int support;
-    alarm(60);
+    alarm(30);
     CHECK(MPI_Init_thread(&count, &words, MPI_THREAD_SINGLE, &support) == MPI_SUCCESS);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -82,7 +85,7 @@ static inline hid_t create_parts_of(hid_t file, const char *name, hid_t type, hs
 }
 
 static inline hid_t create_parts(hid_t file, const char *name, hid_t dcpl) {
-    return create_parts_of(file, name, H5T_NATIVE_INT, MANY, dcpl);
+    return create_parts_of(file, name, H5T_NATIVE_INT, EACH, dcpl);
 }
 
 /* Elements of the dataset from `start` on, and as many in memory. */
@@ -117,30 +120,30 @@ static inline void read_from(hid_t dataset, hsize_t start, hsize_t count, void *
 }
 
 static inline void write_part(hid_t dataset, const void *from, hid_t list, hid_t events) {
-    write_from(dataset, (hsize_t)rank * MANY, MANY, from, list, events);
+    write_from(dataset, (hsize_t)rank * EACH, EACH, from, list, events);
 }
 
 static inline void read_part(hid_t dataset, int of, void *to, hid_t list, hid_t events) {
-    read_from(dataset, (hsize_t)of * MANY, MANY, to, list, events);
+    read_from(dataset, (hsize_t)of * EACH, EACH, to, list, events);
 }
 
 /* The values of the part of a rank. */
 static inline int seed_of(int of, int seed) { return seed * 64 + of; }
 
 static inline void *new_part(int seed) {
-    int *made = values(MANY, seed_of(rank, seed));
-    void *memory = new_memory_with(made, MANY * sizeof *made);
+    int *made = values(EACH, seed_of(rank, seed));
+    void *memory = new_memory_with(made, EACH * sizeof *made);
     free(made);
     return memory;
 }
 
 static inline bool dataset_has_parts(hid_t dataset, int seed) {
-    int *found = allocate((size_t)ranks * MANY * sizeof *found);
+    int *found = allocate((size_t)ranks * EACH * sizeof *found);
     OK(read_whole(dataset, found));
     bool has = true;
     for (int of = 0; of < ranks && has; of++) {
-        int *expected = values(MANY, seed_of(of, seed));
-        has = memcmp(found + (size_t)of * MANY, expected, MANY * sizeof *expected) == 0;
+        int *expected = values(EACH, seed_of(of, seed));
+        has = memcmp(found + (size_t)of * EACH, expected, EACH * sizeof *expected) == 0;
         free(expected);
     }
     free(found);

@@ -7,7 +7,7 @@ int main(int count, char **words) {
     hid_t together = transfer_list(true), alone = transfer_list(false);
     hid_t first = create_parts(file, "first", chunks), second = create_parts(file, "second", H5P_DEFAULT);
     void *memory = new_part(1), *other = new_part(2);
-    void *found = new_memory(MANY * sizeof(int));
+    void *found = new_memory(EACH * sizeof(int));
     for (int step = 0; step < 3; step++) {
         write_part(first, step == 2 ? memory : other, together, events);
         for (int i = 0; i < rank; i++) write_part(second, other, alone, events);
@@ -16,7 +16,7 @@ int main(int count, char **words) {
         for (int i = rank; i < ranks; i++) write_part(first, memory, alone, events);
     }
     close_events(events);
-    if (rank == 1) CHECK(memory_has_values(found, MANY, seed_of(rank, 2)));
+    if (rank == 1) CHECK(memory_has_values(found, EACH, seed_of(rank, 2)));
     OK(H5Dclose(first));
     OK(H5Dclose(second));
     OK(H5Fclose(file));
