@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_engine::file::unchanged::Unchanged;
-use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, hid_t};
+use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, Hdf5, hid_t};
 
 use crate::library::{Id, Session, plain_files};
 
@@ -52,61 +52,52 @@ impl FileInfo {
     /// Describes an open file.
     pub(super) fn of_file(session: &Session<'_>, file: &Id) -> Result<FileInfo> {
         let hdf5 = session.hdf5;
-        let own = |id, action| session.own(id, hdf5.H5Pclose, action);
-        // SAFETY: each takes an owned identifier and returns one.
-        let (access, creation) = unsafe {
-            (
-                own(
-                    (hdf5.H5Fget_access_plist)(file.get()),
-                    "get the file's access properties",
-                )?,
-                own(
-                    (hdf5.H5Fget_create_plist)(file.get()),
-                    "get the file's creation properties",
-                )?,
-            )
-        };
+        // SAFETY: takes an owned identifier and returns one.
+        let creation = unsafe { (hdf5.H5Fget_create_plist)(file.get()) };
+        let creation = session.own(
+            creation,
+            hdf5.H5Pclose,
+            "get the file's creation properties",
+        )?;
         let name = session.text("get the name of the file", |to, size| {
             // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
         })?;
         let (mut intent, mut size, mut user_block) = (0, 0, 0);
         let (mut address_size, mut length_size) = (0, 0);
-        let (mut sieve_buffer, mut page_buffer) = (0, 0);
-        let (mut meta, mut raw) = (0, 0);
+        let is_shared = is_shared(hdf5, file);
         // SAFETY: owned identifiers, and places of the right types for all results.
         let statuses = unsafe {
             [
                 (hdf5.H5Fget_intent)(file.get(), &mut intent),
                 (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
                 (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
-                (hdf5.H5Pget_sieve_buf_size)(access.get(), &mut sieve_buffer),
-                (hdf5.H5Pget_page_buffer_size)(access.get(), &mut page_buffer, &mut meta, &mut raw),
+                match (hdf5.H5Fget_filesize)(file.get(), &mut size) {
+                    // MPI-IO does not know it after a write. Then it bounds nothing.
+                    status if status < 0 && is_shared => {
+                        size = i64::MAX as u64;
+                        0
+                    }
+                    status => status,
+                },
             ]
         };
-        // SAFETY: takes an owned identifier; the caller must not close the result.
-        let driver = unsafe { (hdf5.H5Pget_driver)(access.get()) };
-        let handle = handle(session, file, &access);
-        let is_plain = plain_files::is_plain(hdf5, driver, handle);
-        // SAFETY: an owned identifier, and a place for the result.
-        let sized = unsafe { (hdf5.H5Fget_filesize)(file.get(), &mut size) };
-        if sized < 0 && !is_plain {
-            // MPI-IO does not know it after a write. Then it bounds nothing.
-            size = i64::MAX as u64;
-        }
-        for status in statuses.into_iter().chain(is_plain.then_some(sized)) {
+        for status in statuses {
             session.check(status, "get the state of the file")?;
         }
+        let access = match is_shared {
+            true => Access::default(),
+            false => Access::of(session, file)?,
+        };
         let mut info = FileInfo {
             name: PathBuf::from(OsString::from_vec(name)),
-            // SAFETY: with these drivers the handle is the address of the descriptor, an int.
-            descriptor: (is_plain && !handle.is_null()).then(|| unsafe { *handle.cast::<c_int>() }),
+            descriptor: access.descriptor,
             size,
             is_writable: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) != 0,
             is_swmr: intent & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
-            is_plain,
-            page_buffer,
-            sieve_buffer,
+            is_plain: access.is_plain,
+            page_buffer: access.page_buffer,
+            sieve_buffer: access.sieve_buffer,
             user_block,
             address_size,
             unchanged: None,
@@ -130,6 +121,61 @@ impl FileInfo {
     pub(crate) fn may_end_early(&self) -> bool {
         self.is_writable || self.is_swmr
     }
+}
+
+/// What the access properties of a file tell.
+#[derive(Default)]
+struct Access {
+    is_plain: bool,
+    descriptor: Option<i32>,
+    page_buffer: usize,
+    sieve_buffer: usize,
+}
+
+impl Access {
+    fn of(session: &Session<'_>, file: &Id) -> Result<Access> {
+        let hdf5 = session.hdf5;
+        // SAFETY: takes an owned identifier and returns one.
+        let list = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
+        let list = session.own(list, hdf5.H5Pclose, "get the file's access properties")?;
+        let mut access = Access::default();
+        let (mut meta, mut raw) = (0, 0);
+        // SAFETY: owned identifiers, and places of the right types for all results.
+        let statuses = unsafe {
+            [
+                (hdf5.H5Pget_sieve_buf_size)(list.get(), &mut access.sieve_buffer),
+                (hdf5.H5Pget_page_buffer_size)(
+                    list.get(),
+                    &mut access.page_buffer,
+                    &mut meta,
+                    &mut raw,
+                ),
+            ]
+        };
+        for status in statuses {
+            session.check(status, "get the state of the file")?;
+        }
+        // SAFETY: takes an owned identifier; the caller must not close the result.
+        let driver = unsafe { (hdf5.H5Pget_driver)(list.get()) };
+        let handle = handle(session, file, &list);
+        access.is_plain = plain_files::is_plain(hdf5, driver, handle);
+        if access.is_plain && !handle.is_null() {
+            // SAFETY: with these drivers the handle is the address of the descriptor, an int.
+            access.descriptor = Some(unsafe { *handle.cast::<c_int>() });
+        }
+        Ok(access)
+    }
+}
+
+/// Returns whether the processes of an MPI program share a file. Its access properties hold a communicator, whose
+/// copy all processes make together, so one process must not ask for them.
+fn is_shared(hdf5: &Hdf5, file: &Id) -> bool {
+    let Some(get) = hdf5.H5Fget_mpi_atomicity else {
+        return false;
+    };
+    let mut is_atomic = false;
+    // SAFETY: an owned identifier, and a place for the result.
+    unsafe { get(file.get(), &mut is_atomic) >= 0 }
 }
 
 /// Returns the file of an object.

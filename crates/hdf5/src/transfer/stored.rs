@@ -121,9 +121,6 @@ impl StoredDataset {
             Operation::Write if selection.has_repeats() => {
                 return refused("elements are selected more than once");
             }
-            Operation::Write if !element.is_whole() => {
-                return refused("only some members of the elements are written");
-            }
             Operation::Write => info.array(self.table.clone())?,
         };
         let plan = Plan::new(&array, selection, &memory.layout, element, operation)?;

@@ -516,6 +516,8 @@ table! {
         optional {
             /// 1.14 only; 2.x has the variable `H5FD_SEC2_id_g`.
             fn H5FD_sec2_init() -> hid_t;
+            /// Of an HDF5 with MPI only. Fails for a file that is not of MPI-IO.
+            fn H5Fget_mpi_atomicity(file_id: hid_t, is_atomic: *mut bool) -> herr_t;
             /// Since 1.14.1.
             fn H5Pset_selection_io(plist_id: hid_t, mode: c_int) -> herr_t;
             /// Since 1.14.3. Writes bits that say why the last transfer with the list did not use
