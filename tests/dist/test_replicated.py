@@ -6,13 +6,18 @@ import itertools
 import time
 import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock import arrays
 from penstock.dist import load_replicated
-from penstock.dist.replicated.source import rounds
+from penstock.dist.replicated.source import _array_of, rounds
+from penstock.dtypes import element_type
+from penstock.memory import copy_bytes
+from penstock.placement import allocate
 
 
 @given(
@@ -57,6 +62,17 @@ def test_rounds_of_a_hundred_thousand_ranks_take_seconds_and_megabytes():
     assert covered == count
     assert took < 5
     assert peak < 64 << 20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("nbytes", [100_000, 64 << 20], ids=["kept by malloc", "unmapped by free"])
+def test_gpu_memory_that_hdf5_is_to_fill_has_zeros_at_first(nbytes):
+    part = arrays.view(allocate((nbytes,), element_type(np.dtype("u1")), "cuda", None))
+    content = np.full(nbytes, 255, np.uint8)
+    copy_bytes(part.pointer, content.ctypes.data, nbytes)
+    _array_of(part)
+    copy_bytes(content.ctypes.data, part.pointer, nbytes)
+    assert not content.any()
 
 
 def test_without_a_default_group_the_error_says_how_to_make_one():

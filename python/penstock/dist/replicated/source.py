@@ -300,11 +300,15 @@ def _array_of(part: arrays.View) -> tuple[Any, Callable[[], None]]:
         memory = ffi.buffer(ffi.cast("char *", part.pointer), part.nbytes)
         np.frombuffer(memory, np.uint8)[:] = 0
         return np.ndarray(part.shape, dtype, memory), lambda: None
+    host = np.zeros(part.shape, dtype)
+
+    def to_gpu() -> None:
+        copy_bytes(part.pointer, host.ctypes.data, part.nbytes)
+
     # The CUDA array interface has no name for other types than those of plain NumPy.
     if dtype.str[1] == "V":
-        host = np.zeros(part.shape, dtype)
-        return host, lambda: copy_bytes(part.pointer, host.ctypes.data, part.nbytes)
-    copy_bytes(part.pointer, np.zeros(part.nbytes, np.uint8).ctypes.data, part.nbytes)
+        return host, to_gpu
+    to_gpu()
     return _OnGpu(part), lambda: None
 
 
