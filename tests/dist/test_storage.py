@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tracemalloc
 
 import h5py
 import numpy as np
@@ -262,3 +263,19 @@ def test_a_link_of_another_user_in_a_sticky_folder_is_not_followed(tmp_path, tar
         Storage(link, {})
     assert sorted(os.listdir(tmp_path)) == ["sticky", "victim"]
     assert (tmp_path / "victim").read_bytes() == b"old"
+
+
+def test_later_allocations_take_no_memory_for_all_chunks_of_the_dataset(tmp_path):
+    storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
+    keys = {"shape": (1 << 20,), "chunks": (1,), "compression": "gzip"}
+    dataset = storage.create("x", arguments(**keys))[0]
+    one = np.ones(1, np.int64)
+    storage.allocate(dataset, one, 20 * one, 0 * one)
+    tracemalloc.start()
+    try:
+        storage.allocate(dataset, 2 * one, 20 * one, 0 * one)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    storage.discard()
+    assert peak < 1 << 20

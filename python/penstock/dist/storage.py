@@ -25,8 +25,6 @@ from penstock.hdf5.library import lock
 
 SUFFIX = ".unfinished"
 _ZEROS = 1 << 20
-_UNWRITTEN = -1
-"""Stands for the filter mask of a chunk that has none yet."""
 _LONGEST_NAME = 255
 """Bytes of the name of a file, at most."""
 
@@ -50,7 +48,7 @@ class Storage:
         self.path = self._place.path
         """The name in the end. A link is kept, and its target replaced."""
         self._masks: dict[str, np.ndarray[Any, Any]] = {}
-        """The filter mask of each chunk, by the name of the dataset."""
+        """By the name of a dataset, the filter mask of each chunk plus 1; 0 if it has none yet."""
         self.token = secrets.randbits(64)
         """The number in the temporary name."""
         self.temporary = temporary_path(self.path, self.token)
@@ -180,10 +178,14 @@ class Storage:
         masks: np.ndarray[Any, Any],
     ) -> list[bool]:
         """Note the masks of chunks. Return which of them were written before with another mask."""
-        known = self._masks.setdefault(name, np.full(count, _UNWRITTEN, np.int64))
+        if name not in self._masks:
+            # Pages of zeros take memory only where chunks are written.
+            self._masks[name] = np.zeros(count, np.int64)
+        known = self._masks[name]
+        marks = masks.astype(np.int64) + 1
         before = known[numbers]
-        known[numbers] = masks
-        changed: list[bool] = ((before != _UNWRITTEN) & (before != masks)).tolist()
+        known[numbers] = marks
+        changed: list[bool] = ((before != 0) & (before != marks)).tolist()
         return changed
 
     def finish(self, durable: bool) -> None:
