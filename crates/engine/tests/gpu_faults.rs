@@ -11,6 +11,7 @@ use common::{Place, Sandbox, eventually, options, pattern};
 use penstock_engine::allocate;
 use penstock_engine::error::Kind;
 use penstock_engine::file::position::Operation;
+use penstock_engine::gpu::Direction;
 use penstock_engine::memory::Memory;
 use penstock_engine::options::Options;
 use penstock_engine::report::Path;
@@ -329,6 +330,31 @@ fn a_queue_that_is_dropped_without_its_context_leaves_no_stream() {
     let all = queues.len();
     drop(queues);
     assert_eq!(standin.alive().streams, before - all);
+}
+
+#[test]
+fn a_queue_that_is_dropped_without_its_context_has_moved_all_bytes() {
+    const BYTES: usize = 256 << 20;
+    let _alone = alone();
+    if standin().is_none() {
+        return;
+    }
+    let memory = Place::Device.memory(BYTES, 0);
+    memory.fill(&vec![7; BYTES]);
+    let context = Memory::at(memory.address()).unwrap().context.unwrap();
+    let target = Place::Pinned.memory(BYTES, 0);
+    let (host, gpu) = (target.address() as *mut u8, memory.address() as u64);
+    let entered = context.enter().unwrap();
+    let mut queue = context.queue().unwrap();
+    // SAFETY: both memories outlive the queue, which waits for the copy.
+    unsafe {
+        queue
+            .copy(Direction::FromGpu, host, gpu, BYTES as u64)
+            .unwrap();
+    }
+    drop(entered);
+    drop(queue);
+    assert!(target.bytes(BYTES).iter().all(|byte| *byte == 7));
 }
 
 #[test]

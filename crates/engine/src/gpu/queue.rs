@@ -371,12 +371,14 @@ impl CopyQueue {
 
 impl Drop for CopyQueue {
     fn drop(&mut self) {
-        // Nobody is left to tell; after a failure the context may be gone.
-        let _ = self.finish();
-        // The driver destroys nothing without a current context.
-        let Ok(_entered) = self.context.enter() else {
+        // The driver neither waits nor destroys anything without a current context. If the context is gone, so
+        // is all that was in it.
+        let context = Arc::clone(&self.context);
+        let Ok(_entered) = context.enter() else {
             return;
         };
+        // Nobody is left to tell of a failure.
+        let _ = self.finish();
         let cuda = self.context.driver.cuda;
         for event in self.events.drain(..) {
             // SAFETY: made for this queue, and used by nobody else.
