@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _arrived = 0
@@ -20,10 +22,8 @@ def ended_by_signals() -> Iterator[None]:
     The block then ends by the signal's exception, whatever exception it raises itself.
     """
     global _arrived
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    for number, handler in list(before.items()):
-        if handler in (signal.SIG_IGN, None):  # as nohup sets it; of a library in C
-            del before[number]
+    # As nohup sets it; of a library in C, which Python cannot restore.
+    before = {number: old for number, old in _handlers().items() if old != signal.SIG_IGN}
     _arrived = 0
     for number in before:
         signal.signal(number, end)
@@ -57,6 +57,17 @@ def end(number: int, _: object) -> None:
     raise _exception(number)
 
 
+def _handlers() -> dict[signal.Signals, Any]:
+    """Return the handlers that this thread can replace and restore: not those of libraries in C.
+
+    Only the main thread can; no other one is interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    found = {number: signal.getsignal(number) for number in _ENDING}
+    return {number: handler for number, handler in found.items() if handler is not None}
+
+
 def _exception(number: int) -> BaseException:
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
@@ -64,8 +75,10 @@ def _exception(number: int) -> BaseException:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Ignore these signals within the block, which cleans up: a second Ctrl-C must not stop it."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    before = _handlers()
     try:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
         yield
     finally:
         for number, handler in before.items():

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from penstock import _threads
+from penstock.signals import temporary_folder, undisturbed
 
 BLOCKED = signal.valid_signals() - {
     signal.SIGKILL,
@@ -197,3 +199,38 @@ def test_a_thread_that_starts_others_keeps_its_mask(monkeypatch):
         pool.submit(int).result()
     assert len(callers) == 2
     assert threading.main_thread() not in callers
+
+
+def test_a_handler_of_a_library_in_c_stays_where_signals_are_ignored(monkeypatch):
+    known = signal.getsignal
+    in_c = lambda number: None if number == signal.SIGHUP else known(number)  # noqa: E731
+    before = known(signal.SIGHUP)
+    monkeypatch.setattr(signal, "getsignal", in_c)
+    with undisturbed():
+        assert known(signal.SIGINT) == signal.SIG_IGN
+        assert known(signal.SIGHUP) == before
+    assert known(signal.SIGINT) == signal.default_int_handler
+
+
+def test_a_folder_of_another_thread_than_the_main_one_is_removed():
+    def make() -> Path:
+        with temporary_folder("penstock-") as folder:
+            return folder
+
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(make).result().exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_handlers_are_restored_if_one_raises_before_all_are_replaced(monkeypatch, number):
+    replace = signal.signal
+
+    def interrupt(of: int, handler: object) -> object:
+        if of == number and handler == signal.SIG_IGN:
+            raise KeyboardInterrupt
+        return replace(of, handler)
+
+    monkeypatch.setattr(signal, "signal", interrupt)
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        pass
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
