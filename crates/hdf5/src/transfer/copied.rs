@@ -6,18 +6,25 @@
 //! its end. It ignores the changes in the sieve buffer of a contiguous dataset, unless the buffer covers the
 //! whole part that it copies at a time. So neither buffer holds anything that matters when H5Ocopy begins.
 
-use std::ffi::{CStr, c_uint};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ptr;
 
 use penstock_engine::error::Result;
+use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
-    H5F_OBJ_ALL, H5F_OBJ_DATASET, H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG,
-    H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5P_DEFAULT, Hdf5, hid_t,
+    H5_INDEX_NAME, H5_ITER_NATIVE, H5F_OBJ_ALL, H5F_OBJ_DATASET, H5O_COPY_EXPAND_EXT_LINK_FLAG,
+    H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5P_DEFAULT, Hdf5, herr_t,
+    hid_t,
 };
 
 use super::inside::inside;
 use super::written::WrittenDataset;
 use crate::dataset::{DatasetInfo, Layout, read_chunk_table, sieve};
 use crate::library::Session;
+
+/// The number of an open file, and the token of an object in it.
+type Key = (u64, [u8; 16]);
 
 /// With one of these, a copy includes objects that links and references lead to, in any file.
 const EXPANDS: c_uint =
@@ -48,42 +55,78 @@ pub unsafe fn prepare_for_copy(
     })
 }
 
-/// Returns the open datasets that may be copied: those that are the source, all of its file if it is no
-/// dataset, or all of all files if the copy includes what links and references lead to.
+/// Returns the open datasets that may be copied, one identifier of each: those that are the source or below
+/// it, or all of all files if the copy includes what links and references lead to.
 fn copied(session: &Session<'_>, location: hid_t, name: &CStr, list: hid_t) -> Result<Vec<hid_t>> {
     let hdf5 = session.hdf5;
     // SAFETY: HDF5 checks the identifier; the name is a C string.
     let source = unsafe { (hdf5.H5Oopen)(location, name.as_ptr(), H5P_DEFAULT) };
     let source = session.own(source, hdf5.H5Oclose, "open the source of a copy")?;
-    let key = session.object(source.get())?;
-    let is_dataset = DatasetInfo::read(session, source.get()).is_ok();
+    let (mut options, mut below) = (0, None);
+    // SAFETY: HDF5 checks the identifier; the options have a place.
+    let status = unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) };
     // SAFETY: takes an owned identifier and returns one.
     let file = unsafe { (hdf5.H5Iget_file_id)(source.get()) };
     let file = session.own(file, hdf5.H5Fclose, "get the file of the source")?;
+    let expands = status < 0 || options & EXPANDS != 0;
+    if !expands {
+        below = with_all_below(session, source.get());
+    }
+    // It is not one of the open datasets.
     drop(source);
-    let mut options = 0;
-    // SAFETY: HDF5 checks the identifier; the options have a place.
-    let status = unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) };
-    if status < 0 || options & EXPANDS != 0 {
-        return Ok(open_datasets(session, hid_t::from(H5F_OBJ_ALL)));
+    let mut open = match expands {
+        true => open_datasets(session, hid_t::from(H5F_OBJ_ALL)),
+        false => open_datasets(session, file.get()),
+    };
+    if let Some(below) = below {
+        open.retain(|key, _| below.contains(key));
     }
-    let mut open = open_datasets(session, file.get());
-    if is_dataset {
-        open.retain(|dataset| session.object(*dataset).is_ok_and(|other| other == key));
-    }
-    Ok(open)
+    Ok(open.into_values().collect())
 }
 
-fn open_datasets(session: &Session<'_>, file: hid_t) -> Vec<hid_t> {
+/// Returns an object and all objects below it; `None` if HDF5 cannot visit all of them.
+fn with_all_below(session: &Session<'_>, object: hid_t) -> Option<HashSet<Key>> {
+    unsafe extern "C" fn note(
+        _: hid_t,
+        _: *const c_char,
+        info: *const H5O_info2_t,
+        found: *mut c_void,
+    ) -> herr_t {
+        // SAFETY: HDF5 passes the object's description, and the set of the visit, which nothing else uses.
+        unsafe {
+            let found = &mut *found.cast::<HashSet<Key>>();
+            found.insert(((*info).fileno, (*info).token));
+        }
+        0
+    }
+    let mut found = HashSet::from([session.object(object).ok()?]);
+    // SAFETY: takes an owned identifier; the set outlives the visit.
+    let status = unsafe {
+        (session.hdf5.H5Ovisit3)(
+            object,
+            H5_INDEX_NAME,
+            H5_ITER_NATIVE,
+            note,
+            ptr::from_mut(&mut found).cast(),
+            H5O_INFO_BASIC,
+        )
+    };
+    (status >= 0).then_some(found)
+}
+
+/// Returns the open datasets of a file, or of all. HDF5 has the same buffers for all identifiers of one.
+fn open_datasets(session: &Session<'_>, file: hid_t) -> HashMap<Key, hid_t> {
     let hdf5 = session.hdf5;
     // SAFETY: HDF5 checks the identifier, and the list has the given length.
-    unsafe {
+    let open = unsafe {
         let count = (hdf5.H5Fget_obj_count)(file, H5F_OBJ_DATASET);
         let mut open = vec![0; usize::try_from(count).unwrap_or(0)];
         let found = (hdf5.H5Fget_obj_ids)(file, H5F_OBJ_DATASET, open.len(), open.as_mut_ptr());
         open.truncate(usize::try_from(found).unwrap_or(0));
         open
-    }
+    };
+    let key = |id: hid_t| Some((session.object(id).ok()?, id));
+    open.into_iter().filter_map(key).collect()
 }
 
 fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {

@@ -93,6 +93,8 @@ pub const H5F_ACC_RDWR: c_uint = 1;
 pub const H5F_OBJ_FILE: c_uint = 1;
 pub const H5F_OBJ_DATASET: c_uint = 2;
 pub const H5F_OBJ_ALL: c_uint = 0x1f;
+pub const H5_INDEX_NAME: c_int = 0;
+pub const H5_ITER_NATIVE: c_int = 2;
 pub const H5O_COPY_EXPAND_SOFT_LINK_FLAG: c_uint = 2;
 pub const H5O_COPY_EXPAND_EXT_LINK_FLAG: c_uint = 4;
 pub const H5O_COPY_EXPAND_REFERENCE_FLAG: c_uint = 8;
@@ -133,6 +135,14 @@ pub type TypeConversion = unsafe extern "C" fn(
 /// Called for each property of a list.
 pub type PropertyIterate =
     unsafe extern "C" fn(id: hid_t, name: *const c_char, iter_data: *mut c_void) -> herr_t;
+
+/// Is called for each object of a visit. Other results than 0 end the visit.
+pub type ObjectVisit = unsafe extern "C" fn(
+    obj: hid_t,
+    name: *const c_char,
+    info: *const H5O_info2_t,
+    op_data: *mut c_void,
+) -> herr_t;
 
 pub type ErrorAuto = unsafe extern "C" fn(estack: hid_t, client_data: *mut c_void) -> herr_t;
 pub type ErrorWalk = unsafe extern "C" fn(
@@ -256,6 +266,14 @@ table! {
             /// list.
             fn H5Oopen(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> hid_t;
             fn H5Oclose(object_id: hid_t) -> herr_t;
+            fn H5Ovisit3(
+                obj_id: hid_t,
+                idx_type: c_int,
+                order: c_int,
+                op: ObjectVisit,
+                op_data: *mut c_void,
+                fields: c_uint
+            ) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
             fn H5Iis_valid(id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
