@@ -10,7 +10,6 @@
 //! last request that uses it.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use std::{fs, thread};
 use penstock_array::execute::{OnDemand, PlanFile};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::file::{Access, File};
+use penstock_engine::file::{Access, File, stat_of};
 use penstock_engine::options::Options;
 use penstock_engine::refuse_fork;
 
@@ -32,14 +31,8 @@ pub type Identity = (u64, u64);
 
 /// Returns the identity of an open file.
 pub fn identity_of(descriptor: RawFd) -> Option<Identity> {
-    let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the result has a place, which `fstat` fills if it succeeds.
-    unsafe {
-        (libc::fstat(descriptor, status.as_mut_ptr()) == 0).then(|| {
-            let status = status.assume_init();
-            (status.st_dev, status.st_ino)
-        })
-    }
+    let stat = stat_of(&descriptor).ok()?;
+    Some((stat.st_dev, stat.st_ino))
 }
 
 pub(crate) fn identity(about: &fs::Metadata) -> Identity {

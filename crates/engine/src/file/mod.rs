@@ -14,7 +14,7 @@ pub mod unchanged;
 
 use std::ffi::CString;
 use std::io;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -494,12 +494,16 @@ fn duplicate(descriptor: RawFd, name: &Path) -> Result<OwnedFd> {
 }
 
 fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
-    // SAFETY: stat is plain data, for which all zero bytes are a valid value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
-    uninterrupted(|| answer(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) }))
-        .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))?;
-    Ok(stat)
+    stat_of(fd).map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))
+}
+
+/// As fstat(2), repeated when a signal interrupts it.
+pub fn stat_of(file: &impl AsRawFd) -> io::Result<libc::stat> {
+    let mut stat = MaybeUninit::uninit();
+    // SAFETY: `stat` is a place for the answer.
+    uninterrupted(|| answer(unsafe { libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) }))?;
+    // SAFETY: fstat has succeeded, so it has filled the place.
+    Ok(unsafe { stat.assume_init() })
 }
 
 fn is_block_device(stat: &libc::stat) -> bool {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::stat_of;
 use super::system::FileSystem;
 
 /// How long bytes of a file are kept while other programs may change it.
@@ -107,13 +108,7 @@ pub struct Status {
 
 impl Status {
     fn of(descriptor: RawFd) -> Option<Status> {
-        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: `fstat` fills the place, or returns an error.
-        if unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: `fstat` has succeeded.
-        let stat = unsafe { stat.assume_init() };
+        let stat = stat_of(&descriptor).ok()?;
         Some(Status {
             file: (stat.st_dev, stat.st_ino),
             size: stat.st_size,

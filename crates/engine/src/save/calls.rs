@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use crate::file::{answer, uninterrupted};
+use crate::file::{answer, stat_of, uninterrupted};
 
 /// As openat(2); `mode` is for a file that the call creates. The descriptor is closed on exec.
 pub(super) fn open_at(folder: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
@@ -17,14 +17,6 @@ pub(super) fn open_at(folder: RawFd, name: &CStr, flags: i32, mode: u32) -> io::
         // SAFETY: openat has just returned this descriptor, and nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     })
-}
-
-pub(super) fn stat_of(fd: &impl AsRawFd) -> io::Result<libc::stat> {
-    // SAFETY: stat is plain data, for which all zero bytes are a valid value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and `stat` is a valid place for the answer.
-    uninterrupted(|| answer(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) }))?;
-    Ok(stat)
 }
 
 /// Whether both descriptors are of the same file.

@@ -13,11 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use super::calls::{self, entry_of, is_same, open_at, stat_of};
+use super::calls::{self, entry_of, is_same, open_at};
 use super::place::name_of;
 use super::rights::Rights;
 use crate::file::system::FileSystem;
-use crate::file::{answer, uninterrupted};
+use crate::file::{answer, stat_of, uninterrupted};
 
 const PREFIX: &str = ".penstock-";
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;

@@ -6,8 +6,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::calls::{self, is_same, stat_of};
+use super::calls::{self, is_same};
 use crate::error::{Error, Kind, Result};
+use crate::file::stat_of;
 
 /// A name in a folder, where a file is or will be. Links were followed.
 #[derive(Debug)]

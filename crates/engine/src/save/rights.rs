@@ -13,8 +13,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use super::calls::{entry_of, stat_of};
-use crate::file::{answer, uninterrupted};
+use super::calls::entry_of;
+use crate::file::{answer, stat_of, uninterrupted};
 
 const ACL: &CStr = c"system.posix_acl_access";
 const USER: &[u8] = b"user.";

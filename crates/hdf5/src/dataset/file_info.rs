@@ -1,13 +1,13 @@
 //! The description of a file, read through HDF5 on the caller's thread and kept as plain data.
 
 use std::ffi::{OsString, c_int, c_void};
-use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::Result;
+use penstock_engine::file::stat_of;
 use penstock_engine::file::unchanged::Unchanged;
 use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, Hdf5, hid_t};
 
@@ -199,11 +199,5 @@ fn handle(session: &Session<'_>, file: &Id, access: &Id) -> *mut c_void {
 
 /// Returns the length of an open file; 0 if `fstat` fails.
 fn length(descriptor: c_int) -> u64 {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: `fstat` fills the place, or returns an error.
-    match unsafe { libc::fstat(descriptor, stat.as_mut_ptr()) } {
-        // SAFETY: `fstat` has succeeded.
-        0 => u64::try_from(unsafe { stat.assume_init() }.st_size).unwrap_or(0),
-        _ => 0,
-    }
+    stat_of(&descriptor).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
 }
