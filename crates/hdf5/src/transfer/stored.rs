@@ -52,16 +52,17 @@ impl StoredDataset {
     }
 
     /// Returns whether each process may transfer its elements without the others, which is the same in all
-    /// processes. Elements without storage are written by HDF5, which allocates it.
+    /// processes. Elements without storage are written by HDF5, which allocates it, and are then elsewhere than was
+    /// described.
     pub fn is_independent(&self, operation: Operation) -> bool {
-        match (operation, &self.info.layout, &self.table) {
-            (Operation::Read, ..) => true,
-            (Operation::Write, _, Some(table)) => table.len() as u64 == table.grid().total(),
-            (Operation::Write, Layout::Contiguous { offset }, None) => {
+        let is_stored = match (&self.info.layout, &self.table) {
+            (_, Some(table)) => table.len() as u64 == table.grid().total(),
+            (Layout::Contiguous { offset }, None) => {
                 offset.is_some() || self.info.bytes().is_ok_and(|bytes| bytes == 0)
             }
-            (Operation::Write, _, None) => false,
-        }
+            (_, None) => false,
+        };
+        is_stored || (operation == Operation::Read && !self.info.file.is_writable)
     }
 
     /// Returns the number of bytes of the longest row of elements that lie side by side in the file: of a chunk,
