@@ -41,8 +41,7 @@ class QuickReader:
         self._dataset = dataset
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
-        self._may_leave_memory: bool | None = None
-        self._may_show_memory: bool | None = None
+        self._may_leave_memory: dict[bool, bool] = {}
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
@@ -69,9 +68,7 @@ class QuickReader:
             box = self._box(selection)
             if box is None or not box.is_small:
                 return NOT_SMALL
-        if self._may_show_memory is None:
-            self._may_show_memory = small.may_show_memory(self._dataset)
-        if self._may_show_memory:
+        if self._leaves_memory(is_new=True):
             return NOT_SMALL
         try:
             value = self._read(selection)
@@ -101,10 +98,8 @@ class QuickReader:
             or out.dtype != self._dataset.dtype
         ):
             return NOT_SMALL
-        if self._may_leave_memory is None:
-            self._may_leave_memory = small.may_leave_memory(self._dataset)
         try:
-            if box.nbytes <= _COPIED and not self._may_leave_memory:
+            if box.nbytes <= _COPIED and not self._leaves_memory(is_new=False):
                 out[...] = self._read(selection)
             else:
                 self._by_h5py(lambda: self._dataset.read_direct(out, selection))
@@ -180,6 +175,11 @@ class QuickReader:
             self._reader = SmallReader.of(self._dataset)
             self._knows_reader = True
         return self._reader
+
+    def _leaves_memory(self, *, is_new: bool) -> bool:
+        if is_new not in self._may_leave_memory:
+            self._may_leave_memory[is_new] = small.may_leave_memory(self._dataset, is_new=is_new)
+        return self._may_leave_memory[is_new]
 
     def _read(self, selection: Any) -> Any:
         return self._by_h5py(lambda: self._dataset[selection])

@@ -79,31 +79,23 @@ def is_plain(dataset: Any) -> bool:
     return bool(properties.get_nfilters() == 0 and properties.get_layout() != h5py.h5d.VIRTUAL)
 
 
-def may_leave_memory(dataset: Any) -> bool:
-    """Whether a read of HDF5 may leave memory as it is: that of elements that were never written.
+def may_leave_memory(dataset: Any, *, is_new: bool) -> bool:
+    """Whether h5py may leave memory as it is: that of elements that were never written.
 
-    h5py has filled the memory of a new array with zeros before, but see :func:`may_show_memory`.
+    It fills a new array with zeros before, but reads objects, and records with objects or fields of
+    them, by way of a buffer that it does not fill. HDF5 may crash when it copies a fill value of
+    variable length to an array that is given.
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        is_new: Whether the caller must not see what the memory holds.
     """
-    if holds_objects(dataset):
-        return True  # HDF5 may crash when it copies a fill value of variable length
-    return _leaves_memory(dataset.id.get_create_plist())
-
-
-def may_show_memory(dataset: Any) -> bool:
-    """Whether h5py may return memory that it did not write: elements that were never written.
-
-    h5py reads records with references or strings, and fields of them, by way of a buffer that it
-    does not fill with zeros. The library reads fields of numbers into zeros.
-    """
-    if not holds_objects(dataset):
-        return False
-    with creation_properties(dataset) as known:
-        return _leaves_memory(known.id.get_create_plist())
-
-
-def _leaves_memory(properties: Any) -> bool:
     import h5py
 
+    if holds_objects(dataset) != is_new:
+        return not is_new
+    with creation_properties(dataset) as known:
+        properties = known.id.get_create_plist()
     return bool(
         properties.get_fill_time() == h5py.h5d.FILL_TIME_NEVER
         or properties.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
