@@ -22,10 +22,10 @@ int main(int count, char **words) {
             write_part(dataset, memory, list, events);
             close_events(events);
         } else if (H5Dwrite_async(dataset, H5T_NATIVE_INT, flat, at, list, absent, events) < 0) {
-            CHECK_ERROR_SAYS("EFAULT");
+            CHECK_ERROR_SAYS("Bad address");
             close_events(events);
         } else {
-            CHECK_SAYS(failure_of(events, "H5Dwrite_async"), "EFAULT");
+            CHECK_SAYS(failure_of(events, "H5Dwrite_async"), "Bad address");
             OK(H5ESclose(events));
         }
         OK(H5Dclose(dataset));
