@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::connector::*;
@@ -285,7 +285,7 @@ impl Blocks {
 /// Makes the call of the connector below that the application has made.
 ///
 /// # Safety
-/// As for [`transfer`]; `buffers` are those of HDF5.
+/// As for [`transfer`]; `passed` are the arguments of HDF5.
 unsafe fn at_once(
     transfer: &DatasetCall<'_>,
     passed: &Passed,
@@ -334,9 +334,11 @@ unsafe fn carry_out(
         let Disposition::Below(mut below) = background::read_or_write(transfer, memories)? else {
             return Ok(SUCCEED);
         };
-        refuse_unfinished(unders)?;
-        let nothing = match below.failed {
-            Some(_) => Nothing::of(unders),
+        if !first.container.is_parallel {
+            refuse_unfinished(unders)?;
+        }
+        let nothing = match &below.failed {
+            Some(_) => Nothing::of(unders)?,
             None => Nothing::default(),
         };
         let mut spaces = nothing.spaces();
@@ -375,7 +377,8 @@ unsafe fn carry_out(
             }
             Some(_) => {}
         }
-        if status < 0 && transfer.operation == Operation::Write && unders.len() == 1 {
+        let may_note = unders.len() == 1 && !first.container.is_parallel;
+        if status < 0 && transfer.operation == Operation::Write && may_note {
             note_unfinished(first)?;
         }
         Ok(status)
@@ -392,13 +395,15 @@ struct Nothing {
 impl Nothing {
     /// # Safety
     /// The thread is inside a callback on these datasets.
-    unsafe fn of(unders: &[Under]) -> Nothing {
+    unsafe fn of(unders: &[Under]) -> Result<Nothing> {
         // SAFETY: the caller guarantees this.
         let space = |under| unsafe { OwnedSpace::nothing_of(under) };
-        Nothing {
-            spaces: unders.iter().map_while(space).collect(),
+        let spaces: Option<Vec<OwnedSpace>> = unders.iter().map(space).collect();
+        let failed = || Error::invalid("HDF5 cannot copy the dataspace of the dataset");
+        Ok(Nothing {
+            spaces: spaces.ok_or_else(failed)?,
             memory: [0],
-        }
+        })
     }
 
     fn spaces(&self) -> Vec<hid_t> {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
-use penstock_engine::file::system::FileSystem;
+use penstock_engine::file::system::{FileSystem, Sharing};
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::hid_t;
@@ -76,9 +76,8 @@ impl SharedFile {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         // SAFETY: the caller guarantees this.
         let is_plain = unsafe { is_of_mpi_io(library, fapl) } && !has_prefix(name);
-        if !is_plain || FileSystem::is_coherent_at(path) != Some(true) {
-            return None;
-        }
+        let sharing = FileSystem::sharing_at(path).filter(|how| *how != Sharing::Unknown);
+        let sharing = sharing.filter(|_| is_plain)?;
         let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -100,10 +99,8 @@ impl SharedFile {
             .and_then(key_of_file)
             .and_then(|key| key.identity);
         let shared = Arc::new(SharedFile {
-            is_local: file
-                .as_ref()
-                .is_some_and(|file| file.system().is_of_one_machine()),
             file,
+            is_local: sharing == Sharing::OnOneMachine,
             key: FileKey {
                 number: Some(number),
                 identity,

@@ -51,6 +51,17 @@ const NAMES: &[(u64, &str)] = &[
     (0x6573_5543, "fusectl"),
 ];
 
+/// What processes see of each other's writes to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All of them, at once. All processes are on one machine.
+    OnOneMachine,
+    /// All of them, at once, on several machines.
+    OnSeveral,
+    /// Perhaps not all.
+    Unknown,
+}
+
 impl FileSystem {
     /// Describes the file system of an open descriptor. What cannot be found out is left unknown.
     pub fn of(fd: RawFd) -> FileSystem {
@@ -77,23 +88,27 @@ impl FileSystem {
     }
 
     /// Whether only this machine has the files.
-    pub fn is_of_one_machine(&self) -> bool {
+    pub(crate) fn is_of_one_machine(&self) -> bool {
         const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
         LOCAL.contains(&self.name())
     }
 
-    /// Returns whether the file system of this path gives all processes that have a file the same bytes, also on
-    /// several machines, as far as is known. `None` if the path does not exist.
-    pub fn is_coherent_at(path: &Path) -> Option<bool> {
-        const COHERENT: [&str; 10] = [
-            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs", "lustre", "gpfs",
+    /// Returns what processes that have a file at this path see of each other's writes, as far as is known. `None`
+    /// if the path does not exist.
+    pub fn sharing_at(path: &Path) -> Option<Sharing> {
+        const LOCAL: [&str; 8] = [
+            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs",
         ];
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: the path is a C string, and `stat` is a valid place for the answer.
         let known = unsafe { libc::statfs(path.as_ptr(), &mut stat) } == 0;
-        known.then(|| COHERENT.contains(&name_of(stat.f_type as u64)))
+        known.then(|| match name_of(stat.f_type as u64) {
+            name if LOCAL.contains(&name) => Sharing::OnOneMachine,
+            "lustre" | "gpfs" => Sharing::OnSeveral,
+            _ => Sharing::Unknown,
+        })
     }
 
     /// Whether a lock of a file keeps out the programs of all machines that have it, as far as is known.
