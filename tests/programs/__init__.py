@@ -17,7 +17,8 @@ a program reads, writes, resizes, flushes, deletes or closes by plain h5py, it w
 requests on the datasets concerned: the *rule of plain access*. Where a method of a door settles
 them itself, the programs leave it to that method.
 
-The programs of the door ``hdf5`` are in C, and HDF5 alone is their model: see ``alone/``.
+The programs of the doors ``hdf5`` and ``mpi`` are in C, and HDF5 alone is their model: see
+``alone/`` and ``parallel/``.
 
     python -m tests.programs --door python --count 20000 --seed 1
 """

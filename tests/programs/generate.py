@@ -9,12 +9,13 @@ from typing import Any
 from . import kinds, layouts, selection
 from .alone import generate as in_c
 from .doors import door as door_class
+from .parallel import generate as by_ranks
 from .program import Operation, Program
 
 RARE = (
     *("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel"),
     *("records", "types", "plugins", "filters", "fills", "files", "page-buffer", "unlocked"),
-    *("copy", "visit", "multi", "durable"),
+    *("copy", "visit", "multi", "durable", "collective"),
 )
 """Kinds of operations that can be left out, by ``--without``."""
 
@@ -47,6 +48,8 @@ def generate(
     """The program of a number; the same for the same arguments."""
     if door == "hdf5":
         return in_c.generate(seed, number, device, without)
+    if door == "mpi":
+        return by_ranks.generate(seed, number, device, without)
     draw = random.Random(f"{door} {seed} {number} {device}")
     draft = Draft(draw, door, device, without)
     settings: dict[str, Any] = {

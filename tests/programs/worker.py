@@ -21,14 +21,14 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     """What is wrong with a program, if anything, and whether another one may follow here."""
     from penstock.hdf5 import small
 
-    from . import alone
+    from . import alone, parallel
     from .machine import Machine, remove
     from .model import WrongError
 
     place = Path(tempfile.mkdtemp(dir=folder))
-    if program.door == "hdf5":
+    if in_c := {"hdf5": alone.run, "mpi": parallel.run}.get(program.door):
         try:
-            return alone.run(program, place), True
+            return in_c(program, place), True
         finally:
             shutil.rmtree(place)
     limit = small.LIMIT

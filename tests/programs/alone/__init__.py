@@ -54,16 +54,16 @@ def _with(version: str, program: Program, folder: Path, lines: Path) -> str | No
             return None  # a defect of HDF5 by itself
         if done.returncode:
             error = done.stderr.strip()[-300:]
-            return f"{way}: status {done.returncode} after {_last(done.stdout)}: {error}"
+            return f"{way}: status {done.returncode} after {last(done.stdout)}: {error}"
         outputs[way] = done.stdout
     for way in ways:
-        if wrong := _difference(outputs["alone"], outputs[way]):
+        if wrong := difference(outputs["alone"], outputs[way]):
             return f"{way}: {wrong}"
     names = [f"{version}-{way}" for way in ways]
     left = _call([binary, "dump", *names], folder, {}).stdout.split("in ")[1:]
     contents = [each.partition("\n")[2] for each in left]
     for way, found in zip(ways, contents, strict=True):
-        if wrong := _difference(contents[0], found):
+        if wrong := difference(contents[0], found):
             return f"{way}: in the files that are left, {wrong}"
     return None
 
@@ -91,17 +91,17 @@ def _call(
         return subprocess.CompletedProcess(command, 124, told, "it hangs")
 
 
-def _difference(wanted: str, found: str) -> str | None:
+def difference(wanted: str, found: str) -> str | None:
     pairs = zip(wanted.splitlines(), found.splitlines(), strict=False)
     for right, other in pairs:
         if right != other:
             return f"{other!r} instead of {right!r}"
     if len(wanted) != len(found):
-        return f"the output ends with {_last(found)!r} instead of {_last(wanted)!r}"
+        return f"the output ends with {last(found)!r} instead of {last(wanted)!r}"
     return None
 
 
-def _last(text: str) -> str:
+def last(text: str) -> str:
     return text.splitlines()[-1] if text.strip() else "nothing"
 
 
@@ -157,28 +157,28 @@ def listing(program: Program) -> list[str]:
         file.get("page_buffer", 0),
         file.get("userblock", 0),
     ]
-    return [_line("open", first), *(_line_of(operation) for operation in program.operations)]
+    return [line("open", first), *(_line_of(operation) for operation in program.operations)]
 
 
-def _line(word: str, numbers: list[Any]) -> str:
+def line(word: str, numbers: list[Any]) -> str:
     return " ".join([word, *(str(int(number)) for number in numbers)])
 
 
 def _line_of(operation: Operation) -> str:
     do = operation["do"]
     if do == "create":
-        return _line(do, _created(operation))
+        return line(do, created(operation))
     if do in ("write", "read"):
         numbers = [operation["set"], len(operation["parts"])]
         for part in operation["parts"]:
             numbers += [part["slot"], part["dtype"], part["device"], part.get("seed", 0)]
             numbers += _selected(part["select"])
-        return _line(do, numbers)
+        return line(do, numbers)
     numbers = list(operation["numbers"])
-    return _line(do, numbers)
+    return line(do, numbers)
 
 
-def _created(operation: Operation) -> list[int]:
+def created(operation: Operation) -> list[int]:
     rank = len(operation["shape"])
     filler = [1] * (3 - rank)
     return [

@@ -5,43 +5,14 @@
  *
  * It knows nothing of Penstock: the environment says which driver and connector HDF5 uses. */
 #define _GNU_SOURCE
-#include "memory.h"
-#include "types.h"
-#include <inttypes.h>
+#include "contents.h"
+#include "transfers.h"
 #include <unistd.h>
 
-enum { SLOTS = 16, SETS = 3, RANK = 3, MOST = 256 };
+enum { SLOTS = 16, RANK = 3 };
 
-typedef struct {
-    hid_t id;
-    int type;
-} dataset;
-
-/* A transfer: what H5Dread and H5Dwrite take. */
-typedef struct {
-    hid_t id, type, flat, space;
-    memory buffer;
-    size_t elements;
-    int line, is_read;
-} transfer;
-
-static hid_t files[2], sets[SETS];
+static hid_t files[2];
 static dataset datasets[SLOTS];
-static transfer pending[SETS][MOST];
-static int pending_count[SETS];
-static int has_failed[SETS]; /* whether a call failed: HDF5 alone does not leave that to the set */
-static int line;
-static char *words; /* of the line, which are left */
-
-static long next(void)
-{
-    return strtol(words, &words, 10);
-}
-
-static void told(const char *what, long long value)
-{
-    printf("%d %s %lld\n", line, what, value < 0 ? -1 : value);
-}
 
 /* -- transfers -------------------------------------------------------------------------------- */
 
@@ -89,140 +60,37 @@ static hid_t selected(hid_t id, hsize_t *count)
     return space;
 }
 
-static hid_t memory_type(int type, long choice)
-{
-    if (type < NUMBERS && choice >= 0)
-        return in_memory[choice % NUMBERS];
-    if ((type == RECORD || type == PADDED) && choice >= 0)
-        return some_of_record[choice % 2];
-    return in_memory[type];
-}
-
 /* Reads the rest of a line: memory type, place, seed, selection. */
 static transfer described(int is_read)
 {
     transfer made = {.line = line, .is_read = is_read};
     dataset of = datasets[next() % SLOTS];
+    made.id = of.id;
     made.type = memory_type(of.type, next());
     long on_device = next(), seed = next();
-    hsize_t count = 0;
-    made.id = of.id;
     if (of.id < 0)
         return made;
+    hsize_t count = 0;
     made.space = selected(of.id, &count);
-    made.flat = H5Screate_simple(1, &count, NULL);
-    made.elements = count;
-    size_t size = H5Tget_size(made.type), whole = size * count;
-    int has_text = H5Tdetect_class(made.type, H5T_STRING) > 0 && (of.type == TEXT || of.type == WITH_TEXT);
-    unsigned char *bytes = malloc(whole + 1);
-    memset(bytes, has_text ? 0 : 0xA5, whole);
-    uint64_t state = (uint64_t)seed * 1000003;
-    for (hsize_t i = 0; !is_read && i < count; i++)
-        for_each_part(bytes + i * size, made.type, make_part, &state);
-    made.buffer = memory_of(bytes, whole, on_device && !has_text);
+    give_memory(&made, of, count, on_device, seed);
     return made;
-}
-
-static void finished(transfer *done, int is_right)
-{
-    unsigned char *bytes = to_host(&done->buffer);
-    uint64_t hash = 1469598103934665603ull;
-    size_t size = H5Tget_size(done->type);
-    is_right &= done->is_read;
-    for (size_t i = 0; is_right && i < done->elements; i++)
-        for_each_part(bytes + i * size, done->type, hash_part, &hash);
-    if (is_right)
-        printf("%d gives %016" PRIx64 "\n", done->line, hash);
-    free(bytes);
-    H5Sclose(done->flat);
-    H5Sclose(done->space);
-}
-
-static void wait_for(long set)
-{
-    size_t left = 0;
-    hbool_t failed = 0;
-    int status = H5ESwait(sets[set], H5ES_WAIT_FOREVER, &left, &failed);
-    int is_right = status >= 0 && !failed && !has_failed[set];
-    told("waits", is_right ? 0 : -1);
-    for (int i = 0; i < pending_count[set]; i++)
-        finished(&pending[set][i], is_right);
-    pending_count[set] = has_failed[set] = 0;
-    if (failed) { /* a set with an error takes nothing else */
-        H5ESclose(sets[set]);
-        sets[set] = H5EScreate();
-    }
-}
-
-static void wait_for_all(void)
-{
-    for (int i = 0; i < SETS; i++)
-        if (pending_count[i])
-            wait_for(i);
 }
 
 /* One or several transfers, plain or in an event set. */
 static void move(int is_read)
 {
     long set = next() - 1, count = next();
-    hid_t ids[4], types[4], flats[4], spaces[4];
-    void *buffers[4];
-    transfer made[4];
+    transfer made[TOGETHER];
     int used = 0;
-    for (long i = 0; i < count && i < 4; i++) {
-        transfer one = described(is_read);
-        if (one.id < 0)
+    for (long i = 0; i < count && i < TOGETHER; i++) {
+        made[used] = described(is_read);
+        if (made[used++].id < 0)
             return;
-        made[used] = one;
-        ids[used] = one.id, types[used] = one.type, flats[used] = one.flat, spaces[used] = one.space;
-        buffers[used++] = one.buffer.bytes;
     }
-    size_t n = (size_t)used;
-    const void *const *sources = (const void *const *)buffers;
-    int status;
-    if (set >= 0 && pending_count[set] + used > MOST)
-        wait_for(set);
-    if (set < 0 && n == 1)
-        status = is_read ? H5Dread(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0])
-                         : H5Dwrite(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0]);
-    else if (set < 0)
-        status = is_read ? H5Dread_multi(n, ids, types, flats, spaces, H5P_DEFAULT, buffers)
-                         : H5Dwrite_multi(n, ids, types, flats, spaces, H5P_DEFAULT, (const void **)sources);
-    else if (n == 1)
-        status = is_read ? H5Dread_async(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0], sets[set])
-                         : H5Dwrite_async(ids[0], types[0], flats[0], spaces[0], H5P_DEFAULT, buffers[0], sets[set]);
-    else
-        status = is_read ? H5Dread_multi_async(n, ids, types, flats, spaces, H5P_DEFAULT, buffers, sets[set])
-                         : H5Dwrite_multi_async(n, ids, types, flats, spaces, H5P_DEFAULT, (const void **)sources, sets[set]);
-    if (set < 0)
-        told(is_read ? "reads" : "writes", status);
-    else
-        has_failed[set] |= status < 0;
-    for (int i = 0; i < used; i++)
-        if (set >= 0)
-            pending[set][pending_count[set]++] = made[i];
-        else
-            finished(&made[i], status >= 0);
+    carry_out(made, used, set, H5P_DEFAULT);
 }
 
 /* -- datasets and files ----------------------------------------------------------------------- */
-
-static void name_of(long slot, char name[8])
-{
-    snprintf(name, 8, "d%02ld", slot);
-}
-
-static void add_filter(hid_t properties, long filter, int is_number)
-{
-    if (filter == 1)
-        H5Pset_deflate(properties, 1);
-    else if (filter == 2)
-        H5Pset_shuffle(properties);
-    else if (filter == 3)
-        H5Pset_fletcher32(properties);
-    else if (filter == 4 && is_number)
-        H5Pset_nbit(properties);
-}
 
 /* SLOT FILE TYPE LAYOUT RANK 3*EXTENT 3*CHUNK GROWS ALLOC FILL_TIME FILL FILTERS FILTER... */
 static void create(void)
@@ -310,54 +178,12 @@ static void attribute(void)
     H5Sclose(space);
 }
 
-/* Reads a whole dataset into memory of the host, and prints its hash. */
-static void show(hid_t id, const char *name)
-{
-    hid_t type = H5Dget_type(id), space = H5Dget_space(id);
-    hid_t native = H5Tget_class(type) == H5T_BITFIELD ? H5Tcopy(type) : H5Tget_native_type(type, H5T_DIR_DEFAULT);
-    hssize_t count = H5Sget_simple_extent_npoints(space);
-    size_t size = H5Tget_size(native);
-    unsigned char *bytes = calloc((size_t)count + 1, size);
-    int status = H5Dread(id, native, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes);
-    uint64_t hash = 1469598103934665603ull;
-    for (hssize_t i = 0; status >= 0 && i < count; i++)
-        for_each_part(bytes + (size_t)i * size, native, hash_part, &hash);
-    printf("%d %s has %lld, %d: %016" PRIx64 "\n", line, name, (long long)count, status < 0 ? -1 : 0, hash);
-    free(bytes);
-    H5Tclose(native);
-    H5Tclose(type);
-    H5Sclose(space);
-}
-
-static herr_t visited(hid_t group, const char *name, const H5O_info2_t *about, void *_)
-{
-    (void)_;
-    if (about->type != H5O_TYPE_DATASET)
-        return 0;
-    hid_t id = H5Dopen2(group, name, H5P_DEFAULT);
-    show(id, name);
-    if (H5Aexists(id, "note") > 0) {
-        int value = -1;
-        hid_t attribute = H5Aopen(id, "note", H5P_DEFAULT);
-        H5Aread(attribute, H5T_NATIVE_INT, &value);
-        told(name, value);
-        H5Aclose(attribute);
-    }
-    H5Dclose(id);
-    return 0;
-}
-
 static herr_t iterated(hid_t group, const char *name, const H5L_info2_t *about, void *_)
 {
     (void)about, (void)_;
     hid_t id = H5Dopen2(group, name, H5P_DEFAULT);
     show(id, name);
     return H5Dclose(id);
-}
-
-static int visit(hid_t file)
-{
-    return H5Ovisit3(file, H5_INDEX_NAME, H5_ITER_INC, visited, NULL, H5O_INFO_BASIC);
 }
 
 static void close_dataset(long slot)
@@ -477,22 +303,6 @@ static int run(const char *path)
         told("closes a set", H5ESclose(sets[i]));
     told("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
     fclose(program);
-    return 0;
-}
-
-static int dump(int count, char **folders)
-{
-    for (int i = 0; i < count; i++) {
-        printf("in %s\n", folders[i]);
-        for (int file = 0; file < 2; file++) {
-            char path[4096];
-            snprintf(path, sizeof path, "%s/%s.h5", folders[i], file ? "other" : "main");
-            hid_t id = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-            told("visits", id < 0 ? -1 : visit(id));
-            if (id >= 0)
-                H5Fclose(id);
-        }
-    }
     return 0;
 }
 

@@ -14,8 +14,8 @@ _CLASSES = {
     "driver": ("driver", "Driver"),
     "two": ("two", "Two"),
 }
-NAMES = (*_CLASSES, "hdf5")
-"""The last one is no door: its programs are in C, and HDF5 alone is their model."""
+NAMES = (*_CLASSES, "hdf5", "mpi")
+"""The last two are no doors: their programs are in C, and HDF5 alone is their model."""
 
 
 def door(name: str) -> type[Door]:

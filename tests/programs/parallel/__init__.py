@@ -1,0 +1,123 @@
+"""C programs of HDF5 calls on two to four MPI ranks, which share the files: by HDF5 alone, and
+with the connector.
+
+`program.c` says what its lines mean, and has each rank print what its calls give. The oracle is
+HDF5 alone, of the same version and MPI: the outputs of each rank and the contents of the files are
+to be the same. On a machine with a GPU, some of the memory is the GPU's, but for HDF5 alone. A
+program that hangs is wrong; one that HDF5 alone cannot carry out is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from tests.parallel_hdf5 import CONNECTOR, PAIRS, ParallelHdf5
+
+from .. import alone
+from ..program import Operation, Program
+
+HERE = Path(__file__).parent
+_SECONDS = 60
+"""The program itself ends after 15, by an alarm."""
+
+
+def run(program: Program, folder: Path) -> str | None:
+    """Say what is wrong with a program; ``None`` if nothing is."""
+    lines = folder / "program"
+    lines.write_text("".join(f"{line}\n" for line in listing(program)))
+    for pair in program.settings.get("pairs", PAIRS):
+        if wrong := _with(pair, program, folder, lines):
+            return f"HDF5 {pair}, {wrong}"
+    return None
+
+
+def _with(pair: str, program: Program, folder: Path, lines: Path) -> str | None:
+    hdf5, binary = _built(pair)
+    ranks = program.settings["ranks"]
+    outputs: dict[str, list[str]] = {}
+    for way, environment in {"alone": {}, "connector": _connector(program)}.items():
+        place = folder / f"{pair}-{way}"
+        place.mkdir()
+        command = (binary, "run", lines)
+        status, told = hdf5.run(ranks, *command, folder=place, seconds=_SECONDS, **environment)
+        found = [_read(place / f"rank{rank}.out") for rank in range(ranks)]
+        if status and way == "alone":
+            return f"HDF5 alone: {told[-300:]}" if "strict" in program.settings else None
+        if status:
+            ends = ", ".join(alone.last(text) for text in found)
+            return f"{way}: status {status} after {ends}: {told.strip()[-400:]}"
+        outputs[way] = found
+    for rank, (wanted, found) in enumerate(zip(*outputs.values(), strict=True)):
+        if wrong := alone.difference(wanted, found):
+            return f"rank {rank}: {wrong}"
+    ways = [f"{pair}-{way}" for way in outputs]
+    left = subprocess.run([binary, "dump", *ways], cwd=folder, capture_output=True, text=True)
+    wanted, found = (each.partition("\n")[2] for each in left.stdout.split("in ")[1:])
+    if wrong := alone.difference(wanted, found):
+        return f"in the files that are left, {wrong}"
+    return None
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _connector(program: Program) -> dict[str, str]:
+    from penstock import paths
+
+    options = ";".join([CONNECTOR, *program.settings.get("connector", ())])
+    variables = {"HDF5_VOL_CONNECTOR": options, "HDF5_PLUGIN_PATH": str(paths.plugin_dir())}
+    if program.device != "host":
+        variables["PROGRAM_DEVICE"] = "1"
+        variables["PENSTOCK_CUDA_LIBRARY"] = os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1")
+    return variables
+
+
+@cache
+def _built(pair: str) -> tuple[ParallelHdf5, Path]:
+    """Compile the interpreter for a copy of HDF5, unless it is there."""
+    hdf5 = ParallelHdf5(pair)
+    sources = sorted((*HERE.glob("*.[ch]"), *HERE.parent.glob("alone/*.h")))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[2] / "target"))
+    binary = target / "programs" / f"{pair}-{digest}"
+    if not binary.exists():
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=binary.parent) as folder:
+            made = Path(folder) / "program"
+            command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
+            command += [str(HERE / "program.c"), "-o", str(made), *hdf5.flags]
+            subprocess.run(command, check=True)
+            made.replace(binary)
+    return hdf5, binary
+
+
+# -- what program.c reads --------------------------------------------------------------------------
+
+
+def listing(program: Program) -> list[str]:
+    """The program as lines of words and numbers."""
+    settings = program.settings
+    first = [settings["libver"] == "latest", settings["reads"], settings["writes"]]
+    return [alone.line("open", first), *map(_line_of, program.operations)]
+
+
+def _line_of(operation: Operation) -> str:
+    do = operation["do"]
+    if do == "create":
+        return alone.line(do, [operation["whole"], *alone.created(operation)])
+    if do not in ("write", "read"):
+        return alone.line(do, operation["numbers"])
+    numbers = [operation["set"], operation["collective"], len(operation["slots"])]
+    numbers += [operation["dtype"], *operation["slots"]]
+    for takes_part, parts in operation["ranks"]:
+        numbers.append(takes_part)
+        for part in parts:
+            numbers += [part["dtype"], part["device"], part["seed"], part["kind"]]
+            numbers += [number for bounds in part["box"] for number in bounds]
+    return alone.line(do, numbers)
