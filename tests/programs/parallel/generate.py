@@ -10,7 +10,7 @@ from ..program import Operation, Program
 _NUMBERS, _TYPES = 12, 18
 _SLOTS = 8
 _SAME_IN_MEMORY = (0, 1, 2, 4, 6, 7, 8, 10)
-"""Types of files that need no conversion, without which HDF5 writes no filtered dataset in parallel."""
+"""Types of files that need no conversion: HDF5 writes filtered datasets in parallel without one."""
 _FILTERS = [[], [], [], ["gzip"], ["shuffle", "gzip"]]
 _KINDS = {"nothing": 0, "box": 1, "points": 2, "corners": 3, "all": 4}
 
