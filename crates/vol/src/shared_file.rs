@@ -154,7 +154,7 @@ impl SharedFile {
     ) -> Result<Described> {
         let changes = self.changes_of(key);
         let stored = match key.file.number == self.key.number {
-            true => StoredDataset::read(session, dataset)?,
+            true => StoredDataset::read(session, dataset, self.reads_together)?,
             false => {
                 let why = "the dataset is in another file, to which a link leads";
                 Err(Refused(why.to_owned()))

@@ -31,8 +31,12 @@ pub struct StoredDataset {
 
 impl StoredDataset {
     /// Describes a dataset of a file that processes share; or returns why only HDF5 transfers its elements, which
-    /// is the same in all processes.
-    pub fn read(session: &Session<'_>, dataset: hid_t) -> Result<Planned<StoredDataset>> {
+    /// is the same in all processes. `reads_together` says that no process reads metadata without the others.
+    pub fn read(
+        session: &Session<'_>,
+        dataset: hid_t,
+        reads_together: bool,
+    ) -> Result<Planned<StoredDataset>> {
         let info = DatasetInfo::read(session, dataset)?;
         let why = match &info.layout {
             Layout::Compact => "the dataset is compact",
@@ -42,6 +46,10 @@ impl StoredDataset {
                 "the processes write chunks with filters together"
             }
             Layout::Contiguous { .. } => return Ok(Ok(StoredDataset { info, table: None })),
+            // What the engine cannot do in one of them is HDF5's, which looks the chunks up.
+            Layout::Chunked { .. } if reads_together => {
+                "the processes read the chunk index together"
+            }
             Layout::Chunked { .. } => {
                 let table = read_chunk_table(session, dataset, &info);
                 let table = Some(Arc::new(table.map_err(|error| info.name_in(error))?));
