@@ -209,6 +209,8 @@ static void move(int is_read)
     }
     if (!is_possible)
         return;
+    /* If metadata is read collectively, HDF5 alone waits in independent transfers for ranks without any. */
+    is_collective |= settings[1];
     transfer made[TOGETHER];
     int takes_part = 0;
     for (int each = 0; each < ranks; each++) {
