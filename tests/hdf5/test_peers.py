@@ -120,6 +120,66 @@ def test_hdf5_s_library_tests_pass_as_natively(hdf5, outcome, tmp_path):
         assert "HDF5 tests ran successfully" in text, mode
 
 
+RANKS = 3
+EVENT_SETS = MODES["event sets"]
+PHDF5 = "dset file mdset ph5basic coll_chunk span_tree chunk_alloc filter_read prop coll_md_read"
+TESTPAR = {
+    "testphdf5": ["testphdf5", *(f"t_{part}" for part in f"{PHDF5} file_image".split())],
+    "t_pshutdown": ["t_pshutdown"],
+}
+"""HDF5's own parallel tests, as vol-tests has them: the sources of each program. Its t_bigio
+writes gigabytes, and its t_shapesame takes many minutes."""
+
+
+@pytest.fixture
+def ranks_outcome(parallel_hdf5, installed, tmp_path):
+    """Return a function that compiles and runs a program of MPI ranks in a folder of its own."""
+
+    def run(sources: list[Path], *folders: Path, **variables: str) -> tuple[int, str]:
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        program = tmp_path / "program"
+        if not program.exists():
+            command = ["cc", "-w", "-O1", "-std=gnu99", "-D_GNU_SOURCE", "-DH5_USE_114_API"]
+            command += [f"-I{each}" for each in folders]
+            command += [*map(str, sources), "-o", str(program), *parallel_hdf5.flags, "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+        variables = variables | {"HDF5_PLUGIN_PATH": str(installed.plugin_dir)}
+        return parallel_hdf5.run(RANKS, program, folder=folder, seconds=900, **variables)
+
+    return run
+
+
+@pytest.mark.timeout(2000)
+@pytest.mark.parametrize("name", TESTPAR)
+def test_hdf5_s_parallel_tests_pass_as_natively(ranks_outcome, tmp_path_factory, name):
+    source = checkout("PENSTOCK_TEST_VOL_TESTS")
+    headers = tmp_path_factory.mktemp("headers")
+    (headers / "h5vl_test_config.h").write_text("")
+    sources = [source / f"hdf5_testpar/{part}.c" for part in TESTPAR[name]]
+    folders = (headers, source, source / "hdf5_testpar")
+    for variables in ({}, EVENT_SETS):
+        status, text = ranks_outcome(sources, *folders, **variables)
+        assert status == 0, f"{variables}\n{text[-2000:]}"
+
+
+@pytest.mark.timeout(2000)
+def test_hdf5_s_parallel_api_tests_pass_as_natively(ranks_outcome, tmp_path_factory):
+    source = checkout("PENSTOCK_TEST_VOL_TESTS")
+    headers = tmp_path_factory.mktemp("headers")
+    (headers / "h5vl_test_config.h").write_text("#define H5VL_TEST_HAS_ASYNC\n")
+    sources = [*sorted(source.glob("vol_*test_parallel.c")), source / "vol_test_util.c"]
+    found = []
+    for variables in ({}, EVENT_SETS):
+        _, text = ranks_outcome(sources, headers, source, **variables)
+        found.append(Counter(OUTCOME.findall(text)))
+    native, connected = found
+    assert sum(native.values()) > 30
+    assert {test for test, what in connected - native if what != "PASSED"} == set()
+    assert {test for test, what in native - connected if what == "PASSED"} == set()
+
+
 FAILS_AT_ONCE = (
     "expects that H5Gcreate_async of a group that exists returns, and fails when it is waited for: "
     "here, as natively, the call itself fails"
