@@ -1,7 +1,6 @@
 #include "ranks.h"
 
-/* A third argument would be another option: each is an own set of processes, since HDF5 reads the
- * connector's text once. This one names HDF5. */
+/* With collective=hdf5 these are HDF5's, and synchronous. Independent ones go on after their call. */
 int main(int count, char **words) {
     const char *connector = getenv("HDF5_VOL_CONNECTOR");
     char text[4096];
