@@ -343,6 +343,28 @@ def test_references_that_were_never_written_are_null(kind, shape, tmp_path, dirt
             assert count == len(references_in(written))
 
 
+def test_a_scalar_dataset_that_was_never_written_takes_the_arguments_that_h5py_takes(tmp_path):
+    dtype = np.dtype([("k", "i4"), ("one", h5py.ref_dtype), ("two", h5py.ref_dtype, (2,))])
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with ps.File(tmp_path / "scalars.h5", "w") as file:
+        for name, kind in {"records": dtype, "references": h5py.ref_dtype}.items():
+            stored = h5py.h5t.py_create(kind, logical=True)
+            space = h5py.h5s.create(h5py.h5s.SCALAR)
+            h5py.h5d.create(file.id, name.encode(), stored, space, plist)
+            assert type(file[name][...]) is np.ndarray
+            assert not any(map(bool, references_in(file[name][()])))
+            for argument in (0, np.s_[:], np.s_[3:5], [0], np.s_[..., 0]):
+                with pytest.raises(ValueError, match="scalar"):
+                    file[name][argument]
+        records = file["records"]
+        assert not records["one"]
+        assert records[..., "one"].shape == ()
+        for found in (records["two"], records[..., "two"]):
+            assert found.shape == (2,)
+            assert not any(map(bool, found))
+
+
 def reference_views(array: Any) -> list[Any]:
     """The members of an array of references or of records that are references."""
     if array.dtype.names is None:

@@ -32,12 +32,15 @@ def is_needed(dataset: Any, argument: Any) -> bool:
 def read(dataset: Any, argument: Any) -> Any:
     """Return ``dataset[argument]``, with null references and zeros where HDF5 leaves memory."""
     import h5py
+    from h5py._hl.selections2 import select_read
 
     indices, names = selections.split(argument)
     stored = selections.stored_type(dataset, argument)
     kind = h5py.h5t.py_create(stored, logical=True)
     if dataset.shape == ():
-        return _objects(np.zeros((), _bytes_of(kind)), stored)[()]
+        shape = select_read(dataset.id.get_space(), indices).mshape
+        made = _objects(np.zeros((), _bytes_of(kind)), stored.base)
+        return made[()] if shape is None else made
     selection = selections.select(dataset, indices)
     packed = np.zeros(selection.count * kind.get_size(), np.uint8)
     in_memory = memory_types.field_type(kind, names[0]) if len(names) == 1 else kind
