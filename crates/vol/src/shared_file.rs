@@ -20,7 +20,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::{FileSystem, Sharing};
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::calling_library::CallingLibrary;
 use super::settings::Collective;
@@ -76,6 +76,12 @@ impl SharedFile {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         // SAFETY: the caller guarantees this.
         let is_plain = unsafe { is_of_mpi_io(library, fapl) } && !has_prefix(name);
+        // MPI-IO may write scattered metadata by reading a block of the file and writing it back, with what lies
+        // between, which the engine of any process may have written meanwhile.
+        // SAFETY: as above.
+        if unsafe { is_set(library, library.calls.H5Pget_coll_metadata_write, fapl) } {
+            return None;
+        }
         let sharing = FileSystem::sharing_at(path).filter(|how| *how != Sharing::Unknown);
         let sharing = sharing.filter(|_| is_plain)?;
         let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
@@ -106,7 +112,9 @@ impl SharedFile {
                 identity,
             },
             // SAFETY: the caller guarantees this.
-            reads_together: unsafe { reads_together(library, fapl) },
+            reads_together: unsafe {
+                is_set(library, library.calls.H5Pget_all_coll_metadata_ops, fapl)
+            },
             is_atomic: AtomicBool::new(false),
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
@@ -194,19 +202,21 @@ unsafe fn is_of_mpi_io(library: CallingLibrary, fapl: hid_t) -> bool {
     library.keeping_errors(|| unsafe { get(fapl, ptr::null_mut(), ptr::null_mut()) >= 0 })
 }
 
-/// Whether all processes take part when one reads metadata of a file that is opened with this list.
+/// Whether a property of a list is set; also if this HDF5 does not tell.
 ///
 /// # Safety
-/// As for [`is_of_mpi_io`].
-unsafe fn reads_together(library: CallingLibrary, fapl: hid_t) -> bool {
-    let mut is_set = false;
-    let Some(get) = library.calls.H5Pget_all_coll_metadata_ops else {
+/// As for [`is_of_mpi_io`]; `get` takes a list and a place for the answer.
+unsafe fn is_set(library: CallingLibrary, get: Option<Property>, fapl: hid_t) -> bool {
+    let Some(get) = get else {
         return true;
     };
+    let mut is_set = false;
     // SAFETY: the caller guarantees this; the answer has a place.
     let status = library.keeping_errors(|| unsafe { get(fapl, &mut is_set) });
     status < 0 || is_set
 }
+
+type Property = unsafe extern "C" fn(hid_t, *mut bool) -> herr_t;
 
 /// Whether MPI-IO may take the start of a name for that of a file system, as in "ufs:file".
 fn has_prefix(name: &CStr) -> bool {

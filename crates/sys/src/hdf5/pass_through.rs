@@ -58,6 +58,7 @@ macro_rules! functions {
                     /// Of an HDF5 with MPI only, as the next ones. Fails unless the driver is that of MPI-IO.
                     fn H5Pget_fapl_mpio(fapl_id: hid_t, comm: *mut c_void, info: *mut c_void) -> herr_t;
                     fn H5Pget_all_coll_metadata_ops(plist_id: hid_t, is_collective: *mut bool) -> herr_t;
+                    fn H5Pget_coll_metadata_write(plist_id: hid_t, is_collective: *mut bool) -> herr_t;
                     fn H5Pget_dxpl_mpio(dxpl_id: hid_t, mode: *mut c_int) -> herr_t;
                     fn H5Pset_dxpl_mpio(dxpl_id: hid_t, mode: c_int) -> herr_t;
                 }
