@@ -235,14 +235,19 @@ impl Wrapped {
         shared: &SharedFile,
     ) -> Result<Arc<Planned<StoredDataset>>> {
         if shared.reads_together {
-            let known = self.access.get().zip(self.stored_lock().clone());
-            let current = known.filter(|(access, known)| known.0 == shared.changes_of(&access.key));
             let why = "the processes read metadata together, and have not described the dataset";
             let refused = || Arc::new(Err(Refused(why.to_owned())));
-            return Ok(current.map_or_else(refused, |(_, known)| known.1));
+            return Ok(self.described(shared).unwrap_or_else(refused));
         }
         // SAFETY: the caller guarantees this.
         unsafe { self.describe_shared(under, shared) }
+    }
+
+    /// Returns the description of the dataset, if it was described since its extent has changed last.
+    fn described(&self, shared: &SharedFile) -> Option<Arc<Planned<StoredDataset>>> {
+        let (changes, stored) = self.stored_lock().clone()?;
+        let is_current = changes == shared.changes_of(&self.access.get()?.key);
+        is_current.then_some(stored)
     }
 
     /// Describes the dataset of a shared file. If the processes read metadata together, all of them must be in
@@ -255,11 +260,8 @@ impl Wrapped {
         under: &Under,
         shared: &SharedFile,
     ) -> Result<Arc<Planned<StoredDataset>>> {
-        let known = self.stored_lock().clone();
-        if let (Some(access), Some(known)) = (self.access.get(), &known)
-            && known.0 == shared.changes_of(&access.key)
-        {
-            return Ok(Arc::clone(&known.1));
+        if let Some(stored) = self.described(shared) {
+            return Ok(stored);
         }
         // SAFETY: the caller guarantees this.
         let (id, access) = unsafe {

@@ -51,6 +51,11 @@ const NAMES: &[(u64, &str)] = &[
     (0x6573_5543, "fusectl"),
 ];
 
+/// File systems whose files only one machine has.
+const OF_ONE_MACHINE: [&str; 8] = [
+    "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs",
+];
+
 /// What processes see of each other's writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
@@ -96,16 +101,13 @@ impl FileSystem {
     /// Returns what processes that have a file at this path see of each other's writes, as far as is known. `None`
     /// if the path does not exist.
     pub fn sharing_at(path: &Path) -> Option<Sharing> {
-        const LOCAL: [&str; 8] = [
-            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs",
-        ];
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: the path is a C string, and `stat` is a valid place for the answer.
         let known = unsafe { libc::statfs(path.as_ptr(), &mut stat) } == 0;
         known.then(|| match name_of(stat.f_type as u64) {
-            name if LOCAL.contains(&name) => Sharing::OnOneMachine,
+            name if OF_ONE_MACHINE.contains(&name) => Sharing::OnOneMachine,
             "lustre" | "gpfs" => Sharing::OnSeveral,
             _ => Sharing::Unknown,
         })
@@ -113,10 +115,7 @@ impl FileSystem {
 
     /// Whether a lock of a file keeps out the programs of all machines that have it, as far as is known.
     pub(super) fn has_locks_for_all(fd: RawFd) -> bool {
-        const LOCAL: [&str; 8] = [
-            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs",
-        ];
-        LOCAL.contains(&name_of(FileSystem::magic_of(fd)))
+        OF_ONE_MACHINE.contains(&name_of(FileSystem::magic_of(fd)))
     }
 
     /// Whether an allocation that fails for lack of space keeps the blocks that it got before. Other

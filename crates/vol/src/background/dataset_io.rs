@@ -108,17 +108,34 @@ pub(crate) unsafe fn read_or_write(
             // The read may depend on a write that has failed.
             call.policy().failures.take()?;
         }
-        let mut running = RunningTransfers::default();
-        match start(call, plans, list.stream, &mut running) {
-            Ok(Some(continuing)) => add_operation(call, continuing),
-            Ok(None) => running.finish()?,
-            Err(error) => {
-                let _ = running.finish();
-                return Err(error);
-            }
-        }
+        carry_out(call, plans, list.stream)?;
     }
     Ok(Disposition::Done)
+}
+
+/// Carries out planned transfers. Those that do not continue after the call are complete afterwards.
+///
+/// # Safety
+/// As for [`read_or_write`].
+pub(super) unsafe fn carry_out(
+    call: &DatasetCall<'_>,
+    plans: Vec<(DatasetPlan, AccessSet)>,
+    stream: Option<Stream>,
+) -> Result<()> {
+    let mut running = RunningTransfers::default();
+    // SAFETY: the caller guarantees this.
+    match unsafe { start(call, plans, stream, &mut running) } {
+        Ok(Some(continuing)) => {
+            // SAFETY: as above.
+            unsafe { add_operation(call, continuing) };
+            Ok(())
+        }
+        Ok(None) => running.finish(),
+        Err(error) => {
+            let _ = running.finish();
+            Err(error)
+        }
+    }
 }
 
 /// Plans the transfer of each dataset, after all operations that conflict with it. Returns the reason if only
@@ -221,7 +238,7 @@ pub(super) fn names_special_space(call: &DatasetCall<'_>) -> bool {
 ///
 /// # Safety
 /// As for [`read_or_write`].
-pub(super) unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
+unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
     let is_implicit = call.req.is_null();
     let failures = is_implicit.then(|| Arc::clone(&call.policy().failures));
     let operation = AsyncOperation::new(call.name(), failures, state);

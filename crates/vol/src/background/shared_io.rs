@@ -11,13 +11,11 @@ use penstock_sys::hdf5::H5S_ALL;
 use super::at_once::small_transfer;
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
-    BelowCall, Disposition, add_operation, host_buffers, names_special_space, plan_all,
+    BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
 };
 use super::pending::{conflicting_with, wait_for_conflicting};
-use super::start::start;
 use crate::dataspace::is_special;
 use crate::log::Execution;
-use crate::operation::RunningTransfers;
 use crate::shared_file::SharedFile;
 use crate::transfer_list::{OwnedList, is_collective, read_transfer_list};
 use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
@@ -171,15 +169,7 @@ unsafe fn alone(
             Ok(plans) => plans,
             Err(Refused(why)) => return by_hdf5(independent, &why),
         };
-        let mut running = RunningTransfers::default();
-        match start(call, plans, read.stream, &mut running) {
-            Ok(Some(continuing)) => add_operation(call, continuing),
-            Ok(None) => running.finish()?,
-            Err(error) => {
-                let _ = running.finish();
-                return Err(error);
-            }
-        }
+        carry_out(call, plans, read.stream)?;
     }
     Ok(Disposition::Done)
 }
