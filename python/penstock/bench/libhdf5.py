@@ -67,6 +67,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5Pclose": (c_int, [_IDENTIFIER]),
     "H5Pset_alignment": (c_int, [_IDENTIFIER, c_uint64, c_uint64]),
     "H5Pset_chunk": (c_int, [_IDENTIFIER, c_int, _PLACES]),
+    "H5Pset_fill_time": (c_int, [_IDENTIFIER, c_int]),
     "H5Pset_driver_by_name": (c_int, [_IDENTIFIER, c_char_p, c_char_p]),
     "H5Pset_vol": (c_int, [_IDENTIFIER, _IDENTIFIER, c_void_p]),
     "H5Fopen": (_IDENTIFIER, [c_char_p, c_uint, _IDENTIFIER]),
@@ -98,6 +99,17 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "H5Dwrite_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 5, c_void_p, _IDENTIFIER]),
     "H5Dclose_async": (c_int, [*_PLACE, *[_IDENTIFIER] * 2]),
 }
+# Of an HDF5 that is built with MPI. Handles of MPI are integers or pointers.
+_PARALLEL_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "H5Pset_fapl_mpio": (c_int, [_IDENTIFIER, c_void_p, c_void_p]),
+    "H5Pset_dxpl_mpio": (c_int, [_IDENTIFIER, c_int]),
+    "H5Pset_all_coll_metadata_ops": (c_int, [_IDENTIFIER, c_bool]),
+    "H5Pset_coll_metadata_write": (c_int, [_IDENTIFIER, c_bool]),
+}
+
+
+def is_parallel(library: ctypes.CDLL) -> bool:
+    return hasattr(library, "H5Pset_fapl_mpio")
 
 
 class Library:
@@ -105,7 +117,8 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         library = self._library = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _FUNCTIONS.items():
+        functions = _FUNCTIONS | (_PARALLEL_FUNCTIONS if is_parallel(library) else {})
+        for name, (result, arguments) in functions.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, self._checked(name, function))
@@ -114,7 +127,9 @@ class Library:
         self.H5Eset_auto2(_DEFAULT, None, None)
         self.file_access = _IDENTIFIER.in_dll(library, "H5P_CLS_FILE_ACCESS_ID_g").value
         self.dataset_create = _IDENTIFIER.in_dll(library, "H5P_CLS_DATASET_CREATE_ID_g").value
+        self.transfer = _IDENTIFIER.in_dll(library, "H5P_CLS_DATASET_XFER_ID_g").value
         self.bytes = _IDENTIFIER.in_dll(library, "H5T_NATIVE_UCHAR_g").value
+        self.doubles = _IDENTIFIER.in_dll(library, "H5T_NATIVE_DOUBLE_g").value
         self.floats = _IDENTIFIER.in_dll(library, "H5T_NATIVE_FLOAT_g").value
         self.integers = _IDENTIFIER.in_dll(library, "H5T_NATIVE_INT_g").value
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.signals import raise_overlooked_signal
 
-from .ranks import Ranks
+from .ranks import RankFailedError, Ranks
 
 ROUNDS = 5
 OURS = "Penstock"
@@ -184,6 +184,8 @@ def _together(ranks: Ranks, once: Callable[[], float]) -> _Run:
     try:
         run = _Run(once())
         raise_overlooked_signal()
+    except RankFailedError:
+        raise
     except Exception as error:
         raise_overlooked_signal()
         said = f"{type(error).__name__}: {error}".split("\n")[0][:300]

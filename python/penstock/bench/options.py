@@ -139,6 +139,10 @@ def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     }
 
 
+def _start(count: int, _: dict[str, Any]) -> int:
+    return ranks.start(count)
+
+
 def benchmark(
     name: str,
     title: str,
@@ -146,11 +150,13 @@ def benchmark(
     folder: tuple[str, ...] = ("--dir",),
     iterations: int = 5,
     in_folder: bool = True,
+    start: Callable[[int, dict[str, Any]], int] = _start,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command from a function that takes a session and then its own options.
 
     All files that it reads are in the session's folder, unless ``in_folder`` is false. The command
-    then itself finds out whether they can have the states of its option ``cache``.
+    then itself finds out whether they can have the states of its option ``cache``. ``start`` starts
+    ranks, given their number and the function's own options, and returns the exit status.
     """
     common = _common(folder)
     common["iterations"] = (common["iterations"][0], iterations)
@@ -166,7 +172,7 @@ def benchmark(
 
         def command(**given: Any) -> None:
             shared = {key: given.pop(key) for key in common if key in given}
-            raise typer.Exit(_run(name, title, measured, shared, given))
+            raise typer.Exit(_run(name, title, measured, start, shared, given))
 
         parameters = [
             *(parameter.replace(annotation=types[parameter.name]) for parameter in own),
@@ -190,7 +196,12 @@ def benchmark(
 
 
 def _run(
-    name: str, title: str, work: Callable[..., None], shared: dict[str, Any], own: dict[str, Any]
+    name: str,
+    title: str,
+    work: Callable[..., None],
+    start: Callable[[int, dict[str, Any]], int],
+    shared: dict[str, Any],
+    own: dict[str, Any],
 ) -> int:
     try:
         here = ranks.here()
@@ -202,11 +213,11 @@ def _run(
         os.environ["PENSTOCK_PROFILE"] = "off"
     if wanted < 1:
         return _refuse(f"--n_rank is {wanted}, but must be at least 1")
-    if here.size == 1 and wanted > 1:
-        return ranks.start(wanted)
-    if wanted > 1 and wanted != here.size:
+    if here.size > 1 and wanted > 1 and wanted != here.size:
         return _refuse(f"{here.size} ranks were launched, but --n_rank is {wanted}")
     try:
+        if here.size == 1 and wanted > 1:
+            return start(wanted, own)
         peers = _peers(shared.pop("peers"))
         common = Common(**{**shared, "folder": _folder(shared["folder"])}, peers=peers)
         return measure(name, title, common, here, lambda session: work(session, **own))

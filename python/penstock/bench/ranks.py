@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Client, Connection, Listener
@@ -53,6 +54,10 @@ class Ranks:
 
 class LostRankError(RuntimeError):
     """Another rank has ended or does not answer."""
+
+
+class RankFailedError(LostRankError):
+    """This rank has failed where the others may wait for it: all of them have to end."""
 
 
 class NoRanksError(Exception):
@@ -172,16 +177,38 @@ def start(count: int, command: Sequence[str] | None = None) -> int:
 
     If one fails, the others are terminated, because they would wait for it.
     """
-    command = command or [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
+    command = command or _this_command()
     address, key = f"penstock-bench-{secrets.token_hex(8)}", secrets.token_hex(16)
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
+    with _processes() as processes:
         for rank in range(count):
             environment = {**os.environ, _VARIABLE: f"{rank} {count} {address} {key}"}
             # Ctrl-C on a terminal reaches all of them, and each cleans up.
             output = None if rank == 0 else subprocess.DEVNULL
             processes.append(subprocess.Popen(command, env=environment, stdout=output))
         return _worst(processes)
+
+
+def launch(launcher: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run this command by a launcher of MPI, and return its status.
+
+    The launcher ends all ranks if one fails.
+    """
+    with _processes() as processes:
+        environment = {**os.environ, **variables}
+        processes.append(subprocess.Popen([*launcher, *_this_command()], env=environment))
+        return _worst(processes)
+
+
+def _this_command() -> list[str]:
+    return [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
+
+
+@contextmanager
+def _processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A list for processes; those that still run at the end are terminated."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        yield processes
     finally:
         # The remaining ones clean up, and are killed if they do not end.
         for process in processes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from penstock.units import size_in_words
 
-from .. import events
+from .. import events, parallel, ranks
 from ..figures import Figure, Panel
 from ..measure import Contestant, Row, absent
 from ..options import SIZE, benchmark, numbers
@@ -17,34 +18,72 @@ from ..place import choose
 from ..plotfiles import Series, contestant
 from ..session import RefusedError, Session
 from ..tables import Table
+from .plotfile_shared import measure_shared
 
 _WORKLOADS = {1: "NyX-like, single level", 3: "Castro-like, 3 levels"}
 
 
-@benchmark("plotfile", "Plot files between the steps of a computation", iterations=3)
+def _start(count: int, given: dict[str, Any]) -> int:
+    if given["shared"]:
+        return parallel.start(count, given["hdf5"], given["mpiexec"])
+    return ranks.start(count)
+
+
+@benchmark("plotfile", "Plot files between the steps of a computation", iterations=3, start=_start)
 def plotfile(
     session: Session,
     nbytes: Annotated[
         int, typer.Option("--bytes", help="Bytes of each rank's plot file.", **SIZE)
     ] = 1 << 30,
     compute: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="Seconds of computation between two files; emulated by sleeping.",
+            help="Seconds of computation between two files; emulated by sleeping. By default, 1; "
+            "with --shared, as long as writing takes.",
             min=0,
             max=86_400,
         ),
-    ] = 1.0,
+    ] = None,
     steps: Annotated[int, typer.Option(help="Plot files per run.", min=2)] = 5,
     levels: Annotated[
         str, typer.Option(help="Levels of refinement, one dataset each, as a list.")
     ] = "1,3",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="All ranks write one file a step, by MPI-IO.")
+    ] = False,
+    block: Annotated[
+        bool,
+        typer.Option(help="With --shared, also divide an array of three dimensions into blocks."),
+    ] = True,
+    hdf5: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --shared, the prefix of an HDF5 that is built with MPI; by default, the "
+            "library that PENSTOCK_BENCH_HDF5 names.",
+            metavar="PATH",
+        ),
+    ] = None,
+    mpiexec: Annotated[
+        str,
+        typer.Option(
+            help="With --shared and --n_rank, the launcher and its options; by default, mpiexec of "
+            "that HDF5's MPI.",
+            metavar="COMMAND",
+        ),
+    ] = "",
 ) -> None:
-    """Have each rank write its own plot files, and compute between them.
+    """Have each rank write its own plot files, or all ranks one, and compute between them.
 
     The raw rate counts the seconds in calls of HDF5, including waits; the observed rate is that of
     h5bench, bytes / (elapsed - compute x (steps - 1)).
     """
+    if shared:
+        parallel.choose(hdf5)
+        measure_shared(session, nbytes, compute, steps, numbers(levels, "levels"), block)
+        return
+    if hdf5 or mpiexec:
+        raise RefusedError("--hdf5 and --mpiexec are for --shared")
+    compute = 1.0 if compute is None else compute
     if nbytes < max(numbers(levels, "levels")):
         raise RefusedError(f"{nbytes} bytes are less than one for each level")
     session.need_space(steps * nbytes)

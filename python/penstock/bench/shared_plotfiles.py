@@ -1,0 +1,239 @@
+"""Plot files that all ranks write together, by MPI-IO, between the steps of a computation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from penstock.memory import copy_bytes
+
+from . import events, gpu, parallel
+from .libhdf5 import TRUNCATE, library, numbers
+from .measure import Contestant, WrongBytesError
+from .ranks import RankFailedError, Ranks
+
+ITEM = 8
+"""The bytes of an element: all are of double precision."""
+
+
+@dataclass
+class Part:
+    """The elements of a dataset that this rank writes, in host memory and in GPU memory."""
+
+    group: str
+    name: str
+    shape: tuple[int, ...]
+    """The shape of the whole dataset."""
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    seed: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    @property
+    def selection(self) -> tuple[slice, ...]:
+        return tuple(slice(at, at + n) for at, n in zip(self.start, self.count, strict=True))
+
+    @cached_property
+    def values(self) -> np.ndarray[Any, Any]:
+        return np.random.default_rng(self.seed).random(self.count)
+
+    @cached_property
+    def _on_gpu(self) -> gpu.Buffer:
+        made = gpu.Buffer(self.nbytes)
+        gpu.put(made.address, self.values)
+        return made
+
+    @cached_property
+    def _pinned(self) -> gpu.Pinned:
+        return gpu.Pinned(self.nbytes)
+
+    def for_writing(self, way: events.Way, *, on_gpu: bool) -> int:
+        """Return the address of the elements, copied to the host if the way needs that."""
+        if not on_gpu:
+            return int(self.values.ctypes.data)
+        if way.takes_gpu_memory:
+            return self._on_gpu.address
+        copy_bytes(self._pinned.address, self._on_gpu.address, self.nbytes)
+        return self._pinned.address
+
+
+def levels(count: int, nbytes: int, ranks: Ranks) -> list[Part]:
+    """Return this rank's parts of AMReX's layout.
+
+    Each level has one dataset with the elements of all boxes; those of a rank adjoin.
+    """
+    length = nbytes // ITEM // count
+    return [
+        Part(
+            group=f"level_{level}",
+            name="data:datatype=0",
+            shape=(length * ranks.size,),
+            start=(length * ranks.rank,),
+            count=(length,),
+            seed=(ranks.rank, level),
+        )
+        for level in range(count)
+    ]
+
+
+def block(nbytes: int, ranks: Ranks) -> list[Part]:
+    """Return this rank's block of an array of three dimensions, in nearly equal edges.
+
+    The last dimension, whose elements adjoin in the file, is divided first.
+    """
+    items = nbytes // ITEM
+    edge = max(round(items ** (1 / 3)), 1)
+    count = (max(items // edge**2, 1), edge, edge)
+    grid = _grid(ranks.size)
+    at = np.unravel_index(ranks.rank, grid)
+    shape = tuple(n * parts for n, parts in zip(count, grid, strict=True))
+    start = tuple(int(n * place) for n, place in zip(count, at, strict=True))
+    return [Part("fields", "block", shape, start, count, (ranks.rank, 0))]
+
+
+def _grid(size: int) -> tuple[int, ...]:
+    """Divide ranks among three dimensions as evenly as possible, most in the last one."""
+    found = (
+        (a, b, size // (a * b))
+        for a in range(1, size + 1)
+        for b in range(1, size + 1)
+        if size % (a * b) == 0 and a <= b <= size // (a * b)
+    )
+    return min(found, key=lambda grid: grid[2])
+
+
+@dataclass
+class SharedSeries:
+    """The plot files of a run, and the times of the runs on this rank."""
+
+    way: events.Way
+    is_collective: bool
+    on_gpu: bool
+    folder: Path
+    parts: list[Part]
+    steps: int
+    compute: float
+    """Seconds between two files."""
+    ranks: Ranks
+    in_calls: list[float] = field(default_factory=list)
+    """Seconds in calls of HDF5 in each run, including waits and copies to the host."""
+    last: list[float] = field(default_factory=list)
+    """Seconds of the last write in each run, which nothing is computed beside."""
+    submits: list[list[float]] = field(default_factory=list)
+    """Seconds of each H5Dwrite in each run."""
+
+    @property
+    def memory(self) -> str:
+        return "GPU memory" if self.on_gpu else "host memory"
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"plt{step:05}.h5"
+
+    def contestant(self) -> Contestant:
+        amount = self.steps * sum(part.nbytes for part in self.parts)
+        return Contestant(
+            self.way.name, self.memory, amount, self._run, before=self._before, verify=self._verify
+        )
+
+    def _before(self) -> None:
+        for part in self.parts:
+            part.for_writing(self.way, on_gpu=self.on_gpu)
+        if self.ranks.is_first:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir()
+            # This contestant must not wait for the write-back of others.
+            os.sync()
+
+    def _run(self) -> None:
+        try:
+            self._write_all()
+        except Exception as error:
+            what = f"{self.way.name}, {self.memory}: {error}"
+            raise RankFailedError(what) from error
+
+    def _write_all(self) -> None:
+        spent = 0.0
+        self.submits.append([])
+        found = events.Events(self.way)
+        with self._lists() as lists:
+            for step in range(self.steps):
+                if step:
+                    time.sleep(self.compute)
+                begin = time.perf_counter()
+                found.wait()
+                waited = time.perf_counter()
+                self._write(self.path(step), lists, found.id)
+                spent += time.perf_counter() - begin
+            begin = time.perf_counter()
+            found.close()
+            end = time.perf_counter()
+        self.in_calls.append(spent + end - begin)
+        self.last.append(end - waited)
+
+    @contextmanager
+    def _lists(self) -> Iterator[tuple[int, int, int]]:
+        with ExitStack() as stack:
+            access = stack.enter_context(events.access(self.way))
+            parallel.share(access)
+            lists = parallel.lists(is_collective=self.is_collective)
+            yield (access, *stack.enter_context(lists))
+
+    def _write(self, path: Path, lists: tuple[int, int, int], event_set: int) -> None:
+        hdf5, later = library(), events.later
+        access, creation, transfer = lists
+        file = later("H5Fcreate_async")(os.fsencode(path), TRUNCATE, 0, access, event_set)
+        for part in self.parts:
+            group = later("H5Gcreate_async")(file, part.group.encode(), 0, 0, 0, event_set)
+            space = hdf5.H5Screate_simple(len(part.shape), numbers(*part.shape), None)
+            memory = hdf5.H5Screate_simple(len(part.count), numbers(*part.count), None)
+            dataset = later("H5Dcreate_async")(
+                group, part.name.encode(), hdf5.doubles, space, 0, creation, 0, event_set
+            )
+            places = numbers(*part.start), None, numbers(*part.count), None
+            hdf5.H5Sselect_hyperslab(space, 0, *places)
+            address = part.for_writing(self.way, on_gpu=self.on_gpu)
+            begin = time.perf_counter()
+            later("H5Dwrite_async")(
+                dataset, hdf5.doubles, memory, space, transfer, address, event_set
+            )
+            self.submits[-1].append(time.perf_counter() - begin)
+            later("H5Dclose_async")(dataset, event_set)
+            later("H5Gclose_async")(group, event_set)
+            hdf5.H5Sclose(memory)
+            hdf5.H5Sclose(space)
+        later("H5Fclose_async")(file, event_set)
+
+    def _verify(self, _: object) -> None:
+        """Compare this rank's part of all files. No rank goes on before all have compared."""
+        found = self.ranks.gather(self._difference())
+        if wrong := next(filter(None, found), None):
+            raise WrongBytesError(wrong)
+
+    def _difference(self) -> str | None:
+        for step in range(self.steps):
+            path = self.path(step)
+            try:
+                with h5py.File(path) as file:
+                    for part in self.parts:
+                        stored = file[part.group][part.name][part.selection]
+                        if not np.array_equal(stored, part.values):
+                            at = np.argwhere(stored != part.values)[0] + part.start
+                            return (
+                                f"{path}, {part.group}/{part.name}: element {tuple(map(int, at))}"
+                            )
+            except (OSError, KeyError) as error:
+                return f"{path}: {error}"
+        return None
