@@ -88,8 +88,10 @@ def test_hdf5_alone_writes_levels_and_blocks_by_any_number_of_ranks(bench, monke
 
 FAULT = """
 import os, sys
+from penstock.bench import shared_plotfiles
 from penstock.bench.shared_plotfiles import SharedSeries
 from penstock.cli import main
+from penstock.dist.launched import Launched
 
 def flip(self):
     write_all(self)
@@ -99,12 +101,14 @@ def flip(self):
             file.seek(-20_000, os.SEEK_END)
             file.write(b"x")
 
-def fail(self):
-    if self.ranks.rank == 1:
-        raise RuntimeError("this rank fails")
-    write_all(self)
+def fail(*_):
+    raise RuntimeError("this rank fails while its file is open")
 
-write_all, SharedSeries._write_all = SharedSeries._write_all, globals()[sys.argv.pop(1)]
+write_all = SharedSeries._write_all
+if sys.argv.pop(1) == "flip":
+    SharedSeries._write_all = flip
+elif Launched.by().rank == 1:
+    shared_plotfiles.numbers = fail
 main()
 """
 

@@ -123,6 +123,9 @@ class Library:
             function.restype, function.argtypes = result, arguments
             setattr(self, name, self._checked(name, function))
         self._walk = library.H5Ewalk2
+        if is_parallel(library):
+            # A rank that ends early would close shared files, and wait for the others.
+            library.H5dont_atexit()
         self.H5open()
         self.H5Eset_auto2(_DEFAULT, None, None)
         self.file_access = _IDENTIFIER.in_dll(library, "H5P_CLS_FILE_ACCESS_ID_g").value
