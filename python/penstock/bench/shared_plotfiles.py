@@ -51,6 +51,11 @@ class Part:
         return np.random.default_rng(self.seed).random(self.count)
 
     @cached_property
+    def stored(self) -> np.ndarray[Any, Any]:
+        """Where the elements are read back to."""
+        return np.empty(self.count)
+
+    @cached_property
     def _on_gpu(self) -> gpu.Buffer:
         made = gpu.Buffer(self.nbytes)
         gpu.put(made.address, self.values)
@@ -228,12 +233,11 @@ class SharedSeries:
             try:
                 with h5py.File(path) as file:
                     for part in self.parts:
-                        stored = file[part.group][part.name][part.selection]
-                        if not np.array_equal(stored, part.values):
-                            at = np.argwhere(stored != part.values)[0] + part.start
-                            return (
-                                f"{path}, {part.group}/{part.name}: element {tuple(map(int, at))}"
-                            )
+                        file[part.group][part.name].read_direct(part.stored, part.selection)
+                        if not np.array_equal(part.stored, part.values):
+                            at = np.argwhere(part.stored != part.values)[0] + part.start
+                            where = ", ".join(map(str, at))
+                            return f"{path}, {part.group}/{part.name}: element ({where})"
             except (OSError, KeyError) as error:
                 return f"{path}: {error}"
         return None
