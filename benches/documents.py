@@ -35,7 +35,9 @@ def main() -> None:
     for path in given.results:
         result = json.loads(path.read_text())
         sections[result["benchmark"]] = section(result, given.figures, place)
-    text = "\n".join(sections[name] for name in sorted(sections, key=NAMES.index))
+    # A name may have an option: `plotfile --shared`.
+    order = sorted(sections, key=lambda name: (NAMES.index(name.split()[0]), name))
+    text = "\n".join(sections[name] for name in order)
     given.into.write_text(replace_block(document, text, given.block))
 
 
@@ -65,7 +67,7 @@ def section(result: dict[str, Any], folder: Path, place: Path) -> str:
     date = environment["date"]
     for found in result["figures"]:
         figure = figures.from_json(found)
-        name = f"{result['benchmark']}-{figure.name}.svg"
+        name = f"{result['benchmark'].replace(' --', '-')}-{figure.name}.svg"
         figures.draw([figure], folder / name, f"{environment['gpu'] or 'no GPU'}, {date}")
         lines += ["", f"![{figure.title}]({place / name})"]
     return "\n".join([*lines, ""])

@@ -6,7 +6,8 @@
 # Results go to FOLDER ($OUT by default): benches.json, performance.md, bench.log. NAMEs choose some
 # benchmarks; `raw` means those of plain bytes, `hdf5` all of compressed and chunked datasets,
 # `driver` those of H5Dread and H5Dwrite through the driver, `connector` those of operations that go on
-# after their call. The first two together, which is the default, take longer than one of them.
+# after their call, `shared` the plot files that MPI ranks write together (PENSTOCK_BENCH_SHARED has
+# more options for it). The first two together, which is the default, take longer than one of them.
 # PENSTOCK_BENCH_DIR is where their files are, on the file system to be measured;
 # PENSTOCK_BENCH_SECONDS bounds all of them together.
 set -uo pipefail
@@ -43,6 +44,7 @@ for name in "$@"; do
         driver) names+=("${driver[@]}") ;;
         connector) names+=("${connector[@]}") ;;
         documents) names+=("${documents[@]/#/bench:}") ;;
+        shared) names+=(bench:plotfile-shared) ;;
         *) names+=("$name") ;;
     esac
 done
@@ -50,7 +52,8 @@ done
 declare -A limits=([async_plotfile]=300 [hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90 [hdf5_sizes]=300 [hdf5_small]=300
     [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60 [vfd_small]=60
-    [bench:vfd]=300 [bench:memory]=240 [bench:scaling]=300)
+    [bench:vfd]=300 [bench:memory]=240 [bench:scaling]=300
+    [bench:plotfile-shared]=470)
 
 # A stock HDF5 rather than h5py's, if one is packed; and one of the driver's modes is cuFile's.
 for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do
@@ -75,6 +78,10 @@ documents_arguments() { # NAME
         decode) echo "--size 1GiB -i 3" ;;
         small) echo "--file-size 1GiB -i 3" ;;
         plotfile) echo "--bytes 512MiB --compute 0.5 -i 2" ;;
+        plotfile-shared)
+            echo "--shared --hdf5 dist-gpu/parallel --n_rank 4 --bytes 512MiB --steps 5 -i 1 --no-warm-up" \
+                "${PENSTOCK_BENCH_SHARED-}"
+            ;;
         vfd) echo "--sizes 64MiB,256MiB,512MiB,1GiB --cache both -i 3" ;;
         vfd-threads) echo "--sizes 64MiB,512MiB --threads 1,2,4,8,16 -i 3" ;;
         scaling) echo "--size 2GiB --n_rank $share -i 3" ;;
@@ -98,7 +105,7 @@ with h5py.File(sys.argv[1], "w") as file:
 PYTHON
     fi
     read -ra words <<<"$(documents_arguments "$1")"
-    timeout --kill-after=10 "$2" python3 -m penstock.cli bench "$1" "${words[@]}" "${place[@]}" \
+    timeout --kill-after=10 "$2" python3 -m penstock.cli bench "${1%-shared}" "${words[@]}" "${place[@]}" \
         --json "$results/bench-$1.json"
 }
 

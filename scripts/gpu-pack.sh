@@ -6,8 +6,9 @@
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
 #
 # dist-gpu/packed.tar.gz holds all of it but DeepSpeed and the programs in dist-gpu/peers/bin (fio
-# and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz. Where only
-# these archives arrive, the gpu-*.sh scripts unpack them.
+# and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz, and a parallel
+# HDF5 with its MPI, in dist-gpu/parallel.tar.gz. Where only these archives arrive, the gpu-*.sh
+# scripts unpack them.
 #
 # PYTHON names the interpreter here; GPU_PYTHON (default 3.12) the version there.
 set -euo pipefail
@@ -94,6 +95,17 @@ strip -o "$folder/tools/pointer_cost" "${CARGO_TARGET_DIR:-target}/release/examp
 stock=$(scripts/build-hdf5 1.14.4 --optimized)
 strip --strip-unneeded -o "$folder/lib/libhdf5.so.310" "$(readlink -f "$stock/lib/libhdf5.so")"
 
+# An HDF5 for ranks that share a file, its MPI library and launcher, and mpi4py.
+parallel=$folder/parallel
+built=$(scripts/build-hdf5 1.14.4 --mpich-optimized)
+mpi=$(scripts/mpi mpich --print-prefix)
+mkdir -p "$parallel"/{bin,lib/mpich}
+strip --strip-unneeded -o "$parallel/lib/libhdf5.so" "$(readlink -f "$built/lib/libhdf5.so")"
+cp "$mpi/lib/libmpi.so.12" "$parallel/lib"
+cp "$mpi"/lib/mpich/*.so.* "$parallel/lib/mpich"
+cp "$mpi"/bin/{mpiexec,hydra_pmi_proxy} "$parallel/bin"
+compgen -G "$parallel/mpi4py-*.whl" >/dev/null || download "$parallel" mpi4py
+
 rm -f "$folder"/penstock-*.whl
 "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$folder" .
 
@@ -136,10 +148,11 @@ fi
 archive=$folder/packed.tar.gz
 rm -f "$archive"
 packed=$(mktemp)
-tar czf "$packed" --exclude="$folder/peers*" "$folder"
+tar czf "$packed" --exclude="$folder/peers*" --exclude="$folder/parallel*" "$folder"
 chmod 644 "$packed"
 mv "$packed" "$archive"
 tar czf "$folder/peers.tar.gz" "$peers"
+tar czf "$folder/parallel.tar.gz" "$parallel"
 ls -l "$folder" "$folder"/*/
 size=$(du -sm --apparent-size "$archive" | cut -f1)
 echo "$archive: $size MiB"

@@ -2,7 +2,7 @@
 # folder of its own, once, and makes Python look there first.
 site=${PENSTOCK_SITE:-/tmp/penstock-site}
 
-for archive in dist-gpu/packed.tar.gz dist-gpu/peers.tar.gz; do
+for archive in dist-gpu/{packed,peers,parallel}.tar.gz; do
     if [[ $archive -nt $archive.unpacked ]]; then
         tar xzmf "$archive"
         touch "$archive.unpacked"
@@ -13,7 +13,7 @@ done
 if [[ ! -e $site/.complete || -n $(find dist-gpu -newer "$site/.complete" -name '*.whl') ]]; then
     rm -rf "$site"
     shopt -s nullglob
-    wheels=(dist-gpu/*.whl dist-gpu/peers/*.whl)
+    wheels=(dist-gpu/*.whl dist-gpu/peers/*.whl dist-gpu/parallel/*.whl)
     shopt -u nullglob
     python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir \
         --disable-pip-version-check --root-user-action=ignore --target "$site" "${wheels[@]}"

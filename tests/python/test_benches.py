@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from penstock.bench import machine
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TOOLS = ("__init__", "compare", "documents", "table", "tuned")
@@ -131,6 +134,21 @@ def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> Non
     assert (drawn / "tensor-tensor.svg").stat().st_size > 5_000
     assert text.startswith("before\n")
     assert text.endswith(f"\n{other}<!-- documents: end -->\nafter\n")
+
+
+def test_documents_order_the_options_of_a_benchmark_behind_it(tmp_path: Path) -> None:
+    document = tmp_path / "d.md"
+    document.write_text("<!-- documents: begin -->\n<!-- documents: end -->\n")
+    parts = {"tables": [], "figures": [], "words": [], "absent": {}}
+    environment = machine.environment(tmp_path)
+    saved = []
+    for name in ("small", "plotfile --shared", "plotfile"):
+        saved.append(tmp_path / f"{len(saved)}.json")
+        saved[-1].write_text(json.dumps({"benchmark": name, "environment": environment, **parts}))
+    done = _run("benches.documents", *saved, "--into", document, "--figures", tmp_path / "figures")
+    assert done.returncode == 0, done.stderr
+    headings = re.findall(r"### `penstock bench (.*)`", document.read_text())
+    assert headings == ["plotfile", "plotfile --shared", "small"]
 
 
 def test_tuned_compares_each_row_with_the_defaults_and_a_sweep(tmp_path: Path) -> None:
