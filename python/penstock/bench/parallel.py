@@ -21,6 +21,8 @@ _FILL_NEVER = 1
 _COLLECTIVE = 1
 _ALIGNMENT = 16 << 20
 _VARIABLE = "PENSTOCK_BENCH_HDF5"
+_YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
+"""With these, ranks that wait leave the processor to threads that write. The user's own prevail."""
 
 
 def start(count: int, hdf5: Path | None, mpiexec: str) -> int:
@@ -32,7 +34,8 @@ def start(count: int, hdf5: Path | None, mpiexec: str) -> int:
     if not shutil.which(launcher[0]):
         raise RefusedError(f"there is no {launcher[0]}: name the launcher by --mpiexec")
     variables = {_VARIABLE: os.environ[_VARIABLE], "MPI4PY_LIBMPI": str(mpi)}
-    return ranks.launch([*launcher, "-n", str(count)], variables)
+    own = {name: os.environ[name] for name in _YIELDS if name in os.environ}
+    return ranks.launch([*launcher, "-n", str(count)], _YIELDS | own | variables)
 
 
 def choose(hdf5: Path | None) -> None:
