@@ -18,6 +18,8 @@ PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
+# Tests with several parameters run with each value, in test-long with all combinations (tests/combinations.py).
+test-python test-standin test-hdf5-host test-hdf5-device: export PENSTOCK_TEST_CASES ?= each
 
 # The threads that NumPy starts when it is imported spin for a tenth of a second, in each of a thousand
 # processes of the tests, which use none of them.
@@ -49,6 +51,7 @@ test:
 
 # All of `make test` with more cases, then what is slow; hours.
 test-long: export STANDIN_MARKERS :=
+test-long: export PENSTOCK_TEST_CASES ?= all
 test-long: export PENSTOCK_TEST_SECONDS ?= 0
 test-long: export PENSTOCK_FUZZ_SECONDS ?= 60
 test-long: export PENSTOCK_CASES ?= 300

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests.combinations import leave_out_repeated_values
 
 import penstock as ps
 
@@ -33,7 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "either: another outcome is right where there is a GPU")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# First, so that -k and -m select among the same cases.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out_repeated_values(config, items)
     if ps.devices():
         return
     skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")
