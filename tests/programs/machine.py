@@ -398,6 +398,7 @@ class Machine:
             if kind == "device" and not door.takes_device(model.kind, dtype):
                 continue
             memory = Memory(kind, picked.shape, dtype) if is_given else None
+            self.door.settle(file, part["name"])
             pieces.append((part["name"], picked, memory))
             expected.append(model.expected(picked))
         if not pieces:

@@ -153,3 +153,29 @@ def test_many_files_of_other_addresses_are_read_together(tmp_path):
     with ps.File(tmp_path / "links.h5") as file:
         for found in file.read_many([("of4", "k"), ("of8", "k")]):
             np.testing.assert_array_equal(found, np.arange(COUNT))
+
+
+@pytest.mark.parametrize("index", [(), 3, np.s_[2:7], np.s_[:, 1], [1, 4]], ids=str)
+def test_a_list_of_one_field_gives_structures_of_it(tmp_path, index):
+    dtype = np.dtype([("a", "<i4"), ("b", ">f8", (2,)), ("c", "i2")])
+    values = np.zeros((9, 4), dtype)
+    values["a"] = np.arange(36).reshape(9, 4)
+    values["b"] = values["a"][..., np.newaxis] / 2
+    with h5py.File(tmp_path / "f", "w") as file:
+        file["x"] = values
+    with ps.File(tmp_path / "f") as file:
+        for name in "ab":
+            found = file["x"].fields([name])[index]
+            expected = file["x"].h5py.fields([name])[index]
+            assert type(found) is type(expected)
+            assert found.dtype == expected.dtype
+            assert not difference(found, expected)
+
+
+def test_a_list_of_one_field_takes_the_lists_that_other_reads_take(tmp_path):
+    values = np.zeros((36, 8), [("a", "<i4"), ("b", "<f8")])
+    values["a"] = np.arange(36 * 8).reshape(36, 8)
+    lists = np.ix_([30, 2, 2], [5, 1])
+    with ps.File(tmp_path / "f", "w") as file:
+        file["x"] = values
+        assert np.array_equal(file["x"].fields(["a"])[lists], values[lists][["a"]])

@@ -16,7 +16,7 @@ from penstock.hdf5.library import creation_properties, creation_property, explai
 from penstock.hdf5.objects import Object
 from penstock.hdf5.quick import NOT_SMALL, QuickReader
 from penstock.hdf5.rows import rows_at_a_time
-from penstock.hdf5.views import View, refuse_no_copy
+from penstock.hdf5.views import View, refuse_no_copy, structure_of
 from penstock.placement import Device, Library, place
 from penstock.request import Request
 
@@ -232,14 +232,17 @@ class Dataset(Object):
         if not chosen:
             return self._view(np.dtype([]), view)
         dtype = selections.field_dtype(self.dtype, chosen)
-        if not isinstance(names, str) and len(chosen) == 1:
+        is_structure = not isinstance(names, str) and len(chosen) == 1
+        # A value that is an array itself cannot be told from an array of values.
+        if is_structure and (dtype.hasobject or self.shape is None):
             return self._view(np.dtype([(chosen[0], dtype)]), view)
 
         def read(selection: Any) -> Any:
             parts = selection if isinstance(selection, tuple) else (selection,)
-            return self.read((*parts, *chosen))
+            found = self.read((*parts, *chosen))
+            return structure_of(chosen[0], dtype, found) if is_structure else found
 
-        return View(self, dtype, read)
+        return View(self, np.dtype([(chosen[0], dtype)]) if is_structure else dtype, read)
 
     def _view(self, dtype: Any, view: Any) -> View:
         """Return a view that reads by a view of h5py."""

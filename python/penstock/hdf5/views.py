@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from penstock.hdf5.dataset import Dataset
 
 
+def structure_of(name: str, dtype: np.dtype[Any], values: Any) -> Any:
+    """Return structures of one field of that type, which has the values."""
+    shape = np.shape(values)
+    made = np.empty(shape[: len(shape) - dtype.ndim], np.dtype([(name, dtype)]))
+    made[name] = values
+    return made[()]
+
+
 class View:
     """A dataset whose elements are converted when they are read, as h5py's views are.
 

@@ -84,7 +84,7 @@ class Two(Door):
         way: str,
     ) -> Transfer:
         arguments = (name, picked, memory, options)
-        self._settle(file, name, lib.PENSTOCK_OP_READ)
+        self.settle(file, name, lib.PENSTOCK_OP_READ)
         made: Transfer = file.door.read(file.own, *arguments, waits=waits, dtype=dtype, way=way)
         return made
 
@@ -98,11 +98,11 @@ class Two(Door):
         *,
         waits: bool,
     ) -> Transfer:
-        self._settle(file, name, lib.PENSTOCK_OP_WRITE)
+        self.settle(file, name, lib.PENSTOCK_OP_WRITE)
         made: Transfer = file.door.write(file.own, name, picked, memory, options, waits=waits)
         return made
 
-    def _settle(self, file: Any, name: str, operation: int) -> None:
+    def settle(self, file: Any, name: str, operation: int = lib.PENSTOCK_OP_READ) -> None:
         """The driver sees addresses of the file, when HDF5 has looked the chunks up already: the
         program settles what H5Dread and H5Dwrite come after."""
         if isinstance(file.door, Driver):
