@@ -109,6 +109,9 @@ def _filters(draft: Draft) -> list[str]:
         return draw.choice([["gzip"], ["shuffle", "gzip"], ["lzf"], ["fletcher32"], ["szip"]])
     able = [*layouts.BUILT_IN, *(() if "plugins" in draft.without else layouts.PLUGINS)]
     chosen = draw.sample(able, draw.choice([1, 2, 2, 3, 4]))
+    # Blosc2 fails on chunks that a checksum has made longer.
+    if "Blosc2" in chosen and "fletcher32" in chosen:
+        chosen.remove("fletcher32")
     return [name + ("?" if draft.maybe(0.3) and name != "fletcher32" else "") for name in chosen]
 
 
