@@ -63,6 +63,11 @@ unsafe fn key_by(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> R
     // SAFETY: the caller guarantees this.
     let (number, token) = unsafe { place_of(under, kind)? };
     let hdf5 = under.library().hdf5;
+    // MPI-IO has no descriptor, and the descriptor of this process tells the file when it is opened again.
+    let shared = under.container.shared.get().map(|shared| shared.key);
+    if let Some(file) = shared.filter(|file| file.number == Some(number)) {
+        return Ok(ObjectKey { file, token });
+    }
     let identity = known_identity(hdf5, number).unwrap_or_else(|| {
         let own = match id {
             // SAFETY: the caller guarantees this.

@@ -217,8 +217,8 @@ unsafe fn transfer(
             stored: &[],
         };
         let first = transfer.datasets[0];
-        let is_shared = first.container().shared.get().is_some() && !first.is_internal();
-        let body = || match (first.is_gone(), is_shared) {
+        let is_parallel = first.container().is_parallel && !first.is_internal();
+        let body = || match (first.is_gone(), is_parallel) {
             (true, _) => Ok((Ok(Vec::new()), false)),
             // An error must not keep this process from a call that the others make.
             (false, true) => Ok((transfer.memories(), false)),

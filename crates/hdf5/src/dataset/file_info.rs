@@ -72,13 +72,14 @@ impl FileInfo {
                 (hdf5.H5Fget_intent)(file.get(), &mut intent),
                 (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
                 (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
-                match (hdf5.H5Fget_filesize)(file.get(), &mut size) {
-                    // MPI-IO does not know it after a write. Then it bounds nothing.
-                    status if status < 0 && is_shared => {
+                match is_shared && intent & H5F_ACC_RDWR != 0 {
+                    // MPI-IO does not know it after a write, and tells 0 of a new file with a user block. It bounds
+                    // nothing then.
+                    true => {
                         size = i64::MAX as u64;
                         0
                     }
-                    status => status,
+                    false => (hdf5.H5Fget_filesize)(file.get(), &mut size),
                 },
             ]
         };

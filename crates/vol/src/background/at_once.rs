@@ -59,7 +59,7 @@ pub(crate) unsafe fn goes_below_at_once(
             return Ok(false);
         }
         if let (Some(elements), false) = (small, call.req.is_null()) {
-            check_memory(call, elements)?;
+            check_memory(call, 0, elements)?;
         }
     }
     let may_tell = call.req.is_null() || call.operation == Operation::Read;
@@ -91,18 +91,51 @@ pub(super) unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
         let element = call.datasets[0]
             .last_ids
             .size(library, call.memory_types[0])?;
-        let elements = match (call.memory_spaces[0], call.file_spaces[0]) {
-            (H5S_ALL, H5S_ALL) => call.datasets[0].elements()?,
-            (H5S_ALL, space) | (space, _) => {
-                if !call.datasets[0].last_ids.is_dataspace(library, space) {
-                    return None;
-                }
-                u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()?
-            }
-        };
+        let elements = elements_of(call, 0)?;
         let is_small = elements.checked_mul(element)? < limit || is_part_of_chunk(call, elements);
         is_small.then_some(elements)
     }
+}
+
+/// Returns the number of elements that a call transfers of dataset `at`. `None` if HDF5 does not tell.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+unsafe fn elements_of(call: &DatasetCall<'_>, at: usize) -> Option<u64> {
+    let dataset = call.datasets[at];
+    let library = dataset.library();
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
+    unsafe {
+        match (call.memory_spaces[at], call.file_spaces[at]) {
+            (H5S_ALL, H5S_ALL) => dataset.elements(),
+            (H5S_ALL, space) | (space, _) => {
+                if !dataset.last_ids.is_dataspace(library, space) {
+                    return None;
+                }
+                u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()
+            }
+        }
+    }
+}
+
+/// Returns an error if host memory of a call with an event set is not mapped, which HDF5 is about to use.
+///
+/// # Safety
+/// As for [`goes_below_at_once`].
+pub(super) unsafe fn check_host_memory(call: &DatasetCall<'_>, memories: &[Memory]) -> Result<()> {
+    if call.req.is_null() {
+        return Ok(());
+    }
+    for at in 0..call.buffers.len() {
+        let is_on_gpu = memories.get(at).is_some_and(|own| own.context.is_some());
+        // SAFETY: the caller guarantees this.
+        let elements = unsafe { elements_of(call, at) };
+        if let (Some(elements), false) = (elements, is_on_gpu) {
+            // SAFETY: as above.
+            unsafe { check_memory(call, at, elements)? };
+        }
+    }
+    Ok(())
 }
 
 /// Whether a plain write fills no chunk. HDF5 joins such writes in its cache, or writes the part alone. The background
@@ -138,21 +171,21 @@ unsafe fn access_of(call: &DatasetCall<'_>) -> Result<DatasetAccess> {
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
-unsafe fn check_memory(call: &DatasetCall<'_>, elements: u64) -> Result<()> {
-    let (library, space) = (call.datasets[0].library(), call.memory_space(0));
+unsafe fn check_memory(call: &DatasetCall<'_>, at: usize, elements: u64) -> Result<()> {
+    let (library, space) = (call.datasets[at].library(), call.memory_space(at));
     if elements == 0 {
         return Ok(());
     }
     // The program may have changed the size since an earlier transfer.
     // SAFETY: the caller guarantees this; HDF5 checks the identifier.
-    let element = unsafe { (library.hdf5.H5Tget_size)(call.memory_types[0]) } as u64;
+    let element = unsafe { (library.hdf5.H5Tget_size)(call.memory_types[at]) } as u64;
     let touched = match space {
         H5S_ALL => None,
         // SAFETY: the caller guarantees this.
         space => unsafe { touched_by_some(library, space, element) },
     };
     let touched = touched.unwrap_or(0..elements.saturating_mul(element));
-    let first = call.buffers[0].wrapping_add(touched.start as usize);
+    let first = call.buffers[at].wrapping_add(touched.start as usize);
     let length = (touched.end - touched.start) as usize;
     reach::check_quickly(first, length, call.use_of_memory())
 }

@@ -63,10 +63,16 @@ pub(crate) unsafe fn read_or_write(
     if first.is_internal {
         return Ok(Disposition::Below(BelowCall::default()));
     }
-    if let Some(shared) = first.container.shared.get() {
+    if first.container.is_parallel {
         poll_oldest(first.library());
+        let why = "the processes of an MPI program share the file";
         // SAFETY: the caller guarantees this.
-        return unsafe { shared_io::read_or_write(call, memories, shared) };
+        return unsafe {
+            match first.container.shared.get() {
+                Some(shared) => shared_io::read_or_write(call, memories, shared),
+                None => Ok(Disposition::Below(shared_io::together(call, memories, why))),
+            }
+        };
     }
     let mut memories = memories?;
     poll_oldest(first.library());
@@ -211,12 +217,8 @@ unsafe fn wait_before_hdf5(call: &DatasetCall<'_>) -> Result<()> {
 /// # Safety
 /// As for [`read_or_write`].
 unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'static str> {
-    let first = &call.unders[0].container;
     if refuse_fork().is_err() {
         return Some("the process was forked from one that had used Penstock");
-    }
-    if first.is_parallel {
-        return Some("the processes of an MPI program share the file");
     }
     // SAFETY: the caller guarantees this.
     if !unsafe { call.unders[0].ends_in_native() } {

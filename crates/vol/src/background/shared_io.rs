@@ -8,7 +8,7 @@ use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::H5S_ALL;
 
-use super::at_once::small_transfer;
+use super::at_once::{check_host_memory, small_transfer};
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
@@ -80,7 +80,11 @@ unsafe fn describe_all(
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn together(call: &DatasetCall<'_>, memories: Result<Vec<Memory>>, why: &str) -> BelowCall {
+pub(super) unsafe fn together(
+    call: &DatasetCall<'_>,
+    memories: Result<Vec<Memory>>,
+    why: &str,
+) -> BelowCall {
     let under = &call.unders[0];
     for (dataset, under) in call.datasets.iter().zip(call.unders) {
         let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
@@ -97,11 +101,12 @@ unsafe fn together(call: &DatasetCall<'_>, memories: Result<Vec<Memory>>, why: &
     }
     let host = || {
         let memories = memories?;
-        if memories.iter().all(|memory| memory.context.is_none()) {
-            return Ok(None);
-        }
         // SAFETY: the caller guarantees this.
         unsafe {
+            check_host_memory(call, &memories)?;
+            if memories.iter().all(|memory| memory.context.is_none()) {
+                return Ok(None);
+            }
             let stream = read_transfer_list(under.library(), call.list)?.stream;
             host_buffers(call, &memories, stream).map(Some)
         }
@@ -144,6 +149,7 @@ unsafe fn alone(
         let read = read_transfer_list(library, list)?;
         let call = &DatasetCall { list, ..*call };
         let by_hdf5 = |independent, why: &str| {
+            check_host_memory(call, &memories)?;
             for (_, set) in call.access_sets()? {
                 wait_for_conflicting(library, &set.by_hdf5());
             }
