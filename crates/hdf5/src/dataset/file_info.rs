@@ -170,7 +170,7 @@ impl Access {
 
 /// Returns whether the processes of an MPI program share a file. Its access properties hold a communicator, whose
 /// copy all processes make together, so one process must not ask for them.
-fn is_shared(hdf5: &Hdf5, file: &Id) -> bool {
+pub(crate) fn is_shared(hdf5: &Hdf5, file: &Id) -> bool {
     let Some(get) = hdf5.H5Fget_mpi_atomicity else {
         return false;
     };

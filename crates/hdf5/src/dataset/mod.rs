@@ -25,6 +25,7 @@ pub use datatype::{
 pub(crate) use description::name_of;
 pub use description::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 pub use file_info::FileInfo;
+pub(crate) use file_info::is_shared;
 pub use fill::Fill;
 pub use forms::{FileType, MemoryType};
 pub(crate) use up_to_date::{BUFFERED_WHOLE, PAGE_BUFFER, flush};

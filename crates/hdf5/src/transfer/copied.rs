@@ -1,9 +1,10 @@
 //! Datasets that H5Ocopy is about to copy.
 //!
 //! H5Ocopy takes the elements of an open dataset from HDF5's buffers where it finds them there, and has
-//! two defects (1.14.4, 2.0.0, 2.2.0). It copies each cached chunk of a dataset with filters into a
+//! three defects (1.14.4, 2.0.0, 2.2.0). It copies each cached chunk of a dataset with filters into a
 //! buffer that may have become shorter than a chunk when it encoded the chunk before, and writes past
-//! its end. It ignores the changes in the sieve buffer of a contiguous dataset, unless the buffer covers the
+//! its end. Of cached chunks that are not stored, 1.14.4 copies wrong elements, and fails, as 2.2.0 does, where the index
+//! is an extensible array. It ignores the changes in the sieve buffer of a contiguous dataset, unless the buffer covers the
 //! whole part that it copies at a time. So neither buffer holds anything that matters when H5Ocopy begins.
 
 use std::collections::{HashMap, HashSet};
@@ -20,7 +21,7 @@ use penstock_sys::hdf5::{
 
 use super::inside::inside;
 use super::written::WrittenDataset;
-use crate::dataset::{DatasetInfo, Layout, read_chunk_table, sieve};
+use crate::dataset::{DatasetInfo, Layout, is_shared, read_chunk_table, sieve};
 use crate::library::Session;
 
 /// The number of an open file, and the token of an object in it.
@@ -71,6 +72,10 @@ fn copied(session: &Session<'_>, location: hid_t, name: &CStr, list: hid_t) -> R
     // SAFETY: takes an owned identifier and returns one.
     let file = unsafe { (hdf5.H5Iget_file_id)(source.get()) };
     let file = session.own(file, hdf5.H5Fclose, "get the file of the source")?;
+    // Its processes make the same calls, of which some are collective, and HDF5 caches no chunks while it is written.
+    if is_shared(hdf5, &file) {
+        return Ok(Vec::new());
+    }
     let expands = status < 0 || options & EXPANDS != 0;
     if !expands {
         below = with_all_below(session, source.get());
@@ -138,7 +143,7 @@ fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
         return Ok(());
     };
     let prepared = match &info.layout {
-        Layout::Chunked { chunk, .. } if !info.filters.is_empty() => {
+        Layout::Chunked { chunk, .. } => {
             let elements: u64 = chunk.iter().product();
             let bytes = elements.saturating_mul(info.element.size().0);
             match bytes <= cache_size(session, dataset)? {
@@ -173,14 +178,14 @@ fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// Makes HDF5 write the changed chunks of its cache, and forget all.
-///
-/// The cache also has chunks that are not stored, which have been read: 1.14.4 copies wrong elements for them, and
-/// 2.2.0 fails. HDF5 tells of no chunk whether it is in the cache, so all places are tried, unless they are too many.
+/// Makes HDF5 write the changed chunks of its cache, and forget those that it would copy wrongly: all with filters, and
+/// those that were read and are not stored. HDF5 tells of no chunk whether it is in the cache, so all places of
+/// chunks are tried, or the stored chunks only if there are too many places.
 fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let table = read_chunk_table(session, dataset, info)?;
     let grid = table.grid();
     let written = WrittenDataset::new(session, dataset, info);
+    let has_filters = !info.filters.is_empty();
     let evict = |number: u64| {
         let at = grid.coordinates(number);
         let first: Vec<u64> = at
@@ -191,8 +196,9 @@ fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) 
         written.read_stored(session, &first);
     };
     if grid.total() <= MOST_PLACES {
-        (0..grid.total()).for_each(evict);
-    } else if let Some(entries) = table.entries() {
+        let is_evicted = |number: &u64| has_filters || matches!(table.find(*number), Ok(None));
+        (0..grid.total()).filter(is_evicted).for_each(evict);
+    } else if let Some(entries) = table.entries().filter(|_| has_filters) {
         let number = |at: usize| entries.numbers.get(at).copied().unwrap_or(at as u64);
         (0..entries.addresses.len()).map(number).for_each(evict);
     }
