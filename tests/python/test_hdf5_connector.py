@@ -408,3 +408,13 @@ def test_asking_for_creation_properties_is_no_read_of_the_program(path, log):
         dataset = file.create_dataset("x", (20,), text, chunks=(5,), fillvalue="none")
         assert dataset.filter_ids == ()
     assert "H5Dread" not in log.read_text()
+
+
+def test_a_dataset_whose_write_is_pending_is_copied_after_it(tmp_path):
+    values = np.arange(900_000)
+    options = {"connector": "penstock_async", "connector_options": {"implicit": True}}
+    with ps.File(tmp_path / "f", "w", **options) as file:
+        file.create_dataset("x", values.shape, values.dtype)
+        file["x"].h5py[...] = values
+        file.copy("x", "y")
+        assert np.array_equal(file["y"][()], values)

@@ -569,6 +569,10 @@ PENSTOCK_API int penstock_datasets_close(penstock_datasets *opened);
  * it waits for the transfers that must come first. Calls through the connector need no such call. Fails if
  * HDF5 could not complete the storage of the dataset for lack of space and would lose what is written. */
 PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
+/* Makes HDF5 write what it caches of an open dataset's elements, and forget what H5Ocopy (1.14.4, 2.0.0, 2.2.0) would
+ * copy wrongly: old elements, or memory past the end of a chunk. Call it before H5Ocopy for each open dataset that is
+ * copied. The connector does so itself. */
+PENSTOCK_API int penstock_dataset_prepare_copy(penstock_hid dataset);
 /* Waits for all transfers of an object's file. Call it before the file is flushed or closed. Returns the
  * failure of a write that was not reported yet, because its request was freed or because neither
  * penstock_request_wait nor penstock_request_test returned its outcome. Of several such failures it returns

@@ -457,6 +457,17 @@ unsafe extern "C" fn penstock_dataset_settle(dataset: hid_t, operation: c_int) -
 /// # Safety
 /// As the header requires.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_dataset_prepare_copy(dataset: hid_t) -> c_int {
+    guard(|| {
+        // SAFETY: the header requires that the caller holds HDF5's lock.
+        unsafe { transfer::prepare_dataset_for_copy(BINDING.get()?, dataset)? };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
     guard(|| {
         refuse_fork()?;

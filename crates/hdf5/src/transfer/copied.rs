@@ -59,6 +59,18 @@ pub unsafe fn prepare_for_copy(
     })
 }
 
+/// As [`prepare_for_copy`], of one open dataset.
+///
+/// # Errors
+/// As for [`prepare_for_copy`].
+///
+/// # Safety
+/// This thread may call HDF5.
+pub unsafe fn prepare_dataset_for_copy(hdf5: &'static Hdf5, dataset: hid_t) -> Result<()> {
+    // SAFETY: upheld by the caller.
+    inside(hdf5, || prepare(&unsafe { Session::begin(hdf5) }, dataset))
+}
+
 /// Returns the open datasets that may be copied, one identifier of each: those that are the source or below
 /// it, or all of all files if the copy includes what links and references lead to.
 fn copied(session: &Session<'_>, location: hid_t, name: &CStr, list: hid_t) -> Result<Vec<hid_t>> {

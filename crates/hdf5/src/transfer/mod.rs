@@ -40,7 +40,7 @@ use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use conflicts::{Access, AccessSet, Region, finish_before, key_of_object, number_of_file};
-pub use copied::prepare_for_copy;
+pub use copied::{prepare_dataset_for_copy, prepare_for_copy};
 pub use describe::describe;
 pub use held::Held;
 pub use inside::{InCall, cannot_flush, inside, is_inside, may_flush};
