@@ -81,6 +81,9 @@ class Door:
         """The door that transfers by this handle take."""
         return self
 
+    def settle(self, file: Any, name: str) -> None:
+        """Wait for what a read of a dataset comes after, if the door itself does not."""
+
     def h5py(self, file: Any) -> h5py.File:
         """The same file, as h5py has it."""
         return file
