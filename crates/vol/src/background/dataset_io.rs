@@ -23,6 +23,7 @@ use crate::host_buffers::{ElementsApart, HostBuffers, Touched, refuse_pointers};
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, RunningTransfers, begin_after};
 use crate::policy::StartsAt;
+use crate::shared_file::Alone;
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::{OwnedList, read_transfer_list};
 use crate::wrapped::Wrapped;
@@ -48,6 +49,8 @@ pub(crate) struct BelowCall {
     pub(crate) list: Option<OwnedList>,
     /// Why this process takes part with nothing in a call that several make.
     pub(crate) failed: Option<Error>,
+    /// Files of which nothing else is written until the call is over.
+    pub(crate) alone: Vec<Alone>,
 }
 
 /// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
@@ -210,13 +213,14 @@ unsafe fn wait_before_hdf5(call: &DatasetCall<'_>) -> Result<()> {
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'static str> {
+unsafe fn why_only_below<'a>(call: &'a DatasetCall<'_>, is_plain: bool) -> Option<&'a str> {
     let first = &call.unders[0].container;
     if refuse_fork().is_err() {
         return Some("the process was forked from one that had used Penstock");
     }
     if first.is_parallel {
-        return Some("the processes of an MPI program share the file");
+        let why = first.why_hdf5s.get().map(String::as_str);
+        return why.or(Some("the processes of an MPI program share the file"));
     }
     // SAFETY: the caller guarantees this.
     if !unsafe { call.unders[0].ends_in_native() } {
