@@ -9,9 +9,11 @@
 //!
 //! MPI-IO may write a range of the file that the program did not ask for, with the bytes that it has read from
 //! there before: between the pieces of a collective write, never around those of an independent one, which
-//! HDF5 writes one by one. What an engine of any process writes meanwhile would be lost. So no transfer of any
-//! process is in progress while HDF5 writes elements collectively ([`Alone`]), and files whose metadata it writes
-//! collectively are HDF5's.
+//! HDF5 writes one by one. What an engine of any process writes meanwhile would be lost. Two rules exclude that:
+//!
+//! - While HDF5 writes elements collectively, no transfer of any process is in progress ([`Alone`]).
+//! - If the program has metadata written collectively, which HDF5 does in many calls,
+//!   [hints](super::mpi::forbid_sieving) have MPI-IO write nothing but the pieces, also of elements.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -29,7 +31,7 @@ use penstock_engine::options::Options;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::calling_library::CallingLibrary;
-use super::mpi::Communicator;
+use super::mpi::{Communicator, forbid_sieving};
 use super::settings::Collective;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{FileKey, ObjectKey, key_of_file};
@@ -271,11 +273,19 @@ impl Opening {
         let Some(mpi) = library.hdf5.mpi() else {
             return refused("the functions of the MPI library cannot be found");
         };
-        if is_set(library.calls.H5Pget_coll_metadata_write) {
-            return refused("MPI-IO may write other bytes with collective metadata");
+        let writes_together = is_set(library.calls.H5Pget_coll_metadata_write);
+        if writes_together && mpi.is_open_mpi {
+            return refused("Open MPI may write other bytes with collective metadata");
         }
+        // Where processes read metadata together, HDF5 may wait in a transfer of one process for the next call of the
+        // others, which must not wait for that process.
         // SAFETY: the caller guarantees this.
-        opening.processes = Some(unsafe { Communicator::of(library, mpi, fapl)? });
+        unsafe {
+            match (writes_together || opening.reads_together) && !mpi.is_open_mpi {
+                true => forbid_sieving(library, mpi, fapl)?,
+                false => opening.processes = Some(Communicator::of(library, mpi, fapl)?),
+            }
+        }
         Ok(Ok(opening))
     }
 }
