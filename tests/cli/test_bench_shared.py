@@ -18,7 +18,8 @@ WAYS = [
     "Penstock, asynchronous",
     "Penstock, asynchronous in place",
 ]
-SMALL = ["--n_rank", 2, "--bytes", "9MiB", "--steps", 2, "--levels", 1, "--no-block", "-i", 1]
+# Elements beside metadata: HDF5 aligns larger datasets, as AMReX asks for.
+SMALL = ["--n_rank", 2, "--bytes", "1MiB", "--steps", 2, "--levels", 1, "-i", 1]
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,11 @@ def test_ranks_write_one_file_a_step_in_each_way_and_the_figure_is_drawn(bench, 
     assert result["ranks"] == 2
     places = ["host memory", "GPU memory"] if on_gpu else ["host memory"]
     rows = [(row["name"], row["setting"], row["error"]) for row in result["rows"]]
-    assert rows == [(name, place, "") for place in places for name in WAYS]
+    assert rows == 2 * [(name, place, "") for place in places for name in WAYS]
     (table,) = result["tables"]
     for cells in table["rows"]:
         cell = dict(zip(table["columns"], cells, strict=True))
-        assert cell["total size (GB)"] == 2 * 2 * (9 << 20) / 1e9
+        assert cell["total size (GB)"] == pytest.approx(2 * 2 * (1 << 20) / 1e9, rel=0.02)
         spent = cell["elapsed time (s)"] - cell["total compute time (s)"]
         assert cell["observed rate (GB/s)"] == pytest.approx(cell["total size (GB)"] / spent)
         assert cell["longest submit (us)"] >= cell["submit (us)"] > 0

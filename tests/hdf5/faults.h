@@ -82,12 +82,17 @@ static inline size_t allowed(size_t bytes, off_t offset) {
     return bytes < most_bytes ? bytes : most_bytes;
 }
 
+/* Is called when bytes have been read, if it is set. */
+static void (*has_read)(size_t bytes);
+
 static inline ssize_t move_bytes(long call, int descriptor, void *memory, size_t bytes,
                                  off_t offset) {
     pass_gate();
     size_t some = bytes == 0 ? 0 : allowed(bytes, offset);
     if (some == 0 && bytes > 0) return -1;
-    return syscall(call, descriptor, memory, some, offset);
+    ssize_t moved = syscall(call, descriptor, memory, some, offset);
+    if (call == SYS_pread64 && has_read != NULL) has_read(some);
+    return moved;
 }
 
 /* The first vector alone, if calls may do less. */

@@ -19,6 +19,8 @@ pub mod environment;
 #[allow(missing_docs, reason = "documented by HDF5's headers")]
 pub mod hdf5;
 mod library;
+#[allow(missing_docs, reason = "documented by MPI's header")]
+pub mod mpi;
 #[allow(missing_docs, reason = "documented by nvCOMP's headers")]
 pub mod nvcomp;
 pub mod nvtx;

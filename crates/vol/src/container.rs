@@ -35,6 +35,8 @@ pub(crate) struct Container {
     pub(crate) is_parallel: bool,
     /// The file if processes share it and each may transfer elements by itself.
     pub(crate) shared: OnceLock<Arc<SharedFile>>,
+    /// Why only HDF5 accesses a file that processes share.
+    pub(crate) why_hdf5s: OnceLock<String>,
     /// The device and the number of the file, if the container is one named file.
     pub(crate) identity: OnceLock<Identity>,
     /// Whether other processes may read the file while this one writes it.
@@ -72,6 +74,7 @@ impl Container {
             native: OnceLock::new(),
             is_parallel,
             shared: OnceLock::new(),
+            why_hdf5s: OnceLock::new(),
             identity: OnceLock::new(),
             has_readers: AtomicBool::new(false),
             opened: Mutex::default(),

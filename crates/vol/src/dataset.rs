@@ -57,6 +57,7 @@ unsafe extern "C" fn create(
             if let (true, Some(shared)) = (name.is_null(), under.container.shared.get()) {
                 shared.may_free.store(true, Relaxed);
             }
+            let _alone = background::alone_to_fill(under, dcpl_id);
             let create = under.calls.H5VLdataset_create;
             create(
                 under.object,
@@ -365,6 +366,7 @@ unsafe fn carry_out(
         let status = first
             .container
             .in_call(|| call(first.below(), objects, &passed));
+        drop(below.alone);
         if let Some(error) = below.failed {
             return Err(background::took_part(error));
         }
@@ -526,7 +528,10 @@ unsafe fn set_extent(
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
     unsafe {
-        let status = after_pending(obj, api_call, call);
+        let status = after_pending(obj, api_call, |under| {
+            let _alone = background::alone_to_extend(under);
+            call(under)
+        });
         let dataset = Wrapped::of(obj);
         if let Some(shared) = dataset.container().shared.get() {
             shared.extent_changed(dataset.known_dataset_access().map(|access| &access.key));

@@ -17,11 +17,12 @@ use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::Info;
-use super::shared_file::SharedFile;
+use super::shared_file::{Opening, SharedFile};
 use super::under::Under;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
 use penstock_hdf5::transfer::conflicts::Pending;
+use penstock_hdf5::transfer::{Planned, Refused};
 
 const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
 const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
@@ -66,6 +67,15 @@ impl AccessList {
             )),
             false => Ok(access),
         }
+    }
+
+    /// Prepares that HDF5 opens a file that processes share.
+    ///
+    /// # Safety
+    /// The thread is inside a call of the library.
+    unsafe fn opening(&self, name: &CStr, is_writable: bool) -> Result<Planned<Opening>> {
+        // SAFETY: the caller guarantees this; the list is a copy.
+        unsafe { Opening::of(self.library, name, (self.fapl, is_writable)) }
     }
 }
 
@@ -120,6 +130,11 @@ unsafe fn open_below(
         // SAFETY: the caller guarantees this.
         unsafe { finish_deferred_close(name) };
         before(library);
+        let opening = match access.container.is_parallel {
+            // SAFETY: the caller guarantees the name. The list is this connector's own.
+            true => Some(unsafe { access.opening(CStr::from_ptr(name), is_writable)? }),
+            false => None,
+        };
         let file = access.container.in_call(|| call(&library, access.fapl));
         if file.is_null() {
             return Ok(file);
@@ -132,21 +147,50 @@ unsafe fn open_below(
         // SAFETY: the caller guarantees this.
         unsafe { api_call.succeeded(&access.container, METADATA) };
         let wrapped = Wrapped::wrap(file, &access.container);
-        if access.container.is_parallel {
+        if let Some(opening) = opening {
             // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
-            unsafe {
-                let under = Wrapped::of(wrapped).under();
-                if under.ends_in_native() {
-                    let (number, _) = place_of(&under, H5I_FILE)?;
-                    let file = (number, CStr::from_ptr(name));
-                    let shared = SharedFile::of(library, file, (access.fapl, is_writable));
-                    shared.map(|shared| access.container.shared.set(shared));
-                }
-            }
+            unsafe { share(&access, CStr::from_ptr(name), wrapped, opening)? };
         }
         Ok(wrapped)
     };
     caught(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
+}
+
+/// Finds the file that processes share, or notes why only HDF5 accesses it.
+///
+/// # Safety
+/// As for [`open_below`]; `wrapped` is the file that it has opened.
+unsafe fn share(
+    access: &AccessList,
+    name: &CStr,
+    wrapped: *mut c_void,
+    opening: Planned<Opening>,
+) -> Result<()> {
+    let AccessList {
+        library, container, ..
+    } = access;
+    // SAFETY: the caller guarantees this.
+    let under = unsafe { Wrapped::of(wrapped) }.under();
+    // SAFETY: as above.
+    let is_native = unsafe { under.ends_in_native() };
+    match opening {
+        Ok(opening) if is_native => {
+            // SAFETY: as above.
+            let (number, _) = unsafe { place_of(&under, H5I_FILE)? };
+            match SharedFile::of(*library, (number, name), opening) {
+                Ok(shared) => drop(container.shared.set(shared)),
+                Err(Refused(why)) => drop(container.why_hdf5s.set(why)),
+            }
+        }
+        Ok(_) => {
+            let why = "the connector below does not store in HDF5's own files";
+            let _ = container.why_hdf5s.set(why.to_owned());
+        }
+        Err(Refused(why)) => {
+            let _ = container.why_hdf5s.set(why);
+        }
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn create<const SLOT: usize>(
@@ -285,6 +329,9 @@ unsafe extern "C" fn specific<const SLOT: usize>(
                 if status >= 0 && operation == H5VL_FILE_REOPEN {
                     let file = (*args).args.reopen;
                     *file = Wrapped::wrap(*file, &under.container);
+                    if let Some(shared) = under.container.shared.get() {
+                        shared.opened();
+                    }
                 }
                 status
             }),
@@ -387,7 +434,12 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     let native = |under: &Under, req: Req| {
         under.container.closes(under.object);
         // SAFETY: HDF5 closes the file, now or in an earlier call that deferred the close.
-        unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) }
+        let status =
+            unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) };
+        if let (true, Some(shared)) = (status >= 0, under.container.shared.get()) {
+            shared.closed();
+        }
+        status
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {

@@ -33,6 +33,7 @@ mod introspect;
 mod last_ids;
 mod link;
 mod log;
+mod mpi;
 mod object;
 mod operation;
 mod policy;

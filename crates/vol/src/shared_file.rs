@@ -6,13 +6,21 @@
 //! process may do without the others are transfers of datasets whose elements have their places in the file
 //! ([`StoredDataset`]): those the engine carries out, on a descriptor of this process, without MPI and HDF5.
 //! What it cannot do is left to HDF5 with an independent transfer list.
+//!
+//! MPI-IO may write a range of the file that the program did not ask for, with the bytes that it has read from
+//! there before: between the pieces of a collective write, never around those of an independent one, which
+//! HDF5 writes one by one. What an engine of any process writes meanwhile would be lost. Two rules exclude that:
+//!
+//! - While HDF5 writes elements collectively, no transfer of any process is in progress ([`Alone`]).
+//! - If the program has metadata written collectively, which HDF5 does in many calls,
+//!   [hints](super::mpi::forbid_sieving) have MPI-IO write nothing but the pieces, also of elements.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use penstock_engine::error::Result;
@@ -23,6 +31,7 @@ use penstock_engine::options::Options;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::calling_library::CallingLibrary;
+use super::mpi::{Communicator, forbid_sieving};
 use super::settings::Collective;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{FileKey, ObjectKey, key_of_file};
@@ -46,6 +55,10 @@ pub(crate) struct SharedFile {
     extents: Mutex<Extents>,
     /// Whether the close of a dataset may free its storage: some were deleted, or never had a name.
     pub(crate) may_free: AtomicBool,
+    /// The processes, if they can write and MPI-IO may write more than a call asks for.
+    processes: Mutex<Option<Communicator>>,
+    /// How often the program has the file open.
+    handles: AtomicUsize,
 }
 
 /// How often extents have changed. Chunks are allocated and freed then.
@@ -63,38 +76,27 @@ static OPEN: Mutex<Vec<(usize, Weak<SharedFile>)>> = Mutex::new(Vec::new());
 pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
 
 impl SharedFile {
-    /// Returns the file that HDF5 has open with this number, name and list; `None` if only HDF5 can access its bytes.
-    /// The answer is the same in all processes: it depends on the driver, the name and the file system.
-    ///
-    /// # Safety
-    /// The thread is inside a call of `library`, which checks the list.
-    pub(crate) unsafe fn of(
+    /// Returns the file that HDF5 has open with this number, or why only HDF5 can access its bytes, which is the same
+    /// in all processes.
+    pub(crate) fn of(
         library: CallingLibrary,
         (number, name): (u64, &CStr),
-        (fapl, is_writable): (hid_t, bool),
-    ) -> Option<Arc<SharedFile>> {
+        opening: Opening,
+    ) -> Planned<Arc<SharedFile>> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        // SAFETY: the caller guarantees this.
-        let is_plain = unsafe { is_of_mpi_io(library, fapl) } && !has_prefix(name);
-        // MPI-IO may write scattered metadata by reading a block of the file and writing it back, with what lies
-        // between, which the engine of any process may have written meanwhile.
-        // SAFETY: as above.
-        if unsafe { is_set(library, library.calls.H5Pget_coll_metadata_write, fapl) } {
-            return None;
-        }
-        let sharing = FileSystem::sharing_at(path).filter(|how| *how != Sharing::Unknown);
-        let sharing = sharing.filter(|_| is_plain)?;
+        let sharing = known_sharing(path)?;
         let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
         let is_it = |other: &Arc<SharedFile>| other.key.number == Some(number);
         let same = others.find_map(|(_, file)| file.upgrade().filter(is_it));
-        if same.is_some() {
-            return same;
+        if let Some(same) = same {
+            same.opened();
+            return Ok(same);
         }
         let access = Access {
             read: true,
-            write: is_writable,
+            write: opening.is_writable,
             ..Access::default()
         };
         let file = File::open(path, access, Options::default())
@@ -111,16 +113,31 @@ impl SharedFile {
                 number: Some(number),
                 identity,
             },
-            // SAFETY: the caller guarantees this.
-            reads_together: unsafe {
-                is_set(library, library.calls.H5Pget_all_coll_metadata_ops, fapl)
-            },
+            reads_together: opening.reads_together,
             is_atomic: AtomicBool::new(false),
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
+            processes: Mutex::new(opening.processes),
+            handles: AtomicUsize::new(1),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
-        Some(shared)
+        Ok(shared)
+    }
+
+    /// Called when the program has one more handle of the file.
+    pub(crate) fn opened(&self) {
+        self.handles.fetch_add(1, Relaxed);
+    }
+
+    /// Called when HDF5 has closed a handle of the file, which all processes do.
+    pub(crate) fn closed(&self) {
+        if self.handles.fetch_sub(1, Relaxed) == 1 {
+            drop(self.processes().take());
+        }
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Option<Communicator>> {
+        self.processes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Returns why HDF5 carries out a transfer of a dataset as the program asks, collectively if it asks for
@@ -148,6 +165,19 @@ impl SharedFile {
         };
         (is_collective && is_hdf5s)
             .then(|| "collective transfers of short rows are HDF5's".to_owned())
+    }
+
+    /// Whether MPI-IO may write more of the file than a collective write of elements asks for. The answer is the same
+    /// in all processes.
+    pub(crate) fn is_sieved(&self) -> bool {
+        self.processes().is_some()
+    }
+
+    /// Waits until all processes that share the file are here.
+    fn meet(&self) {
+        if let Some(processes) = &*self.processes() {
+            processes.meet();
+        }
     }
 
     /// Describes a dataset.
@@ -187,6 +217,105 @@ impl SharedFile {
 
     fn extents(&self) -> MutexGuard<'_, Extents> {
         self.extents.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        // The program has not closed the file. Any thread may be here, and only the program's may call MPI.
+        std::mem::forget(self.processes().take());
+    }
+}
+
+/// A file that is about to be opened, in one of the processes that share it.
+pub(crate) struct Opening {
+    is_writable: bool,
+    reads_together: bool,
+    processes: Option<Communicator>,
+}
+
+impl Opening {
+    /// Prepares that HDF5 opens a file with this list. All processes that call this open the file next. Returns
+    /// why only HDF5 can access the bytes of the file. That is the same in all processes: it depends on the list,
+    /// the name, the file system and the MPI library.
+    ///
+    /// # Safety
+    /// The thread is inside a call of `library`, which checks the list. It belongs to this connector.
+    pub(crate) unsafe fn of(
+        library: CallingLibrary,
+        name: &CStr,
+        (fapl, is_writable): (hid_t, bool),
+    ) -> Result<Planned<Opening>> {
+        let refused = |why: &str| Ok(Err(Refused(why.to_owned())));
+        // SAFETY: the caller guarantees this.
+        if !unsafe { is_of_mpi_io(library, fapl) } {
+            return refused("the driver of the file is not that of MPI-IO");
+        }
+        if has_prefix(name) {
+            return refused("MPI-IO may take the start of the file's name for a file system");
+        }
+        // The file need not exist yet.
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        if let Err(why) = known_sharing(folder.unwrap_or(Path::new("."))) {
+            return Ok(Err(why));
+        }
+        // SAFETY: the caller guarantees this.
+        let is_set = |property| unsafe { is_set(library, property, fapl) };
+        let mut opening = Opening {
+            is_writable,
+            reads_together: is_set(library.calls.H5Pget_all_coll_metadata_ops),
+            processes: None,
+        };
+        if !is_writable {
+            return Ok(Ok(opening));
+        }
+        let Some(mpi) = library.hdf5.mpi() else {
+            return refused("the functions of the MPI library cannot be found");
+        };
+        let writes_together = is_set(library.calls.H5Pget_coll_metadata_write);
+        if writes_together && mpi.is_open_mpi {
+            return refused("Open MPI may write other bytes with collective metadata");
+        }
+        // Where processes read metadata together, HDF5 may wait in a transfer of one process for the next call of the
+        // others, which must not wait for that process.
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            match (writes_together || opening.reads_together) && !mpi.is_open_mpi {
+                true => forbid_sieving(library, mpi, fapl)?,
+                false => opening.processes = Some(Communicator::of(library, mpi, fapl)?),
+            }
+        }
+        Ok(Ok(opening))
+    }
+}
+
+/// The time in which no process transfers elements of a file by itself.
+pub(crate) struct Alone(Arc<SharedFile>);
+
+impl Alone {
+    /// Waits until all processes are here. This one has no transfers of the file in progress.
+    pub(crate) fn begin(file: &Arc<SharedFile>) -> Alone {
+        file.meet();
+        Alone(Arc::clone(file))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // MPI-IO does not wait for the other processes at the end of a collective write.
+        self.0.meet();
+    }
+}
+
+/// What processes see of each other's writes at a path.
+fn known_sharing(path: &Path) -> Planned<Sharing> {
+    match FileSystem::sharing_at(path) {
+        None | Some(Sharing::Unknown) => {
+            let why = "the bytes of this file system may differ between machines";
+            Err(Refused(why.to_owned()))
+        }
+        Some(sharing) => Ok(sharing),
     }
 }
 

@@ -1,10 +1,11 @@
 #include "ranks.h"
 
-/* Metadata is created by HDF5 at once, while bytes of each rank are under way. */
+/* Metadata is created by HDF5 at once, while bytes of each rank are under way. No chunks get fill values. */
 int main(int count, char **words) {
     begin_ranks(count, words);
     hid_t file = create_shared("x.h5"), events = new_events(), list = transfer_list(true);
     hid_t chunks = chunked(EACH / 3), scalar = H5Screate(H5S_SCALAR);
+    OK(H5Pset_fill_time(chunks, H5D_FILL_TIME_NEVER));
     hid_t dataset = create_parts(file, "first", chunks);
     hsize_t all = (hsize_t)ranks * EACH;
     hid_t space = H5Screate_simple(1, &all, NULL);

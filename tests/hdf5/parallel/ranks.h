@@ -177,4 +177,30 @@ static inline void wait_for_held_bytes(void) {
     if (!is_alone()) wait_for_held_call();
 }
 
+/* Held writes arrive when this thread has read a block that it may write back; later, if it waits for them
+ * first. */
+static inline void let_arrive(size_t bytes) {
+    if (bytes < EACH) return;
+    let_go_on();
+    usleep(50000);
+}
+
+static inline void *let_go_on_at_last(void *unused) {
+    usleep(700000);
+    let_go_on();
+    return unused;
+}
+
+static pthread_t at_last;
+
+static inline void let_go_on_when_read(void) {
+    has_read = let_arrive;
+    CHECK(pthread_create(&at_last, NULL, let_go_on_at_last, NULL) == 0);
+}
+
+static inline void has_let_go_on(void) {
+    CHECK(pthread_join(at_last, NULL) == 0);
+    has_read = NULL;
+}
+
 #endif

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::library::{Absent, Library, Search, table};
+use crate::mpi::Mpi;
 use connector::H5O_info2_t;
 use driver::H5FD_class_t;
 
@@ -554,6 +555,7 @@ pub struct Hdf5 {
     library: Library,
     version: (u32, u32, u32),
     pass_through: OnceLock<Result<pass_through::Functions, Absent>>,
+    mpi: OnceLock<Option<Mpi>>,
 }
 
 /// A test may replace functions of a table.
@@ -700,6 +702,7 @@ impl Hdf5 {
             library,
             version,
             pass_through: OnceLock::new(),
+            mpi: OnceLock::new(),
         })
     }
 
@@ -719,6 +722,11 @@ impl Hdf5 {
             .get_or_init(|| pass_through::Functions::of(self.library.path().as_os_str()))
             .as_ref()
             .map_err(Absent::clone)
+    }
+
+    /// The MPI library that this HDF5 is linked with. `None` if there is none, or if it hides its functions.
+    pub fn mpi(&self) -> Option<&Mpi> {
+        self.mpi.get_or_init(|| Mpi::of(&self.library)).as_ref()
     }
 
     /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this

@@ -23,6 +23,7 @@ use crate::host_buffers::{ElementsApart, HostBuffers, Touched, refuse_pointers};
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, RunningTransfers, begin_after};
 use crate::policy::StartsAt;
+use crate::shared_file::Alone;
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::{OwnedList, read_transfer_list};
 use crate::wrapped::Wrapped;
@@ -48,6 +49,8 @@ pub(crate) struct BelowCall {
     pub(crate) list: Option<OwnedList>,
     /// Why this process takes part with nothing in a call that several make.
     pub(crate) failed: Option<Error>,
+    /// Files of which nothing else is written until the call is over.
+    pub(crate) alone: Vec<Alone>,
 }
 
 /// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
@@ -65,12 +68,18 @@ pub(crate) unsafe fn read_or_write(
     }
     if first.container.is_parallel {
         poll_oldest(first.library());
-        let why = "the processes of an MPI program share the file";
+        let why = first.container.why_hdf5s.get().map(String::as_str);
+        let why = why.unwrap_or("the processes of an MPI program share the file");
         // SAFETY: the caller guarantees this.
         return unsafe {
             match first.container.shared.get() {
                 Some(shared) => shared_io::read_or_write(call, memories, shared),
-                None => Ok(Disposition::Below(shared_io::together(call, memories, why))),
+                None => Ok(Disposition::Below(shared_io::together(
+                    call,
+                    memories,
+                    &[],
+                    why,
+                ))),
             }
         };
     }

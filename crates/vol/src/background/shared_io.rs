@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
+use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
-use penstock_sys::hdf5::H5S_ALL;
+use penstock_sys::hdf5::connector::H5I_DATASET;
+use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, hid_t};
 
 use super::at_once::{check_host_memory, small_transfer};
+use super::closing::pending_in_shared_file;
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
@@ -16,8 +19,10 @@ use super::dataset_io::{
 use super::pending::{conflicting_with, wait_for_conflicting};
 use crate::dataspace::is_special;
 use crate::log::Execution;
-use crate::shared_file::SharedFile;
+use crate::shared_file::{Alone, SharedFile};
+use crate::temporary_id::TemporaryId;
 use crate::transfer_list::{OwnedList, is_collective, read_transfer_list};
+use crate::under::Under;
 use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 
@@ -41,7 +46,14 @@ pub(super) unsafe fn read_or_write(
             .iter()
             .map(|stored| shared.why_together(stored, way, wanted));
         match whys.find_map(|why| why) {
-            Some(why) => Ok(Disposition::Below(together(call, memories, &why))),
+            Some(why) => {
+                let alone_in = match way {
+                    (Operation::Write, true) => sieved_files(call),
+                    _ => Vec::new(),
+                };
+                let below = together(call, memories, &alone_in, &why);
+                Ok(Disposition::Below(below))
+            }
             None => {
                 let call = DatasetCall {
                     stored: &stored,
@@ -75,19 +87,34 @@ unsafe fn describe_all(
     call.datasets.iter().zip(call.unders).map(of).collect()
 }
 
+/// The files of a call of which MPI-IO may write more than the call asks for, in their order in the call.
+fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
+    let mut files: Vec<Arc<SharedFile>> = Vec::new();
+    let shared = |under: &'_ Under| under.container.shared.get().cloned();
+    for file in call.unders.iter().filter_map(shared) {
+        if file.is_sieved() && !files.iter().any(|other| Arc::ptr_eq(other, &file)) {
+            files.push(file);
+        }
+    }
+    files
+}
+
 /// Has HDF5 carry out a call as the program asks, together with the other processes. If this process cannot
-/// provide its memory, it takes part with nothing.
+/// provide its memory, it takes part with nothing. No process transfers elements of the files `alone_in` meanwhile,
+/// which are the same in all processes.
 ///
 /// # Safety
 /// As for [`read_or_write`].
 pub(super) unsafe fn together(
     call: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
+    alone_in: &[Arc<SharedFile>],
     why: &str,
 ) -> BelowCall {
     let under = &call.unders[0];
     for (dataset, under) in call.datasets.iter().zip(call.unders) {
         let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
+            (Some(access), _) if !alone_in.is_empty() => AccessSet::File(access.key.file),
             (Some(access), _) => access.by_hdf5(call.kind_of_access()),
             (None, Some(shared)) => AccessSet::File(shared.key),
             (None, None) => continue,
@@ -111,15 +138,52 @@ pub(super) unsafe fn together(
             host_buffers(call, &memories, stream).map(Some)
         }
     };
-    match host() {
-        Ok(host) => BelowCall {
-            host,
-            ..BelowCall::default()
-        },
-        Err(error) => BelowCall {
-            failed: Some(error),
-            ..BelowCall::default()
-        },
+    let (host, failed) = match host() {
+        Ok(host) => (host, None),
+        Err(error) => (None, Some(error)),
+    };
+    BelowCall {
+        host,
+        failed,
+        alone: alone_in.iter().map(Alone::begin).collect(),
+        list: None,
+    }
+}
+
+/// Waits until no process transfers elements of the file, if HDF5 will write fill values of several chunks together.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, which all processes make with a list of the same contents.
+pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Option<Alone> {
+    let shared = under.container.shared.get();
+    let shared = shared.filter(|shared| shared.is_sieved())?;
+    let (library, mut time) = (under.library(), H5D_FILL_TIME_NEVER);
+    // SAFETY: HDF5 checks the identifier, and the time has a place.
+    let is_chunked = library.keeping_errors(|| unsafe {
+        (library.hdf5.H5Pget_fill_time)(creation_list, &mut time);
+        (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED
+    });
+    (is_chunked && time != H5D_FILL_TIME_NEVER).then(|| {
+        let pending = pending_in_shared_file(under);
+        pending.into_iter().for_each(Pending::finish);
+        Alone::begin(shared)
+    })
+}
+
+/// As [`alone_to_fill`], before the extent of a dataset changes.
+///
+/// # Safety
+/// The thread is inside a callback on this dataset, which all processes make.
+pub(crate) unsafe fn alone_to_extend(under: &Under) -> Option<Alone> {
+    under.container.shared.get()?;
+    let library = under.library();
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
+    unsafe {
+        let dataset = TemporaryId::of(under, H5I_DATASET).ok()?;
+        let list = library.keeping_errors(|| (library.hdf5.H5Dget_create_plist)(dataset.get()));
+        let alone = alone_to_fill(under, list);
+        library.keeping_errors(|| (library.hdf5.H5Pclose)(list));
+        alone
     }
 }
 
@@ -161,7 +225,7 @@ unsafe fn alone(
             Ok(Disposition::Below(BelowCall {
                 host,
                 list: independent,
-                failed: None,
+                ..BelowCall::default()
             }))
         };
         if let Some(why) = why_hdf5(call, read.is_plain, shared) {

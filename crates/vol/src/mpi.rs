@@ -1,0 +1,139 @@
+//! What this connector asks of MPI: on the thread and at the time of the program's calls, as HDF5 does.
+
+use std::ffi::CStr;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::hid_t;
+use penstock_sys::mpi::{Handle, MPI_SUCCESS, Mpi};
+
+use super::calling_library::CallingLibrary;
+
+/// The processes that have opened a file together. Messages of the program and of HDF5 have other communicators.
+pub(crate) struct Communicator {
+    mpi: &'static Mpi,
+    handle: Handle,
+}
+
+impl Communicator {
+    /// Duplicates the communicator of a file access property list, which all its processes do together.
+    ///
+    /// # Safety
+    /// The thread is inside a call of `library`, which checks the list. The driver of the list is that of MPI-IO.
+    pub(crate) unsafe fn of(
+        library: CallingLibrary,
+        mpi: &'static Mpi,
+        fapl: hid_t,
+    ) -> Result<Communicator> {
+        let mut handle: Handle = 0;
+        let failed =
+            || Error::invalid("HDF5 cannot copy the communicator of the file access property list");
+        let get = library.calls.H5Pget_fapl_mpio.ok_or_else(failed)?;
+        // SAFETY: the caller guarantees this. The copy has a place, and null asks for no information.
+        let status = library
+            .keeping_errors(|| unsafe { get(fapl, (&raw mut handle).cast(), ptr::null_mut()) });
+        match status < 0 {
+            true => Err(failed()),
+            false => Ok(Communicator { mpi, handle }),
+        }
+    }
+
+    /// Waits until all processes have called this.
+    pub(crate) fn meet(&self) {
+        if self.mpi.is_running() {
+            // SAFETY: the communicator exists until it is dropped, and the thread makes a call of HDF5 that all
+            // processes make. HDF5 has set errors of the copy to be returned; an error ends no wait of the others.
+            unsafe { (self.mpi.MPI_Barrier)(self.handle) };
+        }
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        if self.mpi.is_running() {
+            // SAFETY: the communicator is this object's own, and all processes close the file.
+            unsafe { (self.mpi.MPI_Comm_free)(&mut self.handle) };
+        }
+    }
+}
+
+/// Keep MPI-IO from filling the gaps between the pieces of a write with what it has read there before. The hints are
+/// those of ROMIO, which MPICH and the libraries derived from it contain. The last two would revoke the others.
+const HINTS: [(&CStr, &CStr); 4] = [
+    (c"romio_ds_write", c"disable"),
+    (c"romio_cb_write", c"disable"),
+    (c"romio_cb_pfr", c"disable"),
+    (c"romio_no_indep_rw", c"false"),
+];
+
+/// Adds [`HINTS`] to the program's own in a file access property list.
+///
+/// # Safety
+/// The thread is inside a call of `library`. The list belongs to this connector, and its driver is that of MPI-IO.
+pub(crate) unsafe fn forbid_sieving(
+    library: CallingLibrary,
+    mpi: &'static Mpi,
+    fapl: hid_t,
+) -> Result<()> {
+    const PROPERTY: &CStr = c"mpi_params_info";
+    let calls = library.calls;
+    let body = || {
+        let mut given: Handle = 0;
+        // SAFETY: the property of this name (1.14, 2.x) is an `MPI_Info`, for which a handle has room. The answer
+        // is a copy.
+        if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut given).cast()) } < 0 {
+            return None;
+        }
+        let info = match given == Info::new(mpi)?.free() {
+            true => Info::new(mpi)?,
+            false => Info { mpi, handle: given },
+        };
+        for (key, value) in HINTS {
+            info.set(key, value)?;
+        }
+        // SAFETY: as above. HDF5 sets a copy.
+        let status =
+            unsafe { (calls.H5Pset)(fapl, PROPERTY.as_ptr(), (&raw const info.handle).cast()) };
+        (status >= 0).then_some(())
+    };
+    library.keeping_errors(body).ok_or_else(|| {
+        Error::invalid("the hints for MPI-IO cannot be added to the file access property list")
+    })
+}
+
+/// An `MPI_Info` that belongs to this connector.
+struct Info {
+    mpi: &'static Mpi,
+    handle: Handle,
+}
+
+impl Info {
+    fn new(mpi: &'static Mpi) -> Option<Info> {
+        let mut handle: Handle = 0;
+        // SAFETY: MPI is running, because the program has made a list with a communicator. The answer has a place.
+        let status = unsafe { (mpi.MPI_Info_create)(&mut handle) };
+        (status == MPI_SUCCESS).then_some(Info { mpi, handle })
+    }
+
+    fn set(&self, key: &CStr, value: &CStr) -> Option<()> {
+        // SAFETY: the handle is valid, and MPI copies the strings.
+        let status = unsafe { (self.mpi.MPI_Info_set)(self.handle, key.as_ptr(), value.as_ptr()) };
+        (status == MPI_SUCCESS).then_some(())
+    }
+
+    /// Returns `MPI_INFO_NULL`, which only the header of the library defines.
+    fn free(self) -> Handle {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the handle is valid, and is not used later.
+        unsafe { (this.mpi.MPI_Info_free)(&mut this.handle) };
+        this.handle
+    }
+}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: as in `free`.
+        unsafe { (self.mpi.MPI_Info_free)(&mut self.handle) };
+    }
+}
