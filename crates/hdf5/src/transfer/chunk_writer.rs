@@ -223,7 +223,7 @@ impl WrittenDataset {
 
     /// Returns whether HDF5 may confuse chunks when it looks them up by coordinates: see
     /// `dataset::swizzle`.
-    fn may_be_told_wrongly(&self, session: &Session<'_>) -> bool {
+    pub(super) fn may_be_told_wrongly(&self, session: &Session<'_>) -> bool {
         let mut index = 0;
         // SAFETY: the index type has a place of its type.
         let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(self.dataset, &mut index) };

@@ -190,14 +190,15 @@ fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// Makes HDF5 write the changed chunks of its cache, and forget those that it would copy wrongly: all with filters, and
-/// those that were read and are not stored. HDF5 tells of no chunk whether it is in the cache, so all places of
+/// Makes HDF5 write the changed chunks of its cache, and forget those that it would copy wrongly: all with filters, all
+/// of an index that tells wrong places, by which HDF5 finds other chunks in the cache, and those that were read and are
+/// not stored. HDF5 tells of no chunk whether it is in the cache, so all places of
 /// chunks are tried, or the stored chunks only if there are too many places.
 fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let table = read_chunk_table(session, dataset, info)?;
     let grid = table.grid();
     let written = WrittenDataset::new(session, dataset, info);
-    let has_filters = !info.filters.is_empty();
+    let forgets_all = !info.filters.is_empty() || written.may_be_told_wrongly(session);
     let evict = |number: u64| {
         let at = grid.coordinates(number);
         let first: Vec<u64> = at
@@ -208,9 +209,9 @@ fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) 
         written.read_stored(session, &first);
     };
     if grid.total() <= MOST_PLACES {
-        let is_evicted = |number: &u64| has_filters || matches!(table.find(*number), Ok(None));
+        let is_evicted = |number: &u64| forgets_all || matches!(table.find(*number), Ok(None));
         (0..grid.total()).filter(is_evicted).for_each(evict);
-    } else if let Some(entries) = table.entries().filter(|_| has_filters) {
+    } else if let Some(entries) = table.entries().filter(|_| forgets_all) {
         let number = |at: usize| entries.numbers.get(at).copied().unwrap_or(at as u64);
         (0..entries.addresses.len()).map(number).for_each(evict);
     }
