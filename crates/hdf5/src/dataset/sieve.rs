@@ -24,30 +24,31 @@ pub(crate) fn may_hold_all(info: &DatasetInfo) -> Result<bool> {
 pub(crate) fn write_out(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let list = past_sieve(session)?;
     let list = list.as_ref().map_or(H5P_DEFAULT, Id::get);
-    read_ends(
-        session,
-        dataset,
-        (&info.shape, info.element.size().0 as usize),
-        list,
-    )
+    read_ends(session, dataset, &info.shape, list)
 }
 
-/// Reads the first and the last of a dataset's elements, which have so many bytes and own no memory of
-/// HDF5. `list` is a transfer property list.
+/// Reads the first and the last of a dataset's elements. `list` is a transfer property list.
 pub(crate) fn read_ends(
     session: &Session<'_>,
     dataset: hid_t,
-    (shape, element): (&[u64], usize),
+    shape: &[u64],
     list: hid_t,
 ) -> Result<()> {
+    let hdf5 = session.hdf5;
     let last: Vec<u64> = shape.iter().map(|size| size.saturating_sub(1)).collect();
     let one = vec![1; last.len()];
-    let mut bytes = vec![0u8; element];
     for at in [&vec![0; last.len()], &last] {
-        let buffer: *mut c_void = bytes.as_mut_ptr().cast();
         with_some(session, dataset, (at, &one), |file_type, memory, space| {
-            // SAFETY: the buffer has room for the one selected element in its own type.
-            unsafe { (session.hdf5.H5Dread)(dataset, file_type, memory, space, list, buffer) }
+            // SAFETY: HDF5 checks the identifier.
+            let mut bytes = vec![0u8; unsafe { (hdf5.H5Tget_size)(file_type) }];
+            let buffer: *mut c_void = bytes.as_mut_ptr().cast();
+            // SAFETY: the buffer has room for the one selected element in its own type. Its strings and sequences,
+            // null before the read, are HDF5's to free.
+            unsafe {
+                let status = (hdf5.H5Dread)(dataset, file_type, memory, space, list, buffer);
+                (hdf5.H5Treclaim)(file_type, memory, H5P_DEFAULT, buffer);
+                status
+            }
         })?;
     }
     Ok(())

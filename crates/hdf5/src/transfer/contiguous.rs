@@ -35,8 +35,7 @@ impl WrittenDataset {
     /// The buffer is one window, no longer than the distance from the first element to the last. So
     /// at least one of the two reads finds its element outside, and refills the window.
     pub(super) fn refill_sieve(&self, session: &Session<'_>) -> Result<()> {
-        let size = (&*self.shape, self.element.0 as usize);
-        sieve::read_ends(session, self.dataset, size, H5P_DEFAULT).map_err(|e| self.named(e))
+        sieve::read_ends(session, self.dataset, &self.shape, H5P_DEFAULT).map_err(|e| self.named(e))
     }
 
     /// Makes HDF5 allocate contiguous storage without buffering any of it, by writing the fill

@@ -163,12 +163,8 @@ fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
                 false => Ok(()),
             }
         }
-        // An element that owns memory of HDF5 cannot be read here.
-        Layout::Contiguous { offset: Some(_) }
-            if info.file.is_writable && info.bytes()? > 0 && info.element.only_hdf5().is_none() =>
-        {
-            let size = (&*info.shape, info.element.size().0 as usize);
-            sieve::read_ends(session, dataset, size, H5P_DEFAULT)
+        Layout::Contiguous { offset: Some(_) } if info.file.is_writable && info.bytes()? > 0 => {
+            sieve::read_ends(session, dataset, &info.shape, H5P_DEFAULT)
         }
         _ => Ok(()),
     };

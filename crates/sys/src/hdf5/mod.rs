@@ -440,6 +440,7 @@ table! {
 
             fn H5Tget_class(type_id: hid_t) -> c_int;
             fn H5Tget_size(type_id: hid_t) -> usize;
+            fn H5Treclaim(type_id: hid_t, space_id: hid_t, plist_id: hid_t, buf: *mut c_void) -> herr_t;
             fn H5Tget_order(type_id: hid_t) -> c_int;
             fn H5Tget_sign(type_id: hid_t) -> c_int;
             fn H5Tget_precision(type_id: hid_t) -> usize;
