@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 
 import h5py
 import pytest
@@ -23,7 +24,7 @@ def disk(tmp_path):
         pytest.skip(f"no file system can be mounted: {mounted.stderr.strip()}")
     try:
         (folder / "old").write_bytes(OLD)
-        with pytest.raises(OSError, match="space"), open(folder / "filler", "wb", 0) as filler:
+        with suppress(OSError), open(folder / "filler", "wb", 0) as filler:
             while True:
                 filler.write(bytes(4096))
         yield folder

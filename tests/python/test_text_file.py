@@ -6,6 +6,7 @@ import os
 import resource
 import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,9 @@ def test_a_file_that_is_written_by_its_path_replaces_another_one_after_the_block
 def test_after_an_error_in_the_block_the_old_file_is_there(tmp_path):
     path = tmp_path / "f.json"
     path.write_text("old")
-    with pytest.raises(ValueError, match="in the block"), text_file.replacement(path) as new:
+    with suppress(ValueError), text_file.replacement(path) as new:
         new.write_text("new")
-        raise ValueError("in the block")
+        raise ValueError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
