@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock._native import CData, ffi, lib
@@ -97,17 +98,31 @@ class Place:
 
     def replace(self, data: bytes) -> None:
         """Put a file with these contents in place. After an error the old one is there."""
+        with self.replacement() as descriptor, open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+
+    @contextlib.contextmanager
+    def replacement(self) -> Iterator[int]:
+        """Yield the descriptor of a new file, which is put in place at the end of the block.
+
+        After an exception the old file is there. An ``OSError`` without a path gets that of the
+        place.
+        """
         # A signal handler may raise between any two steps.
         hidden = self._hidden()
         try:
-            with open(self.create(hidden), "wb") as file:
-                file.write(data)
-                file.flush()
-                self.take_rights(file.fileno())
-                os.fsync(file.fileno())
+            descriptor = self.create(hidden)
+            try:
+                yield descriptor
+                self.take_rights(descriptor)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             self.rename(hidden)
-        except BaseException:
+        except BaseException as error:
             self._discard(hidden)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(self.path)
             raise
 
     def try_to_create(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock._place import Place
@@ -27,12 +29,30 @@ def replace(path: Path, text: str) -> None:
     _place(path).replace(text.encode())
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, contents: str | bytes) -> None:
     """Replace a regular file as :func:`replace` does; write to anything else, such as a pipe."""
+    data = contents.encode() if isinstance(contents, str) else contents
+    if not _is_special(path):
+        _place(path).replace(data)
+        return
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
+def replacement(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, which replaces a file at the end of the block.
+
+    After an exception the old file is there. A pipe or device is yielded itself.
+    """
     if _is_special(path):
-        path.write_text(text, encoding="utf-8")
-    else:
-        replace(path, text)
+        yield path
+        return
+    with _place(path).replacement() as descriptor:
+        yield Path(f"/proc/self/fd/{descriptor}")
 
 
 def _place(path: Path) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 
 import h5py
@@ -122,3 +123,22 @@ def test_folder_and_files_have_the_owner_of_the_file_that_is_replaced(tmp_path):
     made.keep()
     for one in (tmp_path / made.name, tmp_path / made.name / "0.h5"):
         assert (one.stat().st_uid, one.stat().st_gid) == (65534, 65533)
+
+
+@pytest.mark.parametrize("rows", [10, 100])
+@pytest.mark.parametrize(
+    "storage", [{}, {"chunks": (100, 100)}, {"chunks": (100, 100), "compression": "gzip"}]
+)
+def test_a_part_that_cannot_be_written_is_an_error_of_the_write(tmp_path, rows, storage):
+    values = np.random.default_rng(1).integers(1, 1 << 60, (rows, 100))
+    part = parts.Part(str(tmp_path), 0, {"libver": "v110"})
+    ranges = (range(rows), range(100))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+    try:
+        with pytest.raises(OSError, match="write"):
+            part.write("x", ranges, values, {"dtype": values.dtype, **storage}, None, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    part.discard()
+    assert not tmp_path.exists()

@@ -95,3 +95,14 @@ def test_a_source_in_the_file_of_the_virtual_dataset_is_read(tmp_path, nothing_i
             for _ in range(3):
                 np.testing.assert_array_equal(file["x"].read(), numbers(seed))
         fill(path, 2, "r+")
+
+
+def test_a_mapping_of_no_elements_is_read_as_an_empty_array(tmp_path):
+    layout = h5py.VirtualLayout((0,), "i4", maxshape=(None,))
+    layout[()] = h5py.VirtualSource(".", "source", shape=(5,))[0:0]
+    with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
+        file["source"] = np.arange(5, dtype="i4")
+        file.create_virtual_dataset("x", layout)
+    with ps.File(tmp_path / "v.h5") as file:
+        read = [file["x"][()], file["x"].read_async().wait(), *file.read_many(["x"])]
+    assert [(one.shape, one.dtype) for one in read] == [((0,), np.dtype("i4"))] * 3

@@ -6,6 +6,8 @@ import os
 import resource
 import stat
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -26,10 +28,36 @@ def test_after_an_error_the_old_file_is_there_and_nothing_else(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
-        with pytest.raises(OSError, match="too large"):
+        with pytest.raises(OSError, match="too large") as raised:
             text_file.replace(path, "new" * 100)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_of_a_device_names_it():
+    with pytest.raises(OSError, match="/dev/full"):
+        text_file.write(Path("/dev/full"), "text")
+
+
+def test_a_file_that_is_written_by_its_path_replaces_another_one_after_the_block(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text("old")
+    with text_file.replacement(path) as new:
+        new.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_after_an_error_in_the_block_the_old_file_is_there(tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text("old")
+    with suppress(ValueError), text_file.replacement(path) as new:
+        new.write_text("new")
+        raise ValueError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

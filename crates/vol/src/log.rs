@@ -2,17 +2,20 @@
 //! the call did not.
 
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use penstock_engine::error::{Error, Result};
+use penstock_sys::environment;
 
 /// A file to which lines are appended. Processes may share it.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
+    /// The file that tells `penstock run` why lines are missing, if that runs the program.
+    why_incomplete: Option<PathBuf>,
 }
 
 /// When the work of a call is done.
@@ -42,10 +45,15 @@ impl Log {
         let file = opened.map_err(|error| {
             Error::os(&error, "cannot open the log of the option log").in_file(path)
         })?;
-        Ok(Log { file })
+        let folder = environment::path("PENSTOCK_REPORT_DIR").map(PathBuf::from);
+        let name = format!("{}.log-error", std::process::id());
+        Ok(Log {
+            file,
+            why_incomplete: folder.map(|folder| folder.join(name)),
+        })
     }
 
-    /// Appends a line. Errors are ignored, so that the log never fails a transfer.
+    /// Appends a line. An error never fails a transfer.
     pub(crate) fn add(&self, call: &CStr, execution: Execution, bytes: u64, why: &str) {
         let line = line(
             since_epoch(),
@@ -54,7 +62,12 @@ impl Log {
             bytes,
             why,
         );
-        let _ = (&self.file).write_all(line.as_bytes());
+        if let (Err(error), Some(path)) = (
+            (&self.file).write_all(line.as_bytes()),
+            &self.why_incomplete,
+        ) {
+            let _ = fs::write(path, error.to_string());
+        }
     }
 }
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
+
+from penstock import text_file
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -60,7 +63,9 @@ def draw(figures: list[Figure], path: Path, below: str = "") -> list[Path]:
         if len(figures) > 1:
             target = path.with_name(f"{path.stem}-{figure.name}{path.suffix}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        canvas(figure, below).savefig(target, dpi=150)
+        drawn = BytesIO()
+        canvas(figure, below).savefig(drawn, dpi=150, format=target.suffix[1:])
+        text_file.write(target, drawn.getvalue())
         made.append(target)
     return made
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock import text_file
+
 from . import machine
 from .figures import Figure
 from .measure import DURATIONS, Row
@@ -60,7 +62,7 @@ class Result:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        text_file.write(path, json.dumps(self.as_json(), indent=1) + "\n")
 
 
 def targets_table(results: list[dict[str, Any]]) -> list[str]:

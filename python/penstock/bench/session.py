@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import penstock as ps
+from penstock import text_file
 from penstock.same_file import conflict
 from penstock.signals import undisturbed
 
@@ -246,7 +247,7 @@ def _unchecked(_: object) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    text_file.write(path, text)
 
 
 def measure(

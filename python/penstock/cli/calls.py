@@ -38,6 +38,16 @@ def read(log: Path, start: int = 0) -> list[Calls]:
         return total(line.decode("utf-8", "replace") for line in file)
 
 
+def why_incomplete(folder: Path) -> str | None:
+    """Return why a process could not write lines of the log; ``None`` if all could.
+
+    Args:
+        folder: That of the accounts, where the connector notes the error.
+    """
+    errors = (file.read_text() for file in sorted(folder.glob("*.log-error")))
+    return next(errors, None)
+
+
 def total(lines: Iterable[str]) -> list[Calls]:
     """Sum up lines by name, manner and reason, ordered by name.
 

@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 import penstock as ps
+from penstock import text_file
 from penstock.cli import comparison, devices
 from penstock.cli.output import AsJson, messages, plain, print_json, results
 from penstock.hdf5.source import files_of, split, why_no_dataset
@@ -113,7 +114,7 @@ def read(
     with ExitStack() as stack:
         stack.enter_context(ps.options(**options))
         if trace is not None:
-            stack.enter_context(ps.trace(trace))
+            stack.enter_context(_traced(trace))
         if dataset is None:
             array, report = _read_bytes(path, offset or 0, length, target.device)
         else:
@@ -121,6 +122,24 @@ def read(
     if out is not None:
         ps.save(out, array)
     _print_report(source, target, report, out, as_json)
+
+
+@contextmanager
+def _traced(file: Path) -> Iterator[None]:
+    """Replace a file by a trace of the block, also of one that fails."""
+    failure = None
+    with text_file.replacement(file) as new:
+        try:
+            with ps.trace(new):
+                try:
+                    yield
+                except BaseException as error:
+                    failure = error
+        except ps.Error as error:
+            cause = error.cause or error.message
+            raise ps.IOFailure(f"{file}: {cause}", path=str(file), errno=error.errno) from error
+    if failure is not None:
+        raise failure
 
 
 def _require_apart(out: Path | None, trace: Path | None, path: Path, name: str | None) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from penstock import text_file
 from penstock.cli import accounts, connecting, launch, linked
 from penstock.cli import calls as connector_calls
 from penstock.cli.calls import Calls
@@ -218,7 +219,7 @@ def _watch(
 ) -> int:
     if report_to is not None:
         # Fail now if it cannot be written, not after the command has run.
-        report_to.open("a", encoding="utf-8").close()
+        text_file.require_replaceable(report_to)
     with temporary_folder("penstock-run-") as folder:
         log = folder / "calls"
         if options.connector is not None:
@@ -231,9 +232,12 @@ def _watch(
         seconds = time.monotonic() - start
         processes = accounts.read(folder)
         calls = connector_calls.read(log, logged)
+        incomplete = connector_calls.why_incomplete(folder)
     if report:
         _show(command, status, seconds, processes)
         _show_calls(calls)
+    if incomplete is not None:
+        _say(f"{log}: the log lacks calls, because it could not be written: {incomplete}")
     if not processes:
         _say(_NOTHING)
     if verbose:
@@ -300,4 +304,4 @@ def _write(
         "calls": [asdict(same) for same in calls],
         "processes": [asdict(process) | {"mode": process.mode} for process in processes],
     }
-    file.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+    text_file.write(file, json.dumps(contents, indent=2) + "\n")

@@ -17,7 +17,7 @@ from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
-from penstock.hdf5 import lists, memory_types, pending, references
+from penstock.hdf5 import dropped, lists, memory_types, pending, references
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_property, explain, lock
 from penstock.hdf5.submit import SubmitOptions
@@ -200,6 +200,8 @@ def write(
         except OSError as error:
             explain(dataset, error)
             raise
+        finally:
+            dropped.watch(dataset)
         check(lib.penstock_hdf5_sync(dataset.id.id, options))
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock import arrays, frameworks
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
-from penstock.hdf5 import memory_types
+from penstock.hdf5 import dropped, memory_types
 from penstock.hdf5.writing import write
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
@@ -30,7 +30,9 @@ def create(
     view = None if data is None else memory(data, handle)
     if view is None:
         lengths = None if shape is None else lengths_of(shape)
-        return group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
+        made = group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
+        dropped.watch(made)
+        return made
     lengths = view.shape if shape is None else lengths_of(shape)
     if math.prod(lengths) != math.prod(view.shape):
         raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")

@@ -10,7 +10,7 @@ import numpy as np
 from penstock import request
 from penstock._native import lib
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, direct, pending, reading, small_reader, writing
+from penstock.hdf5 import blocks, direct, dropped, pending, reading, small_reader, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_properties, creation_property, explain, lock
 from penstock.hdf5.objects import Object
@@ -396,6 +396,7 @@ class Dataset(Object):
         with lock():
             pending.wait_for_dataset(self._h5py, request.WRITE)
             self._h5py.resize(size, axis)
+            dropped.watch(self._h5py)
 
     def blocks(
         self,

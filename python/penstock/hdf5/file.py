@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock._native import lib
 from penstock.errors import Error, IncompatibleError, InvalidError
-from penstock.hdf5 import pending, pickling
+from penstock.hdf5 import dropped, pending, pickling
 from penstock.hdf5.connector import open_file
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
@@ -166,9 +166,10 @@ class File(Group):
         """Wait for the pending requests of the file, and make HDF5 write its buffers to the file.
 
         Raises:
-            Error: A write failed, and no caller has waited for its request.
+            Error: A write failed, and no caller has waited for its request; or HDF5 could not write
+                elements of a dataset that was dropped.
         """
-        pending.wait_for_file(self._h5py)
+        self._wait()
         self._h5py.flush()
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ class File(Group):
             return
         try:
             if self._h5py:
-                pending.wait_for_file(self._h5py)
+                self._wait()
         except Error as failure:
             try:
                 self._close()
@@ -191,6 +192,10 @@ class File(Group):
                 raise failure from also
             raise
         self._close()
+
+    def _wait(self) -> None:
+        pending.wait_for_file(self._h5py)
+        dropped.report(self._h5py)
 
     def _close(self) -> None:
         if not self._closes:

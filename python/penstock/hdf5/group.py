@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from penstock._options import OptionKeys
 from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
@@ -39,10 +41,12 @@ class Group(Object, MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, item: Any) -> None:
         """Give a name to an object, a link, a type or a new dataset of an array in any memory."""
-        if create.memory(item, None) is None:
-            self._h5py[name] = unwrap(item)
-        else:
-            self._h5py[name] = self.create_dataset(None, data=item).h5py
+        import h5py
+
+        item = unwrap(item)
+        if not isinstance(item, (h5py.HLObject, h5py.SoftLink, h5py.ExternalLink, np.dtype)):
+            item = self.create_dataset(None, data=item).h5py
+        self._h5py[name] = item
 
     def __delitem__(self, name: str) -> None:
         """Wait for the pending requests of the file, and remove a name from the group."""

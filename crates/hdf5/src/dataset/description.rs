@@ -490,11 +490,22 @@ impl Reader<'_> {
         let status = unsafe { (hdf5.H5Pget_virtual_count)(creation.get(), &mut count) };
         self.session
             .check(status, "count the parts of the virtual dataset")?;
-        (0..count).map(|at| self.mapping(creation, at)).collect()
+        (0..count)
+            .filter_map(|at| self.mapping(creation, at).transpose())
+            .collect()
     }
 
-    fn mapping(&self, creation: &Id, at: usize) -> Result<VirtualMapping> {
+    /// Returns `None` for a mapping of no elements, whose source selection HDF5 fails to return.
+    fn mapping(&self, creation: &Id, at: usize) -> Result<Option<VirtualMapping>> {
         let hdf5 = self.session.hdf5;
+        let action = "get the selections of a part";
+        // SAFETY: takes an owned identifier and returns one.
+        let target = unsafe { (hdf5.H5Pget_virtual_vspace)(creation.get(), at) };
+        let target = self.session.own(target, hdf5.H5Sclose, action)?;
+        // SAFETY: takes an owned identifier.
+        if unsafe { (hdf5.H5Sget_select_npoints)(target.get()) } == 0 {
+            return Ok(None);
+        }
         let file = self.session.text("get the file of a part", |to, size| {
             // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Pget_virtual_filename)(creation.get(), at, to, size) }
@@ -503,22 +514,15 @@ impl Reader<'_> {
             // SAFETY: as above.
             unsafe { (hdf5.H5Pget_virtual_dsetname)(creation.get(), at, to, size) }
         })?;
-        // SAFETY: both take an owned identifier and return one.
-        let (target, source) = unsafe {
-            (
-                (hdf5.H5Pget_virtual_vspace)(creation.get(), at),
-                (hdf5.H5Pget_virtual_srcspace)(creation.get(), at),
-            )
-        };
-        let action = "get the selections of a part";
-        let target = self.session.own(target, hdf5.H5Sclose, action)?;
+        // SAFETY: takes an owned identifier and returns one.
+        let source = unsafe { (hdf5.H5Pget_virtual_srcspace)(creation.get(), at) };
         let source = self.session.own(source, hdf5.H5Sclose, action)?;
-        Ok(VirtualMapping {
+        Ok(Some(VirtualMapping {
             file: PathBuf::from(OsString::from_vec(file)),
             dataset: String::from_utf8_lossy(&dataset).into_owned(),
             target: dataspace::mapped(self.session, target.get())?,
             source: dataspace::mapped(self.session, source.get())?,
-        })
+        }))
     }
 
     fn filters(&self, creation: &Id) -> Result<Vec<Filter>> {

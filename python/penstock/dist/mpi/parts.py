@@ -21,6 +21,7 @@ from penstock._place import Place
 from penstock.dist.storage import SUFFIX, shortened
 from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError
+from penstock.hdf5.dropped import write_out
 from penstock.hdf5.library import creation_property
 from penstock.streams import stream_handle
 
@@ -123,9 +124,13 @@ class Part:
         if chunks is not None:
             chunks = tuple(map(min, chunks, shape))
         if self._file is None:
-            self._file = penstock.File(self._path, "x", **self._settings)
+            # Each dataset is written once. After HDF5 (2.0.0) could not write a chunk of its cache,
+            # it crashes.
+            settings = {**self._settings, "rdcc_nbytes": 0}
+            self._file = penstock.File(self._path, "x", **settings)
         made = self._file.create_dataset(name, **{**arguments, "shape": shape, "chunks": chunks})
         made.write(array, stream=stream, **options)
+        write_out(made.h5py)
 
     def close(self, durable: bool) -> None:
         """Close the file, if there is one."""
