@@ -139,6 +139,10 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
         if element.numpy == base:
             return _elements(dataset, selection)
         wanted = numpy_dtype(element)
+        if wanted == base.newbyteorder() and memory_types.has_narrow_integers(
+            dataset.id.get_type()
+        ):
+            return np.asarray(_elements(dataset, selection)).astype(wanted)[()]
         numbers = not element.is_extended and wanted.kind in "biufc" and base.kind in "biufc"
         # NumPy would match fields by their order, not by their names, and numbers that do not fit
         # would become others than by HDF5.
@@ -188,6 +192,9 @@ def write(
         stored = selections.stored_type(dataset, selection).base
         needs_numpy = memory_types.needs_numpy(np.asarray(value).dtype, stored)
         if needs_numpy or view.dtype.is_extended:
+            value = np.asarray(value).astype(stored)
+        elif np.asarray(value).dtype == stored.newbyteorder():
+            # HDF5 may only reverse the bytes; see memory_types.has_narrow_integers.
             value = np.asarray(value).astype(stored)
     value = _only_fields(value, selections.split(selection)[1])
     selection, value = lists.writable(dataset, selection, value)

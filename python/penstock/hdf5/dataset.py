@@ -10,7 +10,16 @@ import numpy as np
 from penstock import request
 from penstock._native import lib
 from penstock._options import OptionKeys
-from penstock.hdf5 import blocks, direct, dropped, pending, reading, small_reader, writing
+from penstock.hdf5 import (
+    blocks,
+    direct,
+    dropped,
+    memory_types,
+    pending,
+    reading,
+    small_reader,
+    writing,
+)
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_properties, creation_property, explain, lock
 from penstock.hdf5.objects import Object
@@ -211,7 +220,9 @@ class Dataset(Object):
         if wanted == self.dtype:
             return self
         kinds = {wanted.kind, self.dtype.base.kind}
-        if kinds <= set("iuf"):
+        # HDF5 may convert narrow integers wrongly when h5py asks for it.
+        is_narrow = memory_types.has_narrow_integers(self.id.get_type())
+        if kinds <= set("iuf") or is_narrow:
             return View(self, wanted, lambda selection: self.read(selection, dtype=wanted))
         return self._view(wanted, self._h5py.astype(wanted))  # which HDF5 may refuse to convert
 

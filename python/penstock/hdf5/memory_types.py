@@ -135,6 +135,30 @@ def converts(source: Any, target: Any, memory: ElementType) -> bool:
     return source.equal(target) or h5py.h5t.find(source, target) is not None
 
 
+def has_narrow_integers(kind: Any) -> bool:
+    """Whether HDF5 may convert integers of a type wrongly: their bits fill only the lower end.
+
+    It only reverses the bytes of integers of the same size in the other byte order. The library has
+    HDF5 convert them in two steps, h5py does not.
+
+    Args:
+        kind: The ``h5py.h5t.TypeID`` of a dataset.
+    """
+    import h5py
+
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        members = map(kind.get_member_type, range(kind.get_nmembers()))
+        return any(map(has_narrow_integers, members))
+    if isinstance(kind, (h5py.h5t.TypeArrayID, h5py.h5t.TypeEnumID)):
+        return has_narrow_integers(kind.get_super())
+    # h5py has no method for the bits of a bit field.
+    return isinstance(kind, h5py.h5t.TypeBitfieldID) or (
+        isinstance(kind, h5py.h5t.TypeIntegerID)
+        and kind.get_offset() == 0
+        and kind.get_precision() < 8 * kind.get_size()
+    )
+
+
 def _float(
     size: int, sign: int, exponent: int, exponent_length: int, bias: int, mantissa_length: int
 ) -> Any:

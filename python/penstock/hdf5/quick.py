@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock import request
 from penstock._options import OptionKeys, resolve
-from penstock.hdf5 import pending, small, small_reader
+from penstock.hdf5 import memory_types, pending, small, small_reader
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
@@ -42,6 +42,7 @@ class QuickReader:
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
         self._may_leave_memory: dict[bool, bool] = {}
+        self._is_narrow: bool | None = None
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
@@ -68,7 +69,7 @@ class QuickReader:
             box = self._box(selection)
             if box is None or not box.is_small:
                 return NOT_SMALL
-        if self._leaves_memory(is_new=True):
+        if self._has_narrow_integers() or self._leaves_memory(is_new=True):
             return NOT_SMALL
         try:
             value = self._read(selection)
@@ -96,6 +97,7 @@ class QuickReader:
             or box.shape != out.shape
             or not box.is_small
             or out.dtype != self._dataset.dtype
+            or self._has_narrow_integers()
         ):
             return NOT_SMALL
         try:
@@ -175,6 +177,11 @@ class QuickReader:
             self._reader = SmallReader.of(self._dataset)
             self._knows_reader = True
         return self._reader
+
+    def _has_narrow_integers(self) -> bool:
+        if self._is_narrow is None:
+            self._is_narrow = memory_types.has_narrow_integers(self._dataset.id.get_type())
+        return self._is_narrow
 
     def _leaves_memory(self, *, is_new: bool) -> bool:
         if is_new not in self._may_leave_memory:

@@ -94,7 +94,7 @@ def read_described(
     submit_options = SubmitOptions.of(stream, options)
     new_on_host = out is None and is_numpy(device)
     is_small = new_on_host and dtype is None and small.is_small_dataset(dataset)
-    if is_small and not small.may_leave_memory(dataset, is_new=True):
+    if is_small and not small.may_be_wrong(dataset, is_new=True):
         with suppress(MissingFilterError):
             made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
             return transfer.finish(made)
@@ -252,7 +252,7 @@ def _start(
         copied = wanted.numpy == base and not names
         is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
         # h5py reads zeros where HDF5 leaves the memory of an array that is given.
-        if is_small and not small.may_leave_memory(dataset, is_new=out is None or is_new):
+        if is_small and not small.may_be_wrong(dataset, is_new=out is None or is_new):
             with suppress(MissingFilterError):
                 return left_to_h5py(small.REASON)
     kind = memory_types.memory_type(wanted, base)

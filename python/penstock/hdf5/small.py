@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock.hdf5 import memory_types
 from penstock.hdf5.library import creation_properties, holds_objects
 from penstock.hdf5.selection import Selection
 
@@ -101,6 +102,17 @@ def may_leave_memory(dataset: Any, *, is_new: bool) -> bool:
         or properties.fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED
         or properties.get_layout() == h5py.h5d.VIRTUAL
     )
+
+
+def may_be_wrong(dataset: Any, *, is_new: bool) -> bool:
+    """Whether memory that h5py reads to may hold something else than the elements.
+
+    Args:
+        dataset: The ``h5py.Dataset``.
+        is_new: As for :func:`may_leave_memory`.
+    """
+    is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
+    return is_narrow or may_leave_memory(dataset, is_new=is_new)
 
 
 def may_fail(number: int, values: tuple[int, ...]) -> bool:

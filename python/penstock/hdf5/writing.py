@@ -143,7 +143,8 @@ def _start(
         nbytes = selection.count * field.itemsize
         copied = dtype == base and not names
         is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
-        if is_small and not small.may_mix_masks(dataset):
+        is_narrow = is_small and memory_types.has_narrow_integers(dataset.id.get_type())
+        if is_small and not is_narrow and not small.may_mix_masks(dataset):
             with suppress(MissingFilterError):
                 return left_to_h5py(small.REASON)
     is_for_h5py = not selection.has_lists and (inner or not selection.is_grid)

@@ -1,5 +1,6 @@
 //! Conversion of an element's bytes from one type to another.
 
+pub(crate) mod byte_order;
 mod check;
 
 use std::ops::Range;

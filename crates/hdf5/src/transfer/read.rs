@@ -1,6 +1,7 @@
 //! Plans a read: turns HDF5's identifiers into plans with their files, on the caller's thread. The
 //! result no longer needs HDF5.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::kept_sources;
 use super::prepare::{Stop, is_in_file, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
-use crate::conversion::Conversion;
+use crate::conversion::{Conversion, byte_order};
 use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType, read_chunk_table};
 use crate::library::Session;
 use crate::open_files::SourceFile;
@@ -163,10 +164,12 @@ fn virtual_parts(
     let memory_type = MemoryType::read(session, transfer.memory_type)?;
     // Conversions from other types than that of the virtual dataset were not tried with this HDF5,
     // so only those that keep the numbers unchanged are used.
+    let is_unsound = Cell::new(false);
     let conversion_of = |element: &FileType| {
         if *element == info.element {
             return Some(*conversion);
         }
+        is_unsound.set(is_unsound.get() || byte_order::is_unsound(&memory_type, element));
         let found = Conversion::between(element, &memory_type).ok()?;
         (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)
     };
@@ -175,6 +178,7 @@ fn virtual_parts(
     let with: (Mapping<'_>, Keeper<'_>) = (&mapping, &keeper);
     let parts = match resolve(session, transfer.dataset, info, selection, memory, with)? {
         Resolution::Parts(parts) => parts,
+        Resolution::Hdf5(_) if is_unsound.get() => return Err(Stop::Failed(unsound(info))),
         Resolution::Hdf5(why) => return refused(why),
     };
     let mut plans = Vec::with_capacity(parts.len());
@@ -209,6 +213,13 @@ fn virtual_parts(
         plans.push(bound);
     }
     Ok(plans)
+}
+
+fn unsound(info: &DatasetInfo) -> Error {
+    let cause = "HDF5 converts integers with fewer bits than their bytes wrongly to the other byte \
+                 order, and a source of this virtual dataset has such elements";
+    let error = Error::invalid(cause);
+    info.name_in(error.remedy("read the sources, or give the virtual dataset their type"))
 }
 
 fn files(info: &DatasetInfo) -> Result<Vec<PlanFile>> {

@@ -4,6 +4,7 @@
 //! can describe. Otherwise the elements pass through a temporary dense buffer: HDF5 has filled it
 //! before the request starts, or writes it after workers have gathered the elements.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use super::expressed::{Expressed, Space};
 use super::inside::{cannot_flush, may_flush};
 use super::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape};
 use super::written::WrittenDataset;
-use crate::dataset::{DatasetInfo, MemoryType};
+use crate::conversion::byte_order;
+use crate::dataset::{DatasetInfo, FileType, MemoryType};
 use crate::library::{Id, Session};
 
 /// Lets HDF5 carry out as much as it can immediately. Returns the rest, and the bytes that HDF5 has
@@ -53,7 +55,9 @@ pub(super) unsafe fn prepare(
     };
     let elements = shape.iter().product();
     let call = LibraryCall::new(session, transfer, info, (space, elements), element)?;
-    if let Some(buffer) = host.address() {
+    if let Some(buffer) = host.address()
+        && call.intermediate(session)?.is_none()
+    {
         let space = match transfer.shape {
             MemoryShape::Space(space) if host.holes == Holes::Leave => Some(Space::Callers(space)),
             MemoryShape::Array { .. }
@@ -70,7 +74,7 @@ pub(super) unsafe fn prepare(
                 if host.holes == Holes::Zero && call.operation == Operation::Read {
                     ptr::write_bytes(buffer, 0, call.bytes as usize);
                 }
-                call.run(session, space.id(), buffer.cast())?;
+                call.run(session, (call.memory_type, space.id()), buffer.cast())?;
             }
             return Ok((TransferKind::Nothing, memory, call.bytes));
         }
@@ -142,7 +146,9 @@ fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
 struct LibraryCall {
     operation: Operation,
     dataset: WrittenDataset,
+    /// Type of the elements in the caller's memory.
     memory_type: hid_t,
+    stored: FileType,
     file_space: Space,
     transfer_list: hid_t,
     elements: u64,
@@ -171,6 +177,7 @@ impl LibraryCall {
                 ..WrittenDataset::new(session, transfer.dataset, info)
             },
             memory_type: transfer.memory_type,
+            stored: info.element.clone(),
             file_space,
             transfer_list: match transfer.transfer_list {
                 0 => H5P_DEFAULT,
@@ -182,12 +189,23 @@ impl LibraryCall {
         })
     }
 
+    /// Returns the type in which HDF5 must transfer the elements instead of that in memory, if any.
+    fn intermediate(&self, session: &Session<'_>) -> Result<Option<Id>> {
+        byte_order::intermediate(session, self.memory_type, &self.stored)
+    }
+
+    /// Transfers elements that are of type `types` in memory.
+    ///
     /// # Safety
     /// `buffer` is valid for what the dataspace selects.
-    unsafe fn run(&self, session: &Session<'_>, space: hid_t, buffer: *mut c_void) -> Result<()> {
+    unsafe fn run(
+        &self,
+        session: &Session<'_>,
+        (types, space): (hid_t, hid_t),
+        buffer: *mut c_void,
+    ) -> Result<()> {
         let (dataset, hdf5) = (self.dataset.dataset, session.hdf5);
-        let selected = self.file_space.id();
-        let (types, list) = (self.memory_type, self.transfer_list);
+        let (selected, list) = (self.file_space.id(), self.transfer_list);
         // SAFETY: HDF5 checks the identifiers; the caller guarantees that the buffer is valid.
         let (status, action) = unsafe {
             match self.operation {
@@ -235,8 +253,13 @@ impl LibraryCall {
         })?;
         given.resize(bytes, 0);
         let space = dense_space(session, self.elements)?;
-        // SAFETY: the memory has the size of the selected elements.
-        unsafe { self.run(session, space.get(), given.as_mut_ptr().cast())? };
+        let intermediate = self.intermediate(session)?;
+        let types = intermediate.as_ref().map_or(self.memory_type, Id::get);
+        // SAFETY: the memory has the size of the selected elements, which both types have.
+        unsafe { self.run(session, (types, space.get()), given.as_mut_ptr().cast())? };
+        if intermediate.is_some() {
+            byte_order::reverse(session, (types, self.memory_type), &mut given)?;
+        }
         Ok(given.into())
     }
 
@@ -276,9 +299,15 @@ impl DenseSink for KeptCall {
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { call.dataset.session() };
         let space = dense_space(&session, call.elements)?;
+        let mut bytes = Cow::Borrowed(bytes);
+        let intermediate = call.intermediate(&session)?;
+        let types = intermediate.as_ref().map_or(call.memory_type, Id::get);
+        if intermediate.is_some() {
+            byte_order::reverse(&session, (call.memory_type, types), bytes.to_mut())?;
+        }
         let buffer = bytes.as_ptr().cast_mut().cast();
         // SAFETY: the bytes are those of the elements, and a write only reads them.
-        unsafe { call.run(&session, space.get(), buffer) }
+        unsafe { call.run(&session, (types, space.get()), buffer) }
     }
 
     fn end(&self) {
