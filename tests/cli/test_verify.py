@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -166,7 +167,16 @@ def test_large_datasets_are_compared_slab_by_slab(path, monkeypatch):
         file.create_dataset("x", data=np.arange(10_000).reshape(100, 100), chunks=(7, 50))
     assert verify(path)["same"] == 1
     with h5py.File(path) as file:
-        assert len(list(comparison._parts(file["x"]))) == 15
+        assert len(list(comparison._parts(file["x"]))) == 30
+
+
+@pytest.mark.parametrize("chunk", [(16, 4096), (1, 1), (16, 2**30)])
+def test_a_part_of_a_dataset_has_a_bounded_size(chunk):
+    shape = (2**10, 2**30)
+    part = comparison._part_shape(shape, chunk, 1)
+    assert math.prod(part) <= max(comparison.SLAB, math.prod(chunk))
+    assert math.prod(part) > comparison.SLAB // 2
+    assert all(n % side == 0 for n, side in zip(part, chunk, strict=True))
 
 
 def test_the_table_names_dataset_filters_and_verdict(penstock, path):

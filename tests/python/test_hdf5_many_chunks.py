@@ -157,3 +157,25 @@ def test_a_first_row_of_a_virtual_dataset_does_not_take_a_walk_through_an_index(
         file["x"].read(np.s_[:BATCH])
         np.testing.assert_array_equal(file["x"].read(9), contents(np.array([9]))[0])
         assert ps.last_report().route == "host"
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("filters", [None, "gzip"])
+def test_a_read_of_a_huge_extent_takes_no_walk_through_the_index(tmp_path, mode, filters):
+    extent = 2**38
+    with h5py.File(tmp_path / "f.h5", "w", libver="latest") as file:
+        options = {"chunks": (4096,), "maxshape": (None,), "compression": filters}
+        made = file.create_dataset("x", (extent,), "u2", fillvalue=3, **options)
+        made[extent - 10 :] = np.arange(10)
+    selection = np.s_[extent // 2 : extent // 2 + 1_000_000]
+    began = perf_counter()
+    with ps.File(tmp_path / "f.h5", mode) as file:
+        assert (file["x"].read_async(selection).wait() == 3).all()
+        assert (file["x"][selection] == 3).all()
+        assert (file.read_many([("x", selection)])[0] == 3).all()
+        last = file["x"].read_async(np.s_[-100_000:]).wait()
+        np.testing.assert_array_equal(last[-11:], [3, *range(10)])
+        if mode == "r+" and filters is None:
+            file["x"].write_async(np.ones(100_000, "u2"), np.s_[5:100_005]).wait()
+            assert file["x"][:6].tolist() == [3, 3, 3, 3, 3, 1]
+    assert perf_counter() - began < 1.5

@@ -117,7 +117,7 @@ proptest! {
                 let _ = builder.add(&first, stored);
             }
             let table = builder.finish();
-            (Layout::Chunked { chunk, dont_filter_edges: true }, Some(Arc::new(table)))
+            (Layout::Chunked { chunk, dont_filter_edges: true, lists_extent: false }, Some(Arc::new(table)))
         } else {
             (Layout::Contiguous { offset: Some(offset) }, None)
         };

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock.cli import devices
-from penstock.hdf5.blocks import slab_shape, slabs
+from penstock.hdf5.blocks import slabs
 from penstock.hdf5.library import creation_properties, creation_property
 from penstock.hdf5.selection import field_dtype, split
 
 if TYPE_CHECKING:
     import h5py
 
-SLAB = 256 << 20
-"""The bytes above which a dataset is compared slab by slab."""
+SLAB = 64 << 20
+"""The bytes above which a dataset is compared in parts, each of at most so many or of one chunk."""
 
 _QUICK = 0.02
 """Seconds below which a single timing of a read is mostly noise."""
@@ -178,11 +178,19 @@ def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
     if not dataset.shape or dataset.nbytes <= SLAB:
         yield ()
         return
-    rows = max(SLAB * dataset.shape[0] // dataset.nbytes, 1)
-    chunks = creation_property(dataset, "chunks")
-    chunk = chunks[0] if chunks else 1
-    shape = slab_shape(dataset.shape, (-(-rows // chunk) * chunk,))
-    yield from slabs(dataset.shape, shape)
+    chunk = creation_property(dataset, "chunks") or (1,) * dataset.ndim
+    yield from slabs(dataset.shape, _part_shape(dataset.shape, chunk, dataset.dtype.itemsize))
+
+
+def _part_shape(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the lengths of a part of whole chunks, which is longest along the last dimensions."""
+    lengths = [min(side, length) for side, length in zip(chunk, shape, strict=True)]
+    for at in reversed(range(len(shape))):
+        row = math.prod(lengths[:at] + lengths[at + 1 :]) * itemsize * chunk[at]
+        lengths[at] = min(max(SLAB // max(row, 1), 1) * chunk[at], shape[at])
+        if lengths[at] < shape[at]:
+            break
+    return tuple(lengths)
 
 
 def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:

@@ -83,7 +83,7 @@ impl Selection {
                     .map(|(axis, side)| axis.touched(*side))
                     .fold(1, u64::saturating_mul)
             }
-            Selection::Runs(_) => u64::MAX,
+            Selection::Runs(_) => self.elements().unwrap_or(u64::MAX),
         }
     }
 

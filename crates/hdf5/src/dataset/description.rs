@@ -17,6 +17,7 @@ use penstock_sys::hdf5::{
 use super::common::Common;
 use super::creation::creation_properties;
 use super::fill::Stored;
+use super::index_size::lists_extent;
 use super::{FileInfo, FileType, Fill, dataspace};
 use crate::library::{Id, Session};
 
@@ -58,6 +59,8 @@ pub enum Layout {
         chunk: Vec<u64>,
         /// Whether chunks that extend past the dataset's edge are stored without filters.
         dont_filter_edges: bool,
+        /// Whether the index is large and has an entry for each chunk of the extent, stored or not.
+        lists_extent: bool,
     },
     /// In the object header, where only HDF5 reads them.
     Compact,
@@ -130,23 +133,6 @@ impl DatasetInfo {
             self.layout = Layout::Contiguous { offset };
         }
         Ok(())
-    }
-
-    /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
-    pub(crate) fn chunk_count(&self) -> u64 {
-        let Layout::Chunked { chunk, .. } = &self.layout else {
-            return 0;
-        };
-        let sides = self.shape.iter().zip(chunk);
-        sides
-            .map(|(side, chunk)| side.div_ceil(*chunk))
-            .fold(1, u64::saturating_mul)
-    }
-
-    /// Returns whether to list all chunks takes HDF5 longer than to look up a few.
-    pub(crate) fn has_large_index(&self) -> bool {
-        const LARGE: u64 = 1 << 16;
-        self.chunk_count() >= LARGE
     }
 
     /// Returns whether the description cannot change while the dataset is open.
@@ -318,7 +304,7 @@ impl Reader<'_> {
         info.layout = match layout {
             H5D_COMPACT => Layout::Compact,
             H5D_CONTIGUOUS => self.contiguous(&creation, &info)?,
-            H5D_CHUNKED => self.chunked(&creation, info.shape.len())?,
+            H5D_CHUNKED => self.chunked(&creation, &info.shape)?,
             H5D_VIRTUAL => Layout::Virtual(self.mappings(&creation)?),
             other => {
                 return Err(Error::new(
@@ -457,8 +443,8 @@ impl Reader<'_> {
         Ok(slots)
     }
 
-    fn chunked(&self, creation: &Id, rank: usize) -> Result<Layout> {
-        let hdf5 = self.session.hdf5;
+    fn chunked(&self, creation: &Id, shape: &[u64]) -> Result<Layout> {
+        let (hdf5, rank) = (self.session.hdf5, shape.len());
         let mut chunk = vec![0u64; H5S_MAX_RANK];
         let mut options = 0;
         // SAFETY: the sizes have as much room as is passed, the options a place of their type.
@@ -478,6 +464,7 @@ impl Reader<'_> {
         }
         chunk.truncate(rank);
         Ok(Layout::Chunked {
+            lists_extent: lists_extent(self.session, self.dataset, (shape, &chunk))?,
             chunk,
             dont_filter_edges: options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS != 0,
         })

@@ -25,7 +25,9 @@ use super::conflicts::{FileKey, ObjectKey, identity_of};
 use super::numbers;
 use super::still_open::StillOpen;
 use crate::conversion::Conversion;
-use crate::dataset::{Common, DatasetInfo, FileInfo, Layout, MemoryType, read_chunk_table};
+use crate::dataset::{
+    Common, DatasetInfo, FileInfo, Layout, MemoryType, TouchedChunks, read_chunk_table,
+};
 use crate::library::Session;
 use crate::open_files::{shared, shared_as, with_room};
 
@@ -45,7 +47,7 @@ pub(super) struct Kept {
     still_open: StillOpen,
     /// The array; else why HDF5 alone reads it.
     array: OnceLock<std::result::Result<StoredArray, String>>,
-    /// How many requests HDF5 has read because the chunk table was not known.
+    /// What HDF5 has read because the chunk table was not known.
     left_to_hdf5: AtomicU64,
     /// Conversions to types in memory, which this HDF5 was found to make as Penstock does.
     conversions: Mutex<Vec<(MemoryType, Conversion)>>,
@@ -117,12 +119,10 @@ impl Kept {
         }
     }
 
-    /// Returns whether HDF5 reads a request of so few chunks sooner than it lists a large index,
-    /// which is not known yet, and counts the request. HDF5 looks up the place of a chunk in some 50
-    /// us, but tells it only by a walk through the index, of some 0.1 us a chunk
-    /// (H5Dget_chunk_info_by_coord). So it reads until that has taken as long as the walk will.
-    pub(super) fn is_for_hdf5(&self, chunks: u64) -> bool {
-        self.array.get().is_none() && is_sooner_by_hdf5(&self.info, chunks, &self.left_to_hdf5)
+    /// Returns whether HDF5 reads what a request touches sooner than it lists a large index, which is not
+    /// known yet, and counts the request: HDF5 reads until that has taken as long as the walk will.
+    pub(super) fn is_for_hdf5(&self, touched: TouchedChunks) -> bool {
+        self.array.get().is_none() && is_sooner_by_hdf5(&self.info, touched, &self.left_to_hdf5)
     }
 
     /// Returns the array, whose chunk table the first call reads, or why HDF5 alone reads it.
@@ -245,11 +245,18 @@ impl Kept {
     }
 }
 
-/// See [`Kept::is_for_hdf5`], of a dataset whose chunk table is not known. `left` counts the requests that
-/// were left to HDF5.
-pub(super) fn is_sooner_by_hdf5(info: &DatasetInfo, chunks: u64, left: &AtomicU64) -> bool {
-    const FEW: u64 = 4;
-    chunks <= FEW && info.has_large_index() && left.fetch_add(1, Relaxed) < info.chunk_count() / 500
+/// See [`Kept::is_for_hdf5`], of a dataset whose chunk table is not known. `left` counts what was left to HDF5, as
+/// [`DatasetInfo::entries_for`] does.
+pub(super) fn is_sooner_by_hdf5(
+    info: &DatasetInfo,
+    touched: TouchedChunks,
+    left: &AtomicU64,
+) -> bool {
+    if !info.is_sooner_by_hdf5(touched) {
+        return false;
+    }
+    let entries = info.entries_for(touched);
+    left.fetch_add(entries, Relaxed).saturating_add(entries) <= info.index_entries()
 }
 
 /// An open file: the copy of HDF5, and its number of the file.
@@ -332,6 +339,15 @@ impl Tables {
     /// With so many chunks, the table is kept for later requests: to read it takes longer than to
     /// describe the dataset again.
     const MANY: usize = 64;
+
+    /// Returns whether the chunk table of a dataset need not be read.
+    pub(super) fn know(&self, session: &Session<'_>, dataset: hid_t) -> bool {
+        let is_known = |key: Key| {
+            let is_kept = || find(key).is_some_and(|kept| kept.known_table().is_some());
+            self.0.contains_key(&key) || is_kept()
+        };
+        key(session, dataset).is_ok_and(is_known)
+    }
 
     /// Returns the chunk table of a dataset that cannot change.
     pub(super) fn of(

@@ -12,7 +12,7 @@ use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::{H5F_OBJ_FILE, hid_t};
 
 use super::kept::{Kept, is_sooner_by_hdf5};
-use crate::dataset::DatasetInfo;
+use crate::dataset::{DatasetInfo, TouchedChunks};
 use crate::library::Session;
 use crate::open_files::Identity;
 use crate::virtual_dataset::{KeptSource, SourceDataset};
@@ -112,8 +112,8 @@ impl KeptSource for Source {
         self.table.get_or_init(|| Arc::clone(table));
     }
 
-    fn is_for_hdf5(&self, chunks: u64) -> bool {
-        is_sooner_by_hdf5(&self.info, chunks, &self.left_to_hdf5)
+    fn is_for_hdf5(&self, touched: TouchedChunks) -> bool {
+        is_sooner_by_hdf5(&self.info, touched, &self.left_to_hdf5)
     }
 
     fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)> {
@@ -131,8 +131,8 @@ impl KeptSource for Kept {
         let _ = self.set_table(Arc::clone(table));
     }
 
-    fn is_for_hdf5(&self, chunks: u64) -> bool {
-        self.is_for_hdf5(chunks)
+    fn is_for_hdf5(&self, touched: TouchedChunks) -> bool {
+        self.is_for_hdf5(touched)
     }
 
     fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)> {

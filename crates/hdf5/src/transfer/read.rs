@@ -11,7 +11,6 @@ use penstock_codec::Pipeline;
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::hdf5::hid_t;
 
 use super::direct::direct;
@@ -21,7 +20,7 @@ use super::prepare::{Stop, is_in_file, or_hdf5, refused};
 use super::request::DatasetTransfer;
 use super::unfinished;
 use crate::conversion::{Conversion, byte_order};
-use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType, read_chunk_table};
+use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType, TouchedChunks, read_chunk_table};
 use crate::library::Session;
 use crate::open_files::SourceFile;
 use crate::virtual_dataset::{
@@ -41,13 +40,6 @@ pub(super) fn plan(
         Ok(found) => found,
         Err(why) => return refused(why),
     };
-    if info.file.is_writable && info.file.is_plain {
-        is_in_file(session, transfer.dataset, info)?;
-        if !info.is_final() {
-            // Chunks that were only in memory now have addresses, and the file is longer.
-            info.refresh(session, transfer.dataset)?;
-        }
-    }
     if transfer.is_of_another_shape(session, info)? {
         return refused("the shape of the dataspace differs from that of the dataset");
     }
@@ -55,6 +47,27 @@ pub(super) fn plan(
         transfer.selections(session, info, conversion.element.memory(Operation::Read))?;
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
+    }
+    if let Layout::Chunked { chunk, .. } = &info.layout {
+        let touched = TouchedChunks {
+            chunks: selection.touched_chunks(chunk),
+            bytes: memory.layout.length,
+        };
+        let is_for_hdf5 = match &kept {
+            Some(kept) => kept.is_for_hdf5(touched),
+            None => info.is_sooner_by_hdf5(touched),
+        };
+        if is_for_hdf5 {
+            return refused(FEW_OF_MANY_CHUNKS);
+        }
+    }
+    // Also HDF5's flush of changed chunks walks through the index.
+    if info.file.is_writable && info.file.is_plain {
+        is_in_file(session, transfer.dataset, info)?;
+        if !info.is_final() {
+            // Chunks that were only in memory now have addresses, and the file is longer.
+            info.refresh(session, transfer.dataset)?;
+        }
     }
     match &info.layout {
         Layout::Compact => return refused("the dataset is compact"),
@@ -73,12 +86,6 @@ pub(super) fn plan(
     known_filters(info)?;
     if !info.file.is_plain || info.file.descriptor.is_none() {
         return refused("the file is not one plain file");
-    }
-    if let (Some(kept), Layout::Chunked { chunk, .. }) = (&kept, &info.layout)
-        && memory.layout.length <= MOST_AT_ONCE
-        && kept.is_for_hdf5(selection.touched_chunks(chunk))
-    {
-        return refused(FEW_OF_MANY_CHUNKS);
     }
     let element = conversion.element;
     let plan =

@@ -25,7 +25,7 @@ use super::kept::Kept;
 use super::request::{DatasetTransfer, FileSelection, MemoryShape};
 use super::{Buffer, inside, unresolved};
 use crate::conversion::Conversion;
-use crate::dataset::Layout;
+use crate::dataset::{Layout, TouchedChunks};
 use crate::library::Session;
 
 /// Plans reads of one dataset that cannot change, without calling HDF5.
@@ -77,7 +77,7 @@ impl Reader {
                 return None;
             }
             let conversion = kept.conversion(&session, dataset, memory_type).ok()?.ok()?;
-            if kept.is_for_hdf5(1) {
+            if kept.is_for_hdf5(TouchedChunks::ONE) {
                 *is_later = true;
                 return None;
             }

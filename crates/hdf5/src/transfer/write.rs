@@ -22,8 +22,11 @@ use super::request::DatasetTransfer;
 use super::unfinished;
 use super::written::WrittenDataset;
 use crate::conversion::Conversion;
-use crate::dataset::{BUFFERED_WHOLE, DatasetInfo, Layout, PAGE_BUFFER, read_chunk_table, sieve};
+use crate::dataset::{
+    BUFFERED_WHOLE, DatasetInfo, Layout, PAGE_BUFFER, TouchedChunks, read_chunk_table, sieve,
+};
 use crate::library::Session;
+use crate::virtual_dataset::FEW_OF_MANY_CHUNKS;
 
 /// Returns why a write is left to HDF5 if HDF5 skips a filter: with Penstock's chunks, the program
 /// could not read what it has written itself.
@@ -155,6 +158,17 @@ fn chunk_table(
         let grid = ChunkGrid::new(&info.shape, chunk).map_err(|error| info.name_in(error))?;
         let none = TableBuilder::new(grid, info.file.size).finish();
         return Ok(Arc::new(none));
+    }
+    let touched = TouchedChunks {
+        chunks: selection.touched_chunks(chunk),
+        bytes: selection
+            .elements()
+            .unwrap_or(u64::MAX)
+            .saturating_mul(info.element.size().0),
+    };
+    // HDF5 may give filtered chunks wrong filter masks.
+    if info.filters.is_empty() && info.is_sooner_by_hdf5(touched) {
+        return refused(FEW_OF_MANY_CHUNKS);
     }
     is_in_file(session, transfer.dataset, info)?;
     // Chunks that were only in memory now have addresses, and the file is longer.

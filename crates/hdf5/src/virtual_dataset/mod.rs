@@ -14,7 +14,7 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Kind};
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
+use crate::dataset::{DatasetInfo, Layout, MappedSelection, TouchedChunks, VirtualMapping};
 use crate::dataset::{FileType, Fill};
 use crate::library::Session;
 use crate::open_files::{Identity, SourceFile};
@@ -69,7 +69,7 @@ pub trait KeptSource: Send + Sync {
     /// Keeps the chunk table.
     fn keep(&self, table: &Arc<ChunkTable>);
     /// Returns whether HDF5 reads this many chunks faster, and counts the request.
-    fn is_for_hdf5(&self, chunks: u64) -> bool;
+    fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
     /// Returns where decoded chunks are kept, and the number of the array there.
     fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
 }

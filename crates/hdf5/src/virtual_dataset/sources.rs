@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind};
-use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{
     H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK, H5P_DEFAULT,
@@ -19,7 +18,8 @@ use penstock_sys::hdf5::{
 };
 
 use crate::dataset::{
-    DatasetInfo, Layout, VirtualMapping, creation_properties, flush, read_chunk_table,
+    DatasetInfo, Layout, TouchedChunks, VirtualMapping, creation_properties, flush,
+    read_chunk_table,
 };
 use crate::library::{Id, Session};
 use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
@@ -76,14 +76,12 @@ impl StoredSource {
             return Ok(None);
         };
         if let (None, Some(dataset)) = (self.table.get(), &self.unread) {
-            let chunks = wanted.selection.touched_chunks(chunk);
-            let is_small = wanted.memory.length <= MOST_AT_ONCE;
-            if is_small
-                && self
-                    .kept
-                    .as_ref()
-                    .is_some_and(|kept| kept.is_for_hdf5(chunks))
-            {
+            let touched = TouchedChunks {
+                chunks: wanted.selection.touched_chunks(chunk),
+                bytes: wanted.memory.length,
+            };
+            let kept = self.kept.as_ref();
+            if kept.is_some_and(|kept| kept.is_for_hdf5(touched)) {
                 return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));
             }
             self.read_table(session, dataset)?;

@@ -265,6 +265,7 @@ fn a_few_elements_of_a_dataset_too_large_to_count_can_be_read() {
     let chunk = [1u64 << 20, 1 << 20, 1 << 20];
     let grid = ChunkGrid::new(&shape, &chunk).unwrap();
     let layout = Layout::Chunked {
+        lists_extent: false,
         chunk: chunk.to_vec(),
         dont_filter_edges: false,
     };

@@ -122,6 +122,7 @@ pub fn chunked(shape: &[u64], chunk: &[u64], element: usize, seed: u64, missing:
         file.extend(&chunks[number as usize]);
     }
     let layout = Layout::Chunked {
+        lists_extent: false,
         chunk: chunk.to_vec(),
         dont_filter_edges: false,
     };

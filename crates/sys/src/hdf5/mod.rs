@@ -67,6 +67,7 @@ pub const H5D_COMPACT: c_int = 0;
 pub const H5D_CONTIGUOUS: c_int = 1;
 pub const H5D_CHUNKED: c_int = 2;
 pub const H5D_VIRTUAL: c_int = 3;
+pub const H5D_CHUNK_IDX_NONE: c_int = 2;
 pub const H5D_CHUNK_IDX_EARRAY: c_int = 4;
 pub const H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
 pub const H5D_FILL_TIME_NEVER: c_int = 1;

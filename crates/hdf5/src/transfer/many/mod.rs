@@ -115,7 +115,9 @@ fn described(
         }
     };
     let (info, element) = DatasetInfo::read_among(session, id, name, common)?;
-    let is_known = is_idle && is_known(&info);
+    // HDF5 may read the parts of a huge index sooner than it lists it.
+    let is_listed = !info.has_huge_index() || tables.know(session, id);
+    let is_known = is_idle && is_known(&info) && is_listed;
     let table = match info.layout {
         Layout::Chunked { .. } if is_known => Some(tables.of(session, id, &info)?),
         _ => None,

@@ -1,0 +1,116 @@
+//! How long HDF5 takes to list the chunks of a dataset, and whether it reads a few of them sooner.
+//!
+//! HDF5 returns the place of a chunk only by a walk through the index (H5Dget_chunk_info_by_coord, too). An
+//! extensible or fixed array has an entry for each chunk of the extent, stored or not.
+
+use penstock_engine::error::Result;
+use penstock_engine::request::MOST_AT_ONCE;
+use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5D_CHUNK_IDX_NONE, hid_t};
+
+use super::{DatasetInfo, Layout};
+use crate::library::Session;
+
+/// From so many entries on, to list all chunks takes HDF5 longer than to look up a few.
+const LARGE: u64 = 1 << 16;
+
+/// What a transfer touches of the chunks.
+#[derive(Clone, Copy)]
+pub struct TouchedChunks {
+    /// Upper bound of the number of chunks.
+    pub chunks: u64,
+    /// Bytes in memory.
+    pub bytes: u64,
+}
+
+impl TouchedChunks {
+    /// One small chunk.
+    pub(crate) const ONE: TouchedChunks = TouchedChunks {
+        chunks: 1,
+        bytes: 0,
+    };
+}
+
+impl DatasetInfo {
+    /// Returns an upper bound of the entries that HDF5 walks through to list all chunks; 0 without chunks.
+    pub(crate) fn index_entries(&self) -> u64 {
+        /// The least that a node of a B-tree has for a chunk: its address and coordinates.
+        const ENTRY: u64 = 16;
+        let Layout::Chunked { lists_extent, .. } = &self.layout else {
+            return 0;
+        };
+        match lists_extent {
+            true => self.chunk_count(),
+            false => self.chunk_count().min(self.file.size / ENTRY),
+        }
+    }
+
+    /// Returns whether to list all chunks takes HDF5 longer than to look up a few.
+    pub(crate) fn has_large_index(&self) -> bool {
+        self.index_entries() >= LARGE
+    }
+
+    /// Returns whether HDF5 takes some 0.4 s or more to list all chunks.
+    pub(crate) fn has_huge_index(&self) -> bool {
+        self.index_entries() >= 1 << 22
+    }
+
+    /// Returns how many entries HDF5 lists in the time in which it transfers this. It lists an entry in
+    /// some 0.1 us, looks up a chunk in some 50 us, and decodes a byte of many chunks in some 5 ns, in which
+    /// several workers would decode more. Many chunks count more than they take: a program that reads many
+    /// reads more, for which the table is kept.
+    pub(crate) fn entries_for(&self, touched: TouchedChunks) -> u64 {
+        const LOOKED_UP: u64 = 500;
+        const BYTES: u64 = 20;
+        const FEW: u64 = 4;
+        const MARGIN: u64 = 8;
+        /// More bytes than this are not put into temporary memory.
+        const MOST: u64 = 256 << 20;
+        let Layout::Chunked { chunk, .. } = &self.layout else {
+            return u64::MAX;
+        };
+        let TouchedChunks { chunks, bytes } = touched;
+        let size = self.element.size().0;
+        let chunk = chunk.iter().copied().fold(size, u64::saturating_mul);
+        match chunks.saturating_mul(chunk) {
+            _ if chunks <= FEW && bytes <= MOST_AT_ONCE => LOOKED_UP,
+            decoded if decoded.max(bytes) > MOST => u64::MAX,
+            decoded => (chunks.saturating_mul(LOOKED_UP) + decoded / BYTES).saturating_mul(MARGIN),
+        }
+    }
+
+    /// Returns whether HDF5 carries out a transfer sooner than it lists the chunks for this one alone.
+    pub(crate) fn is_sooner_by_hdf5(&self, touched: TouchedChunks) -> bool {
+        self.has_large_index() && self.entries_for(touched) < self.index_entries()
+    }
+
+    /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
+    fn chunk_count(&self) -> u64 {
+        let Layout::Chunked { chunk, .. } = &self.layout else {
+            return 0;
+        };
+        chunk_count(&self.shape, chunk)
+    }
+}
+
+fn chunk_count(shape: &[u64], chunk: &[u64]) -> u64 {
+    let sides = shape.iter().zip(chunk);
+    sides
+        .map(|(side, chunk)| side.div_ceil((*chunk).max(1)))
+        .fold(1, u64::saturating_mul)
+}
+
+/// Returns whether the index has an entry for each chunk of the extent. Only large ones are asked.
+pub(super) fn lists_extent(
+    session: &Session<'_>,
+    dataset: hid_t,
+    (shape, chunk): (&[u64], &[u64]),
+) -> Result<bool> {
+    if chunk_count(shape, chunk) < LARGE {
+        return Ok(false);
+    }
+    let mut index = 0;
+    // SAFETY: takes an identifier, which HDF5 checks; the index type has a place of its type.
+    let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(dataset, &mut index) };
+    session.check(status, "get the kind of the chunk index")?;
+    Ok((H5D_CHUNK_IDX_NONE..=H5D_CHUNK_IDX_EARRAY).contains(&index))
+}
