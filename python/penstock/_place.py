@@ -98,32 +98,47 @@ class Place:
 
     def replace(self, data: bytes) -> None:
         """Put a file with these contents in place. After an error the old one is there."""
-        with self.replacement() as descriptor, open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
+        # A signal handler may raise between any two steps.
+        hidden = self._hidden()
+        try:
+            with open(self.create(hidden), "wb") as file:
+                file.write(data)
+                file.flush()
+                self._complete(file.fileno())
+            self.rename(hidden)
+        except BaseException as error:
+            self._give_up(hidden, error)
+            raise
 
     @contextlib.contextmanager
     def replacement(self) -> Iterator[int]:
         """Yield the descriptor of a new file, which is put in place at the end of the block.
 
-        After an exception the old file is there. An ``OSError`` without a path gets that of the
-        place.
+        After an exception the old file is there. An exception of a signal handler at the very
+        beginning of the block leaves the new file until Python frees the block.
         """
-        # A signal handler may raise between any two steps.
         hidden = self._hidden()
         try:
             descriptor = self.create(hidden)
             try:
                 yield descriptor
-                self.take_rights(descriptor)
-                os.fsync(descriptor)
+                self._complete(descriptor)
             finally:
                 os.close(descriptor)
             self.rename(hidden)
         except BaseException as error:
-            self._discard(hidden)
-            if isinstance(error, OSError) and error.filename is None:
-                error.filename = str(self.path)
+            self._give_up(hidden, error)
             raise
+
+    def _complete(self, descriptor: int) -> None:
+        self.take_rights(descriptor)
+        os.fsync(descriptor)
+
+    def _give_up(self, hidden: str, error: BaseException) -> None:
+        """Remove a new file. An ``OSError`` without a path gets that of the place."""
+        self._discard(hidden)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(self.path)
 
     def try_to_create(self) -> None:
         """Raise an error if :meth:`replace` could make no file."""

@@ -88,9 +88,11 @@ def read_in_all_ways(dataset, kind: np.dtype) -> dict[str, np.ndarray]:
         own[f"{name}, many"] = many
     if ps.devices():
         own["pinned"] = dataset.read(pin=True)
-        own["GPU"] = dataset.read(device="cuda").numpy()
+        own["GPU"] = dataset.read(device="cuda", like="device").numpy()
         own["GPU, many"] = (
-            ps.File(dataset.h5py.file).read_many([dataset.name], device="cuda")[0].numpy()
+            ps.File(dataset.h5py.file)
+            .read_many([dataset.name], device="cuda", like="device")[0]
+            .numpy()
         )
     return own
 
@@ -178,7 +180,7 @@ def test_fields_and_arrays_are_read(path, order):
             file["x"].read(name, out=out)
             np.testing.assert_array_equal(out, values[name])
             if ps.devices():
-                found = file["x"].read(name, device="cuda").numpy()
+                found = file["x"].read(name, device="cuda", like="device").numpy()
                 np.testing.assert_array_equal(found, values[name])
 
 
