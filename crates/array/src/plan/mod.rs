@@ -60,8 +60,8 @@ impl Plan {
     /// Plans the transfer of the elements of `selection`, which lie in memory as `memory` says.
     ///
     /// Elements may overlap in memory in a write, where several take one value. In a read, of
-    /// several elements of [`Selection::Runs`] with one position the last one is read, and elements
-    /// that overlap in memory are an error. Errors name the array.
+    /// several elements of [`Selection::Runs`] with one position the last one is read, and a stride
+    /// of 0 is an error. Errors name the array.
     pub fn new(
         array: &StoredArray,
         selection: Selection,
@@ -114,7 +114,7 @@ impl Plan {
         if !is_empty {
             memory.check(&comes_out, in_memory)?;
             if direction == Operation::Read {
-                memory.check_apart(&comes_out, in_memory)?;
+                memory.check_apart(&comes_out)?;
                 selection = selection.last_at_each_position()?;
             }
         }
