@@ -21,6 +21,18 @@ from . import events, verify
 from .libhdf5 import TRUNCATE, library, numbers
 from .measure import Contestant
 
+MEASURED = (
+    "total size (GB)",
+    "total compute time (s)",
+    "raw time (s)",
+    "raw rate (GB/s)",
+    "elapsed time (s)",
+    "slowest (s)",
+    "fastest (s)",
+    "observed rate (GB/s)",
+)
+"""The columns that all tables of plot files have."""
+
 
 @dataclass
 class Series:

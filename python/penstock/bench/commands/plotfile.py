@@ -15,7 +15,7 @@ from ..figures import Figure, Panel
 from ..measure import Contestant, Row, absent
 from ..options import SIZE, benchmark, numbers
 from ..place import choose
-from ..plotfiles import Series, contestant
+from ..plotfiles import MEASURED, Series, contestant
 from ..session import RefusedError, Session
 from ..tables import Table
 from .plotfile_shared import measure_shared
@@ -98,14 +98,7 @@ def plotfile(
             "levels",
             "contestant",
             "mode",
-            "total size (GB)",
-            "total compute time (s)",
-            "raw time (s)",
-            "raw rate (GB/s)",
-            "elapsed time (s)",
-            "slowest (s)",
-            "fastest (s)",
-            "observed rate (GB/s)",
+            *MEASURED,
         ],
     )
     panels = []

@@ -13,6 +13,7 @@ from .. import events, parallel, shared_plotfiles
 from ..figures import Figure, Panel
 from ..measure import Row, absent, no_check, race
 from ..place import choose
+from ..plotfiles import MEASURED
 from ..session import RefusedError, Session
 from ..shared_plotfiles import ITEM, Part, SharedSeries
 from ..tables import Table
@@ -21,14 +22,7 @@ _COLUMNS = (
     "layout",
     "contestant",
     "memory",
-    "total size (GB)",
-    "total compute time (s)",
-    "raw time (s)",
-    "raw rate (GB/s)",
-    "elapsed time (s)",
-    "slowest (s)",
-    "fastest (s)",
-    "observed rate (GB/s)",
+    *MEASURED,
     "bound (s)",
     "elapsed / bound",
     "submit (us)",
