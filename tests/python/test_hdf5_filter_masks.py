@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 
@@ -115,6 +116,26 @@ def test_chunks_that_are_written_again_and_again_are_read(tmp_path, pipeline, ho
             write(file["x"], values, how, memory)
         with h5py.File(tmp_path / "f.h5") as file:
             assert np.array_equal(file["x"][...], values)
+
+
+@pytest.mark.parametrize("libver", VERSIONS)
+@pytest.mark.parametrize("how", ["whole", "async"])
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_chunks_that_hdf5_allocates_late_are_read(tmp_path, chunks, how, libver, memory):
+    # Blosc2 does not shorten them, nor chunks of the fill value, for which HDF5 records no mask.
+    values = np.arange(43 * chunks, dtype="f4")
+    blosc2 = dict(hdf5plugin.Blosc2())
+    with h5py.File(tmp_path / "f.h5", "w", libver=libver) as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
+        properties.set_chunk((43,))
+        options = blosc2["compression_opts"]
+        properties.set_filter(blosc2["compression"], h5py.h5z.FLAG_OPTIONAL, options)
+        space = h5py.h5s.create_simple(values.shape)
+        made = h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, properties)
+        write(h5py.Dataset(made), values, how, memory)
+    with h5py.File(tmp_path / "f.h5") as file:
+        assert np.array_equal(file["x"][...], values)
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)

@@ -66,7 +66,8 @@ impl WrittenDataset {
     ///
     /// HDF5 (1.14.4, 2.0.0, 2.2.0) writes the filter mask into the index only if the length of the
     /// chunk changes. A chunk that keeps its length, but not its mask, is therefore written with
-    /// another length first.
+    /// another length first. If storage is allocated late, the first write to the dataset allocates
+    /// all chunks before it writes its own: a new chunk can have the length and another mask then.
     fn write_chunk(
         &self,
         session: &Session<'_>,
@@ -74,13 +75,19 @@ impl WrittenDataset {
         before: Option<&[u64]>,
     ) -> Result<()> {
         let EncodedChunk { first, mask, bytes } = chunk;
-        let length = Some(bytes.len() as u64);
-        if !self.has_filters || self.stored_size(session, first) != length {
+        let stored = self.stored_size(session, first).unwrap_or(0);
+        let may_be_first = stored == 0 && self.may_skip_filters && before.is_none();
+        if may_be_first {
+            self.write_stored(session, first, *mask, bytes)?;
+        } else if stored != bytes.len() as u64 || !self.has_filters {
             return self.write_stored(session, first, *mask, bytes);
         }
         let old = self.indexed(session, first, before);
         if old.as_ref().is_some_and(|(old, _)| old == mask) {
-            return self.write_stored(session, first, *mask, bytes);
+            return match may_be_first {
+                true => Ok(()),
+                false => self.write_stored(session, first, *mask, bytes),
+            };
         }
         let other: &[u8] = if bytes.len() == 1 { &[0; 2] } else { &[0] };
         self.write_stored(session, first, *mask, other)?;

@@ -43,6 +43,8 @@ pub(super) struct WrittenDataset {
     pub chunk: Vec<u64>,
     pub element: StoredSize,
     pub has_filters: bool,
+    /// Whether chunks may be stored without some of the filters.
+    pub may_skip_filters: bool,
     /// Whether the file is flushed and synced at the end.
     pub is_durable: bool,
 }
@@ -66,6 +68,7 @@ impl WrittenDataset {
             },
             element: info.element.size(),
             has_filters: !info.filters.is_empty(),
+            may_skip_filters: info.filters.iter().any(|filter| filter.optional),
             is_durable: false,
         }
     }
