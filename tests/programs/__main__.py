@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +55,10 @@ def _programs(arguments: argparse.Namespace) -> Iterator[Program]:
     if arguments.only is not None:
         numbers = range(arguments.only, arguments.only + 1)
     without = frozenset(arguments.without)
+    end = time.monotonic() + arguments.seconds
     for number in numbers:
+        if time.monotonic() > end:
+            return
         made = generate(arguments.door, arguments.seed, number, arguments.device, without)
         yield from (made for _ in range(arguments.repeat))
 
@@ -82,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--door", choices=NAMES, default="python", help="python if left out")
     parser.add_argument("--count", type=int, default=1000, help="how many programs; 1000")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="no program starts later; no limit"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first program; 0")
     parser.add_argument("--only", type=int, help="the number of the only program")

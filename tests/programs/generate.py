@@ -401,6 +401,8 @@ def _virtual(draft: Draft) -> None:
     _create(draft, first)
     if not kinds.is_number(draft.kinds[first]["dtype"]):
         draft.kinds[first]["dtype"] = "<f4"
+        if draft.kinds[first]["layout"] == "compact":  # whose elements may be longer now
+            draft.kinds[first]["layout"] = "contiguous"
     draft.kinds[first].pop("fill_time", None)
     draft.kinds[first].pop("fill_is", None)
     sources = [first]
