@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ class Doubt:
     number: int
     where: Array
     older: Array
+    members: tuple[str, ...] = ()
+    """Those of the records that it writes; none if it writes whole elements."""
 
 
 @dataclass
@@ -86,8 +89,8 @@ class Expected:
         two of the blocks in which it goes to the file, of which one is written.
         """
         torn = np.zeros(found.shape, bool)
-        if found.dtype.hasobject:
-            return torn
+        if found.dtype.hasobject:  # Only members are written one by one.
+            return self._of_several(found, torn) if found.dtype.names else torn
         if found.dtype.newbyteorder("=") != self.values.dtype.newbyteorder("="):
             return torn  # The bytes are not those of the file.
         found = found.astype(self.values.dtype)
@@ -96,6 +99,20 @@ class Expected:
             torn |= where
             may_be |= where[..., None] & (_bytes(self._known(found, older)) == _bytes(older))
         return torn & may_be.all(axis=-1)
+
+    def _of_several(self, found: Array, mixed: Array) -> Array:
+        """Which records have members of several of the values that they may have."""
+        may_be = np.ones(found.shape, bool)
+        known = self._known(found, self.values)
+        right = {name: known[name] == self.values[name] for name in found.dtype.names or ()}
+        for where, older in self.doubts:
+            mixed |= where
+            known = self._known(found, older)
+            for name in right:
+                right[name] |= where & (known[name] == older[name])
+        for each in right.values():
+            may_be &= each
+        return mixed & may_be
 
 
 def _bytes(values: Array) -> Array:
@@ -128,6 +145,7 @@ class Dataset:
         return Expected(picked.of(self.values), doubts, unknown)
 
     def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
+        members: tuple[str, ...] = ()
         if self.unknown is not None and doubtful is None:
             names = values.dtype.names
             for flags in [self.unknown[name] for name in names] if names else [self.unknown]:
@@ -137,6 +155,7 @@ class Dataset:
                 for older in [self.values, *(doubt.older for doubt in self._doubts)]:
                     picked.put(older, _with_members(picked.of(older), values))
                 return
+            members = values.dtype.names or ()
             values = _with_members(picked.of(self.values), values)
         if doubtful is None and not self._doubts:
             picked.put(self.values, values)
@@ -144,20 +163,30 @@ class Dataset:
         where, new = np.zeros(self.shape, bool), np.zeros_like(self.values)
         picked.put(where, True)
         picked.put(new, values)
-        self.write_where(where, new, doubtful)
+        self.write_where(where, new, doubtful, members)
 
-    def write_where(self, where: Array, new: Array, doubtful: int | None) -> None:
+    def write_where(
+        self, where: Array, new: Array, doubtful: int | None, members: tuple[str, ...] = ()
+    ) -> None:
         if doubtful is None:
             self._sure(where, self._doubts)
         else:
-            self._doubts.append(Doubt(doubtful, where.copy(), self.values.copy()))
+            self._doubts.append(Doubt(doubtful, where.copy(), self.values.copy(), members))
         np.copyto(self.values, new, where=where)
 
     def took_place(self, number: int) -> None:
         """A doubtful write turned out to be done: older values are gone."""
         for place, doubt in enumerate(self._doubts):
             if doubt.number == number:
-                self._sure(doubt.where, self._doubts[:place])
+                before = self._doubts[:place]
+                if doubt.members:
+                    # The next write found what this one wrote.
+                    after = self._doubts[place + 1 :]
+                    written = after[0].older if after else self.values
+                    for other, name in itertools.product(before, doubt.members):
+                        np.copyto(other.older[name], written[name], where=doubt.where)
+                else:
+                    self._sure(doubt.where, before)
                 self._doubts = [other for other in self._doubts if other is not doubt]
                 return
 
@@ -168,7 +197,9 @@ class Dataset:
 
     def copy(self, name: str) -> Dataset:
         made = Dataset(self.values.copy(), self.fill, self.kind | {"name": name})
-        made._doubts = [Doubt(d.number, d.where.copy(), d.older.copy()) for d in self._doubts]
+        made._doubts = [
+            Doubt(d.number, d.where.copy(), d.older.copy(), d.members) for d in self._doubts
+        ]
         made.unknown = None if self.unknown is None else self.unknown.copy()
         return made
 

@@ -53,6 +53,32 @@ def test_a_member_stays_unknown_after_a_write_that_may_have_been_cancelled():
         model.expected(EVERY).check(records(1, 2), "all")
 
 
+def test_members_of_records_with_objects_may_be_of_several_writes_in_doubt():
+    dtype = np.dtype([("k", "<i4"), ("name", object)])
+
+    def records(k: int, name: bytes) -> np.ndarray:
+        return np.array([(k, name)] * 4, dtype)
+
+    model = Dataset(records(0, b"old"), 0, {})
+    model.write(EVERY, records(1, b"new"), doubtful=1)
+    model.write(EVERY, records(2, b"")[["k"]], doubtful=2)
+    for k, name in ((0, b"old"), (2, b"old"), (1, b"new"), (2, b"new")):
+        model.expected(EVERY).check(records(k, name), "all")
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(records(3, b"old"), "all")
+
+
+def test_a_write_of_members_that_took_place_leaves_the_others_in_doubt():
+    model = Dataset(records(0, 0), 0, {})
+    model.write(EVERY, records(1, 1), doubtful=1)
+    model.write(EVERY, records(2, 9)[["a"]], doubtful=2)
+    model.took_place(2)
+    for v in (0, 1):
+        model.expected(EVERY).check(records(2, v), "all")
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(records(1, 1), "all")
+
+
 def test_an_operation_on_members_that_the_dataset_lacks_is_left_out(tmp_path):
     create = {"do": "create", "name": "d", "file": "main", "shape": [4], "dtype": "<f4", "seed": 1}
     create |= {"layout": "contiguous", "fill": 0, "alloc": "late"}
