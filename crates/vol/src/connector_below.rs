@@ -1,6 +1,7 @@
 //! The connector below this one.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
+use std::sync::Mutex;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
@@ -8,6 +9,19 @@ use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 use super::calling_library::CallingLibrary;
 use super::configuration::UnderVol;
 use penstock_hdf5::library::callback::c_text;
+
+/// Returns a name that stays where it is: HDF5 (1.14.4, 2.2.0) keeps the pointer with the plugin that it has found.
+fn kept(name: &str) -> &'static CStr {
+    static NAMES: Mutex<Vec<&CStr>> = Mutex::new(Vec::new());
+    let name = c_text(name);
+    let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
+    let known = names.iter().find(|known| **known == name.as_ref()).copied();
+    known.unwrap_or_else(|| {
+        let new: &'static CStr = Box::leak(name.into());
+        names.push(new);
+        new
+    })
+}
 
 /// The connector below. It holds one reference to the identifier.
 pub(crate) struct ConnectorBelow {
@@ -27,7 +41,7 @@ impl ConnectorBelow {
                 ),
                 UnderVol::Name(name) => (
                     (library.calls.H5VLregister_connector_by_name)(
-                        c_text(name).as_ptr(),
+                        kept(name).as_ptr(),
                         H5P_DEFAULT,
                     ),
                     name.to_owned(),
