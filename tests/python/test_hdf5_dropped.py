@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -67,3 +69,29 @@ def test_elements_that_could_not_be_written_are_an_error_at_the_end(
     assert raised.value.errno == errno.EFBIG
     assert raised.value.path == str(tmp_path / "x.h5")
     assert "\n" not in str(raised.value)
+
+
+# HDF5 (2.0.0) crashes after the close of a file has failed.
+OF_A_FILE_THAT_ONLY_H5PY_HAS = """
+import os, resource, signal, sys
+import h5py, numpy as np
+import penstock as ps
+
+file = h5py.File(sys.argv[1], "w")
+file.create_dataset("x", (6000,), "i8")
+file.flush()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+ps.write(file["x"], np.ones(6000, "i8"))
+try:
+    file.close()
+except (OSError, RuntimeError) as error:
+    print(error, flush=True)
+os._exit(0)
+"""
+
+
+def test_hdf5_tells_of_elements_of_a_file_that_only_h5py_has(tmp_path):
+    command = [sys.executable, "-c", OF_A_FILE_THAT_ONLY_H5PY_HAS, tmp_path / "x.h5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "File too large" in done.stdout + done.stderr

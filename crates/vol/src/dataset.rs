@@ -27,8 +27,8 @@ forward! {
     make_dataset open = H5VLdataset_open, c"H5Dopen_async";
     match get = H5VLdataset_get {
         // The answer depends on the allocated storage.
-        H5VL_DATASET_GET_SPACE_STATUS | H5VL_DATASET_GET_STORAGE_SIZE =>
-            after_pending c"H5Dget_space_async",
+        H5VL_DATASET_GET_SPACE_STATUS => after_pending c"H5Dget_space_async",
+        H5VL_DATASET_GET_STORAGE_SIZE => answer_after_pending c"H5Dget_space_async",
         _ => operate c"H5Dget_space_async",
     };
     match specific = H5VLdataset_specific {
@@ -36,7 +36,10 @@ forward! {
         H5VL_DATASET_FLUSH => after_pending c"H5Dflush",
         _ => after_pending c"H5Drefresh",
     };
-    after_pending optional = H5VLdataset_optional, c"H5D";
+    match optional = H5VLdataset_optional {
+        H5VL_NATIVE_DATASET_GET_OFFSET => answer_after_pending c"H5D",
+        _ => after_pending c"H5D",
+    };
 }
 
 unsafe extern "C" fn create(
@@ -472,6 +475,27 @@ unsafe fn after_pending(
             let _quiet = Quiet::begin(under.library());
             if !under.is_internal {
                 background::finish_conflicting(under, || object_access(under, H5I_DATASET))?;
+            }
+            Ok(under.container.in_call(|| call(under)))
+        })
+    }
+}
+
+/// As [`after_pending`], for a call that answers 0 or `HADDR_UNDEF` if it fails, as for a dataset without storage.
+///
+/// # Safety
+/// As for [`operate`].
+unsafe fn answer_after_pending(
+    obj: *mut c_void,
+    api_call: ApiCall,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        attempt(obj, api_call, |under| {
+            let _quiet = Quiet::begin(under.library());
+            if !under.is_internal {
+                background::finish_untold(under, || object_access(under, H5I_DATASET));
             }
             Ok(under.container.in_call(|| call(under)))
         })

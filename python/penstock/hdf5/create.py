@@ -31,6 +31,7 @@ def create(
     if view is None:
         lengths = None if shape is None else lengths_of(shape)
         made = group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
+        dropped.adopt(made)
         dropped.watch(made)
         return made
     lengths = view.shape if shape is None else lengths_of(shape)
@@ -38,6 +39,7 @@ def create(
         raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")
     kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
     made = group.create_dataset(name, lengths, kind, **arguments)
+    dropped.adopt(made)
     if lengths == view.shape:
         write(made, data, stream=stream)
     else:

@@ -55,6 +55,8 @@ class Dataset(Object):
 
         known = isinstance(dataset, (Dataset, h5py.Dataset))
         super().__init__(dataset if known else h5py.Dataset(dataset), file)
+        if file is not None:
+            dropped.adopt(self._h5py)
         self._quick: QuickReader | None = None
 
     @property
@@ -407,7 +409,7 @@ class Dataset(Object):
         with lock():
             pending.wait_for_dataset(self._h5py, request.WRITE)
             self._h5py.resize(size, axis)
-            dropped.watch(self._h5py)
+            dropped.watch_adopted(self._h5py)
 
     def blocks(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 
+import penstock
 from penstock._native import lib
 from penstock.errors import check
 from penstock.hdf5.library import lock
@@ -46,7 +47,7 @@ class Two(Door):
         file = self._second.open(path, mode, **arguments)
         if again:
             return Handle(self._second, file, file)
-        return Handle(self._python, Adopted(file), file)
+        return Handle(self._python, penstock.File(file), file)
 
     def h5py(self, file: Any) -> h5py.File:
         found: h5py.File = file.file
@@ -54,7 +55,11 @@ class Two(Door):
 
     def close(self, file: Any) -> None:
         file.door.let_go(file.own)
-        self._second.close(file.file)
+        try:
+            if isinstance(file.own, penstock.File):
+                file.own.close()  # which reports, and leaves the file open
+        finally:
+            self._second.close(file.file)
 
     def flush(self, file: Any) -> None:
         file.file.flush()
@@ -112,19 +117,3 @@ class Two(Door):
 
     def end(self) -> None:
         self._second.end()
-
-
-class Adopted:
-    """What :class:`Python` needs of a penstock.File, for a file that another door has opened."""
-
-    def __init__(self, file: h5py.File) -> None:
-        from penstock.hdf5.file import Group
-
-        self.h5py = file
-        self._group = Group(file)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._group[name]
-
-    def read_many(self, names: Any, **arguments: Any) -> Any:
-        return self._group.read_many(names, **arguments)

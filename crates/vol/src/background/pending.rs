@@ -64,15 +64,25 @@ pub(crate) unsafe fn finish_conflicting(
     under: &Under,
     set: impl FnOnce() -> AccessSet,
 ) -> Result<()> {
-    if may_conflict(under) {
-        let before = conflicting_with(under, &set());
-        before.into_iter().for_each(Pending::finish);
-    }
+    // SAFETY: the caller guarantees this.
+    unsafe { finish_untold(under, set) };
     if under.container.is_parallel {
         // The other processes make the call, and this one must not leave it out.
         return Ok(());
     }
     under.container.policy.failures.take()
+}
+
+/// As [`finish_conflicting`], for a call whose failure the program may take for an answer. A later one reports that
+/// of the operation.
+///
+/// # Safety
+/// As for [`finish_conflicting`].
+pub(crate) unsafe fn finish_untold(under: &Under, set: impl FnOnce() -> AccessSet) {
+    if may_conflict(under) {
+        let before = conflicting_with(under, &set());
+        before.into_iter().for_each(Pending::finish);
+    }
 }
 
 /// Waits for all pending operations.

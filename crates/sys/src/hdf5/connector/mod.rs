@@ -187,6 +187,8 @@ pub const H5VL_DATASET_GET_SPACE: c_int = 2;
 // The answers depend on the allocated storage.
 pub const H5VL_DATASET_GET_SPACE_STATUS: c_int = 3;
 pub const H5VL_DATASET_GET_STORAGE_SIZE: c_int = 4;
+/// Of the native connector's optional operations.
+pub const H5VL_NATIVE_DATASET_GET_OFFSET: c_int = 9;
 
 /// `H5VL_dataset_get_args_t` of [`H5VL_DATASET_GET_SPACE`].
 #[repr(C)]
