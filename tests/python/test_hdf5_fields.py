@@ -179,3 +179,16 @@ def test_a_list_of_one_field_takes_the_lists_that_other_reads_take(tmp_path):
     with ps.File(tmp_path / "f", "w") as file:
         file["x"] = values
         assert np.array_equal(file["x"].fields(["a"])[lists], values[lists][["a"]])
+
+
+def test_views_that_h5py_reads_take_lists_in_any_order(tmp_path):
+    dtype = np.dtype([("k", "i4"), ("name", h5py.string_dtype())])
+    values = np.array([(i, f"name {i}") for i in range(6)], dtype)
+    lists = [4, 1, 1, 3]
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        x = file.create_dataset("x", data=values)
+        names = file.create_dataset("names", data=[f"name {i}" for i in range(6)])
+        wanted = [f"name {i}" for i in lists]
+        assert [name.decode() for name in x.fields(["name"])[lists]["name"]] == wanted
+        assert list(names.asstr()[lists]) == wanted
+        assert names.astype("S8")[lists].tolist() == [name.encode() for name in wanted]

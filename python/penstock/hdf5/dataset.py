@@ -14,6 +14,7 @@ from penstock.hdf5 import (
     blocks,
     direct,
     dropped,
+    lists,
     memory_types,
     pending,
     reading,
@@ -261,13 +262,15 @@ class Dataset(Object):
         """Return a view that reads by a view of h5py."""
 
         def read(selection: Any) -> Any:
+            selection, reorder = lists.readable(self._h5py, selection)
             with lock():
                 pending.wait_for_dataset(self._h5py, request.READ)
                 try:
-                    return view[selection]
+                    value = view[selection]
                 except OSError as error:
                     explain(self._h5py, error)
                     raise
+            return value if reorder is None else reorder(np.asarray(value))
 
         return View(self, dtype, read)
 

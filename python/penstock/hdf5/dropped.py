@@ -2,8 +2,8 @@
 
 HDF5 buffers elements that h5py writes, and writes them when the dataset is closed: when the last
 reference to h5py's object is dropped, where no error can be raised. So HDF5 is made to write them
-just before. If that fails, the error is raised when the :class:`penstock.File` is flushed or closed.
-The errors of datasets that no such file has are HDF5's to report.
+just before. If that fails, the error is raised when the :class:`penstock.File` is flushed or
+closed. The errors of datasets that no such file has are HDF5's to report.
 """
 
 from __future__ import annotations
