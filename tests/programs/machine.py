@@ -444,6 +444,9 @@ class Machine:
         model = self.models.get(operation["name"])
         if not isinstance(model, Dataset) or operation["to"] in self.models:
             return
+        by_h5py = operation["plain"] or not self.door.copies
+        if by_h5py and (model.kind.get("filters") or not operation["flush"]):
+            return  # HDF5 2.0 itself writes beyond its memory, and copies old elements
         file = self._file_to_write(operation["name"])
         self._plain(operation["name"], "copy")
         if operation["flush"]:

@@ -104,15 +104,22 @@ class Expected:
         """Which records have members of several of the values that they may have."""
         may_be = np.ones(found.shape, bool)
         known = self._known(found, self.values)
-        right = {name: known[name] == self.values[name] for name in found.dtype.names or ()}
+        names = found.dtype.names or ()
+        right = {name: _is_same(known[name], self.values[name], found.shape) for name in names}
         for where, older in self.doubts:
             mixed |= where
             known = self._known(found, older)
             for name in right:
-                right[name] |= where & (known[name] == older[name])
+                right[name] |= where & _is_same(known[name], older[name], found.shape)
         for each in right.values():
             may_be &= each
         return mixed & may_be
+
+
+def _is_same(member: Array, other: Array, shape: tuple[int, ...]) -> Array:
+    """Which records have the same in a member, which may itself be an array."""
+    same: Array = (member == other).reshape(*shape, -1).all(axis=-1)
+    return same
 
 
 def _bytes(values: Array) -> Array:
@@ -184,7 +191,7 @@ class Dataset:
                     after = self._doubts[place + 1 :]
                     written = after[0].older if after else self.values
                     for other, name in itertools.product(before, doubt.members):
-                        np.copyto(other.older[name], written[name], where=doubt.where)
+                        other.older[name][doubt.where] = written[name][doubt.where]
                 else:
                     self._sure(doubt.where, before)
                 self._doubts = [other for other in self._doubts if other is not doubt]

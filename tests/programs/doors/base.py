@@ -64,6 +64,8 @@ class Door:
 
     close_tells: ClassVar[bool] = False
     """Whether closing a file raises what went wrong with writes that nobody has waited for."""
+    copies: ClassVar[bool] = False
+    """Whether ``copy`` copies what was written before, with whatever filters."""
     interrupts: ClassVar[bool] = False
     """Whether Python code of the library runs in its calls, which a signal's handler can end."""
 

@@ -70,6 +70,7 @@ class Connector(Door):
     device = True
     once_a_call = True
     cancels = True
+    copies = True
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)

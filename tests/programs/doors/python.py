@@ -56,6 +56,7 @@ class Python(Door):
     cancels = True
     interrupts = True
     close_tells = True
+    copies = True
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
@@ -100,7 +101,7 @@ class Python(Door):
         del (file if "delete" in self.settles else file.h5py)[name]
 
     def copy(self, file: Any, name: str, to: str) -> None:
-        (file if hasattr(Group, "copy") else file.h5py).copy(name, to)
+        file.copy(name, to)
 
     def create(self, file: Any, name: str, values: Array | None, **arguments: Any) -> None:
         file.create(name, data=values, **arguments)

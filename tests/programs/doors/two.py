@@ -37,6 +37,7 @@ class Two(Door):
     device = True
     two_handles = True
     interrupts = True
+    copies = True
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
@@ -63,6 +64,9 @@ class Two(Door):
 
     def flush(self, file: Any) -> None:
         file.file.flush()
+
+    def copy(self, file: Any, name: str, to: str) -> None:
+        file.own.copy(name, to)
 
     def forget(self, name: str) -> None:
         self._python.forget(name)
