@@ -185,7 +185,8 @@ def _create(draft: Draft, name: str) -> None:
         layout = "contiguous"
     if layout == "external" and kinds.dtype(dtype).hasobject:
         layout = "contiguous"
-    if layout == "compact" and size * kinds.dtype(dtype).itemsize > 60_000:
+    # A string or an array of variable length takes 16 bytes of the dataset.
+    if layout == "compact" and size * max(kinds.dtype(dtype).itemsize, 40) > 60_000:
         layout = "contiguous"
     made: Operation = {
         "do": "create",

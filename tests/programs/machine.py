@@ -445,8 +445,8 @@ class Machine:
         if not isinstance(model, Dataset) or operation["to"] in self.models:
             return
         by_h5py = operation["plain"] or not self.door.copies
-        if by_h5py and (model.kind.get("filters") or not operation["flush"]):
-            return  # HDF5 2.0 itself writes beyond its memory, and copies old elements
+        if by_h5py and (model.kind["layout"] == "chunked" or not operation["flush"]):
+            return  # HDF5 2.0 itself copies old or wrong elements, or writes beyond its memory
         file = self._file_to_write(operation["name"])
         self._plain(operation["name"], "copy")
         if operation["flush"]:
@@ -610,9 +610,10 @@ class Machine:
             self.door.h5py(file)[operation["name"]].attrs["note"] = self.count
 
     def _refresh(self, operation: Operation) -> None:
-        if operation["name"] in self.models:
+        # HDF5 2.0 itself crashes where other identifiers of a chunked dataset are open, as after a
+        # read of a virtual dataset.
+        if operation["name"] in self.models and not self._is_source(operation["name"]):
             self._plain(None)
-            # HDF5 2.0 itself crashes where other identifiers of a chunked dataset are open.
             self.door.forget(operation["name"])
             self._h5py(operation["name"], operation["via"]).refresh()
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def run(machine: Machine, operation: Operation) -> None:
     failures: list[BaseException] = []
     barrier = threading.Barrier(len(operation["groups"]))
+    for model in machine.models.values():  # each file once, before the threads
+        machine._open(model.kind["file"])
     machine._open("main")
 
     def work(group: list[Operation]) -> None:
