@@ -3,6 +3,7 @@
 #define TYPES_H
 
 #include <hdf5.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,66 +94,91 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
     return hash;
 }
 
-/* Calls `visit` for each part of a value that is no record or array. */
-typedef void (*visitor)(unsigned char *value, hid_t type, H5T_class_t kind, uint64_t *state);
+/* A part of a value that is no record or array. */
+struct part {
+    size_t at, size;
+    H5T_class_t kind;
+    bool is_text, is_big_endian;
+};
 
-static void for_each_part(unsigned char *value, hid_t type, visitor visit, uint64_t *state)
+enum { MOST_PARTS = 16 };
+
+/* Describes the parts of a type whose values begin `at`, and returns how many parts there are then. */
+static int describe(hid_t type, size_t at, int count, struct part parts[MOST_PARTS])
 {
     H5T_class_t kind = H5Tget_class(type);
+    size_t size = H5Tget_size(type);
     if (kind == H5T_COMPOUND) {
         for (int i = 0; i < H5Tget_nmembers(type); i++) {
             hid_t member = H5Tget_member_type(type, (unsigned)i);
-            for_each_part(value + H5Tget_member_offset(type, (unsigned)i), member, visit, state);
+            count = describe(member, at + H5Tget_member_offset(type, (unsigned)i), count, parts);
             H5Tclose(member);
         }
     } else if (kind == H5T_ARRAY) {
         hid_t base = H5Tget_super(type);
-        size_t size = H5Tget_size(base);
-        for (size_t at = 0; at < H5Tget_size(type); at += size)
-            for_each_part(value + at, base, visit, state);
+        for (size_t place = 0; place < size; place += H5Tget_size(base))
+            count = describe(base, at + place, count, parts);
         H5Tclose(base);
+    } else if (count < MOST_PARTS) {
+        bool is_text = kind == H5T_STRING && H5Tis_variable_str(type) > 0;
+        bool is_big_endian = kind != H5T_STRING && kind != H5T_OPAQUE && H5Tget_order(type) == H5T_ORDER_BE;
+        parts[count++] = (struct part){at, size, kind, is_text, is_big_endian};
     } else {
-        visit(value, type, kind, state);
+        abort();
     }
+    return count;
+}
+
+typedef void (*visitor)(unsigned char *value, const struct part *part, uint64_t *state);
+
+/* Calls `visit` for each part of each value. The type is described once, since HDF5 takes long for that. */
+static void for_each_part(unsigned char *values, size_t count, hid_t type, visitor visit, uint64_t *state)
+{
+    struct part parts[MOST_PARTS];
+    int number = describe(type, 0, 0, parts);
+    size_t size = H5Tget_size(type);
+    for (size_t i = 0; i < count; i++)
+        for (int part = 0; part < number; part++)
+            visit(values + i * size + parts[part].at, &parts[part], state);
 }
 
 /* Values are from 0 to 119, which each type has, for floats in quarters. */
-static void make_part(unsigned char *value, hid_t type, H5T_class_t kind, uint64_t *state)
+static void make_part(unsigned char *value, const struct part *part, uint64_t *state)
 {
     static const char *const words[] = {"", "a", "bc", "longer than any other of them"};
-    size_t size = H5Tget_size(type);
+    size_t size = part->size;
     uint64_t random = mixed((*state)++);
-    if (kind == H5T_STRING && H5Tis_variable_str(type) > 0) {
+    if (part->is_text) {
         char *text = strdup(words[random % 4]);
         memcpy(value, &text, sizeof text);
         return;
     }
     memset(value, 0, size);
-    if (kind == H5T_FLOAT) {
+    if (part->kind == H5T_FLOAT) {
         double number = (double)(random % 480) / 4;
         float half = (float)number;
         memcpy(value, size == 4 ? (void *)&half : (void *)&number, size);
-    } else if (kind == H5T_STRING || kind == H5T_OPAQUE) {
+    } else if (part->kind == H5T_STRING || part->kind == H5T_OPAQUE) {
         for (size_t i = 0; i + 1 < size; i++)
             value[i] = (unsigned char)('a' + (random >> i) % 26);
     } else {
         value[0] = (unsigned char)(random % 120);
     }
-    if (kind != H5T_STRING && kind != H5T_OPAQUE && H5Tget_order(type) == H5T_ORDER_BE)
+    if (part->is_big_endian)
         for (size_t i = 0; i < size / 2; i++) {
             unsigned char other = value[i];
             value[i] = value[size - 1 - i], value[size - 1 - i] = other;
         }
 }
 
-static void hash_part(unsigned char *value, hid_t type, H5T_class_t kind, uint64_t *state)
+static void hash_part(unsigned char *value, const struct part *part, uint64_t *state)
 {
-    if (kind == H5T_STRING && H5Tis_variable_str(type) > 0) {
+    if (part->is_text) {
         char *text;
         memcpy(&text, value, sizeof text);
         *state = text ? hash_bytes(*state, text, strlen(text) + 1) : hash_bytes(*state, "-", 1);
     } else {
-        *state = hash_bytes(*state, value, H5Tget_size(type));
+        *state = hash_bytes(*state, value, part->size);
     }
 }
 #endif
