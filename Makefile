@@ -12,14 +12,15 @@ PYTEST := $(BIN)/python -m pytest
 # `make test` makes what the tests run on first, beside the tests that need none of it, and then runs the
 # other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
 # longest first; what a part prints comes in one piece when it ends.
-GROUND := build-rust standin build-hdf5-2.2.0 test-loom build-hdf5-1.14.4 build-hdf5-parallel
-PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel test-kernels \
-	lint test-packaging test-dist test-c test-faults test-programs
+GROUND := build-rust standin build-hdf5-2.2.0 build-hdf5-1.14.4 build-hdf5-parallel
+PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel lint \
+	test-packaging test-dist test-c test-faults test-programs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
-# Tests with several parameters run with each value, in test-long with all combinations (tests/combinations.py).
-test-python test-standin test-hdf5-host test-hdf5-device: export PENSTOCK_TEST_CASES ?= each
+# Tests with several parameters run with each value, in test-long with all combinations. Those that are
+# marked `long` run there only. See tests/combinations.py.
+export PENSTOCK_TEST_CASES ?= each
 
 # The threads that NumPy starts when it is imported spin for a tenth of a second, in each of a thousand
 # processes of the tests, which use none of them.
@@ -30,17 +31,18 @@ ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
 endif
 
-.PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-fuzz \
-	test-sanitize test-memory test-legate
+.PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
+	test-fuzz test-sanitize test-memory test-legate
 
 build: $(INSTALLED)
 
 demo: build
 	$(BIN)/penstock demo
 
-# What is compiled once needs nothing that speeds up the next time. Nearly all tests wait for the package,
-# so what is built beside it is nice to its compiler.
+# What is compiled once needs nothing that speeds up the next time, nor lines in backtraces. Nearly all tests
+# wait for the package, so what is built beside it is nice to its compiler.
 test: export CARGO_INCREMENTAL ?= 0
+test: export CARGO_PROFILE_DEV_DEBUG ?= none
 test:
 	status=0; \
 	$(MAKE) --jobs=$(LANES) --output-sync=target --keep-going $(GROUND) || status=1; \
@@ -51,7 +53,7 @@ test:
 
 # All of `make test` with more cases, then what is slow; hours.
 test-long: export STANDIN_MARKERS :=
-test-long: export PENSTOCK_TEST_CASES ?= all
+test-long: export PENSTOCK_TEST_CASES := all
 test-long: export PENSTOCK_TEST_SECONDS ?= 0
 test-long: export PENSTOCK_FUZZ_SECONDS ?= 60
 test-long: export PENSTOCK_CASES ?= 300
@@ -62,6 +64,8 @@ test-long: export PENSTOCK_TEST_MPI_PROGRAMS ?= 2000
 test-long: export PENSTOCK_TEST_PARALLEL ?= $(ALL_PARALLEL)
 test-long:
 	$(MAKE) test
+	$(MAKE) test-loom
+	$(MAKE) test-kernels
 	$(MAKE) test-fuzz
 	$(MAKE) test-sanitize
 	$(MAKE) test-memory
@@ -89,7 +93,7 @@ build-rust:
 test-rust: standin build-rust
 	scripts/standin-gpu cargo test --workspace --locked
 
-# The kernels in warps of 32 lanes, as on a GPU. The other tests run them with one, which is quicker.
+# The kernels in warps of 32 lanes, as on a GPU. test-rust runs them with one, in a third of the time.
 test-kernels: standin build-rust
 	CUDASIM_LANES=32 scripts/standin-gpu cargo test --locked -p penstock-codec --test gpu
 

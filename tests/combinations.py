@@ -1,8 +1,9 @@
-"""Which combinations of parameters a test runs with.
+"""Which tests run, and with which combinations of parameters.
 
 A test with several parameters has a case for each combination of their values. Where
 PENSTOCK_TEST_CASES is "each", as in `make test`, so many run as it takes for each value to be in
-one: of n and m values max(n, m) cases instead of n m. All run where it is "all" or not set.
+one: of n and m values max(n, m) cases instead of n m. Tests that are marked `long` do not run then.
+All run where it is "all" or not set.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ Value = tuple[str, str]
 """A parameter and one of its values."""
 
 
-def leave_out_repeated_values(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cases that bring no new value."""
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect long tests, and the cases that bring no new value."""
     if os.environ.get("PENSTOCK_TEST_CASES") != "each":
         return
     cases: defaultdict[tuple[object, ...], list[pytest.Function]] = defaultdict(list)
+    left_out = {item for item in items if "long" in item.keywords}
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item not in left_out:
             cases[item.path, item.cls, item.originalname].append(item)
-    left_out = {item for group in cases.values() for item in _without_new_values(group)}
+    left_out |= {item for group in cases.values() for item in _without_new_values(group)}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from tests.combinations import leave_out_repeated_values
+from tests.combinations import leave_out
 
 import penstock as ps
 
@@ -31,13 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
+    config.addinivalue_line("markers", "long: takes seconds, and runs in `make test-long` only")
     config.addinivalue_line("markers", "either: another outcome is right where there is a GPU")
 
 
 # First, so that -k and -m select among the same cases.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    leave_out_repeated_values(config, items)
+    leave_out(config, items)
     if ps.devices():
         return
     skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")

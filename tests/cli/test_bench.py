@@ -89,6 +89,7 @@ def test_a_benchmark_measures_saves_and_draws_on_the_host(run, name, tmp_path, o
     check(run(name, "--plot", tmp_path / "figure.png"), name, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_measures_saves_and_draws_with_a_gpu(run, name, tmp_path):
@@ -210,6 +211,7 @@ def test_cufile_with_an_invalid_configuration_is_not_measured(penstock, folder, 
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 def test_gpus_at_once_are_compared_with_one(run):
     result = run("scaling", "--n_rank", "2", CUDASIM_DEVICES="2")
@@ -227,6 +229,7 @@ def test_gpus_at_once_are_compared_with_one(run):
     }
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 def test_gpus_that_get_the_same_bytes_are_compared_with_each_reading_all(run):
     words = ["--kinds", "replicated", "--cache", "both", "--size", "3MiB"]
@@ -275,6 +278,7 @@ def test_a_peer_that_is_there_is_measured(run, tmp_path):
     assert row["seconds"] == pytest.approx([row["amount"] / 2000] * 2)
 
 
+@pytest.mark.long
 def test_ior_takes_its_place_in_the_table_by_what_it_tells(run, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -357,6 +361,7 @@ def test_what_needs_a_gpu_says_so_where_there_is_none(penstock, folder, words, o
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_benchmark_that_is_interrupted_leaves_nothing(folder, number, ranks):
@@ -467,17 +472,20 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["hdf5-read", "hdf5-write", "tensor", "decode", "small", "memory"])
 def test_wrong_bytes_end_a_benchmark_with_status_1_and_where(run_wrong, name):
     assert "WrongBytesError" in run_wrong(name)
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["vfd", "scaling", "tensor", "memory"])
 def test_wrong_bytes_of_a_gpu_end_a_benchmark_with_status_1_and_where(run_wrong, name):
     assert "WrongBytesError" in run_wrong(name)
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 def test_wrong_bytes_are_found_in_each_way_that_ranks_share_a_file(run_wrong):
     wrong = [line for line in run_wrong("scaling").splitlines() if "WrongBytesError" in line]

@@ -66,6 +66,7 @@ def test_ranks_write_one_file_a_step_in_each_way_and_the_figure_is_drawn(bench, 
     assert figure.stat().st_size > 8_000
 
 
+@pytest.mark.long
 def test_hdf5_alone_writes_levels_and_blocks_by_any_number_of_ranks(bench, monkeypatch):
     monkeypatch.setenv("PENSTOCK_BENCH_ONLY", "HDF5 alone")
     words = [
@@ -132,6 +133,7 @@ def bench_with_fault(bench, hdf5, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.long
 def test_wrong_bytes_of_a_shared_file_end_the_benchmark_with_status_1(bench_with_fault):
     said = bench_with_fault("flip")
     assert "WrongBytesError" in said

@@ -192,6 +192,7 @@ def start(folder, *words, **environment):
     return running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_is_killed_ends_the_others_which_remove_the_files(folder, rank):
     running = start(folder)
@@ -203,6 +204,7 @@ def test_a_rank_that_is_killed_ends_the_others_which_remove_the_files(folder, ra
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_a_terminal_that_closes_leaves_nothing(folder):
     running = start(folder)
     running.send_signal(signal.SIGHUP)
@@ -285,6 +287,7 @@ def test_ranks_find_each_other_whatever_the_folder_of_temporary_files_is_called(
     assert list(named.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(missing("openmpi") is not None, reason=str(missing("openmpi")))
 @pytest.mark.parametrize("rank", [0, 1])
 def test_under_mpirun_a_rank_that_fails_alone_ends_the_others_and_the_files_go(
@@ -394,6 +397,7 @@ def fio(folder, read):
 SMALL = ["--file-size", "1MiB", "--sizes", "4KiB", "--depths", "1", "--operations", "10", "-i", "1"]
 
 
+@pytest.mark.long
 def test_fio_is_left_out_by_several_ranks(penstock, folder, tmp_path):
     path = fio(tmp_path / "tools", {"runtime": 4, "iops": 2, "total_ios": 8})
     done = penstock("bench", "small", *SMALL, "--dir", folder, "--n_rank", "2", PATH=path)

@@ -94,6 +94,7 @@ def test_a_profile_with_every_row_is_kept_and_no_file_is_left(penstock, kept, pl
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_table_tells_what_was_tried_and_gained(penstock, kept, place):
     shown = penstock("tune", place, "--budget", BUDGET, "--device", "cpu").stdout
     for word in ("Tried", "Default", "Tuned", "Gain", "large read, cached", "GB/s", "settings"):
@@ -119,6 +120,7 @@ def test_what_is_kept_counts_in_the_next_process(penstock, kept, place):
     assert shown["profile"] == profile
 
 
+@pytest.mark.long
 def test_clear_removes_what_was_kept_and_show_says_so(penstock, kept, place):
     penstock("tune", place, "--budget", "1s", "--device", "cpu")
     assert "host memory" in penstock("tune", place, "--show").stdout
@@ -128,6 +130,7 @@ def test_clear_removes_what_was_kept_and_show_says_so(penstock, kept, place):
     assert "There is no profile" in penstock("tune", place, "--clear").stdout
 
 
+@pytest.mark.long
 def test_a_damaged_profile_is_shown_as_ignored_and_can_be_cleared(penstock, kept, place):
     penstock("tune", place, "--budget", "1s", "--device", "cpu")
     (path,) = kept.glob("*.json")
@@ -226,6 +229,7 @@ def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place,
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, number):
     command = [sys.executable, "-m", "penstock.cli", "tune", str(place), "--device", "cpu"]
@@ -248,6 +252,7 @@ def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, 
     assert not has_processes(process.pid)
 
 
+@pytest.mark.long
 def test_files_of_a_tuner_that_was_killed_are_removed_by_the_next_one(penstock, kept, place):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -361,6 +366,7 @@ def test_a_profile_that_json_cannot_tell_is_not_shown(tmp_path, kind):
     assert Slot(-1, None, tmp_path / "f", "ignored", "why").contents() is None
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 def test_two_gpus_are_tuned_together(penstock, kept, place):
     if not os.environ.get("PENSTOCK_CUDA_LIBRARY"):
@@ -421,6 +427,7 @@ def test_a_configuration_that_could_not_be_written_is_refused_before_anything_is
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.gpu
 def test_a_configuration_of_cufile_is_written_where_cufile_starts(penstock, kept, place, tmp_path):
     if not penstock.json("report", place)["cufile"]["starts"]:

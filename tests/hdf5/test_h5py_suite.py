@@ -29,7 +29,9 @@ def test_nothing_fails_that_passes_with_the_default_driver(passes_with_h5py, tmp
     assert len(files) > MOST / 2, "the driver was not used"
 
 
-@pytest.mark.parametrize("option", ["implicit=0", "implicit=1"])
+@pytest.mark.parametrize(
+    "option", [pytest.param("implicit=0", marks=pytest.mark.long), "implicit=1"]
+)
 def test_nothing_fails_that_passes_with_the_default_connector(
     passes_with_h5py, installed, tmp_path, option
 ):

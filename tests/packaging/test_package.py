@@ -105,6 +105,7 @@ def declared(*headers: Path) -> set[str]:
     return set(calls)
 
 
+@pytest.mark.long
 def test_checkout_and_sdist_give_the_same_wheel(wheel, wheel_from_sdist, tmp_path):
     assert wheel.name == wheel_from_sdist.name
     assert contents(wheel) == contents(wheel_from_sdist)
@@ -163,7 +164,9 @@ def test_plugins_export_what_is_called_and_no_more(unpacked, plugin, symbols):
     assert exported(unpacked / plugin) == symbols
 
 
-@pytest.mark.parametrize("source", ["checkout", "wheel_from_sdist", "wheel"])
+@pytest.mark.parametrize(
+    "source", ["checkout", pytest.param("wheel_from_sdist", marks=pytest.mark.long), "wheel"]
+)
 def test_install_gives_the_same_files(source, request, wheel, tmp_path):
     """The dependencies are those of this interpreter: only Penstock itself is in question."""
     what = ROOT if source == "checkout" else request.getfixturevalue(source)

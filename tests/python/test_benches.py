@@ -12,6 +12,8 @@ import pytest
 
 from penstock.bench import machine
 
+pytestmark = pytest.mark.long
+
 _ROOT = Path(__file__).resolve().parents[2]
 _TOOLS = ("__init__", "compare", "documents", "table", "tuned")
 _BENCHMARKS = sorted(

@@ -61,6 +61,7 @@ def no_descriptor_left() -> Iterator[None]:
                 os.close(descriptor)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "layout", [{}, {"chunks": (1, ROW), "compression": 1}], ids=["plain", "gzip"]
 )

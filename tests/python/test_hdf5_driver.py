@@ -274,6 +274,7 @@ def test_a_file_being_written_is_locked_to_other_processes(path, first, second):
     assert opened_elsewhere(path, "r+", second) == "opened"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), WRITER_AND_READER)
 def test_readers_share_a_file_that_writers_may_not_open(path, first, second):
     h5py.File(path, "w").close()

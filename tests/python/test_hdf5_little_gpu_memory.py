@@ -165,12 +165,14 @@ def test_workers_that_write_parts_of_chunks_share_the_memory_for_one(tmp_path, d
     assert np.array_equal(found.ravel(), np.arange(ROWS * ROW, dtype="f4"))
 
 
+@pytest.mark.long
 @DECODERS
 @pytest.mark.parametrize("size", ["20M", "24M", "40M"])
 def test_workers_that_read_chunks_share_the_memory_for_one(tmp_path, decode, size):
     run(size, READ, made(tmp_path / "f.h5"), decode)
 
 
+@pytest.mark.long
 @DECODERS
 @pytest.mark.parametrize("size", ["21M", "26M"])
 def test_requests_at_the_same_time_share_the_memory_for_one_worker(tmp_path, decode, size):
