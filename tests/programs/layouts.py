@@ -61,9 +61,13 @@ def _is_filled(operation: Operation) -> bool:
     """Whether elements that nothing was written to have the fill value."""
     if operation.get("fill_time") == "never" or operation.get("fill_is") == "undefined":
         return False
-    if operation["layout"] != "contiguous" or operation.get("fill_time") == "alloc":
+    # HDF5 does not write the default fill value to storage that it allocates as a whole, which may
+    # have been used before.
+    is_whole = operation["layout"] == "contiguous" or (
+        operation["layout"] == "chunked" and operation["alloc"] != "incr"
+    )
+    if not is_whole or operation.get("fill_time") == "alloc":
         return True
-    # HDF5 does not write the default fill value to contiguous storage, which may have been used.
     kind = kinds.dtype(operation["dtype"])
     is_defined = operation.get("fill_is", "defined") == "defined"
     return kind.hasobject or (is_defined and kinds.is_number(operation["dtype"]))

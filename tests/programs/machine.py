@@ -447,6 +447,8 @@ class Machine:
         by_h5py = operation["plain"] or not self.door.copies
         if by_h5py and (model.kind["layout"] == "chunked" or not operation["flush"]):
             return  # HDF5 2.0 itself copies old or wrong elements, or writes beyond its memory
+        if model.kind.get("filters") and model.dtype.hasobject:
+            return  # HDF5 2.0 itself writes beyond its memory, whatever was flushed
         file = self._file_to_write(operation["name"])
         self._plain(operation["name"], "copy")
         if operation["flush"]:
