@@ -103,7 +103,8 @@ def _built(pair: str) -> tuple[ParallelHdf5, Path]:
 def listing(program: Program) -> list[str]:
     """The program as lines of words and numbers."""
     settings = program.settings
-    first = [settings["libver"] == "latest", settings["reads"], settings["writes"]]
+    is_implicit = "implicit=1" in settings.get("connector", ())
+    first = [settings["libver"] == "latest", settings["reads"], settings["writes"], is_implicit]
     return [alone.line("open", first), *map(_line_of, program.operations)]
 
 

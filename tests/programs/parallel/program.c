@@ -30,7 +30,7 @@ static int rank, ranks;
 static hid_t files[FILES];
 static shared_dataset datasets[SLOTS];
 static int is_open_for_reading;
-static long settings[3]; /* LATEST METADATA_READ METADATA_WRITE */
+static long settings[4]; /* LATEST METADATA_READ METADATA_WRITE IMPLICIT */
 
 static void barrier(void)
 {
@@ -66,10 +66,18 @@ static void divide(shared_dataset *of, uint64_t number)
     of->is_read_only = is_open_for_reading || (random >> 32) % 4 == 0;
 }
 
-static void begin_epoch(long number)
+/* Other ranks see what this one has written. In implicit mode only a flush waits for plain calls. */
+static void settle(void)
 {
     wait_for_all();
+    for (int i = 0; i < FILES && settings[3] && !is_open_for_reading; i++)
+        H5Fflush(files[i], H5F_SCOPE_GLOBAL);
     barrier();
+}
+
+static void begin_epoch(long number)
+{
+    settle();
     for (int i = 0; i < SLOTS; i++)
         if (datasets[i].of.id >= 0)
             divide(&datasets[i], (uint64_t)number * SLOTS + (uint64_t)i);
@@ -339,8 +347,7 @@ static void extend(void)
             shrinks |= wanted[i] < extent[i];
         }
     if (shrinks) {
-        wait_for_all();
-        barrier();
+        settle();
     }
     told("extends", H5Dset_extent(of->of.id, wanted));
     if (shrinks) {
@@ -429,8 +436,7 @@ static void reopen(void)
 
 static void visit_files(void)
 {
-    wait_for_all();
-    barrier();
+    settle();
     for (int i = 0; i < FILES; i++)
         told("visits", visit(files[i]));
     barrier();
@@ -443,8 +449,7 @@ static void delete(void)
     name_of(slot, name);
     if (datasets[slot].of.id < 0 || is_open_for_reading)
         return;
-    wait_for_all();
-    barrier();
+    settle();
     close_dataset(&datasets[slot], -1);
     told("deletes", H5Ldelete(files[datasets[slot].file], name, H5P_DEFAULT));
     barrier();
@@ -472,7 +477,7 @@ static void step(char *text)
     sscanf(text, "%15s%n", what, &length);
     words = text + length;
     if (!strcmp(what, "open")) {
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             settings[i] = next();
         open_files(1);
     } else if (!strcmp(what, "create"))
