@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import h5py
-import hdf5plugin
 import numpy as np
 import pytest
 
@@ -124,7 +123,7 @@ def test_chunks_that_are_written_again_and_again_are_read(tmp_path, pipeline, ho
 def test_chunks_that_hdf5_allocates_late_are_read(tmp_path, chunks, how, libver, memory):
     # Blosc2 does not shorten them, nor chunks of the fill value, for which HDF5 records no mask.
     values = np.arange(43 * chunks, dtype="f4")
-    blosc2 = dict(hdf5plugin.Blosc2())
+    blosc2 = dict(pytest.importorskip("hdf5plugin").Blosc2())
     with h5py.File(tmp_path / "f.h5", "w", libver=libver) as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
