@@ -89,7 +89,9 @@ class _Draft:
         if made["layout"] == "compact":
             made["alloc"] = "default"
         is_written = fill_time == "alloc" or (fill_is == "defined" and kind < _NUMBERS)
-        is_written |= made["layout"] == "chunked" or has_text
+        # HDF5 writes the default fill value only to chunks that it allocates one by one.
+        is_one_by_one = made["alloc"] in ("default", "incr") or made["filters"]
+        is_written |= (made["layout"] == "chunked" and bool(is_one_by_one)) or has_text
         if fill_time == "never" or fill_is == "undefined" or not is_written:
             # Storage that is allocated and not written has any bytes, which cannot be compared.
             made |= {"whole": True, "maxshape": 0}
@@ -144,11 +146,14 @@ class _Draft:
             if draw.random() < 0.15:
                 boxes[-1][2] = draw.choice([2, 3])
         kind = draw.choices(["all", "box", "points"], [30, 60, 10])[0]
+        dtype = draw.randrange(_NUMBERS) if draw.random() < 0.3 else -1
         if do == "write" and slot in self.made and self.made[slot].get("whole"):
             kind = "all"
+            if self.made[slot]["type"] >= _NUMBERS:
+                dtype = -1  # all members of records
         return {
             "slot": slot,
-            "dtype": draw.randrange(_NUMBERS) if draw.random() < 0.3 else -1,
+            "dtype": dtype,
             "device": int(draw.random() < 0.5),
             "seed": draw.randrange(1 << 20),
             "select": None if kind == "all" else {"kind": kind, "parts": boxes},
