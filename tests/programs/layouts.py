@@ -66,8 +66,12 @@ def _is_filled(operation: Operation) -> bool:
     is_whole = operation["layout"] == "contiguous" or (
         operation["layout"] == "chunked" and operation["alloc"] != "incr"
     )
-    if not is_whole or operation.get("fill_time") == "alloc":
+    if not is_whole:
         return True
+    if operation.get("fill_time") == "alloc":
+        # HDF5 2.0 itself leaves the fill value out where the first write is of all records, also if
+        # it is of some of their members only.
+        return operation["alloc"] == "early" or not kinds.dtype(operation["dtype"]).names
     kind = kinds.dtype(operation["dtype"])
     is_defined = operation.get("fill_is", "defined") == "defined"
     return kind.hasobject or (is_defined and kinds.is_number(operation["dtype"]))
