@@ -472,15 +472,11 @@ unsafe fn after_pending(
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
-    unsafe {
-        attempt(obj, api_call, |under| {
-            let _quiet = Quiet::begin(under.library());
-            if !under.is_internal {
-                background::finish_conflicting(under, || object_access(under, H5I_DATASET))?;
-            }
-            Ok(under.container.in_call(|| call(under)))
-        })
-    }
+    let finish = |under: &Under| unsafe {
+        background::finish_conflicting(under, || object_access(under, H5I_DATASET))
+    };
+    // SAFETY: the caller guarantees this.
+    unsafe { after(obj, api_call, finish, call) }
 }
 
 /// As [`after_pending`], for a call that answers 0 or `HADDR_UNDEF` if it fails, as for a dataset without storage.
@@ -492,12 +488,31 @@ unsafe fn answer_after_pending(
     api_call: ApiCall,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
+    let finish = |under: &Under| {
+        // SAFETY: the caller guarantees this.
+        unsafe { background::finish_untold(under, || object_access(under, H5I_DATASET)) };
+        Ok(())
+    };
+    // SAFETY: the caller guarantees this.
+    unsafe { after(obj, api_call, finish, call) }
+}
+
+/// Makes a call of the connector below after `finish`, which a call of this connector's own leaves out.
+///
+/// # Safety
+/// As for [`operate`].
+unsafe fn after(
+    obj: *mut c_void,
+    api_call: ApiCall,
+    finish: impl FnOnce(&Under) -> Result<()>,
+    call: impl FnOnce(&Under) -> herr_t,
+) -> herr_t {
     // SAFETY: the caller guarantees this.
     unsafe {
         attempt(obj, api_call, |under| {
             let _quiet = Quiet::begin(under.library());
             if !under.is_internal {
-                background::finish_untold(under, || object_access(under, H5I_DATASET));
+                finish(under)?;
             }
             Ok(under.container.in_call(|| call(under)))
         })
