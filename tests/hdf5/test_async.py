@@ -32,9 +32,7 @@ def cases() -> Iterator[tuple[Path, str, str]]:
     for source in SOURCES:
         text = source.read_text()
         if "need_standin" in text or "need_device" in text:
-            yield source, "device", "native"
-            yield source, "device", "driver"
-            yield source, "device", "another"
+            yield from ((source, "device", below) for below in BELOW)
             continue
         yield source, "host", "native"
         yield source, "host", "driver"

@@ -21,7 +21,7 @@ _FILL_NEVER = 1
 _COLLECTIVE = 1
 _ALIGNMENT = 16 << 20
 _VARIABLE = "PENSTOCK_BENCH_HDF5"
-_YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"} | {
+YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1"} | {
     # MPICH's collectives by shared memory do not yield.
     f"MPIR_CVAR_{collective}_POSIX_INTRA_ALGORITHM": "mpir"
     for collective in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")
@@ -38,8 +38,8 @@ def start(count: int, hdf5: Path | None, mpiexec: str) -> int:
     if not shutil.which(launcher[0]):
         raise RefusedError(f"there is no {launcher[0]}: name the launcher by --mpiexec")
     variables = {_VARIABLE: os.environ[_VARIABLE], "MPI4PY_LIBMPI": str(mpi)}
-    own = {name: os.environ[name] for name in _YIELDS if name in os.environ}
-    return ranks.launch([*launcher, "-n", str(count)], _YIELDS | own | variables)
+    own = {name: os.environ[name] for name in YIELDS if name in os.environ}
+    return ranks.launch([*launcher, "-n", str(count)], YIELDS | own | variables)
 
 
 def choose(hdf5: Path | None) -> None:
