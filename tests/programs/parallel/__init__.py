@@ -40,26 +40,32 @@ def _with(pair: str, program: Program, folder: Path, lines: Path) -> str | None:
     hdf5, binary = _built(pair)
     ranks = program.settings["ranks"]
     outputs: dict[str, list[str]] = {}
-    for way, environment in {"alone": {}, "connector": _connector(program)}.items():
+    ways = {"alone": {}, "connector": _connector(program), "plain": {"PROGRAM_UNFILTERED": "1"}}
+    for way, environment in ways.items():
         place = folder / f"{pair}-{way}"
         place.mkdir()
         command = (binary, "run", lines)
         status, told = hdf5.run(ranks, *command, folder=place, seconds=_SECONDS, **environment)
         found = [_read(place / f"rank{rank}.out") for rank in range(ranks)]
-        if status and way == "alone":
-            return f"HDF5 alone: {told[-300:]}" if "strict" in program.settings else None
+        if status and way != "connector":
+            return f"HDF5 {way}: {told[-300:]}" if "strict" in program.settings else None
         if status:
             ends = ", ".join(alone.last(text) for text in found)
             return f"{way}: status {status} after {ends}: {told.strip()[-400:]}"
-        outputs[way] = found
-    for rank, (wanted, found) in enumerate(zip(*outputs.values(), strict=True)):
-        if wrong := alone.difference(wanted, found):
-            return f"rank {rank}: {wrong}"
-    ways = [f"{pair}-{way}" for way in outputs]
-    left = subprocess.run([binary, "dump", *ways], cwd=folder, capture_output=True, text=True)
-    wanted, found = (each.partition("\n")[2] for each in left.stdout.split("in ")[1:])
-    if wrong := alone.difference(wanted, found):
-        return f"in the files that are left, {wrong}"
+        left = subprocess.run([binary, "dump", place], capture_output=True, text=True).stdout
+        outputs[way] = [*found, left.partition("\n")[2]]
+        if way == "connector" and not (wrong := _difference(outputs["alone"], outputs[way])):
+            return None
+    # HDF5 1.14.4 by itself puts several chunks with filters at one address: no element depends on filters.
+    return None if _difference(outputs["plain"], outputs["alone"]) else wrong
+
+
+def _difference(wanted: list[str], found: list[str]) -> str | None:
+    """Compare what each rank has printed, and then the contents of the files."""
+    for rank, (right, other) in enumerate(zip(wanted, found, strict=True)):
+        if wrong := alone.difference(right, other):
+            where = f"rank {rank}:" if rank < len(wanted) - 1 else "in the files that are left,"
+            return f"{where} {wrong}"
     return None
 
 

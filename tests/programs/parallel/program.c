@@ -301,8 +301,11 @@ static void create(void)
         H5Pset_fill_value(properties, H5T_NATIVE_INT, NULL);
     long filters = next();
     made->is_packed = filters > 0;
-    for (long i = filters; i > 0; i--)
-        add_filter(properties, next(), type < NUMBERS);
+    for (long i = filters; i > 0; i--) {
+        long filter = next();
+        if (!getenv("PROGRAM_UNFILTERED"))
+            add_filter(properties, filter, type < NUMBERS);
+    }
     char name[8];
     name_of(slot, name);
     hid_t space = H5Screate_simple(dimensions, extent, layout == 1 ? most : NULL);
