@@ -179,12 +179,14 @@ class _Draft:
             for axis in range(len(made["shape"]))
         ]
         shape = [max(1, int(n * f)) for n, f in zip(made["shape"], factor, strict=True)]
-        # HDF5 (1.14.4, 2.2.0) leaves zeros in a chunk at the end where the fill value belongs.
+        # HDF5 (1.14.4, 2.2.0) leaves zeros in a chunk at the end where the fill value belongs, and old
+        # bytes of the file if it allocates all chunks for a write of all elements.
         sides = [
             *zip(made["shape"], made["chunks"], strict=True),
             *zip(shape, made["chunks"], strict=True),
         ]
-        if made["fill_is"] == "defined" and any(size % chunk for size, chunk in sides):
+        has_fault = made["fill_is"] == "defined" or made["alloc"] in ("early", "late")
+        if has_fault and any(size % chunk for size, chunk in sides):
             return
         if len(shape) and all(n < 100_000 for n in shape):
             self._add("extend", slot, *shape, *[1] * (3 - len(shape)))

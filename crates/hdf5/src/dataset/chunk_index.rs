@@ -30,6 +30,8 @@ pub fn read_chunk_table(
         swizzle: Swizzle::suspected(session, dataset, info)?,
         builder: TableBuilder::new(grid, info.file.size),
         file: &info.file,
+        session,
+        dataset,
         // The implicit index has no entries, but all its chunks are allocated.
         entry: chunk_size.clamp(1, 8),
         count: 0,
@@ -43,7 +45,7 @@ pub fn read_chunk_table(
     }
     session.check(status, "read the chunk index")?;
     // Chunks of a writer in another process are in the file before they are in the index.
-    walk.builder.set_file_size(info.file.size_now());
+    walk.note_file_size()?;
     if let Some(swizzle) = walk.swizzle {
         swizzle.resolve(session, dataset, &mut walk.builder)?;
     }
@@ -53,6 +55,8 @@ pub fn read_chunk_table(
 struct Walk<'a> {
     builder: TableBuilder,
     file: &'a FileInfo,
+    session: &'a Session<'a>,
+    dataset: hid_t,
     /// Collects the entries instead of the builder if their coordinates are in doubt.
     swizzle: Option<Swizzle>,
     /// Smallest number of bytes of the file that an entry of the index takes.
@@ -64,8 +68,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
         if self.count >= self.most() {
-            // The file may have grown since its size was read.
-            self.builder.set_file_size(self.file.size_now());
+            self.note_file_size()?;
         }
         if self.count >= self.most() {
             return Err(Error::new(
@@ -82,6 +85,13 @@ impl Walk<'_> {
             Some(swizzle) => swizzle.add(first, stored),
             None => self.builder.add(first, stored),
         }
+    }
+
+    /// The file may have grown since its size was read, also by the chunks that HDF5 has just written.
+    fn note_file_size(&mut self) -> Result<()> {
+        let size = self.file.size_after_allocation(self.session, self.dataset)?;
+        self.builder.set_file_size(size);
+        Ok(())
     }
 
     /// Returns the number of chunks that the index of a file of this size can list.

@@ -22,7 +22,7 @@ pub struct FileInfo {
     /// HDF5 has the file open; `/proc/self/fd` leads through it to the same file even if its name
     /// has changed.
     pub descriptor: Option<i32>,
-    /// Size in bytes, including what HDF5 has allocated but not yet written; the largest number if it is unknown.
+    /// Size in bytes, including what HDF5 has allocated but not yet written; `i64::MAX` if it is unknown.
     pub size: u64,
     /// Whether it is open for writing, so that HDF5 may buffer changes.
     pub is_writable: bool,
@@ -63,7 +63,7 @@ impl FileInfo {
             // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
         })?;
-        let (mut intent, mut size, mut user_block) = (0, 0, 0);
+        let (mut intent, mut user_block) = (0, 0);
         let (mut address_size, mut length_size) = (0, 0);
         let is_shared = is_shared(hdf5, file);
         // SAFETY: owned identifiers, and places of the right types for all results.
@@ -72,20 +72,17 @@ impl FileInfo {
                 (hdf5.H5Fget_intent)(file.get(), &mut intent),
                 (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
                 (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
-                match is_shared && intent & H5F_ACC_RDWR != 0 {
-                    // MPI-IO does not know it after a write, and tells 0 of a new file with a user block. It bounds
-                    // nothing then.
-                    true => {
-                        size = i64::MAX as u64;
-                        0
-                    }
-                    false => (hdf5.H5Fget_filesize)(file.get(), &mut size),
-                },
             ]
         };
         for status in statuses {
-            session.check(status, "get the state of the file")?;
+            session.check(status, GET_STATE)?;
         }
+        let size = match is_shared && intent & H5F_ACC_RDWR != 0 {
+            // MPI-IO does not know it after a write, and tells 0 of a new file with a user block. It bounds
+            // nothing then.
+            true => i64::MAX as u64,
+            false => size_with_allocated(session, file)?,
+        };
         let access = match is_shared {
             true => Access::default(),
             false => Access::of(session, file)?,
@@ -117,11 +114,31 @@ impl FileInfo {
         self.size.max(self.descriptor.map_or(0, length))
     }
 
+    /// Returns the size after HDF5 may have allocated more in the file of `object`, which need not be written yet.
+    pub(crate) fn size_after_allocation(&self, session: &Session<'_>, object: hid_t) -> Result<u64> {
+        let known = self.size_now();
+        if !self.is_writable || known == i64::MAX as u64 {
+            return Ok(known);
+        }
+        let file = file_of(session, object)?;
+        Ok(known.max(size_with_allocated(session, &file)?))
+    }
+
     /// Returns whether the file may be shorter than what HDF5 has allocated in it; HDF5 reads zeros
     /// there. Any other file has lost data if it is.
     pub(crate) fn may_end_early(&self) -> bool {
         self.is_writable || self.is_swmr
     }
+}
+
+const GET_STATE: &str = "get the state of the file";
+
+fn size_with_allocated(session: &Session<'_>, file: &Id) -> Result<u64> {
+    let mut size = 0;
+    // SAFETY: an owned identifier, and a place for the size.
+    let status = unsafe { (session.hdf5.H5Fget_filesize)(file.get(), &mut size) };
+    session.check(status, GET_STATE)?;
+    Ok(size)
 }
 
 /// What the access properties of a file tell.
