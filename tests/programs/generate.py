@@ -18,6 +18,8 @@ RARE = (
     *("copy", "visit", "multi", "durable", "collective"),
 )
 """Kinds of operations that can be left out, by ``--without``."""
+_CACHE = 8 << 20
+"""Bytes of the longest chunk that HDF5 2.0 caches."""
 
 
 class Draft:
@@ -212,6 +214,9 @@ def _create(draft: Draft, name: str) -> None:
             made["fill_time"] = "ifset"  # HDF5 refuses others
         if made["fill_time"] == "alloc" or kinds.dtype(dtype).hasobject:
             made["fill_is"] = "default"  # HDF5 refuses that it is undefined
+        elif made.get("chunks") and math.prod(made["chunks"]) * kinds.dtype(dtype).itemsize > _CACHE:
+            # HDF5 2.0 itself then says of a written dataset of one chunk that there is no data to read.
+            made["fill_is"] = "default"
         elif made["fill_is"] == "undefined":
             made["seed"] = draft.seed()  # HDF5 does not read where nothing was ever written
     if draft.maybe(0.08):

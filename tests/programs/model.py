@@ -91,8 +91,8 @@ class Expected:
         torn = np.zeros(found.shape, bool)
         if found.dtype.hasobject:  # Only members are written one by one.
             return self._of_several(found, torn) if found.dtype.names else torn
-        if found.dtype.newbyteorder("=") != self.values.dtype.newbyteorder("="):
-            return torn  # The bytes are not those of the file.
+        if not np.can_cast(self.values.dtype, found.dtype, "safe"):
+            return torn  # The bytes of the file do not follow from what was found.
         found = found.astype(self.values.dtype)
         may_be = _bytes(self._known(found, self.values)) == _bytes(self.values)
         for where, older in self.doubts:

@@ -85,3 +85,11 @@ def test_an_operation_on_members_that_the_dataset_lacks_is_left_out(tmp_path):
     read = {"do": "read", "name": "d", "select": None, "waits": True, "memory": "c", "via": "main"}
     read |= {"dtype": None, "options": {}, "new": True, "way": "plain", "fields": ["a"]}
     Machine(Program("h5py", 1, 0, "host"), tmp_path).run((create, read))
+
+
+def test_an_element_of_which_a_cancelled_write_wrote_one_byte_may_be_read_as_a_wider_type():
+    model = Dataset(np.full(4, 0x0102, "<i2"), 0, {})
+    model.write(EVERY, np.full(4, 0x0304, "<i2"), doubtful=1)
+    model.expected(EVERY).check(np.full(4, 0x0104, "<i4"), "torn")
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(np.full(4, 0x0105, "<i4"), "another byte")
