@@ -214,8 +214,8 @@ def _create(draft: Draft, name: str) -> None:
             made["fill_time"] = "ifset"  # HDF5 refuses others
         if made["fill_time"] == "alloc" or kinds.dtype(dtype).hasobject:
             made["fill_is"] = "default"  # HDF5 refuses that it is undefined
-        elif made.get("chunks") and math.prod(made["chunks"]) * kinds.dtype(dtype).itemsize > _CACHE:
-            # HDF5 2.0 itself then says of a written dataset of one chunk that there is no data to read.
+        elif math.prod(made.get("chunks", [0])) * kinds.dtype(dtype).itemsize > _CACHE:
+            # HDF5 2.0 itself then says of a written dataset of one chunk that it has no data.
             made["fill_is"] = "default"
         elif made["fill_is"] == "undefined":
             made["seed"] = draft.seed()  # HDF5 does not read where nothing was ever written

@@ -179,8 +179,8 @@ class _Draft:
             for axis in range(len(made["shape"]))
         ]
         shape = [max(1, int(n * f)) for n, f in zip(made["shape"], factor, strict=True)]
-        # HDF5 (1.14.4, 2.2.0) leaves zeros in a chunk at the end where the fill value belongs, and old
-        # bytes of the file if it allocates all chunks for a write of all elements.
+        # HDF5 (1.14.4, 2.2.0) leaves zeros in a chunk at the end where the fill value belongs, and
+        # old bytes of the file if it allocates all chunks for a write of all elements.
         sides = [
             *zip(made["shape"], made["chunks"], strict=True),
             *zip(shape, made["chunks"], strict=True),

@@ -56,7 +56,8 @@ def _with(pair: str, program: Program, folder: Path, lines: Path) -> str | None:
         outputs[way] = [*found, left.partition("\n")[2]]
         if way == "connector" and not (wrong := _difference(outputs["alone"], outputs[way])):
             return None
-    # HDF5 1.14.4 by itself puts several chunks with filters at one address: no element depends on filters.
+    # HDF5 1.14.4 by itself puts several chunks with filters at one address. No element depends on
+    # filters.
     return None if _difference(outputs["plain"], outputs["alone"]) else wrong
 
 
