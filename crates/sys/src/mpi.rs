@@ -15,6 +15,10 @@ pub type Handle = usize;
 #[allow(non_snake_case)]
 pub struct Mpi {
     pub MPI_Barrier: unsafe extern "C" fn(comm: Handle) -> c_int,
+    pub MPI_Comm_size: unsafe extern "C" fn(comm: Handle, size: *mut c_int) -> c_int,
+    /// Makes a communicator of the processes that pass the same color.
+    pub MPI_Comm_split:
+        unsafe extern "C" fn(comm: Handle, color: c_int, key: c_int, newcomm: *mut Handle) -> c_int,
     /// Replaces the handle by the one that stands for none, as does `MPI_Info_free`.
     pub MPI_Comm_free: unsafe extern "C" fn(comm: *mut Handle) -> c_int,
     pub MPI_Info_create: unsafe extern "C" fn(info: *mut Handle) -> c_int,
@@ -41,6 +45,8 @@ impl Mpi {
         unsafe {
             Some(Mpi {
                 MPI_Barrier: library.optional(&["MPI_Barrier"])?,
+                MPI_Comm_size: library.optional(&["MPI_Comm_size"])?,
+                MPI_Comm_split: library.optional(&["MPI_Comm_split"])?,
                 MPI_Comm_free: library.optional(&["MPI_Comm_free"])?,
                 MPI_Info_create: library.optional(&["MPI_Info_create"])?,
                 MPI_Info_set: library.optional(&["MPI_Info_set"])?,

@@ -69,7 +69,7 @@ impl Container {
         Ok(Arc::new(Container {
             below: Arc::clone(below),
             is_above_own: below.value() == Some(VALUE),
-            policy: Policy::of(settings)?,
+            policy: Policy::of(settings, is_parallel)?,
             is_native: OnceLock::new(),
             native: OnceLock::new(),
             is_parallel,

@@ -18,6 +18,7 @@ use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_after, make, operate};
 use super::calling_library::Quiet;
 use super::dataspace::{H5S_BLOCK, OwnedSpace, block_for};
+use super::object::kind_of;
 use super::temporary_id::TemporaryId;
 use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
@@ -26,7 +27,6 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 use penstock_hdf5::transfer::unfinished;
 
 forward! {
-    make_dataset open = H5VLdataset_open, c"H5Dopen_async";
     match get = H5VLdataset_get {
         // The answer depends on the allocated storage.
         H5VL_DATASET_GET_SPACE_STATUS => after_pending c"H5Dget_space_async",
@@ -77,6 +77,33 @@ unsafe extern "C" fn create(
                 dxpl_id,
                 req,
             )
+        })
+    }
+}
+
+unsafe extern "C" fn open(
+    obj: *mut c_void,
+    loc_params: Location,
+    name: *const c_char,
+    dapl_id: hid_t,
+    dxpl_id: hid_t,
+    req: Req,
+) -> *mut c_void {
+    // SAFETY: the call passes HDF5's arguments on.
+    unsafe {
+        make_dataset(obj, ApiCall::of(c"H5Dopen_async", req), |under| {
+            background::alone_if_it_allocates(under, kind_of(loc_params), || {
+                let open = under.calls.H5VLdataset_open;
+                open(
+                    under.object,
+                    loc_params,
+                    under.id,
+                    name,
+                    dapl_id,
+                    dxpl_id,
+                    req,
+                )
+            })
         })
     }
 }

@@ -7,7 +7,8 @@ use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::api_call::ApiCall;
 use super::background;
-use super::callback::{close, make, operate, operate_on_two};
+use super::callback::{attempt, close, make, operate, operate_on_two};
+use penstock_hdf5::library::callback::SUCCEED;
 
 forward! {
     make create = H5VLgroup_create, c"H5Gcreate_async";
@@ -30,6 +31,15 @@ unsafe extern "C" fn specific(
             });
         }
         let asked = (*args).args.mount;
+        for object in [obj, asked.child_file]
+            .into_iter()
+            .filter(|it| !it.is_null())
+        {
+            attempt(object, ApiCall::NONE, |under| {
+                background::mounts(under);
+                Ok(SUCCEED)
+            });
+        }
         operate_on_two(
             obj,
             asked.child_file,

@@ -1,6 +1,6 @@
 //! What this connector asks of MPI: on the thread and at the time of the program's calls, as HDF5 does.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::mem::ManuallyDrop;
 use std::ptr;
 
@@ -10,6 +10,9 @@ use penstock_sys::mpi::{Handle, MPI_SUCCESS, Mpi};
 
 use super::calling_library::CallingLibrary;
 
+/// An identifier of nothing, `H5I_INVALID_HID`.
+const NO_LIST: hid_t = -1;
+
 /// The processes that have opened a file together. Messages of the program and of HDF5 have other communicators.
 pub(crate) struct Communicator {
     mpi: &'static Mpi,
@@ -17,7 +20,8 @@ pub(crate) struct Communicator {
 }
 
 impl Communicator {
-    /// Duplicates the communicator of a file access property list, which all its processes do together.
+    /// Duplicates the communicator of a file access property list, which all its processes do together. `None` if
+    /// the list has none: HDF5 has initialised MPI itself then, and opens the file for all processes of the program.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, which checks the list. The driver of the list is that of MPI-IO.
@@ -25,18 +29,42 @@ impl Communicator {
         library: CallingLibrary,
         mpi: &'static Mpi,
         fapl: hid_t,
-    ) -> Result<Communicator> {
-        let mut handle: Handle = 0;
+    ) -> Result<Option<Communicator>> {
         let failed =
             || Error::invalid("HDF5 cannot copy the communicator of the file access property list");
         let get = library.calls.H5Pget_fapl_mpio.ok_or_else(failed)?;
-        // SAFETY: the caller guarantees this. The copy has a place, and null asks for no information.
-        let status = library
-            .keeping_errors(|| unsafe { get(fapl, (&raw mut handle).cast(), ptr::null_mut()) });
-        match status < 0 {
-            true => Err(failed()),
-            false => Ok(Communicator { mpi, handle }),
+        let copy_of = |list| {
+            let mut handle: Handle = 0;
+            // SAFETY: the caller guarantees this. The copy has a place, and null asks for no information.
+            let status = unsafe { get(list, (&raw mut handle).cast(), ptr::null_mut()) };
+            (handle, status >= 0)
+        };
+        library.keeping_errors(|| {
+            // For what is no list, HDF5 returns MPI_COMM_NULL, which only the header of the MPI library defines.
+            let (null, _) = copy_of(NO_LIST);
+            match copy_of(fapl) {
+                (_, false) => Err(failed()),
+                (handle, true) if handle == null => Ok(None),
+                (handle, true) => Ok(Some(Communicator { mpi, handle })),
+            }
+        })
+    }
+
+    /// Whether all processes pass the same number. They call this together.
+    pub(crate) fn have_same(&self, number: c_int) -> bool {
+        let (mut same, mut all_processes, mut these) = (0, 0, 0);
+        // A reduction would need a data type and an operation, whose handles only the header of the MPI library defines.
+        // SAFETY: the communicator exists until it is dropped, and the thread makes a call of HDF5 that all processes
+        // make. The answers have places.
+        unsafe {
+            if (self.mpi.MPI_Comm_split)(self.handle, number, 0, &mut same) != MPI_SUCCESS {
+                return false;
+            }
+            (self.mpi.MPI_Comm_size)(self.handle, &mut all_processes);
+            (self.mpi.MPI_Comm_size)(same, &mut these);
+            (self.mpi.MPI_Comm_free)(&mut same);
         }
+        these == all_processes
     }
 
     /// Waits until all processes have called this.

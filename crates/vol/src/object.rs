@@ -36,21 +36,33 @@ unsafe extern "C" fn open(
     // SAFETY: the call passes HDF5's arguments on, with a place for the kind of the object.
     unsafe {
         let opened = make(obj, ApiCall::of(c"H5Oopen_async", req), |under| {
-            let open = under.calls.H5VLobject_open;
-            open(
-                under.object,
-                loc_params,
-                under.id,
-                opened_type,
-                dxpl_id,
-                req,
-            )
+            let kind = kind_of(loc_params);
+            background::alone_if_it_allocates(under, kind, || {
+                let open = under.calls.H5VLobject_open;
+                open(
+                    under.object,
+                    loc_params,
+                    under.id,
+                    opened_type,
+                    dxpl_id,
+                    req,
+                )
+            })
         });
         if !opened.is_null() && *opened_type == H5I_DATASET {
             describe_together(opened);
         }
         opened
     }
+}
+
+/// The kind of the object at which a location begins.
+///
+/// # Safety
+/// HDF5 has given the location.
+pub(crate) unsafe fn kind_of(location: Location) -> H5I_type_t {
+    // SAFETY: the caller guarantees this; all locations begin with the same members.
+    unsafe { (*location.cast::<LocationBySelf>()).obj_type }
 }
 
 /// Runs an operation after everything that is pending.
@@ -91,8 +103,7 @@ unsafe extern "C" fn copy(
         let before = attempt(src_obj, ApiCall::NONE, |under| {
             background::finish_all(under.library());
             if !under.is_internal && under.ends_in_native() {
-                let kind = (*loc_params1.cast::<LocationBySelf>()).obj_type;
-                if let Ok(location) = TemporaryId::of(under, kind) {
+                if let Ok(location) = TemporaryId::of(under, kind_of(loc_params1)) {
                     let name = CStr::from_ptr(src_name);
                     prepare_for_copy(under.library().hdf5, location.get(), name, ocpypl_id)?;
                 }

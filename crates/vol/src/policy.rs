@@ -38,11 +38,18 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    pub(crate) fn of(settings: &Arc<ConnectorSettings>) -> Result<Policy> {
-        let log = settings.log.as_deref().map(Log::open).transpose()?;
+    /// # Errors
+    /// The log cannot be opened, or a variable is wrong. Not for a file that processes share: an error of one of them
+    /// would keep it from the open, in which the others wait.
+    pub(crate) fn of(settings: &Arc<ConnectorSettings>, is_parallel: bool) -> Result<Policy> {
+        let log = settings.log.as_deref().map(Log::open).transpose();
         let named = match settings.max_memory {
-            Some(bytes) => Some(bytes),
-            None => megabytes(environment::text("HDF5_ASYNC_MAX_MEM_MB").as_deref())?,
+            Some(bytes) => Ok(Some(bytes)),
+            None => megabytes(environment::text("HDF5_ASYNC_MAX_MEM_MB").as_deref()),
+        };
+        let (log, named) = match is_parallel {
+            true => (log.unwrap_or_default(), named.unwrap_or_default()),
+            false => (log?, named?),
         };
         Ok(Policy {
             settings: Arc::clone(settings),

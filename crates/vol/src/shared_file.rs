@@ -16,7 +16,7 @@
 //!   [hints](super::mpi::forbid_sieving) have MPI-IO write nothing but the pieces, also of elements.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -28,6 +28,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::{FileSystem, Sharing};
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
+use penstock_sys::environment;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
 use super::calling_library::CallingLibrary;
@@ -41,6 +42,9 @@ use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 /// write takes the lock of a stripe, which has 1 MiB or more.
 const SHORT_ROW: u64 = 1 << 20;
 
+/// Has HDF5 call `MPI_File_sync` after each write.
+const FILE_SYNC: &str = "HDF5_DO_MPI_FILE_SYNC";
+
 /// A file that processes share, in one of them.
 pub(crate) struct SharedFile {
     /// `None` if this process cannot open it, which the others do not know.
@@ -52,6 +56,11 @@ pub(crate) struct SharedFile {
     is_local: bool,
     /// Whether the program has asked for MPI's atomic mode, which only MPI-IO has.
     pub(crate) is_atomic: AtomicBool,
+    /// Whether a file is or was mounted in this one, or this one in another. Calls by a path through the mount belong to
+    /// the other file for this connector, which does not see then what they change.
+    pub(crate) is_mounted: AtomicBool,
+    /// Whether HDF5 aligns storage, which leaves gaps for other storage.
+    is_aligned: bool,
     extents: Mutex<Extents>,
     /// Whether the close of a dataset may free its storage: some were deleted, or never had a name.
     pub(crate) may_free: AtomicBool,
@@ -84,7 +93,7 @@ impl SharedFile {
         opening: Opening,
     ) -> Planned<Arc<SharedFile>> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let sharing = known_sharing(path)?;
+        let sharing = agreed_sharing(&opening.processes, path)?;
         let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -115,9 +124,11 @@ impl SharedFile {
             },
             reads_together: opening.reads_together,
             is_atomic: AtomicBool::new(false),
+            is_mounted: AtomicBool::new(false),
+            is_aligned: opening.is_aligned,
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
-            processes: Mutex::new(opening.processes),
+            processes: Mutex::new(opening.is_sieved.then_some(opening.processes)),
             handles: AtomicUsize::new(1),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
@@ -155,6 +166,9 @@ impl SharedFile {
         if self.is_atomic.load(Relaxed) {
             return Some("the file is in MPI's atomic mode".to_owned());
         }
+        if self.is_mounted.load(Relaxed) {
+            return Some("the file is mounted in another, or another in it".to_owned());
+        }
         if !stored.is_independent(operation) {
             return Some("HDF5 has to allocate storage".to_owned());
         }
@@ -173,8 +187,16 @@ impl SharedFile {
         self.processes().is_some()
     }
 
+    /// Whether storage that HDF5 allocates may lie between that of other datasets: in a gap, or in what was freed. The
+    /// answer is the same in all processes.
+    pub(crate) fn may_fill_gaps(&self) -> bool {
+        let extents = self.extents();
+        let has_changed = extents.of_any > 0 || !extents.of.is_empty();
+        self.is_aligned || has_changed || self.may_free.load(Relaxed)
+    }
+
     /// Waits until all processes that share the file are here.
-    fn meet(&self) {
+    pub(crate) fn meet(&self) {
         if let Some(processes) = &*self.processes() {
             processes.meet();
         }
@@ -231,13 +253,16 @@ impl Drop for SharedFile {
 pub(crate) struct Opening {
     is_writable: bool,
     reads_together: bool,
-    processes: Option<Communicator>,
+    /// Whether MPI-IO may write more than a call asks for.
+    is_sieved: bool,
+    is_aligned: bool,
+    processes: Communicator,
 }
 
 impl Opening {
     /// Prepares that HDF5 opens a file with this list. All processes that call this open the file next. Returns
     /// why only HDF5 can access the bytes of the file. That is the same in all processes: it depends on the list,
-    /// the name, the file system and the MPI library.
+    /// the name and the MPI library, and they agree on the file system.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, which checks the list. It belongs to this connector.
@@ -254,39 +279,51 @@ impl Opening {
         if has_prefix(name) {
             return refused("MPI-IO may take the start of the file's name for a file system");
         }
-        // The file need not exist yet.
-        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        if let Err(why) = known_sharing(folder.unwrap_or(Path::new("."))) {
-            return Ok(Err(why));
-        }
-        // SAFETY: the caller guarantees this.
-        let is_set = |property| unsafe { is_set(library, property, fapl) };
-        let mut opening = Opening {
-            is_writable,
-            reads_together: is_set(library.calls.H5Pget_all_coll_metadata_ops),
-            processes: None,
-        };
-        if !is_writable {
-            return Ok(Ok(opening));
+        let sync = environment::text(FILE_SYNC);
+        if sync.is_some_and(|sync| sync == "TRUE" || sync == "1") {
+            return refused(
+                "HDF5 is to synchronize each write, and then writes nothing independently",
+            );
         }
         let Some(mpi) = library.hdf5.mpi() else {
             return refused("the functions of the MPI library cannot be found");
         };
-        let writes_together = is_set(library.calls.H5Pget_coll_metadata_write);
-        if writes_together && mpi.is_open_mpi {
-            return refused("Open MPI may write other bytes with collective metadata");
-        }
+        // SAFETY: the caller guarantees this.
+        let is_set = |property| unsafe { is_set(library, property, fapl) };
+        let reads_together = is_set(library.calls.H5Pget_all_coll_metadata_ops);
         // Where processes read metadata together, HDF5 may wait in a transfer of one process for the next call of the
         // others, which must not wait for that process.
-        // SAFETY: the caller guarantees this.
-        unsafe {
-            match (writes_together || opening.reads_together) && !mpi.is_open_mpi {
-                true => forbid_sieving(library, mpi, fapl)?,
-                false => opening.processes = Some(Communicator::of(library, mpi, fapl)?),
-            }
+        let has_hints =
+            is_writable && (reads_together || is_set(library.calls.H5Pget_coll_metadata_write));
+        if has_hints && mpi.is_open_mpi {
+            return refused("Open MPI may write other bytes with collective metadata");
         }
-        Ok(Ok(opening))
+        // SAFETY: the caller guarantees this.
+        let Some(processes) = (unsafe { Communicator::of(library, mpi, fapl)? }) else {
+            return refused("HDF5 has initialised MPI itself");
+        };
+        // The file need not exist yet.
+        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        if let Err(why) = agreed_sharing(&processes, folder.unwrap_or(Path::new("."))) {
+            return Ok(Err(why));
+        }
+        if has_hints {
+            // SAFETY: the caller guarantees this.
+            unsafe { forbid_sieving(library, mpi, fapl)? };
+        }
+        let (mut threshold, mut alignment) = (0, 1);
+        // SAFETY: the caller guarantees this; the answers have places.
+        library.keeping_errors(|| unsafe {
+            (library.calls.H5Pget_alignment)(fapl, &mut threshold, &mut alignment)
+        });
+        Ok(Ok(Opening {
+            is_aligned: alignment > 1,
+            is_writable,
+            reads_together,
+            is_sieved: is_writable && !has_hints,
+            processes,
+        }))
     }
 }
 
@@ -308,15 +345,16 @@ impl Drop for Alone {
     }
 }
 
-/// What processes see of each other's writes at a path.
-fn known_sharing(path: &Path) -> Planned<Sharing> {
-    match FileSystem::sharing_at(path) {
-        None | Some(Sharing::Unknown) => {
-            let why = "the bytes of this file system may differ between machines";
-            Err(Refused(why.to_owned()))
-        }
-        Some(sharing) => Ok(sharing),
-    }
+/// What processes see of each other's writes at a path, if it is the same for all of them, which call this together.
+/// It differs where some run on the server of a network file system.
+fn agreed_sharing(processes: &Communicator, path: &Path) -> Planned<Sharing> {
+    let sharing = FileSystem::sharing_at(path).unwrap_or(Sharing::Unknown);
+    let why = match processes.have_same(sharing as c_int) {
+        true if sharing != Sharing::Unknown => return Ok(sharing),
+        true => "the bytes of this file system may differ between machines",
+        false => "the processes reach the file by different file systems",
+    };
+    Err(Refused(why.to_owned()))
 }
 
 /// Whether the driver of a list is that of MPI-IO. Others also share files, in pieces of their own (subfiling).

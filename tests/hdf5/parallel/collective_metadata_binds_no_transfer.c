@@ -36,11 +36,11 @@ static void transfer(hid_t dataset, void *memory, bool is_empty, bool is_read, h
     OK(H5Sclose(flat));
 }
 
-static void check(const char *path, H5F_libver_t oldest) {
+static void check(const char *path, H5F_libver_t oldest, bool writes_together) {
     hid_t access = shared_access(), events = new_events();
     hid_t together = transfer_list(true), alone = transfer_list(false);
     OK(H5Pset_all_coll_metadata_ops(access, true));
-    OK(H5Pset_coll_metadata_write(access, true));
+    OK(H5Pset_coll_metadata_write(access, writes_together));
     OK(H5Pset_libver_bounds(access, oldest, H5F_LIBVER_LATEST));
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
     OK(file);
@@ -89,7 +89,9 @@ static void check(const char *path, H5F_libver_t oldest) {
 
 int main(int count, char **words) {
     begin_ranks(count, words);
-    check("old.h5", H5F_LIBVER_EARLIEST);
-    check("new.h5", H5F_LIBVER_LATEST);
+    for (int writes_together = 0; writes_together < 2; writes_together++) {
+        check("old.h5", H5F_LIBVER_EARLIEST, writes_together);
+        check("new.h5", H5F_LIBVER_LATEST, writes_together);
+    }
     return end_ranks();
 }

@@ -8,9 +8,10 @@ use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, haddr_t, hid_t, hsize_t};
 
+use super::file_info::file_of;
 use super::swizzle::Swizzle;
 use super::{DatasetInfo, FileInfo, Layout};
-use crate::library::Session;
+use crate::library::{Id, Session};
 
 /// Reads the whole index. HDF5 first writes the changed chunks of its cache.
 ///
@@ -31,7 +32,7 @@ pub fn read_chunk_table(
         builder: TableBuilder::new(grid, info.file.size),
         file: &info.file,
         session,
-        dataset,
+        open_file: file_of(session, dataset)?,
         // The implicit index has no entries, but all its chunks are allocated.
         entry: chunk_size.clamp(1, 8),
         count: 0,
@@ -56,7 +57,8 @@ struct Walk<'a> {
     builder: TableBuilder,
     file: &'a FileInfo,
     session: &'a Session<'a>,
-    dataset: hid_t,
+    /// Owned before the iteration: to close the last identifier of a file flushes it.
+    open_file: Id,
     /// Collects the entries instead of the builder if their coordinates are in doubt.
     swizzle: Option<Swizzle>,
     /// Smallest number of bytes of the file that an entry of the index takes.
@@ -89,7 +91,9 @@ impl Walk<'_> {
 
     /// The file may have grown since its size was read, also by the chunks that HDF5 has just written.
     fn note_file_size(&mut self) -> Result<()> {
-        let size = self.file.size_after_allocation(self.session, self.dataset)?;
+        let size = self
+            .file
+            .size_after_allocation(self.session, &self.open_file)?;
         self.builder.set_file_size(size);
         Ok(())
     }

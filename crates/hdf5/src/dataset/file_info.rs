@@ -114,14 +114,14 @@ impl FileInfo {
         self.size.max(self.descriptor.map_or(0, length))
     }
 
-    /// Returns the size after HDF5 may have allocated more in the file of `object`, which need not be written yet.
-    pub(crate) fn size_after_allocation(&self, session: &Session<'_>, object: hid_t) -> Result<u64> {
+    /// Returns the size after HDF5 may have allocated more in the file, which is open as `file`; it need not be
+    /// written yet.
+    pub(crate) fn size_after_allocation(&self, session: &Session<'_>, file: &Id) -> Result<u64> {
         let known = self.size_now();
         if !self.is_writable || known == i64::MAX as u64 {
             return Ok(known);
         }
-        let file = file_of(session, object)?;
-        Ok(known.max(size_with_allocated(session, &file)?))
+        Ok(known.max(size_with_allocated(session, file)?))
     }
 
     /// Returns whether the file may be shorter than what HDF5 has allocated in it; HDF5 reads zeros

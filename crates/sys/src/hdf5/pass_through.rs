@@ -75,6 +75,8 @@ connector_functions! { functions {
     /// Returns early if an operation has failed, and removes it from the set.
     fn H5ESwait(es_id: hid_t, timeout: u64, num_in_progress: *mut usize, err_occurred: *mut bool)
         -> herr_t;
+    /// The end of the space that is allocated in a file.
+    fn H5Fget_eoa(file_id: hid_t, eoa: *mut u64) -> herr_t;
     fn H5Fget_obj_count(file_id: hid_t, types: c_uint) -> isize;
     fn H5Fget_obj_ids(file_id: hid_t, types: c_uint, max_objs: usize, obj_id_list: *mut hid_t)
         -> isize;
@@ -85,6 +87,7 @@ connector_functions! { functions {
     /// Calls `op` until it returns something else than 0.
     fn H5Iiterate(type_: H5I_type_t, op: EachId, op_data: *mut c_void) -> herr_t;
     fn H5Pcopy(plist_id: hid_t) -> hid_t;
+    fn H5Pget_alignment(fapl_id: hid_t, threshold: *mut u64, alignment: *mut u64) -> herr_t;
     fn H5Pget_fclose_degree(fapl_id: hid_t, degree: *mut c_int) -> herr_t;
     fn H5Pset_vol(plist_id: hid_t, new_vol_id: hid_t, new_vol_info: *const c_void) -> herr_t;
     /// Adds a reference to the identifier.

@@ -154,6 +154,17 @@ pub(crate) fn pending_in_shared_file(under: &Under) -> Vec<Shared> {
     })
 }
 
+/// Leaves a file that processes share to HDF5 before another is mounted in it, or it in another: HDF5's calls by the
+/// path through the mount name the other file.
+pub(crate) fn mounts(under: &Under) {
+    if let Some(shared) = under.container.shared.get() {
+        pending_in_shared_file(under)
+            .into_iter()
+            .for_each(Pending::finish);
+        shared.is_mounted.store(true, Relaxed);
+    }
+}
+
 /// Returns the pending operations on a file or dataset that is about to be closed and that processes share, after
 /// those that the close without a request waits for. HDF5 closes it at once: the processes close a file together,
 /// and the operations need neither HDF5 nor the object.

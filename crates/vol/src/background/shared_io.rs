@@ -1,13 +1,14 @@
 //! Reads and writes of datasets in files that the processes of an MPI program share: see
 //! [`shared_file`](crate::shared_file) for who carries them out.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
-use penstock_sys::hdf5::connector::H5I_DATASET;
+use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, hid_t};
 
 use super::at_once::{check_host_memory, small_transfer};
@@ -150,6 +151,54 @@ pub(super) unsafe fn together(
     }
 }
 
+/// Opens an object while no process transfers elements of the file, if it may be a dataset for which HDF5 then
+/// allocates storage, which a single process has left out, between other datasets, and writes fill values of several
+/// chunks together. An open is the call of all processes only if it allocates.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, an object of this kind.
+pub(crate) unsafe fn alone_if_it_allocates(
+    under: &Under,
+    kind: H5I_type_t,
+    open: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
+    let shared = under.container.shared.get();
+    let Some(shared) = shared.filter(|shared| shared.is_sieved() && shared.may_fill_gaps()) else {
+        return open();
+    };
+    // The processes meet in HDF5 before it writes fill values.
+    pending_in_shared_file(under)
+        .into_iter()
+        .for_each(Pending::finish);
+    // SAFETY: the caller guarantees this.
+    let end = || unsafe { end_of_file(under, kind) };
+    let before = end();
+    let opened = open();
+    if end() != before {
+        shared.meet();
+    }
+    opened
+}
+
+/// The end of the space that is allocated in the file of an object, if HDF5 tells it.
+///
+/// # Safety
+/// As for [`alone_if_it_allocates`].
+unsafe fn end_of_file(under: &Under, kind: H5I_type_t) -> Option<u64> {
+    let library = under.library();
+    let mut end = 0;
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the end has a place.
+    unsafe {
+        let object = TemporaryId::of(under, kind).ok()?;
+        library.keeping_errors(|| {
+            let file = (library.hdf5.H5Iget_file_id)(object.get());
+            let status = (library.calls.H5Fget_eoa)(file, &mut end);
+            (library.hdf5.H5Fclose)(file);
+            (status >= 0).then_some(end)
+        })
+    }
+}
+
 /// Waits until no process transfers elements of the file, if HDF5 will write fill values of several chunks together.
 ///
 /// # Safety
@@ -159,11 +208,13 @@ pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Optio
     let shared = shared.filter(|shared| shared.is_sieved())?;
     let (library, mut time) = (under.library(), H5D_FILL_TIME_NEVER);
     // SAFETY: HDF5 checks the identifier, and the time has a place.
-    let is_chunked = library.keeping_errors(|| unsafe {
+    let (is_chunked, filters) = library.keeping_errors(|| unsafe {
         (library.hdf5.H5Pget_fill_time)(creation_list, &mut time);
-        (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED
+        let is_chunked = (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED;
+        (is_chunked, (library.hdf5.H5Pget_nfilters)(creation_list))
     });
-    (is_chunked && time != H5D_FILL_TIME_NEVER).then(|| {
+    // HDF5 writes chunks with filters at any fill time.
+    (is_chunked && (time != H5D_FILL_TIME_NEVER || filters != 0)).then(|| {
         let pending = pending_in_shared_file(under);
         pending.into_iter().for_each(Pending::finish);
         Alone::begin(shared)
