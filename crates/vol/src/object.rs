@@ -102,11 +102,12 @@ unsafe extern "C" fn copy(
         // The copied objects may lie in any file.
         let before = attempt(src_obj, ApiCall::NONE, |under| {
             background::finish_all(under.library());
-            if !under.is_internal && under.ends_in_native() {
-                if let Ok(location) = TemporaryId::of(under, kind_of(loc_params1)) {
-                    let name = CStr::from_ptr(src_name);
-                    prepare_for_copy(under.library().hdf5, location.get(), name, ocpypl_id)?;
-                }
+            if !under.is_internal
+                && under.ends_in_native()
+                && let Ok(location) = TemporaryId::of(under, kind_of(loc_params1))
+            {
+                let name = CStr::from_ptr(src_name);
+                prepare_for_copy(under.library().hdf5, location.get(), name, ocpypl_id)?;
             }
             Ok(SUCCEED)
         });
