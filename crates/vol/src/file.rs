@@ -407,8 +407,7 @@ unsafe fn flush(
                     pending.iter().cloned().for_each(Pending::finish);
                 }
                 let status = native(under, NO_REQUEST);
-                if status >= 0 {
-                    background::complete_after(api_call, under, pending);
+                if status >= 0 && !background::complete_after(api_call, under, pending) {
                     under.container.policy.failures.take()?;
                 }
                 return Ok(status);

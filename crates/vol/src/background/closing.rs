@@ -16,6 +16,7 @@ use super::pending::{add_pending, begin_conflicting, conflicting_with, may_confl
 use crate::access_sets::file_access;
 use crate::api_call::ApiCall;
 use crate::calling_library::CallingLibrary;
+use crate::container::Container;
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, DeferredCall, State};
 use crate::policy::StartsAt;
@@ -102,12 +103,7 @@ pub(crate) unsafe fn defer(
             false => act(&under),
         };
         let done = session.check(status, &format!("do what {action} has asked for"));
-        match call == CLOSE_DATASET && !under.container.is_closed.load(Relaxed) {
-            true => done.map(drop),
-            // Closing or flushing a file reports the failures of operations without a request. So does
-            // closing a dataset after its file.
-            false => done.and_then(|_| under.container.policy.failures.take()),
-        }
+        done.and_then(|_| report(call, &under.container))
     };
     let failures = req.is_null().then(|| Arc::clone(&policy.failures));
     let deferred = DeferredCall {
@@ -146,6 +142,15 @@ pub(crate) unsafe fn defer(
     Ok(true)
 }
 
+/// Reports the failures of operations without a request, if this call does: closing or flushing a file, and closing a
+/// dataset after its file.
+fn report(call: &CStr, container: &Container) -> Result<()> {
+    match call == CLOSE_DATASET && !container.is_closed.load(Relaxed) {
+        true => Ok(()),
+        false => container.policy.failures.take(),
+    }
+}
+
 /// Returns the pending operations on the file of an object, which processes share. HDF5 is not asked.
 pub(crate) fn pending_in_shared_file(under: &Under) -> Vec<Shared> {
     let file = under.container.shared.get().map(|shared| shared.key);
@@ -177,21 +182,28 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
     pending
 }
 
-/// Makes the request of a call that HDF5 has made already: it completes when the pending operations have.
+/// Makes the request of a call that HDF5 has made already: it completes when the pending operations have, and reports
+/// the failures of those without a request. Returns false if there is no request, and the caller has to report them.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`. `api_call.req` is null or a pointer for the request.
-pub(crate) unsafe fn complete_after(api_call: ApiCall, under: &Under, pending: Vec<Shared>) {
+pub(crate) unsafe fn complete_after(
+    api_call: ApiCall,
+    under: &Under,
+    pending: Vec<Shared>,
+) -> bool {
     let ApiCall { call, req } = api_call;
     let is_over = pending.iter().all(|operation| operation.has_ended());
     if req.is_null() || is_over {
         // SAFETY: the caller guarantees this; HDF5 was called without a request.
-        return unsafe { api_call.succeeded(&under.container, TOGETHER) };
+        unsafe { api_call.succeeded(&under.container, TOGETHER) };
+        return false;
     }
+    let container = Arc::clone(&under.container);
     let deferred = DeferredCall {
         after: pending,
         flushes: false,
-        call: Box::new(|| Ok(())),
+        call: Box::new(move || report(call, &container)),
     };
     let operation = AsyncOperation::new(call, None, State::Deferred(deferred));
     add_pending(under.library(), Vec::new(), &operation);
@@ -201,6 +213,7 @@ pub(crate) unsafe fn complete_after(api_call: ApiCall, under: &Under, pending: V
         .log(call, Execution::Sync, 0, TOGETHER);
     // SAFETY: the caller guarantees this.
     unsafe { *req = Wrapped::request(&operation, &under.container) };
+    true
 }
 
 /// The reason in the log why a call on a shared file is not deferred.
