@@ -30,6 +30,7 @@ use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::background::lets_objects_stay_open;
 use super::calling_library::CallingLibrary;
 use super::mpi::{Communicator, forbid_sieving};
 use super::settings::Collective;
@@ -250,6 +251,10 @@ impl Opening {
         // SAFETY: the caller guarantees this.
         if !unsafe { is_of_mpi_io(library, fapl) } {
             return refused("the driver of the file is not that of MPI-IO");
+        }
+        // SAFETY: as above.
+        if unsafe { lets_objects_stay_open(library, fapl) } {
+            return refused("datasets of the file may stay open after it (H5F_CLOSE_WEAK)");
         }
         if has_prefix(name) {
             return refused("MPI-IO may take the start of the file's name for a file system");
