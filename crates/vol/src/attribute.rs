@@ -33,6 +33,8 @@ enum AttributeMemory {
     OnHost(*mut c_void),
     /// Host memory in place of GPU memory.
     OnGpu(HostBuffers),
+    /// Host memory in place of memory that cannot be accessed.
+    Zeros(Vec<u8>),
 }
 
 impl AttributeMemory {
@@ -48,21 +50,10 @@ impl AttributeMemory {
         if is_on_host(memory as usize)? {
             return Ok(AttributeMemory::OnHost(memory));
         }
-        let library = under.library();
         // SAFETY: HDF5 checks the identifiers; the caller guarantees the memory.
         unsafe {
-            refuse_pointers(library, memory_type)?;
-            let id = TemporaryId::of(under, H5I_ATTR)?;
-            let bytes = library.keeping_errors(|| {
-                let space = (library.calls.H5Aget_space)(id.get());
-                let elements = (library.calls.H5Sget_simple_extent_npoints)(space);
-                (library.hdf5.H5Sclose)(space);
-                let element = (library.hdf5.H5Tget_size)(memory_type) as u64;
-                u64::try_from(elements).ok()?.checked_mul(element)
-            });
-            let bytes = bytes.ok_or_else(|| {
-                Error::invalid("HDF5 cannot tell the size of the attribute in memory")
-            })?;
+            refuse_pointers(under.library(), memory_type)?;
+            let bytes = bytes_of(under, memory_type)?;
             let touched = |_| {
                 Ok(Some(Touched {
                     range: 0..bytes,
@@ -73,12 +64,22 @@ impl AttributeMemory {
         }
     }
 
+    /// Makes zeros in place of the elements.
+    ///
+    /// # Safety
+    /// As for [`AttributeMemory::of`].
+    unsafe fn zeros(under: &Under, memory_type: hid_t) -> Result<AttributeMemory> {
+        // SAFETY: the caller guarantees this.
+        let bytes = unsafe { bytes_of(under, memory_type)? } as usize;
+        Ok(AttributeMemory::Zeros(vec![0; bytes]))
+    }
+
     /// Returns the pointer for the request of the connector below: `req`, or none for memory that ends with
     /// the call.
     fn request(&self, req: Req) -> Req {
         match self {
             AttributeMemory::OnHost(_) => req,
-            AttributeMemory::OnGpu(_) => NO_REQUEST,
+            AttributeMemory::OnGpu(_) | AttributeMemory::Zeros(_) => NO_REQUEST,
         }
     }
 
@@ -86,6 +87,7 @@ impl AttributeMemory {
         match self {
             AttributeMemory::OnHost(memory) => *memory,
             AttributeMemory::OnGpu(buffers) => buffers.addresses()[0],
+            AttributeMemory::Zeros(zeros) => zeros.as_mut_ptr().cast(),
         }
     }
 
@@ -95,11 +97,31 @@ impl AttributeMemory {
     /// As for [`AttributeMemory::of`].
     unsafe fn copy_back(self) -> Result<()> {
         match self {
-            AttributeMemory::OnHost(_) => Ok(()),
+            AttributeMemory::OnHost(_) | AttributeMemory::Zeros(_) => Ok(()),
             // SAFETY: the caller guarantees this.
             AttributeMemory::OnGpu(buffers) => unsafe { buffers.copy_back() },
         }
     }
+}
+
+/// The size of an attribute in memory.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, an attribute.
+unsafe fn bytes_of(under: &Under, memory_type: hid_t) -> Result<u64> {
+    let library = under.library();
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
+    let bytes = unsafe {
+        let id = TemporaryId::of(under, H5I_ATTR)?;
+        library.keeping_errors(|| {
+            let space = (library.calls.H5Aget_space)(id.get());
+            let elements = (library.calls.H5Sget_simple_extent_npoints)(space);
+            (library.hdf5.H5Sclose)(space);
+            let element = (library.hdf5.H5Tget_size)(memory_type) as u64;
+            u64::try_from(elements).ok()?.checked_mul(element)
+        })
+    };
+    bytes.ok_or_else(|| Error::invalid("HDF5 cannot tell the size of the attribute in memory"))
 }
 
 unsafe extern "C" fn read(
@@ -145,10 +167,20 @@ unsafe extern "C" fn write(
     unsafe {
         attempt(attr, ApiCall::of(c"H5Awrite_async", req), |under| {
             let _quiet = Quiet::begin(under.library());
-            let mut memory = AttributeMemory::of(under, mem_type_id, buf.cast_mut())?;
+            let given = AttributeMemory::of(under, mem_type_id, buf.cast_mut());
+            let (mut memory, failed) = match given {
+                Ok(memory) => (memory, None),
+                // Each process keeps the metadata of a shared file. If one does not change them as the others do,
+                // later calls wait for ever.
+                Err(error) if under.container.is_parallel => {
+                    let zeros = AttributeMemory::zeros(under, mem_type_id)?;
+                    (zeros, Some(error))
+                }
+                Err(error) => return Err(error),
+            };
             let (address, request) = (memory.address(), memory.request(req));
             let write = under.calls.H5VLattr_write;
-            Ok(under.container.in_call(|| {
+            let status = under.container.in_call(|| {
                 write(
                     under.object,
                     under.id,
@@ -157,7 +189,9 @@ unsafe extern "C" fn write(
                     dxpl_id,
                     request,
                 )
-            }))
+            });
+            let zeros = "write the attribute again in all processes: it may have zeros now";
+            failed.map_or(Ok(status), |error| Err(error.remedy(zeros)))
         })
     }
 }

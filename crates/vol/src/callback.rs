@@ -219,7 +219,7 @@ pub(crate) unsafe fn close_and_report(
                 let pending = background::pending_on_closed(api_call, under, Wrapped::of(object));
                 let status = under.container.in_call(|| native(under, NO_REQUEST));
                 if status >= 0 {
-                    background::complete_after(api_call, under, pending);
+                    is_deferred.set(background::complete_after(api_call, under, pending));
                 }
                 return Ok(status);
             }

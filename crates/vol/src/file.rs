@@ -407,8 +407,7 @@ unsafe fn flush(
                     pending.iter().cloned().for_each(Pending::finish);
                 }
                 let status = native(under, NO_REQUEST);
-                if status >= 0 {
-                    background::complete_after(api_call, under, pending);
+                if status >= 0 && !background::complete_after(api_call, under, pending) {
                     under.container.policy.failures.take()?;
                 }
                 return Ok(status);
@@ -456,32 +455,39 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     }
 }
 
-/// Closes the files that are open when the library closes. HDF5 (up to 2.2.0) would look at the identifiers
-/// of files that it has just freed while it closes them, and would pass freed objects to connectors.
+/// Closes what is open when the library closes: the files, after the objects in them. HDF5 (up to 2.2.0) would look
+/// at the identifiers of files that it has just freed while it closes them, and would pass freed objects to
+/// connectors. A file with open objects may refuse to close, in one process only, and the processes that share it
+/// close it together.
 ///
 /// # Safety
 /// The thread is inside a call of `library`.
 pub(crate) unsafe fn close_all(library: CallingLibrary) {
     const EVERYWHERE: hid_t = 0x1f;
     const FILES: c_uint = 1;
+    const OBJECTS: c_uint = 0x1e;
     let calls = library.calls;
-    let is_own = |file: &hid_t| {
+    let is_own = |id: &hid_t| {
         let mut name = [0u8; NAME.count_bytes() + 2];
         // SAFETY: HDF5 checks the identifier, and `name` has the given length.
         let length =
-            unsafe { (calls.H5VLget_connector_name)(*file, name.as_mut_ptr().cast(), name.len()) };
+            unsafe { (calls.H5VLget_connector_name)(*id, name.as_mut_ptr().cast(), name.len()) };
         length == NAME.count_bytes() as isize && name.starts_with(NAME.to_bytes())
     };
     let _quiet = Quiet::begin(library);
-    // SAFETY: `files` has the given length, and HDF5 checks the identifiers.
-    library.keeping_errors(|| unsafe {
-        let count = (calls.H5Fget_obj_count)(EVERYWHERE, FILES);
-        let mut files = vec![0; usize::try_from(count).unwrap_or(0)];
-        let found = (calls.H5Fget_obj_ids)(EVERYWHERE, FILES, files.len(), files.as_mut_ptr());
-        files.truncate(usize::try_from(found).unwrap_or(0));
-        for file in files.into_iter().filter(is_own) {
-            while (calls.H5Idec_ref)(file) > 0 {}
+    // SAFETY: `ids` has the given length, and HDF5 checks the identifiers.
+    let close = |kinds: c_uint| unsafe {
+        let count = (calls.H5Fget_obj_count)(EVERYWHERE, kinds);
+        let mut ids = vec![0; usize::try_from(count).unwrap_or(0)];
+        let found = (calls.H5Fget_obj_ids)(EVERYWHERE, kinds, ids.len(), ids.as_mut_ptr());
+        ids.truncate(usize::try_from(found).unwrap_or(0));
+        for id in ids.into_iter().filter(is_own) {
+            while (calls.H5Idec_ref)(id) > 0 {}
         }
+    };
+    library.keeping_errors(|| {
+        close(OBJECTS);
+        close(FILES);
     });
 }
 

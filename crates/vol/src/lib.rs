@@ -102,6 +102,7 @@ unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(library) = CallingLibrary::of(SLOT) {
         // H5close forgets connectors. A library that is used again numbers its files anew.
         forget_identities(library.hdf5);
+        shared_file::forget_open_files(library);
         // After a failure, HDF5 may be trying each connector that it finds.
         library.keeping_errors(|| {
             // SAFETY: the function exists as long as the process.

@@ -31,6 +31,7 @@ use penstock_engine::options::Options;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
+use super::background::lets_objects_stay_open;
 use super::calling_library::CallingLibrary;
 use super::mpi::{Communicator, forbid_sieving};
 use super::settings::Collective;
@@ -79,7 +80,17 @@ struct Extents {
 }
 
 /// The open files, with the copies of HDF5 that have them open. HDF5 opens a file once for all handles.
-static OPEN: Mutex<Vec<(usize, Weak<SharedFile>)>> = Mutex::new(Vec::new());
+type OpenFiles = Vec<(usize, Weak<SharedFile>)>;
+
+fn open_files() -> MutexGuard<'static, OpenFiles> {
+    static OPEN: Mutex<OpenFiles> = Mutex::new(Vec::new());
+    OPEN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Forgets the open files of a library that begins anew: it numbers its files anew.
+pub(crate) fn forget_open_files(library: CallingLibrary) {
+    open_files().retain(|(slot, _)| *slot != library.slot);
+}
 
 /// What a dataset was described as, and after how many changes of its extent.
 pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
@@ -94,7 +105,7 @@ impl SharedFile {
     ) -> Planned<Arc<SharedFile>> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         let sharing = agreed_sharing(&opening.processes, path)?;
-        let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+        let mut open = open_files();
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
         let is_it = |other: &Arc<SharedFile>| other.key.number == Some(number);
@@ -144,6 +155,7 @@ impl SharedFile {
     pub(crate) fn closed(&self) {
         if self.handles.fetch_sub(1, Relaxed) == 1 {
             drop(self.processes().take());
+            open_files().retain(|(_, file)| !ptr::eq(file.as_ptr(), self));
         }
     }
 
@@ -275,6 +287,10 @@ impl Opening {
         // SAFETY: the caller guarantees this.
         if !unsafe { is_of_mpi_io(library, fapl) } {
             return refused("the driver of the file is not that of MPI-IO");
+        }
+        // SAFETY: as above.
+        if unsafe { lets_objects_stay_open(library, fapl) } {
+            return refused("datasets of the file may stay open after it (H5F_CLOSE_WEAK)");
         }
         if has_prefix(name) {
             return refused("MPI-IO may take the start of the file's name for a file system");

@@ -11,7 +11,7 @@ static hid_t fails(hid_t file, const char *name, const void *from) {
     return dataset;
 }
 
-/* Flushing, closing or reading tells of it, once. */
+/* Flushing, closing, reading or writing tells of it, once. */
 int main(void) {
     begin_with("implicit=1");
     hid_t file = make_file("file.h5");
@@ -32,6 +32,15 @@ int main(void) {
     OK(read_whole(is_read, found));
     CHECK(memcmp(found, these, MANY * sizeof(int)) == 0);
     OK(H5Dclose(is_read));
+
+    hid_t written = fails(file, "written", these);
+    /* A write does not wait for the one before, which has ended by then. */
+    usleep(300000);
+    fail_no_more();
+    CHECK(write_whole(flushed, these) < 0);
+    CHECK_ERROR_SAYS("No space left on device");
+    OK(write_whole(flushed, these));
+    OK(H5Dclose(written));
     OK(H5Dclose(flushed));
 
     hid_t closed = fails(file, "closed", these);

@@ -8,13 +8,17 @@
 /* Elements; more than HDF5 would keep in a buffer of its own. */
 enum { MANY = 1 << 20 };
 
-/* With options of the connector, besides those it is run with. */
-static inline void begin_with(const char *options) {
+/* Options of the connector, besides those it is run with. */
+static inline void add_options(const char *options) {
     const char *connector = getenv("HDF5_VOL_CONNECTOR");
     CHECK(connector != NULL);
     char text[4096];
     snprintf(text, sizeof text, "%s;%s", connector, options);
     CHECK(setenv("HDF5_VOL_CONNECTOR", text, 1) == 0);
+}
+
+static inline void begin_with(const char *options) {
+    add_options(options);
     begin();
 }
 

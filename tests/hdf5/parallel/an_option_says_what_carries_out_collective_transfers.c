@@ -2,11 +2,7 @@
 
 /* With collective=hdf5 these are HDF5's, and synchronous. Independent ones go on after their call. */
 int main(int count, char **words) {
-    const char *connector = getenv("HDF5_VOL_CONNECTOR");
-    char text[4096];
-    snprintf(text, sizeof text, "%s;collective=hdf5", connector ? connector : "");
-    if (connector != NULL) CHECK(setenv("HDF5_VOL_CONNECTOR", text, 1) == 0);
-    begin_ranks(count, words);
+    begin_ranks_with("collective=hdf5", count, words);
     hid_t file = create_shared("x.h5"), events = new_events();
     hid_t together = transfer_list(true), alone = transfer_list(false);
     hid_t dataset = create_parts(file, "x", H5P_DEFAULT);

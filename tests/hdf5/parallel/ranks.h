@@ -35,6 +35,12 @@ static inline void begin_ranks(int count, char **words) {
     (void)is_on_device();
 }
 
+/* HDF5 alone has no options. */
+static inline void begin_ranks_with(const char *options, int count, char **words) {
+    if (!is_alone()) add_options(options);
+    begin_ranks(count, words);
+}
+
 static inline int end_ranks(void) {
     OK(H5close());
     MPI_Finalize();

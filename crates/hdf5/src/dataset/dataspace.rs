@@ -2,7 +2,8 @@
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{
-    H5S_MAX_RANK, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, Hdf5, hid_t,
+    H5S_MAX_RANK, H5S_NULL, H5S_SEL_ALL, H5S_SEL_HYPERSLABS, H5S_SEL_NONE, H5S_UNLIMITED, Hdf5,
+    hid_t,
 };
 
 use super::MappedSelection;
@@ -57,7 +58,16 @@ pub fn bounded(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>>
     let class = unsafe { (hdf5.H5Sget_select_type)(space) };
     match session.check(class, "get the kind of a selection")? {
         H5S_SEL_NONE => return Ok(Some(Selection::none())),
-        H5S_SEL_ALL => return Ok(Some(Selection::all(&extent(session, space)?.0))),
+        H5S_SEL_ALL => {
+            // SAFETY: as above.
+            let kind = unsafe { (hdf5.H5Sget_simple_extent_type)(space) };
+            let kind = session.check(kind, "get the kind of a dataspace")?;
+            // A null dataspace has the shape of a scalar one, and no element.
+            return Ok(Some(match kind {
+                H5S_NULL => Selection::none(),
+                _ => Selection::all(&extent(session, space)?.0),
+            }));
+        }
         H5S_SEL_HYPERSLABS => {
             // SAFETY: as above.
             let regular = unsafe { (hdf5.H5Sis_regular_hyperslab)(space) };

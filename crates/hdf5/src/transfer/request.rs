@@ -140,6 +140,11 @@ impl DatasetTransfer<'_> {
                 Ok((selection, MemorySide::from_start(layout)))
             }
             MemoryShape::Space(space) => {
+                // H5S_ALL of a null dataspace stands for no element.
+                let selection = match info.is_null {
+                    true => Selection::none(),
+                    false => selection,
+                };
                 let (memory, shape) = match space {
                     // As in H5Dread, H5S_ALL stands for the dataspace of the file.
                     H5S_ALL => (selection.clone(), info.shape.clone()),

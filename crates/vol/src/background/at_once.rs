@@ -2,7 +2,6 @@
 //! calls without an event set, and calls that transfer too little to gain from the background.
 
 use penstock_engine::error::Result;
-use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::reach;
 use penstock_sys::hdf5::H5S_ALL;
@@ -62,10 +61,8 @@ pub(crate) unsafe fn goes_below_at_once(
             check_memory(call, 0, elements)?;
         }
     }
-    let may_tell = call.req.is_null() || call.operation == Operation::Read;
-    if may_tell && policy.is_implicit() {
-        // The call may depend on a write that has failed, and no later call may be able to report it.
-        policy.failures.take()?;
+    if policy.is_implicit() {
+        call.take_failures()?;
     }
     let why = match continues {
         true => "transfers less than the option small",

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5I_FILE, H5I_GROUP};
-use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t};
+use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t, hid_t};
 
 use super::pending::{add_pending, begin_conflicting, conflicting_with, may_conflict};
 use crate::access_sets::file_access;
 use crate::api_call::ApiCall;
 use crate::calling_library::CallingLibrary;
+use crate::container::Container;
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, DeferredCall, State};
 use crate::policy::StartsAt;
@@ -102,12 +103,7 @@ pub(crate) unsafe fn defer(
             false => act(&under),
         };
         let done = session.check(status, &format!("do what {action} has asked for"));
-        match call == CLOSE_DATASET && !under.container.is_closed.load(Relaxed) {
-            true => done.map(drop),
-            // Closing or flushing a file reports the failures of operations without a request. So does
-            // closing a dataset after its file.
-            false => done.and_then(|_| under.container.policy.failures.take()),
-        }
+        done.and_then(|_| report(call, &under.container))
     };
     let failures = req.is_null().then(|| Arc::clone(&policy.failures));
     let deferred = DeferredCall {
@@ -144,6 +140,15 @@ pub(crate) unsafe fn defer(
         });
     }
     Ok(true)
+}
+
+/// Reports the failures of operations without a request, if this call does: closing or flushing a file, and closing a
+/// dataset after its file.
+fn report(call: &CStr, container: &Container) -> Result<()> {
+    match call == CLOSE_DATASET && !container.is_closed.load(Relaxed) {
+        true => Ok(()),
+        false => container.policy.failures.take(),
+    }
 }
 
 /// Returns the pending operations on the file of an object, which processes share. HDF5 is not asked.
@@ -188,21 +193,28 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
     pending
 }
 
-/// Makes the request of a call that HDF5 has made already: it completes when the pending operations have.
+/// Makes the request of a call that HDF5 has made already: it completes when the pending operations have, and reports
+/// the failures of those without a request. Returns false if there is no request, and the caller has to report them.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`. `api_call.req` is null or a pointer for the request.
-pub(crate) unsafe fn complete_after(api_call: ApiCall, under: &Under, pending: Vec<Shared>) {
+pub(crate) unsafe fn complete_after(
+    api_call: ApiCall,
+    under: &Under,
+    pending: Vec<Shared>,
+) -> bool {
     let ApiCall { call, req } = api_call;
     let is_over = pending.iter().all(|operation| operation.has_ended());
     if req.is_null() || is_over {
         // SAFETY: the caller guarantees this; HDF5 was called without a request.
-        return unsafe { api_call.succeeded(&under.container, TOGETHER) };
+        unsafe { api_call.succeeded(&under.container, TOGETHER) };
+        return false;
     }
+    let container = Arc::clone(&under.container);
     let deferred = DeferredCall {
         after: pending,
         flushes: false,
-        call: Box::new(|| Ok(())),
+        call: Box::new(move || report(call, &container)),
     };
     let operation = AsyncOperation::new(call, None, State::Deferred(deferred));
     add_pending(under.library(), Vec::new(), &operation);
@@ -212,6 +224,7 @@ pub(crate) unsafe fn complete_after(api_call: ApiCall, under: &Under, pending: V
         .log(call, Execution::Sync, 0, TOGETHER);
     // SAFETY: the caller guarantees this.
     unsafe { *req = Wrapped::request(&operation, &under.container) };
+    true
 }
 
 /// The reason in the log why a call on a shared file is not deferred.
@@ -241,13 +254,23 @@ pub(crate) unsafe fn group_closes(under: &Under) {
 /// The thread is inside a callback on `under`, a file, and `id` is an identifier of it.
 unsafe fn allows_open_objects(under: &Under, id: &TemporaryId) -> bool {
     let library = under.library();
-    let mut degree = -1;
-    // SAFETY: the caller guarantees this; `degree` receives the answer.
+    // SAFETY: the caller guarantees this.
     library.keeping_errors(|| unsafe {
         let list = (library.hdf5.H5Fget_access_plist)(id.get());
-        (library.calls.H5Pget_fclose_degree)(list, &mut degree);
+        let allows = lets_objects_stay_open(library, list);
         (library.hdf5.H5Pclose)(list);
-    });
+        allows
+    })
+}
+
+/// Whether HDF5 lets the objects of a file stay open when it is closed that was opened with this list.
+///
+/// # Safety
+/// The thread is inside a call of `library`, which checks the identifier.
+pub(crate) unsafe fn lets_objects_stay_open(library: CallingLibrary, fapl: hid_t) -> bool {
+    let mut degree = -1;
+    // SAFETY: the caller guarantees this; `degree` receives the answer.
+    library.keeping_errors(|| unsafe { (library.calls.H5Pget_fclose_degree)(fapl, &mut degree) });
     degree == H5F_CLOSE_WEAK
 }
 

@@ -70,6 +70,15 @@ impl DatasetCall<'_> {
         !self.req.is_null() || (self.policy().is_implicit() && self.operation == Operation::Write)
     }
 
+    /// Returns the failure of an earlier write without a request: a read may depend on it, and so may what the program
+    /// does after a plain write. The event set of another write is told of that write only.
+    pub(crate) fn take_failures(&self) -> Result<()> {
+        match self.req.is_null() || self.operation == Operation::Read {
+            true => self.policy().failures.take(),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a write that continues copies its buffer. Without a request, the application cannot know when
     /// it may reuse the buffer.
     pub(crate) fn is_copied(&self) -> bool {

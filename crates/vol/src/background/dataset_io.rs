@@ -91,7 +91,7 @@ pub(crate) unsafe fn read_or_write(
     unsafe {
         if !call.continues() {
             wait_before_hdf5(call)?;
-            call.policy().failures.take()?;
+            call.take_failures()?;
             call.log(Execution::Sync, 0, "called without an event set");
             if !is_on_gpu {
                 return Ok(Disposition::Below(BelowCall::default()));
@@ -100,6 +100,7 @@ pub(crate) unsafe fn read_or_write(
         let list = read_transfer_list(first.library(), call.list)?;
         let below = |why: &str| {
             wait_before_hdf5(call)?;
+            call.take_failures()?;
             if call.continues() {
                 call.log(Execution::Sync, 0, why);
             }
@@ -119,10 +120,7 @@ pub(crate) unsafe fn read_or_write(
             Ok(plans) => plans,
             Err(Refused(why)) => return below(&why),
         };
-        if call.operation == Operation::Read {
-            // The read may depend on a write that has failed.
-            call.policy().failures.take()?;
-        }
+        call.take_failures()?;
         carry_out(call, plans, list.stream)?;
     }
     Ok(Disposition::Done)

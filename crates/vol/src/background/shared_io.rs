@@ -101,7 +101,7 @@ fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
 }
 
 /// Has HDF5 carry out a call as the program asks, together with the other processes. If this process cannot
-/// provide its memory, it takes part with nothing. No process transfers elements of the files `alone_in` meanwhile,
+/// provide its memory, or has an earlier failure to report, it takes part with nothing. No process transfers elements of the files `alone_in` meanwhile,
 /// which are the same in all processes.
 ///
 /// # Safety
@@ -128,6 +128,7 @@ pub(super) unsafe fn together(
         call.log(Execution::Sync, 0, why);
     }
     let host = || {
+        call.take_failures()?;
         let memories = memories?;
         // SAFETY: the caller guarantees this.
         unsafe {
@@ -253,6 +254,7 @@ unsafe fn alone(
     // SAFETY: the caller guarantees this.
     unsafe {
         if selects_nothing(call) {
+            call.take_failures()?;
             call.log(Execution::Sync, 0, "nothing is selected");
             return Ok(Disposition::Done);
         }
@@ -268,6 +270,7 @@ unsafe fn alone(
             for (_, set) in call.access_sets()? {
                 wait_for_conflicting(library, &set.by_hdf5());
             }
+            call.take_failures()?;
             call.log(Execution::Sync, 0, why);
             let host = match is_on_gpu {
                 true => Some(host_buffers(call, &memories, read.stream)?),
@@ -290,6 +293,7 @@ unsafe fn alone(
             Ok(plans) => plans,
             Err(Refused(why)) => return by_hdf5(independent, &why),
         };
+        call.take_failures()?;
         carry_out(call, plans, read.stream)?;
     }
     Ok(Disposition::Done)
