@@ -244,7 +244,7 @@ impl Wrapped {
     }
 
     /// Returns the description of the dataset, if it was described since its extent has changed last.
-    fn described(&self, shared: &SharedFile) -> Option<Arc<Planned<StoredDataset>>> {
+    pub(crate) fn described(&self, shared: &SharedFile) -> Option<Arc<Planned<StoredDataset>>> {
         let (changes, stored) = self.stored_lock().clone()?;
         let is_current = changes == shared.changes_of(&self.access.get()?.key);
         is_current.then_some(stored)

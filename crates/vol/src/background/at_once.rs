@@ -16,6 +16,9 @@ use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
 use penstock_hdf5::transfer::{nothing_is_pending, unfinished};
 
+/// Why HDF5 carries out a transfer that is not worth a plan.
+pub(super) const SMALL: &str = "transfers less than the option small";
+
 /// Whether the connector below can carry out a call on one dataset at once, because nothing is pending that the
 /// call conflicts with. If not, or if finding out would take longer, [`read_or_write`](super::read_or_write)
 /// has to decide. `memories` is the answer of [`DatasetCall::memories`].
@@ -65,7 +68,7 @@ pub(crate) unsafe fn goes_below_at_once(
         call.take_failures()?;
     }
     let why = match continues {
-        true => "transfers less than the option small",
+        true => SMALL,
         false => "called without an event set",
     };
     call.log(Execution::Sync, 0, why);

@@ -11,7 +11,7 @@ use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, hid_t};
 
-use super::at_once::{check_host_memory, small_transfer};
+use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::pending_in_shared_file;
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
@@ -40,14 +40,21 @@ pub(super) unsafe fn read_or_write(
     let library = call.unders[0].library();
     // SAFETY: the caller guarantees this.
     unsafe {
-        let stored = describe_all(call, shared)?;
         let way = (call.operation, is_collective(library, call.list));
+        if !way.1 && is_small_and_not_described(call, &memories, shared) {
+            let below = together(call, memories, &[], SMALL);
+            return Ok(Disposition::Below(below));
+        }
+        let stored = describe_all(call, shared)?;
         let wanted = call.policy().collective();
         let mut whys = stored
             .iter()
             .map(|stored| shared.why_together(stored, way, wanted));
         match whys.find_map(|why| why) {
             Some(why) => {
+                if call.operation == Operation::Write {
+                    allocates(call, &stored, shared);
+                }
                 let alone_in = match way {
                     (Operation::Write, true) => sieved_files(call),
                     _ => Vec::new(),
@@ -62,6 +69,38 @@ pub(super) unsafe fn read_or_write(
                 };
                 alone(&call, memories?, shared)
             }
+        }
+    }
+}
+
+/// Whether HDF5 carries out the part of this process, whatever the dataset is: to list its chunks, which takes long where
+/// its extent has just changed, would be for nothing.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn is_small_and_not_described(
+    call: &DatasetCall<'_>,
+    memories: &Result<Vec<Memory>>,
+    shared: &SharedFile,
+) -> bool {
+    let is_on_host = |memories: &Vec<Memory>| memories.iter().all(|it| it.context.is_none());
+    call.datasets.len() == 1
+        && call.datasets[0].described(shared).is_none()
+        && memories.as_ref().is_ok_and(is_on_host)
+        // SAFETY: the caller guarantees this.
+        && unsafe { small_transfer(call).is_some() }
+}
+
+/// Notes that HDF5 will allocate the storage of datasets, whose descriptions are out of date then for all handles.
+fn allocates(call: &DatasetCall<'_>, stored: &[Arc<Planned<StoredDataset>>], shared: &SharedFile) {
+    for (dataset, stored) in call.datasets.iter().zip(stored) {
+        let has_storage = |stored: &StoredDataset| stored.is_independent(Operation::Write);
+        if stored
+            .as_ref()
+            .as_ref()
+            .is_ok_and(|stored| !has_storage(stored))
+        {
+            shared.extent_changed(dataset.known_dataset_access().map(|access| &access.key));
         }
     }
 }
@@ -287,7 +326,7 @@ unsafe fn alone(
         }
         let is_small = call.datasets.len() == 1 && small_transfer(call).is_some();
         if is_small && !is_on_gpu {
-            return by_hdf5(independent, "transfers less than the option small");
+            return by_hdf5(independent, SMALL);
         }
         let plans = match plan_all(call, &memories)? {
             Ok(plans) => plans,
