@@ -449,6 +449,8 @@ class Machine:
             return  # HDF5 2.0 itself copies old or wrong elements, or writes beyond its memory
         if model.kind.get("filters") and model.dtype.hasobject:
             return  # HDF5 2.0 itself writes beyond its memory, whatever was flushed
+        if model.kind["layout"] == "external":
+            return  # the copy has the same external file, and a write of one changes both
         file = self._file_to_write(operation["name"])
         self._plain(operation["name"], "copy")
         if operation["flush"]:

@@ -93,3 +93,11 @@ def test_an_element_of_which_a_cancelled_write_wrote_one_byte_may_be_read_as_a_w
     model.expected(EVERY).check(np.full(4, 0x0104, "<i4"), "torn")
     with pytest.raises(WrongError):
         model.expected(EVERY).check(np.full(4, 0x0105, "<i4"), "another byte")
+
+
+def test_a_dataset_in_an_external_file_is_not_copied(tmp_path):
+    create = {"do": "create", "name": "d", "file": "main", "shape": [4], "dtype": "<f4", "seed": 1}
+    create |= {"layout": "external", "fill": 0, "alloc": "late"}
+    copy = {"do": "copy", "name": "d", "to": "e", "flush": True, "plain": True}
+    write = {"do": "plain_write", "name": "e", "via": "main", "select": None, "seed": 2}
+    Machine(Program("h5py", 1, 0, "host"), tmp_path).run((create, copy, write))

@@ -15,7 +15,7 @@ from penstock.hdf5 import small
 
 SIDE = 90
 COLUMNS = 1200
-GZIP, SHUFFLE, SZIP, LZF = 1, 2, 4, 32000
+GZIP, SHUFFLE, SZIP, NBIT, LZF = 1, 2, 4, 5, 32000
 PIPELINES = ((GZIP, LZF), (LZF, GZIP), (LZF, LZF), (SZIP,), (SHUFFLE, LZF))
 VERSIONS = ("earliest", "latest")
 
@@ -25,10 +25,11 @@ def create(
     pipeline: tuple[int, ...],
     shape: tuple[int, ...],
     most: tuple[int | None, ...] | None = None,
+    rows: int = SIDE,
 ) -> h5py.Dataset:
     """Create a dataset with a chunk for each column, whose filters are optional."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_chunk((SIDE, 1))
+    properties.set_chunk((rows, 1))
     for number in pipeline:
         if number == SZIP:
             properties.set_szip(h5py.h5z.SZIP_NN_OPTION_MASK, 8)
@@ -178,6 +179,24 @@ def test_a_mask_that_another_program_chose_goes_with_its_chunk(tmp_path, pipelin
         assert [dataset.id.get_chunk_info(at).filter_mask for at in range(2)] == [0, 0]
     with h5py.File(tmp_path / "f.h5") as file:
         assert np.array_equal(file["x"][...], values)
+
+
+@pytest.mark.parametrize("nbit", [False, True])
+def test_a_chunk_is_written_again_that_lzf_makes_no_shorter(tmp_path, nbit):
+    noise = np.arange(45, dtype="u1")  # LZF fails
+    repeated = noise.copy()
+    repeated[6:12] = noise[:6]  # the output has 45 bytes, too
+    pipeline = (NBIT, LZF) if nbit else (LZF,)
+    for old, new in (noise, repeated), (repeated, noise):
+        with h5py.File(tmp_path / "f.h5", "w") as file:
+            dataset = create(file, pipeline, (SIDE // 2, 1), rows=SIDE // 2)
+            dataset[:, 0] = old
+        with ps.File(tmp_path / "f.h5", "r+") as file:
+            stored = file["x"].h5py.id.get_chunk_info(0)
+            assert (stored.size, stored.filter_mask == 0) == (45, old is repeated)
+            file["x"][:, 0] = new
+        with h5py.File(tmp_path / "f.h5") as file:
+            assert np.array_equal(file["x"][:, 0], new)
 
 
 @pytest.mark.parametrize(("level", "mixes"), [(1, True), (4, False), (9, False)])

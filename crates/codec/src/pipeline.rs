@@ -176,7 +176,7 @@ impl Pipeline {
     /// The number of filters whose output for `size` bytes varies in length.
     fn varying(&self, size: usize) -> usize {
         let varies = |filter: &&Filter| {
-            filters::codec(filter.id).is_none_or(|c| c.encoded_size(&filter.values, size).is_none())
+            filters::codec(filter.id).is_none_or(|codec| codec.varies(&filter.values, size))
         };
         self.filters.iter().filter(varies).count()
     }

@@ -30,9 +30,6 @@ FASTEST = 1
 """The level of deflate at which the output of zlib-ng may be longer than HDF5 has room for. At the
 other levels, as by zlib at all levels, incompressible data are stored with a few bytes more."""
 
-LZF = 32000
-"""A filter that fails where its output is not shorter, so that the length tells what it did."""
-
 SMALL_CHUNK = 64 << 10
 """Output that is exactly as long as a larger chunk is too rare to decode and encode that chunk for
 each small write."""
@@ -141,8 +138,8 @@ def may_mix_masks(dataset: Any) -> bool:
         for number, is_optional, values in filters
         if is_optional and may_fail(number, values)
     ]
-    if len(varying) != 1 or failing == [LZF]:
-        return len(varying) > 1 and bool(failing)
+    if len(varying) > 1:
+        return bool(failing)
     chunk = math.prod(creation.get_chunk()) * dataset.dtype.itemsize
     return bool(failing) and chunk <= SMALL_CHUNK
 

@@ -59,14 +59,19 @@ pub trait Codec: Sync {
         None
     }
 
+    /// Whether chunks of one size, here `decoded` bytes, can be encoded to several sizes.
+    fn varies(&self, values: &[u32], decoded: usize) -> bool {
+        self.encoded_size(values, decoded).is_none()
+    }
+
     /// The largest factor by which decoding can grow a chunk; `None` if there is no useful bound.
     fn most_growth(&self) -> Option<u64> {
         None
     }
 
     /// Whether the filter, if optional and the only one that changes the length by the data, is skipped
-    /// for a chunk that it does not shrink. A chunk that is as long as its source is then one that
-    /// the filter has skipped.
+    /// for a chunk that it does not shrink. A chunk of this crate that is as long as its source is then
+    /// one that the filter has skipped. One of HDF5 may be encoded, also by LZF.
     fn must_shrink(&self) -> bool {
         false
     }

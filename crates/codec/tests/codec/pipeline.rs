@@ -98,6 +98,23 @@ fn of_several_filters_of_varying_length_none_is_skipped_for_a_longer_output() {
 }
 
 #[test]
+fn a_filter_after_nbit_is_the_only_one_of_varying_length() {
+    let data = noise(100, 2);
+    for (as_is, bits, length) in [(1, 16, data.len()), (0, 12, data.len() * 12 / 16 + 1)] {
+        let lzf = Filter {
+            optional: true,
+            ..filter(32000, &[4, 0x105, 200])
+        };
+        let nbit = filter(5, &[8, as_is, 100, 1, 2, 0, bits, 0]);
+        let pipeline = Pipeline {
+            filters: vec![nbit, lzf],
+        };
+        let (stored, mask) = pipeline.encode(&data, &mut Scratch::default()).unwrap();
+        assert_eq!((mask, stored.len()), (0b10, length));
+    }
+}
+
+#[test]
 fn a_required_filter_that_cannot_encode_fails_the_chunk() {
     let pipeline = Pipeline {
         filters: vec![filter(32000, &[]), filter(2, &[])],
