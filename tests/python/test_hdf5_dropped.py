@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -38,6 +39,12 @@ WRITES = {
     ),
     "of a list in a new dataset": lambda file: file.create_dataset("new", data=[1] * 5000),
     "of chunks that become smaller": lambda file: file["filled"].resize((50, 100)),
+    "of a list of indices": lambda file: file["contiguous"].write(VALUES[:3], [1, 5, 9]),
+    "in the background": lambda file: file["contiguous"].write_async(VALUES[:50]).wait(),
+    "of strided memory": lambda file: file["virtual"].write(VALUES[::-1]),
+    "of strided memory in the background": lambda file: (
+        file["virtual"].write_async(VALUES[::-1]).wait()
+    ),
 }
 
 
@@ -46,6 +53,9 @@ def made(path):
     file = ps.File(path, "w")
     file.create_dataset("chunked", VALUES.shape, VALUES.dtype, chunks=(60, 100))
     file.create_dataset("contiguous", (50, 100), VALUES.dtype)
+    layout = h5py.VirtualLayout(VALUES.shape, VALUES.dtype)
+    layout[:] = h5py.VirtualSource(".", "chunked", VALUES.shape, VALUES.dtype)
+    file.create_virtual_dataset("virtual", layout)
     file.create_dataset(
         "filled", data=VALUES, chunks=(60, 100), maxshape=(None, None), compression="gzip"
     )

@@ -1,6 +1,6 @@
 """Datasets that the program drops before HDF5 has written their elements to the file.
 
-HDF5 buffers elements that h5py writes, and writes them when the dataset is closed: when the last
+HDF5 buffers elements that it is given, and writes them when the dataset is closed: when the last
 reference to h5py's object is dropped, where no error can be raised. So HDF5 is made to write them
 just before. If that fails, the error is raised when the :class:`penstock.File` is flushed or
 closed. The errors of datasets that no such file has are HDF5's to report.
@@ -41,13 +41,13 @@ def adopt(dataset: Any) -> None:
 
 
 def watch_adopted(dataset: Any) -> None:
-    """Note that h5py has written elements of an ``h5py.Dataset``, if a file of ours has it."""
+    """Note that HDF5 is given elements of an ``h5py.Dataset``, if a file of ours has it."""
     if hasattr(dataset, "_is_penstocks"):
         watch(dataset)
 
 
 def watch(dataset: Any) -> None:
-    """Note that h5py has written elements of an ``h5py.Dataset`` of a :class:`penstock.File`."""
+    """Note that HDF5 is given elements of an ``h5py.Dataset`` of a :class:`penstock.File`."""
     number = dataset.id.id
     if number not in _watched:
         _watched[number] = weakref.ref(dataset.id, lambda _: _write_before_close(number))
@@ -68,15 +68,17 @@ def write_out(dataset: Any) -> None:
 def _write_out(identifier: Any) -> None:
     import h5py
 
-    dataset = h5py.Dataset(identifier)
     try:
-        if identifier.get_offset() is None and creation_property(dataset, "chunks") is not None:
+        if identifier.get_offset() is None and creation_property(
+            h5py.Dataset(identifier), "chunks"
+        ):
             # The lookup of any chunk writes all. H5Dflush may leave the metadata cache in disorder,
             # where an entry of the chunk index depends on another object.
             identifier.get_chunk_info_by_coord((0,) * identifier.rank)
         else:
             identifier.flush()
     except (OSError, RuntimeError, ValueError) as error:
+        dataset = h5py.Dataset(identifier)
         path, cause = dataset.file.filename, " ".join(str(error).split())
         code = re.search(r"errno = (\d+)", cause)
         raise IOFailure(
