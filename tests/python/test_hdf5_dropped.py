@@ -21,6 +21,7 @@ ROOM = 3000
 @pytest.fixture
 def no_longer_files():
     """Sets how long files may become, until the end of the test."""
+    gc.collect()  # files of other tests, which close with their last object
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda most=before[0]: resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -79,6 +80,64 @@ def test_elements_that_could_not_be_written_are_an_error_at_the_end(
     assert raised.value.errno == errno.EFBIG
     assert raised.value.path == str(tmp_path / "x.h5")
     assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A file whose names are external links to the datasets of "x.h5"."""
+    made(tmp_path / "x.h5").close()
+    with h5py.File(tmp_path / "links.h5", "w") as links:
+        for name in ("chunked", "contiguous"):
+            links[name] = h5py.ExternalLink(tmp_path / "x.h5", name)
+    return ps.File(tmp_path / "links.h5", "r+")
+
+
+LINKED = {
+    name: WRITES[name] for name in ("of chunks", "of contiguous elements", "in the background")
+}
+
+
+@pytest.mark.parametrize("write", LINKED.values(), ids=LINKED)
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_elements_behind_an_external_link_are_an_error_of_the_file_with_the_link(
+    tmp_path, no_longer_files, linked, write, end
+):
+    no_longer_files(ROOM)
+    write(linked)
+    gc.collect()
+    no_longer_files()
+    with pytest.raises(ps.IOFailure, match="could not write elements of /") as raised:
+        getattr(linked, end)()
+    linked.close()
+    assert raised.value.path == str(tmp_path / "x.h5")
+    h5py.File(tmp_path / "x.h5", "w").close()  # HDF5 refuses this for a file that is still open
+
+
+@pytest.mark.filterwarnings("ignore:a request that was never waited for:ResourceWarning")
+@pytest.mark.parametrize("keeps", ["the request", "the dataset", "nothing"])
+def test_a_failed_request_behind_an_external_link_is_an_error_of_the_file_with_the_link(
+    tmp_path, no_longer_files, keeps
+):
+    values = np.ones((200, 1000))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", values.shape, values.dtype, chunks=(1, 1000))
+    with h5py.File(tmp_path / "links.h5", "w") as links:
+        links["x"] = h5py.ExternalLink(tmp_path / "x.h5", "x")
+    file = ps.File(tmp_path / "links.h5", "r+")
+    no_longer_files(100_000)
+    dataset = file["x"]
+    request = dataset.write_async(values)
+    if keeps != "the request":
+        del request
+    if keeps != "the dataset":
+        del dataset
+    gc.collect()
+    no_longer_files(100_000 if keeps == "the request" else resource.RLIM_INFINITY)
+    with pytest.raises(ps.IOFailure, match="cannot write") as raised:
+        file.flush()
+    no_longer_files()
+    assert raised.value.path == str(tmp_path / "x.h5")
+    file.close()
 
 
 # HDF5 (2.0.0) crashes after the close of a file has failed.

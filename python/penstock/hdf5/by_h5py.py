@@ -208,7 +208,7 @@ def write(
             explain(dataset, error)
             raise
         finally:
-            dropped.watch_adopted(dataset)
+            dropped.watch(dataset)
         check(lib.penstock_hdf5_sync(dataset.id.id, options))
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 

@@ -181,7 +181,7 @@ def _start(
         return left_to_h5py(str(error))
     finally:
         # The library leaves some elements to HDF5, now or as the request continues.
-        dropped.watch_adopted(dataset)
+        dropped.watch(dataset)
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
