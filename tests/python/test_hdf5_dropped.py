@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import os
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5 import dropped
 
 VALUES = np.random.default_rng(1).integers(1, 1 << 60, (60, 100))
 ROOM = 3000
@@ -138,6 +140,62 @@ def test_a_failed_request_behind_an_external_link_is_an_error_of_the_file_with_t
     no_longer_files()
     assert raised.value.path == str(tmp_path / "x.h5")
     file.close()
+
+
+def test_an_error_that_no_file_can_raise_is_printed(tmp_path, no_longer_files, capsys):
+    file = made(tmp_path / "x.h5")
+    no_longer_files(ROOM)
+    file["chunked"][...] = VALUES
+    gc.collect()
+    no_longer_files()
+    file.h5py.close()
+    file.close()
+    assert "could not write elements of /chunked" in capsys.readouterr().err
+
+
+WITHOUT_CLOSE = """
+import gc, os, resource, signal, sys
+import numpy as np
+import penstock as ps
+
+file = ps.File(sys.argv[1], "w")
+file.create_dataset("x", (1000,), "i8", chunks=(1000,))
+file.flush()
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+dataset = file["x"]
+dataset[...] = np.ones(1000, "i8")
+if sys.argv[2] == "dropped":
+    del dataset
+    gc.collect()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+
+@pytest.mark.parametrize("state", ["dropped", "open"])
+def test_elements_of_a_file_that_is_never_closed_are_an_error_that_is_printed(tmp_path, state):
+    command = [sys.executable, "-c", WITHOUT_CLOSE, tmp_path / "x.h5", state]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    # HDF5 (2.0.0) crashes at the end of a process that leaves such a dataset open.
+    assert done.returncode == 0 or state == "open"
+    lines = [line for line in done.stderr.splitlines() if line.startswith("penstock: ")]
+    assert [
+        str(tmp_path / "x.h5: HDF5 could not write elements of /x") in line for line in lines
+    ] == [True]
+
+
+def test_a_forked_child_leaves_the_elements_to_its_parent(tmp_path):
+    file = made(tmp_path / "x.h5")
+    dataset = file["chunked"]
+    dataset[...] = VALUES
+    child = os.fork()
+    if not child:
+        dropped._at_exit()
+        os._exit(len(dropped._watched))
+    assert os.waitpid(child, 0)[1] == 0
+    assert VALUES.tobytes() not in (tmp_path / "x.h5").read_bytes()
+    file.close()
+    assert VALUES.tobytes() in (tmp_path / "x.h5").read_bytes()
 
 
 # HDF5 (2.0.0) crashes after the close of a file has failed.

@@ -4,18 +4,23 @@ HDF5 buffers elements that it is given, and writes them when the dataset is clos
 reference to h5py's object is dropped, where no error can be raised. So HDF5 is made to write them
 just before. If that fails, the error is raised when its :class:`penstock.File` is flushed or
 closed: the one from which the dataset was reached or, after an external link, the one that it is
-in. The errors of datasets that no such file has are HDF5's to report.
+in. An error that no file can raise any more is printed. The errors of datasets that no such file
+has are HDF5's to report.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock import request
 from penstock.errors import Error, IOFailure
 from penstock.hdf5 import pending
 from penstock.hdf5.library import creation_property, lock
@@ -139,8 +144,17 @@ def _error_of(file: Any) -> Error | None:
 
 
 def release_closed() -> None:
-    """Release the datasets that were reached from closed files."""
+    """Release the datasets that were reached from closed files, and print errors not reported."""
+    for one in _unwritten:
+        if not one.file:
+            _print_once(one)
     _unwritten[:] = [one for one in _unwritten if one.file]
+
+
+def _print_once(one: _Unwritten) -> None:
+    if not one.is_reported and sys.stderr is not None:
+        print(f"penstock: {one.error}", file=sys.stderr)
+    one.is_reported = True
 
 
 def _wait_for_linked_file(identifier: Any, file: Any) -> None:
@@ -182,3 +196,24 @@ def _kept_errors(identifier: Any, file: Any) -> Iterator[None]:
         # The frames of a traceback have the identifier. It would be open as long as the error is.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         _unwritten.append(_Unwritten(h5py.Dataset(identifier), file, error))
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Print the errors of files that the program does not close."""
+    if _watched:
+        request.finish_all()
+    for number in list(_watched):
+        _write_before_close(number)
+    for one in _unwritten:
+        _print_once(one)
+
+
+def _in_child() -> None:
+    """Leave what the parent has written to the parent."""
+    _watched.clear()
+    for one in _unwritten:
+        one.is_reported = True
+
+
+os.register_at_fork(after_in_child=_in_child)
