@@ -205,8 +205,73 @@ def test_a_dataset_without_dimensions_is_read_and_written(path):
         ps.Dataset(file["x"]).write(np.array(-5, "<i2"))
         assert file["x"][()] == -5
         assert ps.Dataset(file["x"]).read(dtype="<i2") == -5
-        ps.Dataset(file["x"]).write(np.array(5000, "<i2"))
-        assert file["x"][()] == 2047
+        for dtype in ("<i2", "<u2"):
+            ps.Dataset(file["x"]).write(np.array(0, dtype))
+            ps.Dataset(file["x"]).write(np.array(5000, dtype))
+            assert file["x"][()] == 2047
+
+
+DESTINATIONS = {
+    "a list": [2 * at for at in range(COUNT)],
+    "a mask": np.arange(2 * COUNT) % 2 == 0,
+    "a slice for which elements are repeated": np.s_[0::2],
+}
+
+
+@pytest.mark.parametrize("order", [LE, BE])
+@pytest.mark.parametrize("name", DESTINATIONS)
+def test_parts_of_an_array_are_filled_directly(path, order, name):
+    values = numbers(12, 1)
+    with h5py.File(path, "w") as file:
+        create(file, integer(2, 12, 0, order, 1)).id.write(ALL, ALL, values)
+    source = np.s_[0:1] if "repeated" in name else None
+    for dtype in ("<i2", ">i2", "<u2", "<i4", "<f4"):
+        out = np.zeros(2 * COUNT, dtype)
+        with ps.File(path) as file:
+            file["x"].read_direct(out, source, DESTINATIONS[name])
+        wanted = values if source is None else np.repeat(values[:1], COUNT)
+        least = 0 if "u" in dtype else None
+        np.testing.assert_array_equal(out[::2], np.clip(wanted, least, None), err_msg=dtype)
+        assert not out[1::2].any()
+
+
+def test_parts_of_an_array_of_records_are_filled_directly(path):
+    record = h5py.h5t.create(h5py.h5t.COMPOUND, 6)
+    record.insert(b"a", 0, integer(2, 12, 0, BE, 1))
+    record.insert(b"b", 2, h5py.h5t.IEEE_F32LE)
+    values = np.zeros(COUNT, [("a", "<i4"), ("b", "<f4")])
+    values["a"], values["b"] = numbers(12, 1), np.arange(COUNT)
+    with h5py.File(path, "w") as file:
+        create(file, record).id.write(ALL, ALL, values)
+    with ps.File(path) as file:
+        out = np.zeros(4, [("b", "<f4"), ("a", "<i2")])
+        file["x"].read_direct(out, np.s_[0:2], [1, 3])
+        np.testing.assert_array_equal(out["a"], [0, values["a"][0], 0, values["a"][1]])
+        np.testing.assert_array_equal(out["b"], [0, 0, 0, 1])
+        with pytest.raises(ps.InvalidError, match="fields that the dataset lacks"):
+            file["x"].read_direct(np.zeros(4, [("a", "<i2"), ("c", "<i2")]), np.s_[0:2], [1, 3])
+
+
+@pytest.mark.parametrize("order", [LE, BE])
+def test_a_record_without_dimensions_is_read_and_written(path, order):
+    kind = integer(2, 12, 0, order, 1)
+    record = h5py.h5t.create(h5py.h5t.COMPOUND, 10)
+    record.insert(b"a", 0, kind)
+    record.insert(b"b", 2, h5py.h5t.IEEE_F32LE)
+    record.insert(b"c", 6, h5py.h5t.array_create(kind, (2,)))
+    memory = np.dtype([("c", "<i2", (2,)), ("b", "<f4"), ("a", "<u2")])
+    wide = np.dtype([("a", "<i4"), ("b", "<f4"), ("c", "<i4", (2,))])
+    with h5py.File(path, "w") as file:
+        h5py.h5d.create(file.id, b"x", record, h5py.h5s.create(h5py.h5s.SCALAR))
+        dataset = ps.File(file)["x"]
+        dataset.write(np.array((-5, 1.5, (-7, 9)), wide))
+        out = np.zeros((), memory)
+        dataset.read(out=out)
+        for found in (out, dataset.read(dtype=memory), dataset.astype(memory)[()]):
+            assert (found["a"], found["b"], *found["c"]) == (0, 1.5, -7, 9)
+        dataset.write(np.array(((-5000, 5000), 2.5, 60000), memory))
+        found = dataset.read(dtype=wide)
+        assert (found["a"], found["b"], *found["c"]) == (2047, 2.5, -2048, 2047)
 
 
 @pytest.mark.parametrize("order", [LE, BE])

@@ -349,6 +349,23 @@ def test_a_direct_read_of_a_virtual_dataset_repeats_elements(file, length):
     np.testing.assert_array_equal(out[:, 2:5], np.broadcast_to(values[5, 1:4], (3, 3)))
 
 
+@pytest.mark.parametrize(
+    ("stored", "dtype"),
+    [("i4", "i2"), ([("a", "i4"), ("b", "f4")], [("b", "f4"), ("a", "i2")])],
+    ids=["numbers", "records"],
+)
+def test_a_direct_read_of_a_virtual_dataset_converts_as_of_any_other(file, length, stored, dtype):
+    values = np.ones(length, stored)
+    values["a" if values.dtype.names else ...] = np.arange(length) * 70000
+    file["base"] = values
+    found = []
+    for dataset in (file["base"], virtual(file, "base")):
+        out = np.zeros(2 * length, dtype)
+        dataset.read_direct(out, None, [2 * at for at in range(length)])
+        found.append(out)
+    np.testing.assert_array_equal(*found)
+
+
 def virtual(file: Any, name: str) -> Any:
     """Make a virtual dataset of the whole of another one in the same file."""
     source = file[name]

@@ -139,10 +139,10 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
         if element.numpy == base:
             return _elements(dataset, selection)
         wanted = numpy_dtype(element)
-        if wanted == base.newbyteorder() and memory_types.has_narrow_integers(
-            dataset.id.get_type()
-        ):
-            return np.asarray(_elements(dataset, selection)).astype(wanted)[()]
+        if memory_types.has_narrow_integers(dataset.id.get_type()):
+            between = memory_types.in_order_of(wanted, base)
+            if between != wanted:
+                return np.asarray(_read(dataset, selection, between)).astype(wanted)[()]
         numbers = not element.is_extended and wanted.kind in "biufc" and base.kind in "biufc"
         # NumPy would match fields by their order, not by their names, and numbers that do not fit
         # would become others than by HDF5.
@@ -190,12 +190,11 @@ def write(
         else:
             value, device = staging.to_host(arrays.source(view.array, stream)), view.device
         stored = selections.stored_type(dataset, selection).base
-        needs_numpy = memory_types.needs_numpy(np.asarray(value).dtype, stored)
-        if needs_numpy or view.dtype.is_extended:
+        given = np.asarray(value).dtype
+        if memory_types.needs_numpy(given, stored) or view.dtype.is_extended:
             value = np.asarray(value).astype(stored)
-        elif np.asarray(value).dtype == stored.newbyteorder():
-            # HDF5 may only reverse the bytes; see memory_types.has_narrow_integers.
-            value = np.asarray(value).astype(stored)
+        elif (between := memory_types.in_order_of(given, stored)) != given:  # for narrow integers
+            value = np.asarray(value).astype(between)
     value = _only_fields(value, selections.split(selection)[1])
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
@@ -208,7 +207,7 @@ def write(
             explain(dataset, error)
             raise
         finally:
-            dropped.watch_adopted(dataset)
+            dropped.watch(dataset)
         check(lib.penstock_hdf5_sync(dataset.id.id, options))
     return _finished(array, np.asarray(value).nbytes, device, start, reason)
 

@@ -18,6 +18,7 @@ from penstock.streams import stream_handle
 
 def create(
     group: Any,
+    file: Any,
     name: str | None,
     shape: Shape | None,
     dtype: Any,
@@ -25,13 +26,16 @@ def create(
     stream: Any,
     arguments: dict[str, Any],
 ) -> Any:
-    """Create a dataset as ``h5py.Group.create_dataset`` does, and write the data to it."""
+    """Create a dataset as ``h5py.Group.create_dataset`` does, and write the data to it.
+
+    ``file`` is the :class:`penstock.File` that the group was reached from, if there is one.
+    """
     handle = stream_handle(stream)
     view = None if data is None else memory(data, handle)
     if view is None:
         lengths = None if shape is None else lengths_of(shape)
         made = group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
-        dropped.adopt(made)
+        dropped.adopt(made, file)
         dropped.watch(made)
         return made
     lengths = view.shape if shape is None else lengths_of(shape)
@@ -39,7 +43,7 @@ def create(
         raise InvalidError(f"data of shape {view.shape} do not fill a dataset of shape {lengths}")
     kind = _h5py_dtype(getattr(data, "dtype", view.dtype) if dtype is None else dtype)
     made = group.create_dataset(name, lengths, kind, **arguments)
-    dropped.adopt(made)
+    dropped.adopt(made, file)
     if lengths == view.shape:
         write(made, data, stream=stream)
     else:

@@ -56,8 +56,7 @@ class Dataset(Object):
 
         known = isinstance(dataset, (Dataset, h5py.Dataset))
         super().__init__(dataset if known else h5py.Dataset(dataset), file)
-        if file is not None:
-            dropped.adopt(self._h5py)
+        dropped.adopt(self._h5py, file)
         self._quick: QuickReader | None = None
 
     @property
@@ -412,7 +411,7 @@ class Dataset(Object):
         with lock():
             pending.wait_for_dataset(self._h5py, request.WRITE)
             self._h5py.resize(size, axis)
-            dropped.watch_adopted(self._h5py)
+            dropped.watch(self._h5py)
 
     def blocks(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import request
-from penstock.hdf5 import pending, reading, writing
+from penstock.dtypes import element_type
+from penstock.hdf5 import by_h5py, memory_types, pending, reading, writing
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_property, lock
 
@@ -22,9 +23,17 @@ def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
     if part is not None and tuple(part.shape) == _shape(dataset, chosen):
         reading.read(dataset, chosen, out=part)
         return
-    if creation_property(dataset, "is_virtual"):
-        # h5py repeats elements by an offset of a dataspace, which HDF5 (2.0.0) ignores here.
-        array[() if destination is None else destination] = reading.read(dataset, chosen)
+    # h5py repeats elements by an offset of a dataspace, which HDF5 (2.0.0) ignores for virtual
+    # datasets, and has HDF5 convert narrow integers wrongly.
+    is_virtual = creation_property(dataset, "is_virtual")
+    if is_virtual or memory_types.has_narrow_integers(dataset.id.get_type()):
+        is_plain = array.dtype.kind in "biufcV" and not array.dtype.hasobject
+        wanted = array.dtype if is_plain else None
+        if is_plain:
+            stored = selections.stored_type(dataset, chosen).base
+            by_h5py.refuse_more_fields(stored, element_type(wanted))
+        found = reading.read(dataset, chosen, dtype=wanted)
+        array[() if destination is None else destination] = found
         return
     with lock():
         pending.wait_for_dataset(dataset, request.READ)

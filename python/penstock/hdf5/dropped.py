@@ -1,56 +1,74 @@
 """Datasets that the program drops before HDF5 has written their elements to the file.
 
-HDF5 buffers elements that h5py writes, and writes them when the dataset is closed: when the last
+HDF5 buffers elements that it is given, and writes them when the dataset is closed: when the last
 reference to h5py's object is dropped, where no error can be raised. So HDF5 is made to write them
-just before. If that fails, the error is raised when the :class:`penstock.File` is flushed or
-closed. The errors of datasets that no such file has are HDF5's to report.
+just before. If that fails, the error is raised when its :class:`penstock.File` is flushed or
+closed: the one from which the dataset was reached or, after an external link, the one that it is
+in. An error that no file can raise any more is printed. The errors of datasets that no such file
+has are HDF5's to report.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from penstock.errors import IOFailure
+from penstock import request
+from penstock.errors import Error, IOFailure
+from penstock.hdf5 import pending
 from penstock.hdf5.library import creation_property, lock
+
+
+class _Watched(NamedTuple):
+    """A dataset of which HDF5 was given elements."""
+
+    identifier: weakref.ref[Any]
+    """A reference to h5py's identifier, which calls :func:`_write_before_close`."""
+    file: Any
+    """The ``h5py.File`` from which it was reached."""
 
 
 @dataclass
 class _Unwritten:
     """A dropped ``h5py.Dataset`` whose elements HDF5 could not write.
 
-    It stays open as long as its file: HDF5 (2.0.0) crashes after the close of a dataset has failed.
+    It stays open as long as the file from which it was reached: HDF5 (2.0.0) crashes after the
+    close of a dataset has failed.
     """
 
     dataset: Any
-    error: IOFailure
+    file: Any
+    """The ``h5py.File`` from which it was reached."""
+    error: Error
     is_reported: bool = False
 
 
-_watched: dict[int, weakref.ref[Any]] = {}
-"""References to h5py's identifiers of written datasets, by HDF5's numbers of the identifiers."""
+_watched: dict[int, _Watched] = {}
+"""By HDF5's numbers of the identifiers."""
 
 _unwritten: list[_Unwritten] = []
 
 
-def adopt(dataset: Any) -> None:
-    """Note that a :class:`penstock.File` has an ``h5py.Dataset``."""
-    dataset._is_penstocks = True
-
-
-def watch_adopted(dataset: Any) -> None:
-    """Note that h5py has written elements of an ``h5py.Dataset``, if a file of ours has it."""
-    if hasattr(dataset, "_is_penstocks"):
-        watch(dataset)
+def adopt(dataset: Any, file: Any) -> None:
+    """Note that an ``h5py.Dataset`` was reached from a :class:`penstock.File`, if there is one."""
+    if file is not None:
+        dataset._reached_from = file.h5py
 
 
 def watch(dataset: Any) -> None:
-    """Note that h5py has written elements of an ``h5py.Dataset`` of a :class:`penstock.File`."""
+    """Note that HDF5 is given elements of an ``h5py.Dataset``, if a file of ours has it."""
+    file = getattr(dataset, "_reached_from", None)
     number = dataset.id.id
-    if number not in _watched:
-        _watched[number] = weakref.ref(dataset.id, lambda _: _write_before_close(number))
+    if file is not None and number not in _watched:
+        identifier = weakref.ref(dataset.id, lambda _: _write_before_close(number))
+        _watched[number] = _Watched(identifier, file)
 
 
 def write_out(dataset: Any) -> None:
@@ -68,15 +86,17 @@ def write_out(dataset: Any) -> None:
 def _write_out(identifier: Any) -> None:
     import h5py
 
-    dataset = h5py.Dataset(identifier)
     try:
-        if identifier.get_offset() is None and creation_property(dataset, "chunks") is not None:
+        if identifier.get_offset() is None and creation_property(
+            h5py.Dataset(identifier), "chunks"
+        ):
             # The lookup of any chunk writes all. H5Dflush may leave the metadata cache in disorder,
             # where an entry of the chunk index depends on another object.
             identifier.get_chunk_info_by_coord((0,) * identifier.rank)
         else:
             identifier.flush()
     except (OSError, RuntimeError, ValueError) as error:
+        dataset = h5py.Dataset(identifier)
         path, cause = dataset.file.filename, " ".join(str(error).split())
         code = re.search(r"errno = (\d+)", cause)
         raise IOFailure(
@@ -87,29 +107,113 @@ def _write_out(identifier: Any) -> None:
         ) from error
 
 
-def report(file: Any) -> None:
-    """Raise the error of a dropped dataset of an ``h5py.File``, once.
+def wait_for_linked_files(file: Any) -> None:
+    """Wait for pending requests of other files whose datasets were reached from an ``h5py.File``.
 
     Raises:
-        IOFailure: HDF5 could not write elements.
+        Error: A write failed, and no caller has waited for it.
     """
-    _unwritten[:] = [one for one in _unwritten if one.dataset.id.valid]
+    if not pending.any_pending():
+        return
+    for known in list(_watched.values()):
+        identifier = known.identifier()
+        if identifier is not None and known.file == file:
+            _wait_for_linked_file(identifier, file)
+
+
+def report(file: Any) -> None:
+    """Raise the error of a dropped dataset of an ``h5py.File``, or reached from it, once.
+
+    Raises:
+        Error: HDF5 could not write elements.
+    """
+    release_closed()
+    error = _error_of(file)
+    if error is not None:
+        raise error
+
+
+def _error_of(file: Any) -> Error | None:
+    """Return an error that was not reported, which has no traceback: see :func:`_kept_errors`."""
     for one in _unwritten:
-        if not one.is_reported and one.dataset.file == file:
+        is_of_file = one.file == file or (one.dataset and one.dataset.file == file)
+        if is_of_file and not one.is_reported:
             one.is_reported = True
-            raise one.error
+            return one.error
+    return None
+
+
+def release_closed() -> None:
+    """Release the datasets that were reached from closed files, and print errors not reported."""
+    for one in _unwritten:
+        if not one.file:
+            _print_once(one)
+    _unwritten[:] = [one for one in _unwritten if one.file]
+
+
+def _print_once(one: _Unwritten) -> None:
+    if not one.is_reported and sys.stderr is not None:
+        print(f"penstock: {one.error}", file=sys.stderr)
+    one.is_reported = True
+
+
+def _wait_for_linked_file(identifier: Any, file: Any) -> None:
+    """Wait for the pending requests of a dataset's file, unless that is the file given."""
+    import h5py
+
+    if not pending.any_pending() or not identifier.valid:
+        return
+    if h5py.h5i.get_file_id(identifier) != file.id:
+        pending.wait_for_file(h5py.Dataset(identifier))
 
 
 def _write_before_close(number: int) -> None:
     import h5py
 
-    _watched.pop(number, None)
+    known = _watched.pop(number, None)
+    if known is None:
+        return
     with lock():
         identifier = h5py.h5d.DatasetID(number)
         if not identifier.valid:
             return
         h5py.h5i.inc_ref(identifier)
-        try:
+        with _kept_errors(identifier, known.file):
+            # The last dataset of a linked file closes it, and then nobody can ask for its failures.
+            _wait_for_linked_file(identifier, known.file)
+        with _kept_errors(identifier, known.file):
             _write_out(identifier)
-        except IOFailure as error:
-            _unwritten.append(_Unwritten(h5py.Dataset(identifier), error))
+
+
+@contextmanager
+def _kept_errors(identifier: Any, file: Any) -> Iterator[None]:
+    """Keep an error of a dataset for those who flush or close its file."""
+    import h5py
+
+    try:
+        yield
+    except Error as error:
+        # The frames of a traceback have the identifier. It would be open as long as the error is.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        _unwritten.append(_Unwritten(h5py.Dataset(identifier), file, error))
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Print the errors of files that the program does not close."""
+    if _watched:
+        request.finish_all()
+    for number in list(_watched):
+        _write_before_close(number)
+    for one in _unwritten:
+        _print_once(one)
+
+
+def _in_child() -> None:
+    """Leave what the parent has written to the parent."""
+    _watched.clear()
+    for one in _unwritten:
+        one.is_reported = True
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -165,6 +165,8 @@ class File(Group):
     def flush(self) -> None:
         """Wait for the pending requests of the file, and make HDF5 write its buffers to the file.
 
+        This also waits for those of datasets that external links of the file led to.
+
         Raises:
             Error: A write failed, and no caller has waited for its request; or HDF5 could not write
                 elements of a dataset that was dropped.
@@ -195,6 +197,7 @@ class File(Group):
 
     def _wait(self) -> None:
         pending.wait_for_file(self._h5py)
+        dropped.wait_for_linked_files(self._h5py)
         dropped.report(self._h5py)
 
     def _close(self) -> None:
@@ -206,7 +209,10 @@ class File(Group):
         if self._reads_only and self._h5py:
             with lock():
                 lib.penstock_hdf5_forget(self._h5py.id.id)
-        self._h5py.close()
+        try:
+            self._h5py.close()
+        finally:
+            dropped.release_closed()
 
     def _root(self) -> File:
         return self

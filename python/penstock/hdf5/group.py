@@ -176,8 +176,9 @@ class Group(Object, MutableMapping[str, Any]):
 
         >>> f.create_dataset("group/rho", data=t, chunks=(64, 64), compression="gzip", shuffle=True)
         """
-        made = create.create(self._h5py, name, shape, dtype, data, stream, arguments)
-        return Dataset(made, self._root())
+        root = self._root()
+        made = create.create(self._h5py, root, name, shape, dtype, data, stream, arguments)
+        return Dataset(made, root)
 
     create = create_dataset
     """A shorter name."""

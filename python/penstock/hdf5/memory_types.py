@@ -159,6 +159,32 @@ def has_narrow_integers(kind: Any) -> bool:
     )
 
 
+def in_order_of(memory: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type with the byte order of ``stored`` in its integers, which are matched by field.
+
+    HDF5 converts narrow integers rightly to and from this type, and NumPy does the rest.
+    """
+    if memory.subdtype is not None:
+        base, shape = memory.subdtype
+        return np.dtype((in_order_of(base, stored.base), shape))
+    if memory.names is None or stored.names is None:
+        both_integers = memory.kind in "iu" and stored.kind in "iu"
+        return memory.newbyteorder(stored.byteorder) if both_integers else memory
+    assert memory.fields is not None
+    formats = [
+        in_order_of(memory[name], stored[name]) if name in stored.names else memory[name]
+        for name in memory.names
+    ]
+    return np.dtype(
+        {
+            "names": memory.names,
+            "formats": formats,
+            "offsets": [memory.fields[name][1] for name in memory.names],
+            "itemsize": memory.itemsize,
+        }
+    )
+
+
 def _float(
     size: int, sign: int, exponent: int, exponent_length: int, bias: int, mantissa_length: int
 ) -> Any:

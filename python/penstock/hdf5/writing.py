@@ -10,7 +10,7 @@ import numpy as np
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
 from penstock.errors import Error, PermissionDeniedError
-from penstock.hdf5 import by_h5py, lists, memory_types, small
+from penstock.hdf5 import by_h5py, dropped, lists, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
     MissingFilterError,
@@ -179,6 +179,9 @@ def _start(
         if not by_h5py.takes_over(error, dataset):
             raise
         return left_to_h5py(str(error))
+    finally:
+        # The library leaves some elements to HDF5, now or as the request continues.
+        dropped.watch(dataset)
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:
