@@ -1,14 +1,11 @@
 #include "events.h"
 
 /* As by HDF5 alone. */
-static void check(hid_t dataset, hid_t memory_space, hid_t file_space, bool is_allowed, hid_t events) {
+static void check(hid_t dataset, hid_t memory, hid_t file, bool is_allowed, hid_t events) {
+    const hid_t type = H5T_NATIVE_INT, list = H5P_DEFAULT;
     int one = 42, found = -1;
-    herr_t status =
-        H5Dwrite_async(dataset, H5T_NATIVE_INT, memory_space, file_space, H5P_DEFAULT, &one, events);
-    CHECK((status >= 0) == is_allowed);
-    status =
-        H5Dread_async(dataset, H5T_NATIVE_INT, memory_space, file_space, H5P_DEFAULT, &found, events);
-    CHECK((status >= 0) == is_allowed);
+    CHECK((H5Dwrite_async(dataset, type, memory, file, list, &one, events) >= 0) == is_allowed);
+    CHECK((H5Dread_async(dataset, type, memory, file, list, &found, events) >= 0) == is_allowed);
     if (events != H5ES_NONE) finish_all(events);
     CHECK(found == -1);
 }

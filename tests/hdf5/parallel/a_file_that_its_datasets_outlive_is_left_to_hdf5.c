@@ -7,7 +7,8 @@ int main(int count, char **words) {
     hid_t file = H5Fcreate("x.h5", H5F_ACC_TRUNC, H5P_DEFAULT, access), filter = chunked(EACH / 3);
     OK(file);
     OK(H5Pset_fletcher32(filter));
-    hid_t checked = create_parts(file, "checked", filter), plain = create_parts(file, "plain", H5P_DEFAULT);
+    hid_t checked = create_parts(file, "checked", filter);
+    hid_t plain = create_parts(file, "plain", H5P_DEFAULT);
     hid_t together = transfer_list(true), alone = transfer_list(false);
     OK(H5Fclose(file));
 

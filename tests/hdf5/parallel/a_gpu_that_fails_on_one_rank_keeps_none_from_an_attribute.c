@@ -8,14 +8,16 @@ static bool may_fail(void) {
     return is_on_device() && !is_alone() && name != NULL && strstr(name, "standin") != NULL;
 }
 
+/* Of a new group, if there is a dataspace. */
 static hid_t attribute_of(hid_t file, int number, hid_t space) {
+    const hid_t list = H5P_DEFAULT;
     char name[20];
     snprintf(name, sizeof name, "%d", number);
-    hid_t group = space < 0 ? H5Gopen2(file, name, H5P_DEFAULT)
-                            : H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    const bool is_new = space != H5I_INVALID_HID;
+    hid_t group = is_new ? H5Gcreate2(file, name, list, list, list) : H5Gopen2(file, name, list);
     OK(group);
-    hid_t attribute = space < 0 ? H5Aopen(group, "x", H5P_DEFAULT)
-                                : H5Acreate2(group, "x", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t attribute = is_new ? H5Acreate2(group, "x", H5T_NATIVE_INT, space, list, list)
+                             : H5Aopen(group, "x", list);
     OK(attribute);
     OK(H5Gclose(group));
     return attribute;
@@ -28,7 +30,7 @@ int main(int count, char **words) {
     hid_t space = H5Screate_simple(1, &many, NULL);
     int *these = values(ELEMENTS, 1);
     void *memory = new_memory_with(these, ELEMENTS * sizeof(int));
-    /* All ranks have the same metadata in the end, or HDF5 waits for some, or finds none. */
+    /* Ranks whose metadata differ would fail to make the next group, or wait for each other. */
     for (int i = 0; i < GROUPS; i++) {
         hid_t attribute = attribute_of(file, i, space);
         if (i % 25 == 24) OK(H5Fflush(file, H5F_SCOPE_GLOBAL));
@@ -43,7 +45,7 @@ int main(int count, char **words) {
         OK(H5Aclose(attribute));
     }
     for (int i = 0; i < GROUPS; i++) {
-        hid_t attribute = attribute_of(file, i, -1);
+        hid_t attribute = attribute_of(file, i, H5I_INVALID_HID);
         OK(H5Awrite(attribute, H5T_NATIVE_INT, memory));
         OK(H5Aclose(attribute));
     }
@@ -54,7 +56,7 @@ int main(int count, char **words) {
         file = open_by_sec2("x.h5", H5F_ACC_RDONLY);
         int *found = allocate(ELEMENTS * sizeof *found);
         for (int i = 0; i < GROUPS; i++) {
-            hid_t attribute = attribute_of(file, i, -1);
+            hid_t attribute = attribute_of(file, i, H5I_INVALID_HID);
             OK(H5Aread(attribute, H5T_NATIVE_INT, found));
             CHECK(memcmp(found, these, ELEMENTS * sizeof *found) == 0);
             OK(H5Aclose(attribute));

@@ -1,7 +1,7 @@
 #include "ranks.h"
 
-/* A file cannot be closed before its datasets. Only one rank has left one open, and the ranks close each file
- * together. */
+/* A file cannot be closed before its datasets. Only one rank has left one open, and the ranks close
+ * each file together. */
 static void leave_open(void) {
     hid_t files[2] = {create_shared("a.h5"), create_shared("b.h5")};
     int *mine = values(EACH, seed_of(rank, 1));
