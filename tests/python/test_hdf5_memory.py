@@ -65,3 +65,42 @@ def test_a_selection_for_which_there_is_no_memory_is_an_error(tmp_path, chunks):
             assert failed or "cannot allocate memory for thread-local data" in ended.stderr
             assert max(map(int, failed), default=0) < LIST, ended.stderr
     assert had == {"False", "True"}
+
+
+# The elements pass through temporary memory: their mapping is unlimited, which only HDF5 reads, and
+# their places in memory are not adjacent.
+THROUGH_HDF5 = """
+import resource, sys
+import numpy as np
+import penstock as ps
+
+dataset = ps.File(sys.argv[1], "r+")["virtual"]
+memory = np.zeros((len(dataset), 2), "u1")
+dataset.read(np.s_[:10], out=memory[:10, 0])
+with open("/proc/self/statm") as file:
+    pages = int(file.read().split()[0])
+limit = pages * resource.getpagesize() + (int(sys.argv[2]) << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+try:
+    dataset.read(out=memory[:, 0])
+    print("read")
+except ps.OutOfMemoryError:
+    print("no memory")
+"""
+
+
+def test_elements_that_hdf5_reads_and_for_which_there_is_no_memory_are_an_error(tmp_path):
+    path, count = tmp_path / "x.h5", 64 << 20
+    with h5py.File(path, "w") as file:
+        source = file.create_dataset("x", (count,), "u1", maxshape=(None,), chunks=(1 << 20,))
+        layout = h5py.VirtualLayout((count,), "u1", maxshape=(None,))
+        every = np.s_[: h5py.h5s.UNLIMITED]
+        layout[every] = h5py.VirtualSource(source)[every]
+        file.create_virtual_dataset("virtual", layout)
+    had = set()
+    for extra in range(32, 256, 32):
+        command = [sys.executable, "-c", THROUGH_HDF5, str(path), str(extra)]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert ended.returncode == 0, (extra, ended.stderr[-2000:])
+        had.add(ended.stdout.strip())
+    assert had == {"read", "no memory"}

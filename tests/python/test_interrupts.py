@@ -19,13 +19,13 @@ import pytest
 from h5py._objects import phil
 
 import penstock as ps
-from penstock import request, text_file, transfer
-from penstock._native import lib
+from penstock import arrays, request, text_file, transfer
+from penstock._native import NULL, lib
 from penstock._place import Place
 from penstock.dist.mpi import parts
 from penstock.dist.storage import Storage
 from penstock.files import READ, NativeFile
-from penstock.hdf5 import submit
+from penstock.hdf5 import selection, small_reader, submit
 
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
@@ -258,6 +258,71 @@ def failing(folder: Path) -> ps.Request[Any]:
 def test_a_dropped_request_that_failed_warns_with_the_error(tmp_path):
     with pytest.warns(ResourceWarning, match=r"never waited for failed: .*taken"):
         failing(tmp_path)
+
+
+class Opened:
+    """The native library, with a record of the readers that it opened."""
+
+    def __init__(self, interrupter: Interrupter) -> None:
+        self.interrupter = interrupter
+        self.readers: list[Any] = []
+        self.first = 0
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(lib, name)
+        if name != "penstock_reader_open":
+            return function
+
+        def open_reader(dataset: int, kind: int, place: Any) -> int:
+            self.first = self.interrupter.seen
+            status: int = function(dataset, kind, place)
+            self.readers.append(place[0])
+            return status
+
+        return open_reader
+
+
+def _read_small(dataset: Any, _: Any) -> object:
+    return ps.Dataset(dataset)[0:4]
+
+
+def _read_once(dataset: Any, described: submit.Described) -> object:
+    kind = dataset.id.get_type()
+    return small_reader.read_once(dataset, kind, NULL, described.array, NULL, None, 0)
+
+
+@pytest.mark.parametrize("read", [_read_small, _read_once])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_reader_is_left_wherever_its_opening_is_interrupted(tmp_path, monkeypatch, read):
+    interrupter = Interrupter()
+    opened = Opened(interrupter)
+    monkeypatch.setattr(small_reader, "lib", opened)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(64)
+    out = np.zeros(64, int)
+
+    def run(at: int = sys.maxsize) -> int:
+        with h5py.File(tmp_path / "f.h5") as file:
+            dataset = file["x"]
+            memory = submit.TypedMemory(arrays.view(out, None), dataset.id.get_type(), None)
+            described = submit.Described(selection.select(dataset, ()), memory)
+            try:
+                return interrupter.run(lambda: read(dataset, described), at)
+            except Interrupted:
+                return at
+            finally:
+                _give_lock_back()
+                small_reader.drop(dataset)
+                gc.collect()
+                with phil:  # what is closed is not said to be forgotten
+                    lib.penstock_hdf5_forget(file.id.id)
+                assert not any(map(lib.penstock_reader_is_forgotten, opened.readers)), at
+
+    run()
+    steps = run()
+    assert opened.readers
+    for at in range(opened.first, steps + 1):
+        run(at)
 
 
 MAKERS = (

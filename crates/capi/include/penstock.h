@@ -506,6 +506,8 @@ PENSTOCK_API int penstock_reader_start(penstock_reader *reader, const penstock_s
                                        penstock_stream stream, int flags, penstock_request **request);
 PENSTOCK_API int penstock_reader_is_forgotten(penstock_reader *reader);
 PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
+/* Closes the reader in *place and sets *place to NULL, as penstock_request_release does with a request. */
+PENSTOCK_API void penstock_reader_release(penstock_reader **place);
 
 /* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,
  * and decoded chunks: 64 MiB a file, or what PENSTOCK_CHUNK_CACHE says (0 for none),

@@ -14,7 +14,7 @@ use penstock_sys::is_copy;
 
 use crate::dataset::{CArray, array_of, hdf5_of_process};
 use crate::error::{OK, PENDING, guard, null};
-use crate::handle::Table;
+use crate::handle::{Table, release};
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
 use crate::request::{AnyRequest, CRequest, place_of, store, submit_options};
@@ -197,6 +197,14 @@ unsafe extern "C" fn penstock_reader_close(reader: *mut CReader) {
         }
         Ok(OK)
     });
+}
+
+/// # Safety
+/// `place` is null, or points to a handle or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_release(place: *mut *mut CReader) {
+    // SAFETY: by contract of this function.
+    unsafe { release(place, |reader| penstock_reader_close(reader)) };
 }
 
 /// # Safety

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use penstock_array::execute::{
     Beforehand, BoundPlan, Given, PreparedTransfer, SubmitOptions, TransferKind, submit,
@@ -160,7 +161,7 @@ impl ElementsApart {
         let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
         // No byte past the touched ones is part of a selected element.
         let given = Given {
-            bytes: bytes.into(),
+            bytes: Arc::new(bytes),
             path: Path::Hdf5,
         };
         let prepared = PreparedTransfer {

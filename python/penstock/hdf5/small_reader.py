@@ -90,7 +90,7 @@ class SmallReader:
         """The reader of elements of the dataset's own type."""
         self._readers: dict[Any, Reader | None] = {}
         """By the type of an array."""
-        self._handles: list[CData] = []
+        self._places: list[CData] = []
         _all.add(self)
 
     @classmethod
@@ -117,7 +117,7 @@ class SmallReader:
 
     def is_forgotten(self) -> bool:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
-        return any(lib.penstock_reader_is_forgotten(handle) for handle in self._handles)
+        return any(lib.penstock_reader_is_forgotten(place[0]) for place in self._places)
 
     def read(self, selection: Any) -> Any | None:
         """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
@@ -294,7 +294,8 @@ class SmallReader:
         try:
             return self._readers[dtype]
         except KeyError:
-            return self._open(dtype)
+            pass  # it is no context of an error below
+        return self._open(dtype)
 
     def _open(self, dtype: Any) -> Reader | None:
         self._readers[dtype] = None
@@ -314,7 +315,7 @@ class SmallReader:
         identifier = self._identifier()
         if identifier is None:
             return None
-        place = ffi.new("penstock_reader **")
+        place = _new_place()
         with lock():
             status = lib.penstock_reader_open(identifier.id, kind.id, place)
         if status not in _FOR_OTHERS:
@@ -323,11 +324,10 @@ class SmallReader:
             if status == lib.PENSTOCK_PENDING:  # there may be one later
                 self._readers.pop(dtype, None)  # another thread may have come first
             return None
-        handle = ffi.gc(place[0], lib.penstock_reader_close)
         made = Reader(
             library=_library(),
-            handle=int(ffi.cast("uintptr_t", handle)),
-            owner=(handle, kind),
+            handle=int(ffi.cast("uintptr_t", place[0])),
+            owner=(place, kind),
             dataset=identifier,
             shape=self._shape,
             element=kind.id,
@@ -337,9 +337,18 @@ class SmallReader:
             flags=request.CALLER_WAITS,
             copies=kind.equal(self._kind) and _is_copied(identifier),
         )
-        self._handles.append(handle)
+        self._places.append(place)
         self._readers[dtype] = made
         return made
+
+
+def _new_place() -> CData:
+    """Return a place for a reader, which closes it.
+
+    The native call puts the reader there itself. So an exception of a signal handler after the call
+    does not leave it open.
+    """
+    return ffi.gc(ffi.new("penstock_reader **"), lib.penstock_reader_release)
 
 
 def _is_copied(identifier: Any) -> bool:
@@ -408,7 +417,7 @@ def _in_child() -> None:
     """Let a forked child open readers of its own library."""
     _library.cache_clear()
     for reader in _all:
-        reader._own, reader._readers, reader._handles = None, {}, []
+        reader._own, reader._readers, reader._places = None, {}, []
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -437,7 +446,7 @@ def read_once(
     Returns:
         The ``penstock_report``; ``None`` if workers, or HDF5, are to carry out the read.
     """
-    place = ffi.new("penstock_reader **")
+    place = _new_place()
     with lock():
         status = lib.penstock_reader_open(dataset.id.id, kind.id, place)
     if status not in _FOR_OTHERS:
@@ -452,7 +461,7 @@ def read_once(
             place[0], selection, array, options, handle, flags, report
         )
     finally:
-        lib.penstock_reader_close(place[0])
+        ffi.release(place)
     if status in _FOR_OTHERS:
         return None
     check(status)

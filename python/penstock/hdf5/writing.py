@@ -21,7 +21,7 @@ from penstock.hdf5.library import (
 )
 from penstock.hdf5.source import takes_an_open_dataset, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
-from penstock.request import Request
+from penstock.request import Finished, Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -165,8 +165,9 @@ def _start(
     strides = view.outer_strides(len(inner))
     if selection.is_grid and outer != selection.shape:
         strides = selection.broadcast(outer, view.byte_strides[: len(outer)])
+    made: Request[Any] | None = None
     try:
-        return submit(
+        made = submit(
             request.WRITE,
             dataset,
             selection,
@@ -175,13 +176,15 @@ def _start(
             blocking=blocking,
             array=array,
         )
+        return made
     except Error as error:
         if not by_h5py.takes_over(error, dataset):
             raise
         return left_to_h5py(str(error))
     finally:
         # The library leaves some elements to HDF5, now or as the request continues.
-        dropped.watch(dataset)
+        if not isinstance(made, Finished) or made.account().hdf5:
+            dropped.watch(dataset)
 
 
 def _source(array: Any, stored: np.dtype[Any], stream: int | None) -> arrays.View | None:

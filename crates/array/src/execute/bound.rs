@@ -86,7 +86,7 @@ impl PlanFile {
 #[derive(Clone, Debug)]
 pub struct Given {
     /// All elements in C order.
-    pub bytes: Arc<[u8]>,
+    pub bytes: Arc<Vec<u8>>,
     /// The path that reports name for these bytes.
     pub path: Path,
 }

@@ -32,7 +32,7 @@ impl Buffer {
 }
 
 /// Returns zeros, of which the system makes pages when they are touched; `None` without memory.
-pub(super) fn zeroed(length: usize) -> Option<Vec<u8>> {
+pub fn zeroed(length: usize) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(length).ok()?;
     if layout.size() == 0 {
         return Some(Vec::new());

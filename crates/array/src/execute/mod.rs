@@ -17,6 +17,7 @@ mod write;
 
 pub use at_once::{SmallRead, SmallReadOrder};
 pub use bound::{BoundPlan, Given, OnDemand, PlanFile};
+pub use buffer::zeroed;
 pub use encoded::{Collected, Collector, EncodedChunks};
 pub use plain::extents;
 pub use sink::{BlockSink, ChunkSink, ChunkStep, DenseSink, EncodedChunk, Sink};

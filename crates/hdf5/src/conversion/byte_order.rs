@@ -8,7 +8,8 @@
 
 use std::ffi::{c_uint, c_void};
 
-use penstock_engine::error::Result;
+use penstock_array::execute::zeroed;
+use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, H5T_COMPOUND, H5T_ORDER_BE, H5T_ORDER_LE, hid_t};
 
 use super::is_enumeration;
@@ -48,7 +49,11 @@ pub(crate) fn reverse(
     // SAFETY: takes an identifier, which HDF5 checks.
     let size = unsafe { (session.hdf5.H5Tget_size)(from) }.max(1);
     let piece = size * (PIECE / size).max(1);
-    let mut background = vec![0u8; piece.min(elements.len())];
+    let length = piece.min(elements.len());
+    let mut background = zeroed(length).ok_or_else(|| {
+        let text = format!("no memory to reverse {length} bytes");
+        Error::new(Kind::Memory, text)
+    })?;
     for piece in elements.chunks_mut(piece) {
         let data: *mut c_void = piece.as_mut_ptr().cast();
         let other = background.as_mut_ptr().cast();

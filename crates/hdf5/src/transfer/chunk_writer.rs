@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
-use penstock_array::execute::{ChunkSink, ChunkStep, EncodedChunk};
+use penstock_array::execute::{ChunkSink, ChunkStep, EncodedChunk, zeroed};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, HADDR_UNDEF, herr_t};
 
@@ -56,7 +56,8 @@ impl Drop for Step<'_> {
     fn drop(&mut self) {
         if let (Some(last), true) = (&self.last, self.dataset.has_filters) {
             let before = self.before.as_deref();
-            self.dataset.evict_lookup(&self.session, last, before);
+            // Without memory, the lookup is only not evicted.
+            let _ = self.dataset.evict_lookup(&self.session, last, before);
         }
     }
 }
@@ -82,7 +83,7 @@ impl WrittenDataset {
         } else if stored != bytes.len() as u64 || !self.has_filters {
             return self.write_stored(session, first, *mask, bytes);
         }
-        let old = self.indexed(session, first, before);
+        let old = self.indexed(session, first, before)?;
         if old.as_ref().is_some_and(|(old, _)| old == mask) {
             return match may_be_first {
                 true => Ok(()),
@@ -101,7 +102,7 @@ impl WrittenDataset {
                 ),
             });
         }
-        let written = self.indexed(session, first, before);
+        let written = self.indexed(session, first, before)?;
         if written.is_some_and(|(written, _)| written == *mask) {
             return Ok(());
         }
@@ -121,8 +122,8 @@ impl WrittenDataset {
         session: &Session<'_>,
         first: &[u64],
         before: Option<&[u64]>,
-    ) -> Option<(u32, Vec<u8>)> {
-        self.evict_lookup(session, first, before);
+    ) -> Result<Option<(u32, Vec<u8>)>> {
+        self.evict_lookup(session, first, before)?;
         self.read_stored(session, first)
     }
 
@@ -225,7 +226,8 @@ impl WrittenDataset {
             // A failure leaves the chunk as it is.
             self.store(session, first, mask, &bytes);
         }
-        self.evict_lookup(session, first, None);
+        // The caller has an error to return. Without memory, the lookup is only not evicted.
+        let _ = self.evict_lookup(session, first, None);
     }
 
     /// Returns whether HDF5 may confuse chunks when it looks them up by coordinates: see
@@ -248,7 +250,7 @@ impl WrittenDataset {
         let descriptor = FileInfo::of(session, self.dataset).ok()?.descriptor?;
         // SAFETY: HDF5 keeps the descriptor open throughout the session, and closes it itself.
         let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
-        let mut bytes = vec![0u8; size as usize];
+        let mut bytes = zeroed(usize::try_from(size).ok()?)?;
         file.read_exact_at(&mut bytes, address).ok()?;
         Some(bytes)
     }
@@ -259,10 +261,15 @@ impl WrittenDataset {
     /// and after a failed write an address that the index lacks (seen in 1.14.4 and 2.2.0). The
     /// lookup of another chunk replaces it, unless that chunk is in the chunk cache; neither the
     /// chunk written just `before` nor one that does not exist is in it.
-    fn evict_lookup(&self, session: &Session<'_>, last: &[u64], before: Option<&[u64]>) {
+    fn evict_lookup(
+        &self,
+        session: &Session<'_>,
+        last: &[u64],
+        before: Option<&[u64]>,
+    ) -> Result<()> {
         if let Some(before) = before {
             self.stored_size(session, before);
-            return;
+            return Ok(());
         }
         let sides = || self.shape.iter().zip(&self.chunk);
         let mut other = last.to_vec();
@@ -273,7 +280,7 @@ impl WrittenDataset {
         if let Some((at, (_, end))) = grows.into_iter().find(free) {
             other[at] = end;
             self.stored_size(session, &other);
-            return;
+            return Ok(());
         }
         match sides().position(|(size, side)| size > side) {
             // The index is that of a single chunk, or a tree.
@@ -285,9 +292,10 @@ impl WrittenDataset {
             }
             Some(at) => {
                 other[at] = if last[at] == 0 { self.chunk[at] } else { 0 };
-                self.read_stored(session, &other);
+                self.read_stored(session, &other)?;
             }
         }
+        Ok(())
     }
 
     fn stored_size(&self, session: &Session<'_>, first: &[u64]) -> Option<u64> {
@@ -300,20 +308,27 @@ impl WrittenDataset {
     }
 
     /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask and bytes.
+    ///
+    /// # Errors
+    /// There is no memory for the bytes, so nothing is evicted.
     pub(super) fn read_stored(
         &self,
         session: &Session<'_>,
         first: &[u64],
-    ) -> Option<(u32, Vec<u8>)> {
+    ) -> Result<Option<(u32, Vec<u8>)>> {
         let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A chunk without a size has no address, and nothing is read.
         let stored = self.stored_size(session, first).unwrap_or(0);
         // A forged size in the index must not exhaust memory.
         if stored > most_stored(decoded) {
-            return None;
+            return Ok(None);
         }
-        let size = stored.max(decoded);
-        let (mut bytes, mut mask) = (vec![0u8; size as usize], 0);
+        let size = usize::try_from(stored.max(decoded)).unwrap_or(usize::MAX);
+        let mut bytes = zeroed(size).ok_or_else(|| {
+            let text = format!("no memory for the {size} bytes of the chunk at {first:?}");
+            self.named(Error::new(Kind::Memory, text))
+        })?;
+        let mut mask = 0;
         // SAFETY: the buffer has at least the size that HDF5 has just reported.
         let status = unsafe {
             (session.hdf5.H5Dread_chunk)(
@@ -325,7 +340,7 @@ impl WrittenDataset {
             )
         };
         bytes.truncate(stored as usize);
-        (status >= 0).then_some((mask, bytes))
+        Ok((status >= 0).then_some((mask, bytes)))
     }
 }
 

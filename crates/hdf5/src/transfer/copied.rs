@@ -202,14 +202,16 @@ fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) 
             .zip(grid.chunk())
             .map(|(at, side)| at * side)
             .collect();
-        written.read_stored(session, &first);
+        written.read_stored(session, &first).map(drop)
     };
     if grid.total() <= MOST_PLACES {
         let is_evicted = |number: &u64| forgets_all || matches!(table.find(*number), Ok(None));
-        (0..grid.total()).filter(is_evicted).for_each(evict);
+        (0..grid.total()).filter(is_evicted).try_for_each(evict)?;
     } else if let Some(entries) = table.entries().filter(|_| forgets_all) {
         let number = |at: usize| entries.numbers.get(at).copied().unwrap_or(at as u64);
-        (0..entries.addresses.len()).map(number).for_each(evict);
+        (0..entries.addresses.len())
+            .map(number)
+            .try_for_each(evict)?;
     }
     Ok(())
 }

@@ -4,12 +4,11 @@
 //! can describe. Otherwise the elements pass through a temporary dense buffer: HDF5 has filled it
 //! before the request starts, or writes it after workers have gathered the elements.
 
-use std::borrow::Cow;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind};
+use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind, zeroed};
 use penstock_array::{
     ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
 };
@@ -100,7 +99,7 @@ pub(super) unsafe fn prepare(
     let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
     let given = match transfer.operation {
         Operation::Read => Some(Given {
-            bytes: call.read_dense(session)?,
+            bytes: Arc::new(call.read_dense(session)?),
             path: Path::Hdf5,
         }),
         Operation::Write => None,
@@ -242,16 +241,12 @@ impl LibraryCall {
     }
 
     /// Reads the elements into temporary memory as a dense array.
-    fn read_dense(&self, session: &Session<'_>) -> Result<Arc<[u8]>> {
+    fn read_dense(&self, session: &Session<'_>) -> Result<Vec<u8>> {
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
-        let mut given = Vec::new();
-        given.try_reserve_exact(bytes).map_err(|_| {
-            Error::new(
-                Kind::Memory,
-                format!("no memory for the {bytes} bytes that HDF5 reads"),
-            )
+        let mut given = zeroed(bytes).ok_or_else(|| {
+            let text = format!("no memory for the {bytes} bytes that HDF5 reads");
+            Error::new(Kind::Memory, text)
         })?;
-        given.resize(bytes, 0);
         let space = dense_space(session, self.elements)?;
         let intermediate = self.intermediate(session)?;
         let types = intermediate.as_ref().map_or(self.memory_type, Id::get);
@@ -260,7 +255,7 @@ impl LibraryCall {
         if intermediate.is_some() {
             byte_order::reverse(session, (types, self.memory_type), &mut given)?;
         }
-        Ok(given.into())
+        Ok(given)
     }
 
     /// Copies type and dataspace, which the caller may close before they are needed.
@@ -299,12 +294,22 @@ impl DenseSink for KeptCall {
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { call.dataset.session() };
         let space = dense_space(&session, call.elements)?;
-        let mut bytes = Cow::Borrowed(bytes);
         let intermediate = call.intermediate(&session)?;
         let types = intermediate.as_ref().map_or(call.memory_type, Id::get);
+        let mut reversed: Vec<u8> = Vec::new();
         if intermediate.is_some() {
-            byte_order::reverse(&session, (call.memory_type, types), bytes.to_mut())?;
+            reversed.try_reserve_exact(bytes.len()).map_err(|_| {
+                let text = format!("no memory for the {} bytes that HDF5 writes", bytes.len());
+                call.dataset.named(Error::new(Kind::Memory, text))
+            })?;
+            reversed.extend_from_slice(bytes);
+            byte_order::reverse(&session, (call.memory_type, types), &mut reversed)?;
         }
+        let bytes = if intermediate.is_some() {
+            &reversed
+        } else {
+            bytes
+        };
         let buffer = bytes.as_ptr().cast_mut().cast();
         // SAFETY: the bytes are those of the elements, and a write only reads them.
         unsafe { call.run(&session, (types, space.get()), buffer) }

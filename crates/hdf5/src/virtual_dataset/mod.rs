@@ -97,7 +97,7 @@ pub enum Store {
     /// In this file, or in the files of an external layout.
     File(Arc<SourceFile>),
     /// In memory: all elements, as a plan of `Source::Memory` requires.
-    Memory(Arc<[u8]>),
+    Memory(Arc<Vec<u8>>),
     /// Nowhere: the plan only fills.
     None,
 }

@@ -366,7 +366,7 @@ impl<'a> Sources<'a> {
             info.refresh(self.session, dataset.get())?;
         }
         let store = match info.layout {
-            Layout::Compact => Store::Memory(self.read(&dataset, &info)?.into()),
+            Layout::Compact => Store::Memory(Arc::new(self.read(&dataset, &info)?)),
             _ => {
                 let file = self.hand_out(&info)?;
                 // HDF5 closes its descriptor.
