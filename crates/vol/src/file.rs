@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
-use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5P_DEFAULT, herr_t, hid_t};
+use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5F_SCOPE_LOCAL, H5P_DEFAULT, herr_t, hid_t};
 
 use super::NAME;
 use super::access_sets::{file_access, place_of};
@@ -100,6 +100,14 @@ unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
     }) && flags & H5FD_FEAT_HAS_MPI != 0
 }
 
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    New,
+    ForWriting,
+    ForReading,
+}
+
 /// Opens or creates a file by `call`, which gets the property list for the connector below. Calls `before`
 /// first.
 ///
@@ -109,7 +117,7 @@ unsafe fn open_below(
     slot: usize,
     name: *const c_char,
     fapl_id: hid_t,
-    is_writable: bool,
+    way: Way,
     api_call: ApiCall,
     before: impl FnOnce(CallingLibrary),
     call: impl FnOnce(&CallingLibrary, hid_t) -> *mut c_void,
@@ -132,7 +140,7 @@ unsafe fn open_below(
         before(library);
         let opening = match access.container.is_parallel {
             // SAFETY: the caller guarantees the name. The list is this connector's own.
-            true => Some(unsafe { access.opening(CStr::from_ptr(name), is_writable)? }),
+            true => Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? }),
             false => None,
         };
         let file = access.container.in_call(|| call(&library, access.fapl));
@@ -149,7 +157,12 @@ unsafe fn open_below(
         let wrapped = Wrapped::wrap(file, &access.container);
         if let Some(opening) = opening {
             // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
-            unsafe { share(&access, CStr::from_ptr(name), wrapped, opening)? };
+            unsafe {
+                share(&access, CStr::from_ptr(name), wrapped, opening)?;
+                if way == Way::New {
+                    write_first_metadata(&Wrapped::of(wrapped).under());
+                }
+            }
         }
         Ok(wrapped)
     };
@@ -193,6 +206,31 @@ unsafe fn share(
     Ok(())
 }
 
+/// Writes the metadata of a file that processes have just created together. While it ends, HDF5 2.2.0 leaves out all functions
+/// of a package of which it has called none before, and it writes by those of its page buffer: a file that is never closed
+/// would have no metadata where only this connector has written elements.
+///
+/// # Safety
+/// The thread is inside the call that creates the file, which all its processes make.
+unsafe fn write_first_metadata(under: &Under) {
+    let mut args = H5VL_file_specific_args_t {
+        op_type: H5VL_FILE_FLUSH,
+        args: FileSpecific {
+            flush: FileFlush {
+                obj_type: H5I_FILE,
+                scope: H5F_SCOPE_LOCAL,
+            },
+        },
+    };
+    let call = under.calls.H5VLfile_specific;
+    // What fails here fails again when the file is closed.
+    // SAFETY: the caller guarantees this.
+    under.library().keeping_errors(|| unsafe {
+        let none = ptr::null_mut();
+        under.quietly(|| call(under.object, under.id, &mut args, H5P_DEFAULT, none))
+    });
+}
+
 unsafe extern "C" fn create<const SLOT: usize>(
     name: *const c_char,
     flags: c_uint,
@@ -207,7 +245,7 @@ unsafe extern "C" fn create<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
-            true,
+            Way::New,
             ApiCall::of(c"H5Fcreate_async", req),
             |library| finish_before_replacing(library, name),
             |library, fapl| {
@@ -224,13 +262,17 @@ unsafe extern "C" fn open<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
+    let way = match flags & H5F_ACC_RDWR != 0 {
+        true => Way::ForWriting,
+        false => Way::ForReading,
+    };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
         open_below(
             SLOT,
             name,
             fapl_id,
-            flags & H5F_ACC_RDWR != 0,
+            way,
             ApiCall::of(c"H5Fopen_async", req),
             |_| (),
             |library, fapl| (library.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
