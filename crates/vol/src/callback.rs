@@ -61,7 +61,7 @@ pub(crate) unsafe fn attempt(
 }
 
 /// Runs an operation that may free the storage of a dataset. The pending operations of a file that processes share
-/// keep no dataset open, and must not write what HDF5 gives to another one.
+/// keep no dataset open, and must not write what HDF5 gives to another one: those of any process.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -77,6 +77,7 @@ pub(crate) unsafe fn frees(
                 shared.may_free.store(true, Relaxed);
                 let pending = background::pending_in_shared_file(under);
                 pending.into_iter().for_each(Pending::finish);
+                shared.meet();
             }
             Ok(under.quietly(|| call(under)))
         })

@@ -597,8 +597,7 @@ unsafe fn set_extent(
     // SAFETY: the caller guarantees this.
     unsafe {
         let status = after_pending(obj, api_call, |under| {
-            let _alone = background::alone_to_extend(under);
-            call(under)
+            background::extend_alone(under, || call(under))
         });
         let dataset = Wrapped::of(obj);
         if let Some(shared) = dataset.container().shared.get() {

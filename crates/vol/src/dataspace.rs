@@ -111,6 +111,16 @@ impl OwnedSpace {
             ((library.hdf5.H5Sselect_none)(space.id) >= 0).then_some(space)
         }
     }
+
+    /// The length of each dimension. `None` if HDF5 does not tell.
+    pub(crate) fn extent(&self) -> Option<Vec<u64>> {
+        let mut lengths = vec![0; H5S_MAX_RANK];
+        let (get, none) = (self.library.hdf5.H5Sget_simple_extent_dims, ptr::null_mut());
+        // SAFETY: the identifier is open, and there is room for the largest rank.
+        let rank = unsafe { get(self.id, lengths.as_mut_ptr(), none) };
+        lengths.truncate(usize::try_from(rank).ok()?);
+        Some(lengths)
+    }
 }
 
 /// Makes the dataspace for which [`H5S_BLOCK`] stands in a transfer with this dataspace of the file. `None`

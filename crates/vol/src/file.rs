@@ -18,6 +18,7 @@ use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::Info;
 use super::shared_file::{Opening, SharedFile};
+use super::temporary_id::TemporaryId;
 use super::under::Under;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
@@ -187,7 +188,9 @@ unsafe fn share(
     // SAFETY: as above.
     let is_native = unsafe { under.ends_in_native() };
     match opening {
-        Ok(opening) if is_native => {
+        Ok(mut opening) if is_native => {
+            // SAFETY: as above.
+            opening.has_gaps |= unsafe { notes_free_space(&under) };
             // SAFETY: as above.
             let (number, _) = unsafe { place_of(&under, H5I_FILE)? };
             match SharedFile::of(*library, (number, name), opening) {
@@ -204,6 +207,27 @@ unsafe fn share(
         }
     }
     Ok(())
+}
+
+/// Whether a file has notes of its free space; also if HDF5 does not tell.
+///
+/// # Safety
+/// The thread is inside a call that has opened this file.
+unsafe fn notes_free_space(under: &Under) -> bool {
+    let library = under.library();
+    let (mut strategy, mut notes, mut threshold) = (0, false, 0);
+    let get = library.calls.H5Pget_file_space_strategy;
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the answers have places.
+    let status = library.keeping_errors(|| unsafe {
+        let Ok(file) = TemporaryId::of(under, H5I_FILE) else {
+            return FAIL;
+        };
+        let list = (library.hdf5.H5Fget_create_plist)(file.get());
+        let status = get(list, &mut strategy, &mut notes, &mut threshold);
+        (library.hdf5.H5Pclose)(list);
+        status
+    });
+    status < 0 || notes
 }
 
 /// Writes the metadata of a file that processes have just created together. While it ends, HDF5 2.2.0 leaves out all functions

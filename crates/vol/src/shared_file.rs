@@ -60,12 +60,14 @@ pub(crate) struct SharedFile {
     /// Whether a file is or was mounted in this one, or this one in another. Calls by a path through the mount belong to
     /// the other file for this connector, which does not see then what they change.
     pub(crate) is_mounted: AtomicBool,
-    /// Whether HDF5 aligns storage, which leaves gaps for other storage.
-    is_aligned: bool,
+    /// Whether HDF5 may find gaps between storage: it aligns what it allocates, or had noted free space in the file.
+    has_gaps: bool,
     extents: Mutex<Extents>,
     /// Whether the close of a dataset may free its storage: some were deleted, or never had a name.
     pub(crate) may_free: AtomicBool,
-    /// The processes, if they can write and MPI-IO may write more than a call asks for.
+    /// Whether MPI-IO may write more than a call asks for.
+    is_sieved: bool,
+    /// The processes, if they can write, and need not be in a call of HDF5 for another one to read metadata.
     processes: Mutex<Option<Communicator>>,
     /// How often the program has the file open.
     handles: AtomicUsize,
@@ -136,10 +138,11 @@ impl SharedFile {
             reads_together: opening.reads_together,
             is_atomic: AtomicBool::new(false),
             is_mounted: AtomicBool::new(false),
-            is_aligned: opening.is_aligned,
+            has_gaps: opening.has_gaps,
+            is_sieved: opening.is_sieved,
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
-            processes: Mutex::new(opening.is_sieved.then_some(opening.processes)),
+            processes: Mutex::new(opening.meets.then_some(opening.processes)),
             handles: AtomicUsize::new(1),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
@@ -196,7 +199,7 @@ impl SharedFile {
     /// Whether MPI-IO may write more of the file than a collective write of elements asks for. The answer is the same
     /// in all processes.
     pub(crate) fn is_sieved(&self) -> bool {
-        self.processes().is_some()
+        self.is_sieved && self.processes().is_some()
     }
 
     /// Whether storage that HDF5 allocates may lie between that of other datasets: in a gap, or in what was freed. The
@@ -204,10 +207,11 @@ impl SharedFile {
     pub(crate) fn may_fill_gaps(&self) -> bool {
         let extents = self.extents();
         let has_changed = extents.of_any > 0 || !extents.of.is_empty();
-        self.is_aligned || has_changed || self.may_free.load(Relaxed)
+        self.has_gaps || has_changed || self.may_free.load(Relaxed)
     }
 
-    /// Waits until all processes that share the file are here.
+    /// Waits until all processes that share the file are here, if they write it and may wait for each other: see
+    /// [`Opening::of`].
     pub(crate) fn meet(&self) {
         if let Some(processes) = &*self.processes() {
             processes.meet();
@@ -267,7 +271,9 @@ pub(crate) struct Opening {
     reads_together: bool,
     /// Whether MPI-IO may write more than a call asks for.
     is_sieved: bool,
-    is_aligned: bool,
+    /// Whether processes may wait for each other in a call that all of them make.
+    meets: bool,
+    pub(crate) has_gaps: bool,
     processes: Communicator,
 }
 
@@ -334,8 +340,9 @@ impl Opening {
             (library.calls.H5Pget_alignment)(fapl, &mut threshold, &mut alignment)
         });
         Ok(Ok(Opening {
-            is_aligned: alignment > 1,
+            has_gaps: alignment > 1,
             is_writable,
+            meets: is_writable && !reads_together,
             reads_together,
             is_sieved: is_writable && !has_hints,
             processes,
@@ -350,6 +357,11 @@ impl Alone {
     /// Waits until all processes are here. This one has no transfers of the file in progress.
     pub(crate) fn begin(file: &Arc<SharedFile>) -> Alone {
         file.meet();
+        Alone::at_end(file)
+    }
+
+    /// Has the processes wait for each other at the end only.
+    pub(crate) fn at_end(file: &Arc<SharedFile>) -> Alone {
         Alone(Arc::clone(file))
     }
 }

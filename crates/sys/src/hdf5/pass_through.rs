@@ -88,6 +88,8 @@ connector_functions! { functions {
     fn H5Iiterate(type_: H5I_type_t, op: EachId, op_data: *mut c_void) -> herr_t;
     fn H5Pcopy(plist_id: hid_t) -> hid_t;
     fn H5Pget_alignment(fapl_id: hid_t, threshold: *mut u64, alignment: *mut u64) -> herr_t;
+    fn H5Pget_file_space_strategy(fcpl_id: hid_t, strategy: *mut c_int, persist: *mut bool,
+        threshold: *mut u64) -> herr_t;
     fn H5Pget_fclose_degree(fapl_id: hid_t, degree: *mut c_int) -> herr_t;
     fn H5Pset_vol(plist_id: hid_t, new_vol_id: hid_t, new_vol_info: *const c_void) -> herr_t;
     /// Adds a reference to the identifier.

@@ -25,4 +25,4 @@ pub(crate) use closing::{
 pub(crate) use dataset_call::DatasetCall;
 pub(crate) use dataset_io::{Disposition, read_or_write};
 pub(crate) use pending::{finish_all, finish_conflicting, finish_untold};
-pub(crate) use shared_io::{alone_if_it_allocates, alone_to_extend, alone_to_fill, took_part};
+pub(crate) use shared_io::{alone_if_it_allocates, alone_to_fill, extend_alone, took_part};

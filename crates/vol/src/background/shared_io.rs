@@ -2,6 +2,7 @@
 //! [`shared_file`](crate::shared_file) for who carries them out.
 
 use std::ffi::c_void;
+use std::iter;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
@@ -9,7 +10,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
-use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, hid_t};
+use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
 
 use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::pending_in_shared_file;
@@ -18,7 +19,7 @@ use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
 };
 use super::pending::{conflicting_with, wait_for_conflicting};
-use crate::dataspace::is_special;
+use crate::dataspace::{OwnedSpace, is_special};
 use crate::log::Execution;
 use crate::shared_file::{Alone, SharedFile};
 use crate::temporary_id::TemporaryId;
@@ -45,7 +46,7 @@ pub(super) unsafe fn read_or_write(
             let below = together(call, memories, &[], SMALL);
             return Ok(Disposition::Below(below));
         }
-        let stored = describe_all(call, shared)?;
+        let stored = describe_all(call, shared).inspect_err(|_| drop(meet_at_end(call, way.1)))?;
         let wanted = call.policy().collective();
         let mut whys = stored
             .iter()
@@ -63,11 +64,18 @@ pub(super) unsafe fn read_or_write(
                 Ok(Disposition::Below(below))
             }
             None => {
+                let meeting = meet_at_end(call, way.1);
                 let call = DatasetCall {
                     stored: &stored,
                     ..*call
                 };
-                alone(&call, memories?, shared)
+                Ok(match alone(&call, memories?, shared)? {
+                    Disposition::Below(below) => Disposition::Below(BelowCall {
+                        alone: meeting,
+                        ..below
+                    }),
+                    done => done,
+                })
             }
         }
     }
@@ -127,16 +135,33 @@ unsafe fn describe_all(
     call.datasets.iter().zip(call.unders).map(of).collect()
 }
 
-/// The files of a call of which MPI-IO may write more than the call asks for, in their order in the call.
-fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
+/// The files of a call that processes share, in their order in the call.
+fn shared_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
     let mut files: Vec<Arc<SharedFile>> = Vec::new();
     let shared = |under: &'_ Under| under.container.shared.get().cloned();
     for file in call.unders.iter().filter_map(shared) {
-        if file.is_sieved() && !files.iter().any(|other| Arc::ptr_eq(other, &file)) {
+        if !files.iter().any(|other| Arc::ptr_eq(other, &file)) {
             files.push(file);
         }
     }
     files
+}
+
+/// Those of which MPI-IO may write more than the call asks for.
+fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
+    let mut files = shared_files(call);
+    files.retain(|file| file.is_sieved());
+    files
+}
+
+/// Has the processes wait for each other at the end of a collective call that is complete when it returns, whether or not
+/// it fails. MPI promises no order there, but the messages of its collective transfers keep one, by which programs read
+/// what others have written, or free it.
+fn meet_at_end(call: &DatasetCall<'_>, is_collective: bool) -> Vec<Alone> {
+    match is_collective && call.req.is_null() && !call.policy().is_implicit() {
+        true => shared_files(call).iter().map(Alone::at_end).collect(),
+        false => Vec::new(),
+    }
 }
 
 /// Has HDF5 carry out a call as the program asks, together with the other processes. If this process cannot
@@ -261,20 +286,34 @@ pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Optio
     })
 }
 
-/// As [`alone_to_fill`], before the extent of a dataset changes.
+/// Changes the extent of a dataset: as for [`alone_to_fill`], and no process goes on that could be given storage that
+/// another one still writes.
 ///
 /// # Safety
 /// The thread is inside a callback on this dataset, which all processes make.
-pub(crate) unsafe fn alone_to_extend(under: &Under) -> Option<Alone> {
-    under.container.shared.get()?;
+pub(crate) unsafe fn extend_alone(under: &Under, extend: impl FnOnce() -> herr_t) -> herr_t {
     let library = under.library();
+    let Some(shared) = under.container.shared.get() else {
+        return extend();
+    };
     // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
     unsafe {
-        let dataset = TemporaryId::of(under, H5I_DATASET).ok()?;
+        let Ok(dataset) = TemporaryId::of(under, H5I_DATASET) else {
+            return extend();
+        };
         let list = library.keeping_errors(|| (library.hdf5.H5Dget_create_plist)(dataset.get()));
         let alone = alone_to_fill(under, list);
         library.keeping_errors(|| (library.hdf5.H5Pclose)(list));
-        alone
+        let extent = || OwnedSpace::nothing_of(under)?.extent();
+        let before = extent();
+        let status = extend();
+        let shrinks = |old: &[u64], new: &[u64]| iter::zip(old, new).any(|(old, new)| new < old);
+        if let (None, Some(before), Some(after)) = (&alone, before, extent())
+            && shrinks(&before, &after)
+        {
+            shared.meet();
+        }
+        status
     }
 }
 
