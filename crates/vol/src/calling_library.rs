@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use penstock_sys::hdf5::pass_through::Functions;
-use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, Hdf5};
+use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use penstock_hdf5::library::copies::hdf5_of;
 
@@ -50,6 +50,17 @@ impl CallingLibrary {
             unsafe { (self.calls.H5Eset_current_stack)(errors) };
         }
         value
+    }
+
+    /// Whether HDF5 lets the objects of a file stay open when it is closed that was opened with this list.
+    ///
+    /// # Safety
+    /// The thread is inside a call of the library, which checks the identifier.
+    pub(crate) unsafe fn lets_objects_stay_open(&self, fapl: hid_t) -> bool {
+        let mut degree = -1;
+        // SAFETY: the caller guarantees this; `degree` receives the answer.
+        self.keeping_errors(|| unsafe { (self.calls.H5Pget_fclose_degree)(fapl, &mut degree) });
+        degree == H5F_CLOSE_WEAK
     }
 }
 

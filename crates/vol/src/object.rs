@@ -9,7 +9,7 @@ use super::api_call::ApiCall;
 use super::background;
 use super::callback::{attempt, frees, make, operate, operate_on_two, visit};
 use super::dataset::describe_together;
-use super::temporary_id::TemporaryId;
+use super::temporary_id::{TemporaryId, kind_of};
 use super::under::Under;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::prepare_for_copy;
@@ -54,15 +54,6 @@ unsafe extern "C" fn open(
         }
         opened
     }
-}
-
-/// The kind of the object at which a location begins.
-///
-/// # Safety
-/// HDF5 has given the location.
-pub(crate) unsafe fn kind_of(location: Location) -> H5I_type_t {
-    // SAFETY: the caller guarantees this; all locations begin with the same members.
-    unsafe { (*location.cast::<LocationBySelf>()).obj_type }
 }
 
 /// Runs an operation after everything that is pending.

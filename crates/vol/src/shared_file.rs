@@ -31,7 +31,6 @@ use penstock_engine::options::Options;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::background::lets_objects_stay_open;
 use super::calling_library::CallingLibrary;
 use super::mpi::{Communicator, forbid_sieving};
 use super::settings::Collective;
@@ -295,7 +294,7 @@ impl Opening {
             return refused("the driver of the file is not that of MPI-IO");
         }
         // SAFETY: as above.
-        if unsafe { lets_objects_stay_open(library, fapl) } {
+        if unsafe { library.lets_objects_stay_open(fapl) } {
             return refused("datasets of the file may stay open after it (H5F_CLOSE_WEAK)");
         }
         if has_prefix(name) {

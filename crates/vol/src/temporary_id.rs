@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::connector::H5I_type_t;
+use penstock_sys::hdf5::connector::{H5I_type_t, Location, LocationBySelf};
 use penstock_sys::hdf5::hid_t;
 
 use super::calling_library::CallingLibrary;
@@ -59,6 +59,15 @@ pub(crate) fn take_wrapping(container: &Container) -> Option<Wrapping> {
     }
     WRAPPING.set(ptr::null());
     Some(wrapping.clone())
+}
+
+/// The kind of the object at which a location begins.
+///
+/// # Safety
+/// HDF5 has given the location.
+pub(crate) unsafe fn kind_of(location: Location) -> H5I_type_t {
+    // SAFETY: the caller guarantees this; all locations begin with the same members.
+    unsafe { (*location.cast::<LocationBySelf>()).obj_type }
 }
 
 impl TemporaryId {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5I_FILE, H5I_GROUP};
-use penstock_sys::hdf5::{H5F_CLOSE_WEAK, herr_t, hid_t};
+use penstock_sys::hdf5::herr_t;
 
 use super::pending::{add_pending, begin_conflicting, conflicting_with, may_conflict};
 use crate::access_sets::file_access;
@@ -257,21 +257,10 @@ unsafe fn allows_open_objects(under: &Under, id: &TemporaryId) -> bool {
     // SAFETY: the caller guarantees this.
     library.keeping_errors(|| unsafe {
         let list = (library.hdf5.H5Fget_access_plist)(id.get());
-        let allows = lets_objects_stay_open(library, list);
+        let allows = library.lets_objects_stay_open(list);
         (library.hdf5.H5Pclose)(list);
         allows
     })
-}
-
-/// Whether HDF5 lets the objects of a file stay open when it is closed that was opened with this list.
-///
-/// # Safety
-/// The thread is inside a call of `library`, which checks the identifier.
-pub(crate) unsafe fn lets_objects_stay_open(library: CallingLibrary, fapl: hid_t) -> bool {
-    let mut degree = -1;
-    // SAFETY: the caller guarantees this; `degree` receives the answer.
-    library.keeping_errors(|| unsafe { (library.calls.H5Pget_fclose_degree)(fapl, &mut degree) });
-    degree == H5F_CLOSE_WEAK
 }
 
 pub(crate) const CLOSE_FILE: &CStr = c"H5Fclose_async";
