@@ -179,7 +179,7 @@ def _write_before_close(number: int) -> None:
             return
         h5py.h5i.inc_ref(identifier)
         with _kept_errors(identifier, known.file):
-            # The last dataset of a linked file closes it, and then nobody can ask for its failures.
+            # A linked file is closed with its last dataset, and has no failures to ask for then.
             _wait_for_linked_file(identifier, known.file)
         with _kept_errors(identifier, known.file):
             _write_out(identifier)
@@ -187,7 +187,7 @@ def _write_before_close(number: int) -> None:
 
 @contextmanager
 def _kept_errors(identifier: Any, file: Any) -> Iterator[None]:
-    """Keep an error of a dataset for those who flush or close its file."""
+    """Keep an error of a dataset until its file is flushed or closed."""
     import h5py
 
     try:

@@ -1,7 +1,7 @@
 #include "ranks.h"
 
 /* HDF5 gives the storage of a deleted dataset to the next one, and one rank fills it. The writes of other ranks to the
- * deleted one have ended before: also those of a rank that is late, and those that nobody has waited for. */
+ * deleted one have ended before: also those of a rank that is late, and those for which no rank has waited. */
 enum { ROUNDS = 20 };
 
 static void replace(hid_t file, hid_t fill, hid_t list, hid_t events) {

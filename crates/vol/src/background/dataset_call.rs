@@ -71,7 +71,7 @@ impl DatasetCall<'_> {
     }
 
     /// Returns the failure of an earlier write without a request: a read may depend on it, and so may what the program
-    /// does after a plain write. The event set of another write is told of that write only.
+    /// does after a plain write. The event set of another write reports that write only.
     pub(crate) fn take_failures(&self) -> Result<()> {
         match self.req.is_null() || self.operation == Operation::Read {
             true => self.policy().failures.take(),
