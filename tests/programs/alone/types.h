@@ -129,6 +129,13 @@ static int describe(hid_t type, size_t at, int count, struct part parts[MOST_PAR
     return count;
 }
 
+/* HDF5 sorts the members of a type when it first converts it. */
+static int by_place(const void *one, const void *other)
+{
+    const struct part *a = one, *b = other;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
 typedef void (*visitor)(unsigned char *value, const struct part *part, uint64_t *state);
 
 /* Calls `visit` for each part of each value. The type is described once, since HDF5 takes long for that. */
@@ -136,6 +143,7 @@ static void for_each_part(unsigned char *values, size_t count, hid_t type, visit
 {
     struct part parts[MOST_PARTS];
     int number = describe(type, 0, 0, parts);
+    qsort(parts, (size_t)number, sizeof *parts, by_place);
     size_t size = H5Tget_size(type);
     for (size_t i = 0; i < count; i++)
         for (int part = 0; part < number; part++)

@@ -253,14 +253,17 @@ static void move(int is_read)
 
 /* -- datasets and files ----------------------------------------------------------------------- */
 
-/* All ranks write what they own, of a dataset whose storage holds anything. */
+/* All ranks write what they own, of a dataset whose storage holds anything; a compact one is the same on all. */
 static void write_whole(shared_dataset *of)
 {
-    of->is_cyclic = of->is_read_only = 0;
+    of->is_cyclic = 0;
+    of->is_read_only = of->is_compact;
     transfer made = {.line = line, .id = of->of.id, .type = in_memory[of->of.type]};
     long parts[RANK][3];
     made.space = selected(of, 4, parts);
-    give_memory(&made, of->of, (hsize_t)H5Sget_select_npoints(made.space), 1, line * 8 + rank);
+    long seed = line * 8 + (of->is_compact ? 0 : rank);
+    give_memory(&made, of->of, (hsize_t)H5Sget_select_npoints(made.space), 1, seed);
+    of->is_read_only = 0;
     hid_t list = H5Pcreate(H5P_DATASET_XFER);
     H5Pset_dxpl_mpio(list, H5FD_MPIO_COLLECTIVE);
     carry_out(&made, 1, 0, list);
