@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -182,12 +183,27 @@ def finish_all() -> None:
                 native.finish()
 
 
+def print_error(error: Error) -> None:
+    """Print an error that nobody can raise."""
+    if sys.stderr is not None:
+        print(f"penstock: {error}", file=sys.stderr)
+
+
+def warn(error: Error) -> None:
+    """Warn of the failure of a request that is dropped."""
+    warnings.warn(
+        f"a request that was never waited for failed: {error}", ResourceWarning, stacklevel=3
+    )
+
+
 class Request(Generic[A]):
     """A transfer that a function whose name ends in ``_async`` has started.
 
     It keeps its array and its file alive until it is finished. Deleting a pending request waits
-    for it, and warns with ``ResourceWarning`` if it failed. Inside a function that HDF5 calls, a
-    durable write that is deleted ends later. Any thread may call the methods.
+    for it. If a read failed, that is a ``ResourceWarning``. The error of a write is raised by the
+    next flush or close of its :class:`penstock.File`, and printed if there is none. Inside a
+    function that HDF5 calls, a durable write that is deleted ends later. Any thread may call the
+    methods.
 
     A write into the chunks of an HDF5 dataset continues only in :meth:`wait` and :meth:`done`,
     because HDF5 stores the chunks on the thread that calls them.
@@ -203,8 +219,10 @@ class Request(Generic[A]):
         before_ns: int = 0,
         step_lock: AbstractContextManager[Any] = _NO_LOCK,
         holds_stream: bool = False,
+        on_loss: Callable[[Error], None] = warn,
     ) -> None:
         self._array = array
+        self._on_loss = on_loss
         self._before_ns = before_ns
         self._reported = False
         self._native = _Native(self, (array, keep), step_lock, holds_stream)
@@ -340,11 +358,7 @@ class Request(Generic[A]):
                 error = failure(status)
         _discard(native)
         if error is not None:
-            warnings.warn(
-                f"a request that was never waited for failed: {error}",
-                ResourceWarning,
-                stacklevel=2,
-            )
+            self._on_loss(error)
 
 
 # A cancelled request ended as the caller asked, and a forked child has no requests.
@@ -429,6 +443,7 @@ def submit(
         ),
         array,
         (keep, file),
+        on_loss=print_error if operation == WRITE else warn,
     )
 
 
@@ -440,6 +455,7 @@ def submit_with(
     before_ns: int = 0,
     step_lock: AbstractContextManager[Any] = _NO_LOCK,
     holds_stream: bool = False,
+    on_loss: Callable[[Error], None] = warn,
 ) -> Request[A]:
     """Start a request by a function that calls the native library.
 
@@ -450,8 +466,9 @@ def submit_with(
         before_ns: Nanoseconds that the call has taken so far. The report counts them as well.
         step_lock: The lock that submitter steps of the request need, as those that call HDF5 do.
         holds_stream: Whether later work of a stream waits for the request.
+        on_loss: Is called with the failure of a request that is dropped and was not waited for.
     """
-    made = Request(array, keep, before_ns, step_lock, holds_stream)
+    made = Request(array, keep, before_ns, step_lock, holds_stream, on_loss)
     made._submit(start)
     return made
 

@@ -293,6 +293,7 @@ def _save_request(
         ),
         array,
         view,
+        on_loss=request.print_error,
     )
 
 

@@ -145,6 +145,30 @@ def test_the_child_leaves_what_its_parent_writes(used, tmp_path):
     np.testing.assert_array_equal(ps.read(f"{tmp_path}/w.h5:x"), NUMBERS)
 
 
+ENDS_WITH_A_PENDING_WRITE = """
+import os, sys
+import numpy as np
+import penstock as ps
+
+values = np.arange(400_000)
+file = ps.File(sys.argv[1], "w")
+dataset = file.create_dataset("x", values.shape, values.dtype)
+request = dataset.write_async(values)
+child = os.fork()
+if child == 0:
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+request.wait()
+file.close()
+"""
+
+
+def test_a_child_that_ends_says_nothing_of_a_request_of_its_parent(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", ENDS_WITH_A_PENDING_WRITE, tmp_path / "f.h5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_child_of_the_child_has_an_engine_of_its_own(used):
     def fork_again():
         assert_by_engine(used["plain"])

@@ -115,7 +115,6 @@ def test_elements_behind_an_external_link_are_an_error_of_the_file_with_the_link
     h5py.File(tmp_path / "x.h5", "w").close()  # HDF5 refuses this for a file that is still open
 
 
-@pytest.mark.filterwarnings("ignore:a request that was never waited for:ResourceWarning")
 @pytest.mark.parametrize("keeps", ["the request", "the dataset", "nothing"])
 def test_a_failed_request_behind_an_external_link_is_an_error_of_the_file_with_the_link(
     tmp_path, no_longer_files, keeps

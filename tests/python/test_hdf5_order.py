@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import resource
-import warnings
+import subprocess
+import sys
 from contextlib import suppress
 
 import h5py
@@ -319,7 +320,6 @@ def write_what_does_not_fit(file, room, on, layout, name="x"):
     return dataset.write_async(on(numbers(0)))
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("end", ["close", "leave", "flush"])
 def test_a_failed_write_that_nobody_waits_for_is_told(tmp_path, room, on, end, keeps):
@@ -339,7 +339,6 @@ def test_a_failed_write_that_nobody_waits_for_is_told(tmp_path, room, on, end, k
     file.close()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_failed_write_is_not_told_by_a_file_that_is_made_anew(tmp_path, room, on):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
@@ -356,7 +355,6 @@ def test_a_failed_write_is_not_told_by_a_file_that_is_made_anew(tmp_path, room, 
 
 
 @pytest.mark.timeout(60, method="thread")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_virtual_dataset_is_read_though_nobody_was_told_of_a_failed_write(composed, room, on):
     source, path = composed
     with ps.File(source, "r+") as one, ps.File(path) as other:
@@ -391,19 +389,74 @@ def test_what_is_left_to_be_told_is_seen_without_a_call(tmp_path, room, on):
         assert pending.count[0] == before
 
 
-def test_a_dropped_request_that_failed_warns(tmp_path, room, on):
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        file = ps.File(tmp_path / "f.h5", "w")
-        write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
+@pytest.mark.parametrize("drops", ["before the close", "after the close"])
+def test_a_failure_that_a_file_raises_is_not_printed(tmp_path, room, on, capsys, drops):
+    file = ps.File(tmp_path / "f.h5", "w")
+    request = write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
+    if drops == "before the close":
+        del request
         gc.collect()
-        room(resource.RLIM_INFINITY)
-        with pytest.raises(ps.Error):
-            file.close()
-    assert any(
-        issubclass(w.category, ResourceWarning) and "never waited for" in str(w.message)
-        for w in seen
-    )
+    with pytest.raises(ps.Error):
+        file.close()
+    room(resource.RLIM_INFINITY)
+    file.close()
+    request = None
+    gc.collect()
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("made_by", ["penstock", "h5py"])
+@pytest.mark.parametrize("drops", ["before the close", "after the close"])
+def test_a_failure_that_no_file_raises_is_printed(tmp_path, room, on, capsys, drops, made_by):
+    file = ps.File(tmp_path / "f.h5", "w")
+    file.create_dataset("x", SHAPE, "f4", chunks=(300, 900))
+    file.flush()
+    room(1 << 20)
+    dataset = (file if made_by == "penstock" else file.h5py)["x"]
+    request = ps.write_async(dataset, on(numbers(0)))
+    while drops == "before the close" and not request.done():
+        pass
+    if drops == "before the close":
+        request = None
+        gc.collect()
+    room(resource.RLIM_INFINITY)
+    del dataset
+    file.h5py.close()
+    request = None
+    gc.collect()
+    file.close()
+    printed = capsys.readouterr().err
+    assert printed.startswith("penstock: ")
+    assert printed.count("HDF5 cannot write the chunk") == 1
+
+
+AT_THE_END = """
+import sys
+import numpy as np
+import penstock as ps
+
+file = ps.File(sys.argv[1], "w")
+values = np.ones(400_000, "i4")
+request = file.create("x", values.shape, "i4", chunks=(5000,)).write_async(values)
+file.h5py.close()
+"""
+
+
+def test_a_failure_is_printed_at_the_end_of_the_program(tmp_path):
+    command = [sys.executable, "-c", AT_THE_END, tmp_path / "f.h5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith("penstock: ")
+    assert done.stderr.count("HDF5 cannot write the chunk") == done.stderr.count("\n") == 1
+
+
+def test_a_dropped_read_that_failed_warns(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", (1000,), "f4", chunks=(1000,), compression="gzip")
+        dataset.id.write_direct_chunk((0,), b"damaged")
+    with ps.File(tmp_path / "f.h5") as file:
+        request = file["x"].read_async()
+        with pytest.warns(ResourceWarning, match="never waited"):
+            del request
 
 
 def test_a_first_write_that_is_cancelled_leaves_fill_values_or_its_own(tmp_path, on):

@@ -195,6 +195,34 @@ def test_write_refuses_what_makes_no_number(file, length):
     assert not made.h5py[...].any()
 
 
+def of_strings(words):
+    """An array of NumPy's strings of any length."""
+    if not hasattr(np.dtypes, "StringDType"):
+        pytest.skip("NumPy 2 has this type")
+    return np.array(words, np.dtypes.StringDType())
+
+
+@pytest.mark.parametrize(
+    "of",
+    [np.array, lambda words: np.array(words, object), of_strings],
+    ids=["characters", "objects", "strings"],
+)
+def test_text_is_not_written_as_its_truth_value(file, length, of):
+    made = dataset(file, np.zeros(length, bool))
+    words = of((["False", "no", ""] * length)[:length])
+    for write in (made.write, lambda v: made.write_async(v).wait()):
+        with pytest.raises(TypeError):
+            write(words)
+    assert not made.h5py[...].any()
+
+
+def test_truth_values_that_are_objects_are_written(file, length):
+    made = dataset(file, np.zeros(length, bool))
+    values = [True, False, True] * length
+    made.write(np.array(values[:length], object))
+    assert made.h5py[...].tolist() == values[:length]
+
+
 STORED = np.dtype([("a", "i4"), ("b", "f8")])
 TURNED = np.dtype([("b", "f8"), ("a", "i4")])
 

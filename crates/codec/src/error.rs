@@ -12,8 +12,19 @@ pub struct CodecError {
     pub filter: &'static str,
     /// What is wrong, as a clause without a full stop.
     pub cause: String,
-    /// Whether the input may be valid, in a form that this crate does not decode or encode.
-    pub is_unsupported: bool,
+    /// The kind of failure.
+    pub kind: Fault,
+}
+
+/// The kinds of failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The input is damaged, or the filter cannot encode it.
+    Input,
+    /// The input may be valid, in a form that this crate does not decode or encode.
+    Unsupported,
+    /// There is no memory.
+    Memory,
 }
 
 impl CodecError {
@@ -22,24 +33,34 @@ impl CodecError {
         CodecError {
             filter,
             cause: cause.into(),
-            is_unsupported: false,
+            kind: Fault::Input,
         }
     }
 
     /// What to do if a stored chunk cannot be decoded.
     pub fn remedy(&self) -> &'static str {
-        if self.is_unsupported {
-            "unless the chunk is damaged, HDF5 reads it by a plugin of this filter: with the package \
-             hdf5plugin, by h5py"
-        } else {
-            "the chunk is damaged: restore the file from a copy"
+        match self.kind {
+            Fault::Input => "the chunk is damaged: restore the file from a copy",
+            Fault::Unsupported => {
+                "unless the chunk is damaged, HDF5 reads it by a plugin of this filter: with the \
+                 package hdf5plugin, by h5py"
+            }
+            Fault::Memory => "free memory, or use fewer threads",
+        }
+    }
+
+    /// The failure of an allocation of `size` bytes.
+    pub(crate) fn no_memory(filter: &'static str, size: usize) -> Self {
+        CodecError {
+            kind: Fault::Memory,
+            ..CodecError::new(filter, format!("no memory for {size} bytes"))
         }
     }
 
     /// The same failure, of input that may be valid.
     pub(crate) fn unsupported(self) -> Self {
         CodecError {
-            is_unsupported: true,
+            kind: Fault::Unsupported,
             ..self
         }
     }

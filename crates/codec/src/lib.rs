@@ -44,6 +44,6 @@ pub mod fuzz;
 pub mod gpu;
 mod pipeline;
 
-pub use error::{CodecError, Result};
+pub use error::{CodecError, Fault, Result};
 pub use fuzz::fuzz_one;
 pub use pipeline::{Filter, Pipeline, Scratch};

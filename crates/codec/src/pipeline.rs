@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::error::{CodecError, Result};
-use crate::filters::{self, Codec, copy_exactly, sized};
+use crate::error::{CodecError, Fault, Result};
+use crate::filters::{self, Codec, append, copy_exactly, sized};
 
 /// One filter of a dataset creation property list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,8 +144,8 @@ impl Pipeline {
     /// encoded by all of them can be as long as one that is not.
     ///
     /// # Errors
-    /// A mandatory filter that cannot encode the chunk, or any filter that this crate does not
-    /// implement: HDF5 may have it, so even an optional one is not skipped.
+    /// A mandatory filter that cannot encode the chunk, no memory, or any filter that this crate does
+    /// not implement: HDF5 may have it, so even an optional one is not skipped.
     pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
         let mut mask = 0;
         let mut input = chunk;
@@ -165,12 +165,14 @@ impl Pipeline {
                     mask |= 1 << index;
                 }
                 Ok(()) => input = buffer,
-                Err(_) if can_be_skipped => mask |= 1 << index,
+                Err(e) if can_be_skipped && e.kind != Fault::Memory => mask |= 1 << index,
                 Err(e) => return Err(e),
             }
         }
         // Copies the result, because the buffer has the capacity of the worst case.
-        Ok((input.to_vec(), mask))
+        let mut stored = Vec::new();
+        append("pipeline", &mut stored, input)?;
+        Ok((stored, mask))
     }
 
     /// The number of filters whose output for `size` bytes varies in length.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
@@ -19,7 +18,7 @@ from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.files import CREATE, TRUNCATE, WRITE, NativeFile
 from penstock.memory import copy_bytes
 from penstock.request import WRITE as TO_FILE
-from penstock.request import Request
+from penstock.request import Request, print_error
 from penstock.streams import wait_for
 
 _BYTES = element_type("uint8")
@@ -190,11 +189,7 @@ class FastFileWriter(BaseFileWriter):
         try:
             self.close()
         except Error as error:
-            warnings.warn(
-                f"a FastFileWriter that was not closed failed: {error}",
-                ResourceWarning,
-                stacklevel=2,
-            )
+            print_error(error.about("a FastFileWriter that was not closed"))
 
     def _take(self, address: int, nbytes: int, view: arrays.View) -> None:
         """Copy bytes into the buffer, and start to write each part that is full."""

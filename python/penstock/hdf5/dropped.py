@@ -1,4 +1,4 @@
-"""Datasets that the program drops before HDF5 has written their elements to the file.
+"""Datasets and requests that the program drops before their elements are in the file.
 
 HDF5 buffers elements that it is given, and writes them when the dataset is closed: when the last
 reference to h5py's object is dropped, where no error can be raised. So HDF5 is made to write them
@@ -6,6 +6,9 @@ just before. If that fails, the error is raised when its :class:`penstock.File` 
 closed: the one from which the dataset was reached or, after an external link, the one that it is
 in. An error that no file can raise any more is printed. The errors of datasets that no such file
 has are HDF5's to report.
+
+The failure of a write whose request is dropped is raised there, too, by the library. It is printed
+if the file is closed otherwise, and at once if there is no such file.
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
 from penstock import request
@@ -56,6 +59,23 @@ _watched: dict[int, _Watched] = {}
 _unwritten: list[_Unwritten] = []
 
 
+class _Lost(NamedTuple):
+    """A failed write whose request was dropped."""
+
+    file: weakref.ref[Any]
+    """A reference to the ``h5py.File`` from which the dataset was reached."""
+    error: Error
+
+
+_lost: list[_Lost] = []
+
+_numbers = count(1)
+"""The numbers of writes."""
+
+_is_ending = False
+"""Whether no file will raise an error any more."""
+
+
 def adopt(dataset: Any, file: Any) -> None:
     """Note that an ``h5py.Dataset`` was reached from a :class:`penstock.File`, if there is one."""
     if file is not None:
@@ -69,6 +89,40 @@ def watch(dataset: Any) -> None:
     if file is not None and number not in _watched:
         identifier = weakref.ref(dataset.id, lambda _: _write_before_close(number))
         _watched[number] = _Watched(identifier, file)
+
+
+def keeper(dataset: Any) -> Callable[[Error], None]:
+    """Return what takes the failure of a write to a dataset whose request is dropped."""
+    reached_from = getattr(dataset, "_reached_from", None)
+    if reached_from is None:
+        return request.print_error
+    # Neither the request nor its error keeps the file open.
+    file, last_told, number = weakref.ref(reached_from), _last_told(reached_from), next(_numbers)
+
+    def keep(error: Error) -> None:
+        if number <= last_told[0]:
+            return
+        if file() and not _is_ending:
+            _lost.append(_Lost(file, error))
+        else:
+            request.print_error(error)
+
+    return keep
+
+
+def _last_told(file: Any) -> list[int]:
+    """Return the number of an ``h5py.File``'s last write whose failure the library has raised.
+
+    It is in a list, which requests have that outlive the file.
+    """
+    told: list[int] = file.__dict__.setdefault("_last_told", [0])
+    return told
+
+
+def forget_requests(file: Any) -> None:
+    """Note that the library is about to raise the first failure of a write to an ``h5py.File``."""
+    _last_told(file)[0] = next(_numbers)
+    _lost[:] = [one for one in _lost if one.file() is not file]
 
 
 def write_out(dataset: Any) -> None:
@@ -145,6 +199,10 @@ def _error_of(file: Any) -> Error | None:
 
 def release_closed() -> None:
     """Release the datasets that were reached from closed files, and print errors not reported."""
+    for lost in _lost:
+        if not lost.file():
+            request.print_error(lost.error)
+    _lost[:] = [lost for lost in _lost if lost.file()]
     for one in _unwritten:
         if not one.file:
             _print_once(one)
@@ -152,8 +210,8 @@ def release_closed() -> None:
 
 
 def _print_once(one: _Unwritten) -> None:
-    if not one.is_reported and sys.stderr is not None:
-        print(f"penstock: {one.error}", file=sys.stderr)
+    if not one.is_reported:
+        request.print_error(one.error)
     one.is_reported = True
 
 
@@ -201,17 +259,22 @@ def _kept_errors(identifier: Any, file: Any) -> Iterator[None]:
 @atexit.register
 def _at_exit() -> None:
     """Print the errors of files that the program does not close."""
+    global _is_ending
     if _watched:
         request.finish_all()
     for number in list(_watched):
         _write_before_close(number)
     for one in _unwritten:
         _print_once(one)
+    for lost in _lost:
+        request.print_error(lost.error)
+    _is_ending = True
 
 
 def _in_child() -> None:
     """Leave what the parent has written to the parent."""
     _watched.clear()
+    _lost.clear()
     for one in _unwritten:
         one.is_reported = True
 

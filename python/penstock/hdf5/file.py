@@ -196,6 +196,7 @@ class File(Group):
         self._close()
 
     def _wait(self) -> None:
+        dropped.forget_requests(self._h5py)
         pending.wait_for_file(self._h5py)
         dropped.wait_for_linked_files(self._h5py)
         dropped.report(self._h5py)

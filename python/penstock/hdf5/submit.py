@@ -13,7 +13,7 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
-from penstock.hdf5 import small_reader
+from penstock.hdf5 import dropped, small_reader
 from penstock.hdf5.index import Elements
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
@@ -114,6 +114,7 @@ def submit(
     which = described.selection if parsed is None else int(parsed.id.id)
     # Only the functions without a dataspace have a report.
     report = (NULL,) if parsed is None else ()
+    on_loss = request.warn if reading else dropped.keeper(dataset)
 
     with lock():
         return request.submit_with(
@@ -134,6 +135,7 @@ def submit(
             before_ns=perf_counter_ns() - submit_options.began,
             step_lock=lock(),
             holds_stream=bool(flags & request.STREAM_WAITS),
+            on_loss=on_loss,
         )
 
 

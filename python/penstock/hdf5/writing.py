@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock import arrays, request, staging, transfer
 from penstock._options import OptionKeys
-from penstock.errors import Error, PermissionDeniedError
+from penstock.errors import Error, IncompatibleError, PermissionDeniedError
 from penstock.hdf5 import by_h5py, dropped, lists, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
@@ -210,6 +210,10 @@ def _numbers(value: Any, stored: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
     """Convert a value by NumPy for a dataset of numbers; ``None`` if it has no numbers."""
     if stored.kind not in "biufc":
         return None
+    # NumPy makes a truth value of any object, also of text.
+    takes_any = stored.kind == "b" and isinstance(value, np.ndarray)
+    if takes_any and np.asarray(value.tolist()).dtype.kind not in "biufc":
+        raise IncompatibleError("the objects in the array are neither numbers nor truth values")
     try:
         made: np.ndarray[Any, Any] = np.asarray(value)
         return made if made.dtype.kind in "biufc" else np.asarray(value, dtype=stored.base)

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use penstock_codec::CodecError;
 use penstock_codec::convert::TypeConversion;
+use penstock_codec::{CodecError, Fault};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -372,7 +372,7 @@ impl BoundPlan {
 
     /// Names the chunk in a decoding error.
     pub fn undecodable(&self, job: &ChunkJob, error: &CodecError) -> Error {
-        let cause = Error::new(Kind::Io, error.to_string()).remedy(error.remedy());
+        let cause = Error::new(kind_of(error), error.to_string()).remedy(error.remedy());
         let error = self.plan.name_in(job, cause);
         match self.files.first().and_then(PlanFile::path) {
             Some(path) => error.at(path, job.address, job.stored_size),
@@ -397,5 +397,13 @@ impl BoundPlan {
             ),
         );
         Err(self.undecodable(job, &error))
+    }
+}
+
+/// The kind of the error of a transfer whose chunk a filter cannot decode or encode.
+pub(super) fn kind_of(error: &CodecError) -> Kind {
+    match error.kind {
+        Fault::Memory => Kind::Memory,
+        Fault::Input | Fault::Unsupported => Kind::Io,
     }
 }

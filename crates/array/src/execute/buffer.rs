@@ -43,6 +43,15 @@ pub fn zeroed(length: usize) -> Option<Vec<u8>> {
     (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, length, length) })
 }
 
+/// Returns a copy of the bytes.
+pub(super) fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())
+        .map_err(|_| no_memory(bytes.len()))?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
 pub(super) fn no_memory(length: usize) -> Error {
     Error::new(Kind::Memory, format!("no memory for {length} bytes"))
         .remedy("free memory, or use fewer threads")

@@ -1,5 +1,8 @@
 //! Bit streams, most significant bit first, as szip, n-bit and scale-offset store them.
 
+use super::reserve;
+use crate::error::Result;
+
 pub(super) struct BitReader<'a> {
     rest: &'a [u8],
     /// The next bits, left-aligned. Those below the first `held` bits are zero or already correct.
@@ -95,6 +98,11 @@ impl<'a> BitWriter<'a> {
             word: 0,
             held: 0,
         }
+    }
+
+    /// Allocates room for `more` bytes.
+    pub(super) fn reserve(&mut self, name: &'static str, more: usize) -> Result<()> {
+        reserve(name, self.bytes, more)
     }
 
     /// Appends the low `count` bits of `value`, at most 64.

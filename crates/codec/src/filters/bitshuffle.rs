@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 
 use super::shuffle::{shuffle, unshuffle};
-use super::{Codec, append_zeros, lz4, sized, wrong_size, zstd};
+use super::{Codec, append, append_zeros, lz4, sized, wrong_size, zstd};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "bitshuffle";
@@ -88,8 +88,8 @@ impl Codec for Bitshuffle {
         if options.compression != Compression::None {
             let block_bytes = u32::try_from(options.block * options.element)
                 .map_err(|_| CodecError::new(NAME, "a block has 4 GiB or more"))?;
-            output.extend_from_slice(&(input.len() as u64).to_be_bytes());
-            output.extend_from_slice(&block_bytes.to_be_bytes());
+            append(NAME, output, &(input.len() as u64).to_be_bytes())?;
+            append(NAME, output, &block_bytes.to_be_bytes())?;
         }
         BLOCKS.with_borrow_mut(|(bits, planes)| {
             let block_bytes = options.block_bytes(grouped)?;
@@ -101,19 +101,18 @@ impl Codec for Bitshuffle {
                 let bits = &mut bits[..block.len()];
                 shuffle_bits(options.element, block, &mut planes[..block.len()], bits);
                 match options.compression {
-                    Compression::None => output.extend_from_slice(bits),
+                    Compression::None => append(NAME, output, bits)?,
                     Compression::Lz4 => lz4::compress_prefixed(NAME, bits, output)?,
                     Compression::Zstd => {
                         let start = output.len();
-                        output.extend_from_slice(&[0; 4]);
+                        append(NAME, output, &[0; 4])?;
                         zstd::compress(NAME, options.level, bits, output)?;
                         let size = (output.len() - start - 4) as u32;
                         output[start..start + 4].copy_from_slice(&size.to_be_bytes());
                     }
                 }
             }
-            output.extend_from_slice(tail);
-            Ok(())
+            append(NAME, output, tail)
         })
     }
 }

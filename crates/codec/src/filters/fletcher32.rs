@@ -1,6 +1,6 @@
 //! Filter 3, fletcher32: the chunk followed by a checksum of four bytes.
 
-use super::{Codec, copy_exactly};
+use super::{Codec, append, copy_exactly, reserve};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "fletcher32";
@@ -33,8 +33,7 @@ impl Codec for Fletcher32 {
                 ),
             ));
         }
-        output.extend_from_slice(data);
-        Ok(())
+        append(NAME, output, data)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
@@ -50,6 +49,7 @@ impl Codec for Fletcher32 {
     }
 
     fn encode(&self, _values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
+        reserve(NAME, output, input.len() + 4)?;
         output.extend_from_slice(input);
         output.extend_from_slice(&checksum(input).to_le_bytes());
         Ok(())

@@ -7,7 +7,7 @@ use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
 
-use super::{Codec, append_zeros, wrong_size};
+use super::{Codec, append, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "lz4";
@@ -77,8 +77,8 @@ impl Codec for Lz4 {
             compress_prefixed(NAME, block, output)?;
             if output.len() - start - 4 >= block.len() {
                 output.truncate(start);
-                output.extend_from_slice(&(block.len() as u32).to_be_bytes());
-                output.extend_from_slice(block);
+                append(NAME, output, &(block.len() as u32).to_be_bytes())?;
+                append(NAME, output, block)?;
             }
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use super::{Codec, append_zeros};
+use super::{Codec, append_zeros, reserve};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "lzf";
@@ -61,9 +61,8 @@ impl Codec for Lzf {
         if u32::try_from(input.len()).is_err() {
             return Err(CodecError::new(NAME, "the chunk has 4 GiB or more"));
         }
-        output
-            .try_reserve(input.len())
-            .map_err(|_| CodecError::new(NAME, format!("cannot allocate {} bytes", input.len())))?;
+        // Only literals take more room than they fill: a byte for each run.
+        reserve(NAME, output, input.len() + input.len() / LONGEST_RUN + 1)?;
         TABLE.with_borrow_mut(|table| {
             table.fill(0);
             compress(input, output, table);

@@ -42,7 +42,8 @@ pub trait Codec: Sync {
     /// Damaged input, or input that decodes to another size. The contents of `output` are then
     /// unspecified.
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
-        let mut buffer = Vec::with_capacity(output.len());
+        let mut buffer = Vec::new();
+        reserve(self.name(), &mut buffer, output.len())?;
         self.decode(values, input, &mut buffer, output.len())?;
         copy_exactly(self.name(), &buffer, output)
     }
@@ -90,7 +91,7 @@ pub trait Codec: Sync {
     /// Appends the encoded bytes to `output`, which must be empty.
     ///
     /// # Errors
-    /// A chunk that the filter cannot encode. An optional filter is then skipped.
+    /// A chunk that the filter cannot encode, for which an optional filter is skipped, or no memory.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;
 }
 
@@ -131,6 +132,27 @@ pub(crate) fn copy_exactly(name: &'static str, decoded: &[u8], output: &mut [u8]
     Ok(())
 }
 
+/// Allocates room for `more` bytes after those in `output`.
+fn reserve(name: &'static str, output: &mut Vec<u8>, more: usize) -> Result<()> {
+    output
+        .try_reserve(more)
+        .map_err(|_| CodecError::no_memory(name, more))
+}
+
+/// Appends a copy of `bytes` to `output`.
+pub(crate) fn append(name: &'static str, output: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    reserve(name, output, bytes.len())?;
+    output.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// Returns `size` zero bytes.
+fn zeros(name: &'static str, size: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    append_zeros(name, &mut bytes, size, size)?;
+    Ok(bytes)
+}
+
 /// Appends `size` zero bytes to `output` and returns them. Fails if `size`, which may come from a
 /// file, exceeds `limit` or if the allocation fails.
 fn append_zeros<'a>(
@@ -146,9 +168,7 @@ fn append_zeros<'a>(
         ));
     }
     let start = output.len();
-    output
-        .try_reserve(size)
-        .map_err(|_| CodecError::new(name, format!("cannot allocate {size} bytes")))?;
+    reserve(name, output, size)?;
     output.resize(start + size, 0);
     Ok(&mut output[start..])
 }

@@ -7,7 +7,7 @@
 //! (size), stored whole.
 
 use super::bits::{BitReader, BitWriter};
-use super::{Codec, append_zeros};
+use super::{Codec, append, append_zeros, reserve};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct NBit;
@@ -267,8 +267,7 @@ impl Codec for NBit {
 
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         let Some(parameters) = Parameters::new(values)? else {
-            output.extend_from_slice(input);
-            return Ok(());
+            return append(NAME, output, input);
         };
         if input.len() != parameters.bytes() {
             return Err(error(format!(
@@ -277,6 +276,7 @@ impl Codec for NBit {
                 parameters.bytes()
             )));
         }
+        reserve(NAME, output, input.len() + 1)?;
         let mut writer = BitWriter::new(output);
         for element in input.chunks_exact(parameters.size) {
             let mut element = element;

@@ -6,7 +6,7 @@
 //! a fill value, the largest code stands for it.
 
 use super::bits::{BitReader, BitWriter};
-use super::{Codec, append_zeros, copy_exactly, wrong_size};
+use super::{Codec, append, append_zeros, copy_exactly, reserve, wrong_size};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct ScaleOffset;
@@ -167,8 +167,7 @@ impl Codec for ScaleOffset {
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()> {
         let parameters = Parameters::new(values)?;
         if parameters.is_identity() {
-            output.extend_from_slice(input);
-            return Ok(());
+            return append(NAME, output, input);
         }
         if parameters.bytes()? != input.len() {
             return Err(error(format!(
@@ -297,6 +296,7 @@ fn encode<const SIZE: usize>(
         _ => integer_packing(parameters, values()),
     };
 
+    reserve(NAME, output, HEADER + input.len() + 1)?;
     output.extend_from_slice(&packing.bits.to_le_bytes());
     output.push(8);
     output.extend_from_slice(&packing.minimum.to_le_bytes());

@@ -21,7 +21,8 @@ use penstock_engine::request::{Remaining, Share, Task};
 use super::device_encode::{DeviceEncode, GPU_WORKERS, GpuEncoding};
 use super::gather::{Array, Filled};
 use super::queue::{BATCH, ChangeQueue, Numbered};
-use crate::execute::bound::BoundPlan;
+use crate::execute::bound::{BoundPlan, kind_of};
+use crate::execute::buffer::copied;
 use crate::execute::device::placing::has_encoder;
 use crate::execute::sink::{ChunkSink, ChunkStep, EncodedChunk};
 use crate::{Changed, ChunkJob, in_dataset};
@@ -277,7 +278,7 @@ impl ChunkWrite {
             let (start, length) = (filled.bytes.as_ptr(), filled.bytes.len());
             (0, Content::Lent { start, length })
         } else {
-            (0, Content::Own(filled.bytes.to_vec()))
+            (0, Content::Own(copied(filled.bytes)?))
         };
         Ok(Encoded {
             chunk: job.chunk,
@@ -290,7 +291,7 @@ impl ChunkWrite {
         let plan = &self.bound.plan;
         let first = plan.first_element(job.chunk);
         let text = format!("the chunk at {first:?} cannot be encoded: {error}");
-        in_dataset(Error::new(Kind::Io, text), plan.name())
+        in_dataset(Error::new(kind_of(error), text), plan.name())
     }
 
     fn put(&self, numbered: &Numbered, encoded: Encoded, share: &Share<'_>) {

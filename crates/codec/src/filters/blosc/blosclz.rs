@@ -75,10 +75,16 @@ fn copy_match(output: &mut [u8], from: usize, distance: usize, end: usize) {
     }
 }
 
+/// The greatest length of the stream for `len` bytes.
+pub(super) fn most_encoded(len: usize) -> usize {
+    // Only literals take more room than they fill: a byte for each run.
+    len + len / MAX_LITERALS + 1
+}
+
 /// Appends the stream. It may be longer than `input`.
 pub(super) fn compress(input: &[u8], output: &mut Vec<u8>) {
     let start = output.len();
-    let mut table = vec![0u32; 1 << HASH_BITS];
+    let mut table = [0_u32; 1 << HASH_BITS];
     let matchable = input.len().saturating_sub(TAIL);
     // The first literal not yet written.
     let mut anchor = 0;

@@ -8,6 +8,7 @@ use super::inner::Inner;
 use crate::error::{CodecError, Result};
 use crate::filters::bitshuffle::shuffle_bits;
 use crate::filters::shuffle::shuffle;
+use crate::filters::{append, append_zeros, zeros};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::filters) enum Shuffle {
@@ -111,7 +112,7 @@ pub(in crate::filters) fn encode(
         let flags = settings.inner.format() << 5 | if split { 0 } else { flag::ONE_STREAM };
         let header = settings.header(flags, len, block_len as u32);
         let stored = header.len() + input.len();
-        output.extend_from_slice(&header);
+        append(name, output, &header)?;
         encode_blocks(name, settings, input, block_len, split, origin, output)?;
         if output.len() - origin < stored {
             set_size(output, origin);
@@ -119,8 +120,12 @@ pub(in crate::filters) fn encode(
         }
         output.truncate(origin);
     }
-    output.extend_from_slice(&settings.header(flag::STORED, len, block_len as u32));
-    output.extend_from_slice(input);
+    append(
+        name,
+        output,
+        &settings.header(flag::STORED, len, block_len as u32),
+    )?;
+    append(name, output, input)?;
     set_size(output, origin);
     Ok(())
 }
@@ -141,10 +146,11 @@ fn encode_blocks(
     output: &mut Vec<u8>,
 ) -> Result<()> {
     let table = output.len();
-    output.resize(table + input.len().div_ceil(block_len) * 4, 0);
+    let table_len = input.len().div_ceil(block_len) * 4;
+    append_zeros(name, output, table_len, table_len)?;
     let element = settings.element();
-    let mut shuffled = vec![0; block_len];
-    let mut planes = vec![0; block_len];
+    let mut shuffled = zeros(name, block_len)?;
+    let mut planes = zeros(name, block_len)?;
     for (index, block) in input.chunks(block_len).enumerate() {
         let start = ((output.len() - origin) as u32).to_le_bytes();
         output[table + index * 4..][..4].copy_from_slice(&start);

@@ -1,8 +1,8 @@
 //! The compressors that Blosc wraps.
 
 use super::blosclz;
-use crate::error::{CodecError, Result};
-use crate::filters::{Codec, deflate::Deflate, lz4, zstd};
+use crate::error::{CodecError, Fault, Result};
+use crate::filters::{Codec, append, deflate::Deflate, lz4, reserve, zstd};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inner {
@@ -80,27 +80,30 @@ impl Inner {
         let body = start + 4;
         match self {
             Inner::BloscLz => {
-                output.resize(body, 0);
+                append(name, output, &[0; 4])?;
+                reserve(name, output, blosclz::most_encoded(input.len()))?;
                 blosclz::compress(input, output);
             }
             Inner::Lz4 => lz4::compress_prefixed(name, input, output)?,
             Inner::Zlib => {
-                output.resize(body, 0);
+                append(name, output, &[0; 4])?;
                 let mut packed = Vec::new();
-                // An error means that the stream would grow.
-                if Deflate.encode(&[level], input, &mut packed).is_ok() {
-                    output.extend_from_slice(&packed);
+                match Deflate.encode(&[level], input, &mut packed) {
+                    Ok(()) => append(name, output, &packed)?,
+                    Err(error) if error.kind == Fault::Memory => return Err(error),
+                    // The stream would grow.
+                    Err(_) => {}
                 }
             }
             Inner::Zstd => {
-                output.resize(body, 0);
+                append(name, output, &[0; 4])?;
                 // Maps Blosc's levels to those of Zstd that need no huge tables.
                 zstd::compress(name, level.cast_signed() * 2 - 1, input, output)?;
             }
         }
         if output.len() == body || output.len() - body >= input.len() {
             output.truncate(body);
-            output.extend_from_slice(input);
+            append(name, output, input)?;
         }
         let size = (output.len() - body) as u32;
         output[start..body].copy_from_slice(&size.to_le_bytes());

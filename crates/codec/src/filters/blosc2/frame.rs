@@ -186,6 +186,9 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// More bytes than [`write`] appends to those of the chunk.
+pub(super) const OVERHEAD: usize = 256;
+
 /// Appends a frame of one chunk, which decodes to `len` bytes.
 pub(super) fn write(settings: &Settings, len: usize, chunk: &[u8], output: &mut Vec<u8>) {
     let start = output.len();

@@ -6,7 +6,7 @@ mod ndim;
 
 use super::blosc::chunk::{Chunk, Version};
 use super::blosc::{encode, has_known_compressor, settings};
-use super::{Codec, append_zeros, wrong_size};
+use super::{Codec, append_zeros, reserve, wrong_size};
 use crate::error::{CodecError, Result};
 
 use self::frame::Frame;
@@ -101,6 +101,7 @@ impl Codec for Blosc2 {
         let settings = settings(NAME, Version::Two, values)?;
         let mut chunk = Vec::new();
         encode::encode(NAME, &settings, input, &mut chunk)?;
+        reserve(NAME, output, chunk.len() + frame::OVERHEAD)?;
         frame::write(&settings, input.len(), &chunk, output);
         Ok(())
     }

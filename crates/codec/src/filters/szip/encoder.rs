@@ -1,7 +1,7 @@
 //! Encodes samples to the bit stream, each block in its shortest coding.
 
 use super::decoder::SEGMENT;
-use super::{Parameters, difference, error};
+use super::{NAME, Parameters, difference, error};
 use crate::error::Result;
 use crate::filters::bits::BitWriter;
 
@@ -12,6 +12,8 @@ pub(super) fn encode(parameters: &Parameters, input: &[u8], output: &mut Vec<u8>
     let mut writer = BitWriter::new(output);
     let mut samples = vec![0; parameters.interval()];
     for line in input.chunks(parameters.scanline * parameters.sample) {
+        // A sample takes at most its own bits, and a block fewer than a byte more.
+        writer.reserve(NAME, samples.len() * (size_of::<u32>() + 1))?;
         load_scanline(parameters, line, &mut samples)?;
         encode_scanline(parameters, &samples, &mut writer);
     }

@@ -8,7 +8,7 @@ mod decoder;
 mod encoder;
 
 use super::shuffle::{shuffle, unshuffle};
-use super::{Codec, append_zeros, wrong_size};
+use super::{Codec, append_zeros, wrong_size, zeros};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct Szip;
@@ -212,7 +212,7 @@ impl Codec for Szip {
         if parameters.planes == 1 {
             return decoder::decode(&parameters, stream, output);
         }
-        let mut split = vec![0; bytes];
+        let mut split = zeros(NAME, bytes)?;
         decoder::decode(&parameters, stream, &mut split)?;
         unshuffle(parameters.planes, &split, output);
         Ok(())
@@ -230,7 +230,7 @@ impl Codec for Szip {
         if parameters.planes == 1 {
             encoder::encode(&parameters, input, output)?;
         } else {
-            let mut split = vec![0; input.len()];
+            let mut split = zeros(NAME, input.len())?;
             shuffle(parameters.planes, input, &mut split);
             encoder::encode(&parameters, &split, output)?;
         }
