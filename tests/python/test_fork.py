@@ -279,6 +279,11 @@ def check(holds):
     assert holds
 
 
+# glibc's has no handlers for fork, and another thread may hold its lock.
+CHECKS_BLOCKS = "libc_malloc_debug" in os.environ.get("LD_PRELOAD", "")
+
+
+@pytest.mark.skipif(CHECKS_BLOCKS, reason="the allocator that checks blocks hangs after a fork")
 def test_a_fork_beside_threads_that_read_hangs_no_child(used, path):
     over = threading.Event()
 
