@@ -203,3 +203,43 @@ def test_chunks_that_are_only_in_the_cache_are_copied(path, keys):
         expected = made.h5py[...]
         file.copy("x", "y")
         np.testing.assert_array_equal(file["y"][...], expected)
+
+
+_VIRTUAL = """
+import sys
+import h5py
+import numpy as np
+import penstock as ps
+
+path, place = sys.argv[1:3]
+values = np.zeros((1000, 200), "i4")
+with h5py.File(path, "w", libver="latest") as file:
+    file.create_dataset("g/x%", data=values, chunks=(50, 200), scaleoffset=0)
+shape = {"shape": values.shape, "dtype": "i4"}
+inner, outer = h5py.VirtualLayout(**shape), h5py.VirtualLayout(**shape)
+inner[...] = h5py.VirtualSource("." if place == "the same file" else path, "g/x%%", **shape)
+outer[...] = h5py.VirtualSource(".", "inner", **shape)
+whole = path if place == "the same file" else path + ".virtual"
+with h5py.File(whole, "a", libver="latest") as file:
+    file.create_virtual_dataset("inner", inner)
+    file.create_virtual_dataset("outer", outer)
+for name in ("inner", "outer"):
+    with ps.File(path, "r+") as file, ps.File(whole, "r+") as other:
+        kept = other.h5py[name]
+        kept[...]
+        for number, source in enumerate(("g/x%", "g")):
+            copy = f"{name}{number}"
+            file.copy(source, copy)
+            found = file[copy] if source == "g/x%" else file[copy]["x%"]
+            assert (found[...] == values).all()
+        kept.id.close()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("place", ["the same file", "another file"])
+def test_a_copy_of_what_an_open_virtual_dataset_has_read_leaves_the_heap_intact(path, place):
+    done = subprocess.run(
+        [sys.executable, "-c", _VIRTUAL, path, place], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout, done.stderr) == ("fine\n", "")

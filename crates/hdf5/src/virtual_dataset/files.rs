@@ -70,7 +70,7 @@ fn under(folder: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// Returns the name with this running number in place of each `%b`, and whether there is any. `%%`
 /// is a literal percent sign.
-pub(super) fn numbered(name: &OsStr, number: u64) -> (PathBuf, bool) {
+pub(crate) fn numbered(name: &OsStr, number: u64) -> (PathBuf, bool) {
     let mut plain = Vec::new();
     let mut has_number = false;
     let mut bytes = name.as_bytes().iter();

@@ -22,6 +22,7 @@ use penstock_array::{Axis, ChunkCache, ChunkTable, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
+pub(crate) use files::numbered;
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 use sources::{Place, Source, Sources};
