@@ -127,7 +127,7 @@ impl DatasetTransfer<'_> {
         info: &DatasetInfo,
         element: MemorySize,
     ) -> Result<(Selection, MemorySide)> {
-        let selection = self.file_selection(session, &info.shape)?;
+        let selection = self.file_selection(session, info)?;
         match self.shape {
             MemoryShape::Array { shape, strides } => {
                 let memory = MemorySide::of_array(&selection, shape, strides, element)?;
@@ -160,7 +160,8 @@ impl DatasetTransfer<'_> {
         }
     }
 
-    fn file_selection(&self, session: &Session<'_>, shape: &[u64]) -> Result<Selection> {
+    fn file_selection(&self, session: &Session<'_>, info: &DatasetInfo) -> Result<Selection> {
+        let shape = &info.shape;
         match self.file_selection {
             // All of the dataset, whatever is selected in memory.
             FileSelection::Space(H5S_ALL) => Ok(Selection::all(shape)),
@@ -173,12 +174,16 @@ impl DatasetTransfer<'_> {
             }
             FileSelection::Space(space) => {
                 let (of_space, _) = dataspace::extent(session, space)?;
-                if of_space != shape {
+                if of_space != *shape {
                     return Err(Error::invalid(format!(
                         "the selection is for shape {of_space:?}; the dataset has shape {shape:?}"
                     )));
                 }
-                dataspace::selection(session, space)
+                // An array for a dataset without elements has its shape, that of a scalar.
+                match info.is_null {
+                    true => Ok(Selection::all(shape)),
+                    false => dataspace::selection(session, space),
+                }
             }
         }
     }
@@ -190,10 +195,7 @@ impl DatasetTransfer<'_> {
         info: &DatasetInfo,
     ) -> Result<(Selection, Vec<u64>)> {
         match space {
-            H5S_ALL => Ok((
-                self.file_selection(session, &info.shape)?,
-                info.shape.clone(),
-            )),
+            H5S_ALL => Ok((self.file_selection(session, info)?, info.shape.clone())),
             space => Ok((
                 dataspace::selection(session, space)?,
                 dataspace::extent(session, space)?.0,
