@@ -18,7 +18,7 @@ use super::temporary_id::unwrap;
 use super::under::Under;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
-use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
+use penstock_hdf5::transfer::conflicts::AccessSet;
 
 /// The reason in the log why an object is closed at once.
 pub(crate) const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
@@ -75,8 +75,7 @@ pub(crate) unsafe fn frees(
         attempt(object, api_call, |under| {
             if let Some(shared) = under.container.shared.get() {
                 shared.may_free.store(true, Relaxed);
-                let pending = background::pending_in_shared_file(under);
-                pending.into_iter().for_each(Pending::finish);
+                background::finish_in_shared_file(under);
                 shared.meet();
             }
             Ok(under.quietly(|| call(under)))

@@ -159,13 +159,18 @@ pub(crate) fn pending_in_shared_file(under: &Under) -> Vec<Shared> {
     })
 }
 
+/// Finishes the pending operations on the file of an object, if processes share it.
+pub(crate) fn finish_in_shared_file(under: &Under) {
+    pending_in_shared_file(under)
+        .into_iter()
+        .for_each(Pending::finish);
+}
+
 /// Leaves a file that processes share to HDF5 before another is mounted in it, or it in another: HDF5's calls by the
 /// path through the mount name the other file.
 pub(crate) fn mounts(under: &Under) {
     if let Some(shared) = under.container.shared.get() {
-        pending_in_shared_file(under)
-            .into_iter()
-            .for_each(Pending::finish);
+        finish_in_shared_file(under);
         shared.is_mounted.store(true, Relaxed);
     }
 }

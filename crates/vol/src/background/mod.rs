@@ -19,7 +19,8 @@ mod start;
 pub(crate) use at_once::goes_below_at_once;
 pub(crate) use closing::{
     CLOSE_DATASET, CLOSE_FILE, complete_after, defer, file_identity, finish_before_replacing,
-    finish_deferred_close, group_closes, mounts, pending_in_shared_file, pending_on_closed,
+    finish_deferred_close, finish_in_shared_file, group_closes, mounts, pending_in_shared_file,
+    pending_on_closed,
 };
 pub(crate) use dataset_call::DatasetCall;
 pub(crate) use dataset_io::{Disposition, read_or_write};

@@ -13,7 +13,7 @@ use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
 
 use super::at_once::{SMALL, check_host_memory, small_transfer};
-use super::closing::pending_in_shared_file;
+use super::closing::finish_in_shared_file;
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
@@ -232,9 +232,7 @@ pub(crate) unsafe fn alone_if_it_allocates(
         return open();
     };
     // The processes meet in HDF5 before it writes fill values.
-    pending_in_shared_file(under)
-        .into_iter()
-        .for_each(Pending::finish);
+    finish_in_shared_file(under);
     // SAFETY: the caller guarantees this.
     let end = || unsafe { end_of_file(under, kind) };
     let before = end();
@@ -280,8 +278,7 @@ pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Optio
     });
     // HDF5 writes chunks with filters at any fill time.
     (is_chunked && (time != H5D_FILL_TIME_NEVER || filters != 0)).then(|| {
-        let pending = pending_in_shared_file(under);
-        pending.into_iter().for_each(Pending::finish);
+        finish_in_shared_file(under);
         Alone::begin(shared)
     })
 }
@@ -304,11 +301,14 @@ pub(crate) unsafe fn extend_alone(under: &Under, extend: impl FnOnce() -> herr_t
         let list = library.keeping_errors(|| (library.hdf5.H5Dget_create_plist)(dataset.get()));
         let alone = alone_to_fill(under, list);
         library.keeping_errors(|| (library.hdf5.H5Pclose)(list));
+        if alone.is_some() {
+            return extend();
+        }
         let extent = || OwnedSpace::nothing_of(under)?.extent();
         let before = extent();
         let status = extend();
         let shrinks = |old: &[u64], new: &[u64]| iter::zip(old, new).any(|(old, new)| new < old);
-        if let (None, Some(before), Some(after)) = (&alone, before, extent())
+        if let (Some(before), Some(after)) = (before, extent())
             && shrinks(&before, &after)
         {
             shared.meet();
