@@ -184,7 +184,7 @@ def finish_all() -> None:
 
 
 def print_error(error: Error) -> None:
-    """Print an error that nobody can raise."""
+    """Print an error that no call can raise any more."""
     if sys.stderr is not None:
         print(f"penstock: {error}", file=sys.stderr)
 

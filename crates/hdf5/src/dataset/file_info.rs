@@ -59,10 +59,7 @@ impl FileInfo {
             hdf5.H5Pclose,
             "get the file's creation properties",
         )?;
-        let name = session.text("get the name of the file", |to, size| {
-            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
-            unsafe { (hdf5.H5Fget_name)(file.get(), to, size) }
-        })?;
+        let name = name_of_file(session, file.get())?;
         let (mut intent, mut user_block) = (0, 0);
         let (mut address_size, mut length_size) = (0, 0);
         let is_shared = is_shared(hdf5, file);
@@ -88,7 +85,7 @@ impl FileInfo {
             false => Access::of(session, file)?,
         };
         let mut info = FileInfo {
-            name: PathBuf::from(OsString::from_vec(name)),
+            name,
             descriptor: access.descriptor,
             size,
             is_writable: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) != 0,
@@ -129,6 +126,15 @@ impl FileInfo {
     pub(crate) fn may_end_early(&self) -> bool {
         self.is_writable || self.is_swmr
     }
+}
+
+/// Returns the name with which a file was opened.
+pub(crate) fn name_of_file(session: &Session<'_>, file: hid_t) -> Result<PathBuf> {
+    let name = session.text("get the name of the file", |to, size| {
+        // SAFETY: HDF5 checks the identifier. `text` passes a buffer of `size` bytes, or null and 0.
+        unsafe { (session.hdf5.H5Fget_name)(file, to, size) }
+    })?;
+    Ok(PathBuf::from(OsString::from_vec(name)))
 }
 
 const GET_STATE: &str = "get the state of the file";

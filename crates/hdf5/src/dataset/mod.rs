@@ -26,7 +26,7 @@ pub use datatype::{
 pub(crate) use description::name_of;
 pub use description::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 pub use file_info::FileInfo;
-pub(crate) use file_info::is_shared;
+pub(crate) use file_info::{is_shared, name_of_file};
 pub use fill::Fill;
 pub use forms::{FileType, MemoryType};
 pub use index_size::TouchedChunks;

@@ -28,7 +28,7 @@ use penstock_sys::hdf5::{
 use super::inside::inside;
 use super::written::WrittenDataset;
 use crate::dataset::{
-    DatasetInfo, Layout, creation_properties, is_shared, read_chunk_table, sieve,
+    DatasetInfo, Layout, creation_properties, is_shared, name_of_file, read_chunk_table, sieve,
 };
 use crate::library::{Id, Session};
 use crate::virtual_dataset::numbered;
@@ -181,7 +181,10 @@ fn add_sources(session: &Session<'_>, files: &[hid_t], open: &mut HashMap<Key, h
     let (mut opened, mut by_number) = (Vec::new(), HashMap::new());
     for file in files {
         if let Ok((number, _)) = session.object(*file) {
-            by_number.insert(number, (*file, name_of_file(session, *file)));
+            by_number.insert(
+                number,
+                (*file, name_of_file(session, *file).unwrap_or_default()),
+            );
         }
     }
     let mut rest: Vec<(u64, hid_t)> = open.iter().map(|(key, id)| (key.0, *id)).collect();
@@ -245,15 +248,6 @@ fn sources(session: &Session<'_>, dataset: hid_t) -> Result<HashSet<(PathBuf, CS
             .map(|name| (file, name)))
     };
     (0..count).filter_map(|at| source(at).transpose()).collect()
-}
-
-/// Returns the name with which a file was opened.
-fn name_of_file(session: &Session<'_>, file: hid_t) -> PathBuf {
-    let name = session.text("get the name of a file", |to, size| {
-        // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
-        unsafe { (session.hdf5.H5Fget_name)(file, to, size) }
-    });
-    PathBuf::from(OsString::from_vec(name.unwrap_or_default()))
 }
 
 fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
