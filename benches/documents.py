@@ -1,57 +1,46 @@
-"""Puts results of `penstock bench` into a document: `python -m benches.documents RESULT.json ...`.
+"""Writes results of `penstock bench` as pages: `python -m benches.documents RESULT.json ...`.
 
-It replaces the sections of these benchmarks between the marks of a block and redraws their figures;
-the sections of other benchmarks stay.
+Each benchmark has a page of its own in a folder, which is replaced as a whole, and its figures are
+drawn again. The pages of other benchmarks stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import os
 from pathlib import Path
 from typing import Any
 
 from penstock.bench import figures, machine
-from penstock.bench.commands import NAMES
 from penstock.bench.tables import Table
 
-from .table import around_block, replace_block
-
 _MOST_ROWS = 60
-"""The most rows of a table in the document; of a longer one, it gets only notes and figures."""
+"""The most rows of a table on a page; of a longer one, the page has only notes and figures."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.documents", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, help="files that --json has written")
-    parser.add_argument("--into", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--block", default="documents", help="name of the block's marks in FILE")
+    parser.add_argument("--into", type=Path, required=True, metavar="FOLDER", help="of the pages")
     parser.add_argument("--figures", type=Path, required=True, metavar="FOLDER")
     given = parser.parse_args()
-    place = given.figures.resolve().relative_to(given.into.resolve().parent)
-    document = given.into.read_text()
-    sections = sections_of(around_block(document, given.block)[1])
+    given.into.mkdir(parents=True, exist_ok=True)
     for path in given.results:
         result = json.loads(path.read_text())
-        sections[result["benchmark"]] = section(result, given.figures, place)
-    # A name may have an option: `plotfile --shared`.
-    order = sorted(sections, key=lambda name: (NAMES.index(name.split()[0]), name))
-    text = "\n".join(sections[name] for name in order)
-    given.into.write_text(replace_block(document, text, given.block))
+        (given.into / f"{file_name(result)}.md").write_text(page(result, given.into, given.figures))
 
 
-def sections_of(text: str) -> dict[str, str]:
-    """Return the sections of a block by the names of their benchmarks."""
-    _, *parts = re.split(r"^(?=### `penstock bench )", text, flags=re.MULTILINE)
-    return {
-        part.split("`")[1].removeprefix("penstock bench "): part.rstrip() + "\n" for part in parts
-    }
+def file_name(result: dict[str, Any]) -> str:
+    """Return the name of a page or figure: `plotfile-shared` for `plotfile --shared`."""
+    name: str = result["benchmark"]
+    return name.replace(" --", "-")
 
 
-def section(result: dict[str, Any], folder: Path, place: Path) -> str:
+def page(result: dict[str, Any], into: Path, drawn: Path) -> str:
+    """Return the page of a result that goes to the folder `into`; its figures go to `drawn`."""
     environment = result["environment"]
-    lines = [f"### `penstock bench {result['benchmark']}`", "", f"{machine.in_words(environment)}."]
+    lines = [f"# `penstock bench {result['benchmark']}`", "", f"{machine.in_words(environment)}."]
     for found in result["tables"]:
         table = Table(**{**found, "details": tuple(found["details"])})
         lines += ["", f"**{table.title}**", ""]
@@ -60,15 +49,16 @@ def section(result: dict[str, Any], folder: Path, place: Path) -> str:
         else:
             lines += [f"{len(table.rows)} rows: see the figure."]
         lines += ["", *table.notes] if table.notes else []
-    told = [sentence for sentence in result["words"] if not sentence.startswith("Same by")]
-    lines += ["", *(f"- {sentence}" for sentence in told)] if told else []
+    words = [sentence for sentence in result["words"] if not sentence.startswith("Same by")]
+    lines += ["", *(f"- {sentence}" for sentence in words)] if words else []
     if result["absent"]:
         lines += ["", *(f"- Not measured: {name}." for name in result["absent"])]
     date = environment["date"]
+    place = Path(os.path.relpath(drawn, into))
     for found in result["figures"]:
         figure = figures.from_json(found)
-        name = f"{result['benchmark'].replace(' --', '-')}-{figure.name}.svg"
-        figures.draw([figure], folder / name, f"{environment['gpu'] or 'no GPU'}, {date}")
+        name = f"{file_name(result)}-{figure.name}.svg"
+        figures.draw([figure], drawn / name, f"{environment['gpu'] or 'no GPU'}, {date}")
         lines += ["", f"![{figure.title}]({place / name})"]
     return "\n".join([*lines, ""])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -120,37 +119,36 @@ def test_a_figure_of_another_form_is_refused_before_anything_is_measured(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_documents_get_the_tables_and_figures_of_a_result(tmp_path: Path) -> None:
-    saved, document, drawn = (tmp_path / name for name in ("r.json", "d.md", "figures"))
-    other = "### `penstock bench small`\n\nas it was\n"
-    document.write_text(
-        f"before\n<!-- documents: begin -->\n{other}<!-- documents: end -->\nafter\n"
-    )
+def test_a_result_becomes_a_page_with_its_tables_and_figures(tmp_path: Path) -> None:
+    saved, pages, drawn = tmp_path / "r.json", tmp_path / "docs" / "pages", tmp_path / "figures"
+    pages.mkdir(parents=True)
+    (pages / "tensor.md").write_text("of another day\n")
+    (pages / "small.md").write_text("as it was\n")
     words = ("bench", "tensor", "--mb_size", "1", "-i", "1", "--dir", tmp_path, "--json", saved)
     assert _run("penstock.cli", *words).returncode == 0
-    done = _run("benches.documents", saved, "--into", document, "--figures", drawn)
+    done = _run("benches.documents", saved, "--into", pages, "--figures", drawn)
     assert done.returncode == 0, done.stderr
-    text = document.read_text()
+    text = (pages / "tensor.md").read_text()
+    assert text.startswith("# `penstock bench tensor`\n")
     assert "| Variant | GB/sec |" in text
-    assert "![Tensors from and to files](figures/tensor-tensor.svg)" in text
+    assert "![Tensors from and to files](../../figures/tensor-tensor.svg)" in text
+    assert "of another day" not in text
     assert (drawn / "tensor-tensor.svg").stat().st_size > 5_000
-    assert text.startswith("before\n")
-    assert text.endswith(f"\n{other}<!-- documents: end -->\nafter\n")
+    assert (pages / "small.md").read_text() == "as it was\n"
 
 
-def test_documents_order_the_options_of_a_benchmark_behind_it(tmp_path: Path) -> None:
-    document = tmp_path / "d.md"
-    document.write_text("<!-- documents: begin -->\n<!-- documents: end -->\n")
+def test_a_benchmark_has_a_page_for_each_of_its_options(tmp_path: Path) -> None:
     parts = {"tables": [], "figures": [], "words": [], "absent": {}}
     environment = machine.environment(tmp_path)
     saved = []
-    for name in ("small", "plotfile --shared", "plotfile"):
+    for name in ("plotfile --shared", "plotfile"):
         saved.append(tmp_path / f"{len(saved)}.json")
         saved[-1].write_text(json.dumps({"benchmark": name, "environment": environment, **parts}))
-    done = _run("benches.documents", *saved, "--into", document, "--figures", tmp_path / "figures")
+    pages = tmp_path / "pages"
+    done = _run("benches.documents", *saved, "--into", pages, "--figures", tmp_path / "figures")
     assert done.returncode == 0, done.stderr
-    headings = re.findall(r"### `penstock bench (.*)`", document.read_text())
-    assert headings == ["plotfile", "plotfile --shared", "small"]
+    assert sorted(page.name for page in pages.iterdir()) == ["plotfile-shared.md", "plotfile.md"]
+    assert (pages / "plotfile-shared.md").read_text().startswith("# `penstock bench plotfile --s")
 
 
 def test_tuned_compares_each_row_with_the_defaults_and_a_sweep(tmp_path: Path) -> None:
