@@ -1,4 +1,4 @@
-"""The Python examples in README.md run as they stand, one after the other."""
+"""The Python example in README.md runs as it is, and its C example compiles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import h5py
 import numpy as np
 import pytest
 
+import penstock
+
 README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.parametrize("library", ["device", ""], ids=["penstock", "installed"])
-def test_examples_of_the_readme_run(tmp_path, library):
+def test_the_python_example_of_the_readme_runs(tmp_path, library):
     """With arrays of Penstock itself, and with those of the library that is installed."""
-    examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(examples) == 3
+    (example,) = examples("python")
     done = subprocess.run(
-        [sys.executable, "-c", "".join(examples)],
+        [sys.executable, "-c", example],
         cwd=tmp_path,
         env=os.environ | {"PENSTOCK_ARRAYS": library},
         capture_output=True,
@@ -30,6 +31,26 @@ def test_examples_of_the_readme_run(tmp_path, library):
     )
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "run.h5") as file:
-        assert np.array_equal(file["fields/copy"], file["fields/density"])
+        stored = file["rho"][()]
+    assert np.array_equal(np.fromfile(tmp_path / "density.bin", "f4"), stored.ravel())
     assert "route host" in done.stdout
-    assert (tmp_path / "density.bin").stat().st_size == 512 * 512 * 4
+
+
+def test_the_c_example_of_the_readme_compiles():
+    (example,) = examples("c")
+    flags = (
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fsyntax-only",
+        "-I",
+        penstock.include_dir(),
+    )
+    command = ["cc", *map(str, flags), "-x", "c", "-"]
+    done = subprocess.run(command, input=example, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def examples(language):
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
