@@ -2,7 +2,7 @@
 
     mpirun -n 4 python -m mpi4py examples/mpi_shared_write.py [FILE]
 
-Neither the HDF5 nor h5py has to know MPI. `-m mpi4py` ends all ranks if one of them fails.
+Neither HDF5 nor h5py needs to be built with MPI. `-m mpi4py` ends all ranks if one of them fails.
 """
 
 import sys
