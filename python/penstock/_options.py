@@ -30,7 +30,7 @@ class OptionKeys(TypedDict, total=False):
     """Bytes that a worker moves at a time: a number, or text such as ``"8MiB"``."""
     route: Literal["auto", "host", "staged", "mapped", "gds"] | None
     """How bytes travel between the file and GPU memory."""
-    io: Literal["auto", "threads", "uring"] | None
+    io: Literal["auto", "threads", "uring", "mmap"] | None
     """Which mechanism issues the reads and writes."""
     direct: bool | Literal["auto", "no", "yes"] | None
     """O_DIRECT: never, always, or for pages that are not cached."""

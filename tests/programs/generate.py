@@ -239,7 +239,7 @@ def _options(draft: Draft) -> dict[str, Any]:
     if draft.maybe(0.4):
         options["block"] = draw.choice(["4KiB", "16KiB", "64KiB", "1MiB"])
     if draft.maybe(0.04):
-        options["io"] = "uring"
+        options["io"] = draw.choice(["uring", "mmap"])
     if draft.maybe(0.04):
         options["direct"] = "yes"
     return options

@@ -83,7 +83,8 @@ typedef enum penstock_io {
     PENSTOCK_IO_DEFAULT = 0,
     PENSTOCK_IO_AUTO = 1,
     PENSTOCK_IO_THREADS = 2, /* pread and pwrite on worker threads */
-    PENSTOCK_IO_URING = 3    /* io_uring with registered buffers */
+    PENSTOCK_IO_URING = 3,   /* io_uring with registered buffers */
+    PENSTOCK_IO_MMAP = 4     /* as threads; a write that fills holes goes through mappings of the file */
 } penstock_io;
 
 /* Options of a file or of one call. Zero means "not set": the next outer level decides. The levels,

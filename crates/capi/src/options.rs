@@ -55,7 +55,7 @@ pub(crate) const ROUTES: [RouteName; 5] = [
     RouteName::Mapped,
     RouteName::Gds,
 ];
-const IOS: [IoMode; 3] = [IoMode::Auto, IoMode::Threads, IoMode::Uring];
+const IOS: [IoMode; 4] = [IoMode::Auto, IoMode::Threads, IoMode::Uring, IoMode::Mmap];
 const DECODERS: [Decoder; 3] = [Decoder::Auto, Decoder::Cpu, Decoder::Gpu];
 const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
 

@@ -392,6 +392,7 @@ fn describe_options() -> Value {
             IoMode::Auto => "auto",
             IoMode::Threads => "threads",
             IoMode::Uring => "uring",
+            IoMode::Mmap => "mmap",
         },
         "direct": match outer.direct.unwrap_or(Choice::Auto) {
             Choice::Auto => "auto",

@@ -43,6 +43,8 @@ pub enum IoMode {
     Threads,
     /// io_uring, with several calls in flight per worker.
     Uring,
+    /// As `Threads`, with copies into mappings of the file where a write fills holes.
+    Mmap,
 }
 
 /// A switch that can be left to the engine.
@@ -258,10 +260,11 @@ const ROUTES: [(&str, RouteName); 5] = [
     ("mapped", RouteName::Mapped),
     ("gds", RouteName::Gds),
 ];
-const IO_MODES: [(&str, IoMode); 3] = [
+const IO_MODES: [(&str, IoMode); 4] = [
     ("auto", IoMode::Auto),
     ("threads", IoMode::Threads),
     ("uring", IoMode::Uring),
+    ("mmap", IoMode::Mmap),
 ];
 const CHOICES: [(&str, Choice); 3] = [
     ("auto", Choice::Auto),

@@ -15,6 +15,7 @@ fn host_options() -> impl Strategy<Value = String> {
         "route=auto",
         "route=host;io=threads;direct=no",
         "route=host;io=threads;direct=yes",
+        "route=host;io=mmap;direct=no",
         "route=host;io=uring;direct=no",
         "route=host;io=uring;direct=yes;queue_depth=3",
     ])
@@ -27,6 +28,7 @@ fn gpu_options() -> impl Strategy<Value = String> {
         "route=auto;threads=1",
         "route=staged;io=threads;direct=no",
         "route=staged;io=threads;direct=yes",
+        "route=staged;io=mmap;direct=no",
         "route=staged;io=uring;direct=no",
         "route=staged;io=uring;direct=yes;queue_depth=4",
         "route=mapped",

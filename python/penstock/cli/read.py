@@ -70,7 +70,7 @@ def read(
         int | None, typer.Option(help="Pinned slots of a worker on the staged route.")
     ] = None,
     route: Annotated[str | None, typer.Option(help="auto, host, staged, mapped or gds.")] = None,
-    io: Annotated[str | None, typer.Option(help="auto, threads or uring.")] = None,
+    io: Annotated[str | None, typer.Option(help="auto, threads, uring or mmap.")] = None,
     direct: Annotated[
         str | None, typer.Option(help="Bypass the page cache: auto, no or yes.")
     ] = None,

@@ -3,6 +3,7 @@
 
 mod cached;
 pub(crate) mod layout;
+pub(crate) mod mapping;
 pub(crate) mod mount;
 pub mod position;
 pub(crate) mod residency;
@@ -18,6 +19,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_sys::cufile::CUfileHandle;
@@ -64,6 +66,8 @@ pub struct File {
     /// Requests of this file. Each is counted until it no longer keeps the file open.
     pub(crate) users: Arc<InFlight>,
     cached_refusal: cached::Refusal,
+    /// The processes on this machine that write the file at the same time as this one, itself included.
+    writers: AtomicUsize,
 }
 
 impl File {
@@ -213,7 +217,16 @@ impl File {
         flags: i32,
         options: Options,
     ) -> Result<File> {
-        let buffered = open_at_once(at, flags)
+        // A mapping for writes needs a descriptor that reads, too.
+        let wider = match flags & libc::O_ACCMODE {
+            libc::O_WRONLY => flags & !libc::O_ACCMODE | libc::O_RDWR,
+            _ => flags,
+        };
+        let buffered = open_at_once(at, wider)
+            .or_else(|e| match e.kind() {
+                io::ErrorKind::PermissionDenied => open_at_once(at, flags),
+                _ => Err(e),
+            })
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
         File::of_opened(buffered, path, access, options)
     }
@@ -231,6 +244,7 @@ impl File {
             options: Mutex::new(options),
             users: Arc::new(InFlight::new()),
             cached_refusal: cached::Refusal::default(),
+            writers: AtomicUsize::new(1),
             cufile: Handles::default(),
         })
     }
@@ -246,6 +260,19 @@ impl File {
     /// How the file was opened.
     pub fn access(&self) -> Access {
         self.access
+    }
+    /// States how many processes on this machine write the file at the same time, so that they share its cores.
+    pub fn set_writers(&self, processes: usize) {
+        self.writers.store(processes.max(1), Relaxed);
+    }
+    pub(crate) fn writers(&self) -> usize {
+        self.writers.load(Relaxed)
+    }
+    /// Whether pages of the file can be mapped for writing.
+    pub(crate) fn can_be_mapped(&self) -> bool {
+        // SAFETY: fcntl with F_GETFL touches no memory.
+        let flags = unsafe { libc::fcntl(self.buffered.as_raw_fd(), libc::F_GETFL) };
+        self.access.write && flags & libc::O_ACCMODE == libc::O_RDWR
     }
     /// The file system that the file lies on.
     pub fn system(&self) -> &FileSystem {

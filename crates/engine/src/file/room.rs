@@ -78,7 +78,7 @@ impl File {
     }
 
     /// Bytes of the range for which the file has blocks, within its length or beyond.
-    fn allocated(&self, start: u64, end: u64) -> Option<u64> {
+    pub(crate) fn allocated(&self, start: u64, end: u64) -> Option<u64> {
         let (mut at, mut found) = (start, 0);
         while at < end {
             let mut map = ExtentMap::asking(at, end - at);

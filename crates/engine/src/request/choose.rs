@@ -53,6 +53,8 @@ pub(super) struct Chosen {
     pub threads: usize,
     pub queue_depth: u32,
     pub slots: u32,
+    /// Whether new data are written through mappings of the file.
+    pub maps: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
     /// Why none come from it, although there is a profile.
@@ -85,6 +87,9 @@ const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
 /// Below this size, pinning pages costs more than copying them.
 const MAPPED_FROM: u64 = 4 << 20;
+/// New data of at least this size are written through mappings of the file, by at least
+/// `ENOUGH_COPIERS` workers. One of them alone is slower than `pwrite`.
+const MAPPED_WRITE: u64 = 32 << 20;
 /// Workers that write through the page cache wait for the lock of the file on most file systems. More
 /// of them help only with ranges that take time to gather, or on other file systems.
 const MAX_BUFFERED_WRITERS: usize = 4;
@@ -137,7 +142,8 @@ impl Chooser<'_> {
         let route = self.route(cached)?;
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
         let staging = self.staging(cached, route.name(), slots);
-        let threads = self.threads(cached, direct, route.name(), staging.threads);
+        let maps = direct == Direct::Never && self.maps(route.name());
+        let threads = self.threads(cached, direct, (route.name(), maps), staging.threads);
         let only_copies = self.only_copies(cached) && direct == Direct::Never;
         let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
         let align = if direct == Direct::Never {
@@ -171,6 +177,7 @@ impl Chooser<'_> {
             threads,
             queue_depth: self.options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
             slots,
+            maps,
             tuned: Options::default(),
             not_tuned: None,
         })
@@ -299,7 +306,30 @@ impl Chooser<'_> {
         }
     }
 
-    fn threads(&self, cached: f64, direct: Direct, route: RouteName, most: usize) -> usize {
+    /// Whether workers write new data through mappings of the file, where they need not take turns.
+    fn maps(&self, route: RouteName) -> bool {
+        let can = self.operation == Operation::Write
+            && matches!(route, RouteName::Host | RouteName::Staged)
+            && !self.load.is_scattered();
+        match self.options.io.unwrap_or(IoMode::Auto) {
+            IoMode::Mmap => can,
+            IoMode::Auto => {
+                can && self.load.bytes >= MAPPED_WRITE
+                    && self.options.durable != Some(true)
+                    && self.copiers() * self.file.writers() >= ENOUGH_COPIERS
+                    && self.file.system().maps_large_pages()
+            }
+            IoMode::Threads | IoMode::Uring => false,
+        }
+    }
+
+    fn threads(
+        &self,
+        cached: f64,
+        direct: Direct,
+        (route, maps): (RouteName, bool),
+        most: usize,
+    ) -> usize {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
@@ -309,8 +339,13 @@ impl Chooser<'_> {
         }
         let most = match self.operation {
             Operation::Read => most,
+            Operation::Write if maps && self.background => {
+                MAX_BUFFERED_WRITERS.min(self.copiers() / 2).max(1)
+            }
+            Operation::Write if maps => MAX_AUTO_THREADS,
             Operation::Write
-                if self.file.system().takes_one_writer()
+                if !maps
+                    && self.file.system().takes_one_writer()
                     && !self.load.is_scattered()
                     // cuFile's bytes bypass the page cache.
                     && route != RouteName::Gds =>
@@ -336,10 +371,13 @@ impl Chooser<'_> {
         self.operation == Operation::Read && cached > 0.95 && self.load.average >= COPIED
     }
 
-    /// The most workers that can copy at the same time.
+    /// The most workers that can copy at the same time. Processes that write one file together share the cores.
     fn copiers(&self) -> usize {
         match self.options.threads {
             Some(threads) => threads as usize,
+            None if self.operation == Operation::Write => {
+                (self.engine.cores / self.file.writers()).max(1)
+            }
             None => self.engine.cores,
         }
     }
@@ -347,7 +385,7 @@ impl Chooser<'_> {
     fn route(&self, cached: f64) -> Result<Arc<dyn Route>> {
         let uring = match self.options.io.unwrap_or(IoMode::Auto) {
             IoMode::Uring => true,
-            IoMode::Threads => false,
+            IoMode::Threads | IoMode::Mmap => false,
             // A medium serves scattered reads best when it has many of them at once.
             IoMode::Auto => cached < 0.5 && self.load.is_scattered(),
         };

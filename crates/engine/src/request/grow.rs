@@ -10,7 +10,7 @@ use std::io;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::room::Room;
-use crate::plan::Plan;
+use crate::plan::{Extent, Plan};
 
 /// Allocates what the plans write beyond the end of the file, without the gaps between. On file
 /// systems that cannot allocate beforehand, each write extends the file itself, and so does the only
@@ -20,12 +20,7 @@ use crate::plan::Plan;
 /// ENOSPC if the file system has too little space; the length of the file is then as before.
 pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Result<()> {
     let size = file.size()?;
-    let mut beyond: Vec<(u64, u64)> = plans
-        .flat_map(Plan::extents)
-        .filter(|e| e.end() > size)
-        .map(|e| (e.offset.max(size), e.end()))
-        .collect();
-    beyond.sort_unstable();
+    let beyond = beyond(plans.flat_map(Plan::extents), size);
     let ranges = joined(&beyond);
     let Some(&(last, end)) = ranges.last() else {
         return Ok(());
@@ -57,8 +52,21 @@ pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Re
     file.allocate(last, end - last, true).map(drop)
 }
 
+/// The parts of extents beyond an offset, in the order of the file.
+pub(super) fn beyond<'a>(
+    extents: impl Iterator<Item = &'a Extent>,
+    offset: u64,
+) -> Vec<(u64, u64)> {
+    let mut beyond: Vec<(u64, u64)> = extents
+        .filter(|e| e.end() > offset)
+        .map(|e| (e.offset.max(offset), e.end()))
+        .collect();
+    beyond.sort_unstable();
+    beyond
+}
+
 /// Joins adjacent ranges. They are sorted and do not overlap.
-fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+pub(super) fn joined(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for &(start, end) in ranges {
         match joined.last_mut() {

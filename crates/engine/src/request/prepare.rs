@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 
 use super::Order;
 use super::choose::{Chooser, Load};
@@ -113,6 +113,8 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             direct: choice.direct,
             queue_depth: choice.queue_depth,
             slots: choice.slots,
+            maps: choice.maps && faults.is_none(),
+            mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
         });
     }

@@ -8,6 +8,7 @@ use super::grow;
 use super::task::{Remaining, Share, Task};
 use crate::error::{Error, Result};
 use crate::file::File;
+use crate::file::mapping::Mappings;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::in_flight::Round;
@@ -25,6 +26,10 @@ pub(crate) struct Part {
     pub direct: Direct,
     pub queue_depth: u32,
     pub slots: u32,
+    /// Whether new data are written through mappings of the file.
+    pub maps: bool,
+    /// The mappings, made by the first worker.
+    pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
 }
@@ -63,6 +68,12 @@ impl Part {
         self.plan.blocks.get(self.next.fetch_add(1, Relaxed))
     }
 
+    fn mappings(&self, file: &File) -> &Mappings {
+        self.mappings.get_or_init(|| {
+            Mappings::of(file, &grow::joined(&grow::beyond(self.plan.extents(), 0)))
+        })
+    }
+
     fn has_more(&self) -> bool {
         self.next.load(Relaxed) < self.plan.blocks.len()
     }
@@ -83,6 +94,7 @@ impl Transfer {
             queue_depth: part.queue_depth,
             slots: part.slots,
             ring: share.ring(),
+            mappings: part.maps.then(|| part.mappings(&self.file)),
         }
     }
 

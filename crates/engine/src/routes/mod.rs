@@ -12,6 +12,7 @@ pub(crate) mod uring;
 use std::ops::Deref;
 
 use crate::error::Result;
+use crate::file::mapping::Mappings;
 use crate::file::position::Gate;
 pub(crate) use crate::file::side::Direct;
 use crate::file::side::FileSide;
@@ -63,6 +64,8 @@ pub(crate) struct Work<'a> {
     /// The slots of a worker on the staged route.
     pub slots: u32,
     pub ring: &'static Ring,
+    /// The parts of the file that are written through mappings.
+    pub mappings: Option<&'a Mappings>,
 }
 
 impl<'a> Deref for Work<'a> {
@@ -78,6 +81,25 @@ impl Work<'_> {
     pub(crate) fn goes_direct(&self, block: &Block) -> bool {
         let first = self.plan.spans(block).first();
         first.is_some_and(|span| self.side.goes_direct(span.offset, span.length))
+    }
+
+    /// As [`FileSide::move_buffered`], through the mappings where they reach.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn move_buffered(
+        &self,
+        buffer: *mut u8,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        // SAFETY: passed on, in parts.
+        let plainly = |at, from, bytes| unsafe { self.side.move_buffered(at, from, bytes) };
+        match self.mappings {
+            // SAFETY: passed on.
+            Some(mappings) => unsafe { mappings.write_or(buffer, offset, length, plainly) },
+            None => plainly(buffer, offset, length),
+        }
     }
 
     /// Moves a span between the file and its place in a slot. Returns whether it bypassed the page

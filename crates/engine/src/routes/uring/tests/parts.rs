@@ -66,6 +66,7 @@ fn work<'a>(sample: &'a Sample, plan: &'a Plan, counters: &'a Counters) -> Work<
         queue_depth: 8,
         slots: 2,
         ring: Box::leak(Box::new(Ring::new(1 << 20))),
+        mappings: None,
     }
 }
 

@@ -1,0 +1,69 @@
+//! Large writes through mappings of the file, against the same writes by `pwrite`.
+
+mod common;
+
+use common::pending::places;
+use common::{Place, Sandbox, options, pattern, plain};
+use penstock_engine::file::position::Operation;
+use proptest::prelude::*;
+
+const UNIT: u64 = 2 << 20;
+
+/// Ranges of up to four units with gaps between, in any order.
+fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let range = (0..2 * UNIT, 1..4 * UNIT);
+    prop::collection::vec(range, 1..4)
+        .prop_map(|raw| {
+            let mut at = 0;
+            let next = |(gap, length)| {
+                let start = at + gap;
+                at = start + length;
+                (start, length)
+            };
+            raw.into_iter().map(next).collect::<Vec<_>>()
+        })
+        .prop_shuffle()
+}
+
+fn check(place: Place, there: u64, ranges: &[(u64, u64)], text: &str) {
+    let sandbox = Sandbox::new();
+    let before = pattern(there as usize, 3);
+    let file = sandbox.file("mapped.bin", &before);
+    let total: u64 = ranges.iter().map(|(_, length)| length).sum();
+    let source = pattern(total as usize, 9);
+    let memory = place.memory(total as usize, 0);
+    memory.fill(&source);
+    let (mut wanted, mut pieces, mut at) = (before, Vec::new(), 0);
+    for &(offset, length) in ranges {
+        let (start, end) = (offset as usize, (offset + length) as usize);
+        wanted.resize(wanted.len().max(end), 0);
+        wanted[start..end].copy_from_slice(&source[at as usize..(at + length) as usize]);
+        pieces.push((offset, length, at));
+        at += length;
+    }
+    let report = memory
+        .transfer(&file, Operation::Write, &pieces, options(text))
+        .unwrap();
+    assert_eq!(report.bytes(), total);
+    assert!(plain(file.path()) == wanted, "wrong bytes in the file");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(common::repetitions::cases(6)))]
+
+    #[test]
+    fn a_write_through_mappings_leaves_the_bytes_that_pwrite_leaves(
+        there in 0..6 * UNIT, ranges in ranges(), threads in 1..5,
+    ) {
+        for place in places() {
+            check(place, there, &ranges, &format!("io=mmap;threads={threads}"));
+        }
+    }
+}
+
+#[test]
+fn a_write_through_mappings_is_on_the_medium_when_a_durable_write_returns() {
+    for place in places() {
+        check(place, 0, &[(0, 3 * UNIT)], "io=mmap;durable=yes;direct=no");
+    }
+}
