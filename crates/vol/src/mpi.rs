@@ -50,6 +50,17 @@ impl Communicator {
         })
     }
 
+    /// How many processes there are.
+    pub(crate) fn size(&self) -> usize {
+        let mut size = 0;
+        // SAFETY: the communicator exists until it is dropped. The answer has a place.
+        let status = unsafe { (self.mpi.MPI_Comm_size)(self.handle, &mut size) };
+        match status {
+            MPI_SUCCESS => usize::try_from(size).unwrap_or(1),
+            _ => 1,
+        }
+    }
+
     /// Whether all processes pass the same number. They call this together.
     pub(crate) fn have_same(&self, number: c_int) -> bool {
         let (mut same, mut all_processes, mut these) = (0, 0, 0);

@@ -66,10 +66,20 @@ pub(crate) struct SharedFile {
     pub(crate) may_free: AtomicBool,
     /// Whether MPI-IO may write more than a call asks for.
     is_sieved: bool,
+    /// What the processes have transferred together by calls that continue, since they last met.
+    unmet: Unmet,
     /// The processes, if they can write, and need not be in a call of HDF5 for another one to read metadata.
     processes: Mutex<Option<Communicator>>,
     /// How often the program has the file open.
     handles: AtomicUsize,
+}
+
+/// Kinds of collective transfers. The answers are the same in all processes, which make these calls in the same
+/// order.
+#[derive(Default)]
+struct Unmet {
+    reads: AtomicBool,
+    writes: AtomicBool,
 }
 
 /// How often extents have changed. Chunks are allocated and freed then.
@@ -123,6 +133,9 @@ impl SharedFile {
         let file = File::open(path, access, Options::default())
             .ok()
             .map(Arc::new);
+        if let (Some(file), Sharing::OnOneMachine) = (&file, sharing) {
+            file.set_writers(opening.processes.size());
+        }
         let identity = file
             .as_ref()
             .and_then(key_of_file)
@@ -141,6 +154,7 @@ impl SharedFile {
             is_sieved: opening.is_sieved,
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
+            unmet: Unmet::default(),
             processes: Mutex::new(opening.meets.then_some(opening.processes)),
             handles: AtomicUsize::new(1),
         });
@@ -214,6 +228,23 @@ impl SharedFile {
     pub(crate) fn meet(&self) {
         if let Some(processes) = &*self.processes() {
             processes.meet();
+        }
+    }
+
+    /// Waits for the other processes before a collective transfer that may concern what they transfer by earlier ones
+    /// that continue: writes, for a read, and reads, for a write. `finish` first ends all that this process has in
+    /// progress in the file, since the processes do not meet again for any of it.
+    pub(crate) fn meet_before(&self, operation: Operation, continues: bool, finish: impl FnOnce()) {
+        let (opposite, own) = match operation {
+            Operation::Read => (&self.unmet.writes, &self.unmet.reads),
+            Operation::Write => (&self.unmet.reads, &self.unmet.writes),
+        };
+        if opposite.swap(false, Relaxed) {
+            finish();
+            self.meet();
+        }
+        if continues {
+            own.store(true, Relaxed);
         }
     }
 

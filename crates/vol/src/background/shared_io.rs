@@ -42,6 +42,9 @@ pub(super) unsafe fn read_or_write(
     // SAFETY: the caller guarantees this.
     unsafe {
         let way = (call.operation, is_collective(library, call.list));
+        if way.1 {
+            meet_before(call);
+        }
         if !way.1 && is_small_and_not_described(call, &memories, shared) {
             let below = together(call, memories, &[], SMALL);
             return Ok(Disposition::Below(below));
@@ -154,13 +157,43 @@ fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
     files
 }
 
+/// Whether a call is complete when it returns.
+fn is_plain(call: &DatasetCall<'_>) -> bool {
+    call.req.is_null() && !call.policy().is_implicit()
+}
+
 /// Has the processes wait for each other at the end of a collective call that is complete when it returns, whether or not
 /// it fails. MPI promises no order there, but the messages of its collective transfers keep one, by which programs read
 /// what others have written, or free it.
 fn meet_at_end(call: &DatasetCall<'_>, is_collective: bool) -> Vec<Alone> {
-    match is_collective && call.req.is_null() && !call.policy().is_implicit() {
+    match is_collective && is_plain(call) {
         true => shared_files(call).iter().map(Alone::at_end).collect(),
         false => Vec::new(),
+    }
+}
+
+/// Has the processes wait for each other before a collective call on what they transfer by earlier ones that continue. MPI
+/// promises no order between those without a barrier of the program, but programs rely on the one that collective
+/// transfers of MPI-IO keep.
+fn meet_before(call: &DatasetCall<'_>) {
+    for file in shared_files(call) {
+        let finish = || finish_conflicting(call, true);
+        file.meet_before(call.operation, !is_plain(call), finish);
+    }
+}
+
+/// Ends what this process transfers of the datasets of a call, or of their files, and the call conflicts with.
+fn finish_conflicting(call: &DatasetCall<'_>, in_files: bool) {
+    for (dataset, under) in call.datasets.iter().zip(call.unders) {
+        let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
+            (Some(access), _) if in_files => AccessSet::File(access.key.file),
+            (Some(access), _) => access.by_hdf5(call.kind_of_access()),
+            (None, Some(shared)) => AccessSet::File(shared.key),
+            (None, None) => continue,
+        };
+        conflicting_with(under, &set)
+            .into_iter()
+            .for_each(Pending::finish);
     }
 }
 
@@ -177,17 +210,7 @@ pub(super) unsafe fn together(
     why: &str,
 ) -> BelowCall {
     let under = &call.unders[0];
-    for (dataset, under) in call.datasets.iter().zip(call.unders) {
-        let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
-            (Some(access), _) if !alone_in.is_empty() => AccessSet::File(access.key.file),
-            (Some(access), _) => access.by_hdf5(call.kind_of_access()),
-            (None, Some(shared)) => AccessSet::File(shared.key),
-            (None, None) => continue,
-        };
-        conflicting_with(under, &set)
-            .into_iter()
-            .for_each(Pending::finish);
-    }
+    finish_conflicting(call, !alone_in.is_empty());
     if call.continues() {
         call.log(Execution::Sync, 0, why);
     }
