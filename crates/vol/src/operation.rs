@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::refuse_fork;
 use penstock_engine::request::{Request, Waited};
@@ -293,7 +294,7 @@ impl AsyncOperation {
         if let Some(leave) = self.leave.get() {
             leave();
         }
-        let notices = std::mem::take(&mut *self.notices.lock().unwrap_or_else(|e| e.into_inner()));
+        let notices = std::mem::take(&mut *self.notices.lock().recover());
         for notice in notices {
             // SAFETY: the caller of `notify` has guaranteed the function and its argument.
             unsafe { (notice.call)(notice.context, status) };
@@ -312,7 +313,7 @@ impl AsyncOperation {
                 call(context, outcome.status());
             },
             None => {
-                let mut notices = self.notices.lock().unwrap_or_else(|e| e.into_inner());
+                let mut notices = self.notices.lock().recover();
                 notices.push(Notice { call, context });
             }
         }
@@ -347,7 +348,7 @@ impl AsyncOperation {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use penstock_codec::Filter;
 use penstock_codec::gpu::PlaceTable;
 use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{CopyQueue, Holding, Lent};
 use penstock_engine::options::Decoder;
@@ -161,11 +162,11 @@ impl GpuBatch {
     }
 
     pub(super) fn queue(&self) -> MutexGuard<'_, CopyQueue> {
-        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+        self.queue.lock().recover()
     }
 
     pub(super) fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(|e| e.into_inner())
+        self.found.lock().recover()
     }
 
     fn bytes(&self) -> u64 {
@@ -326,7 +327,7 @@ impl GpuBatches {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 
     /// Starts a batch if the GPU should have more work.
