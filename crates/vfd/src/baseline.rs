@@ -164,11 +164,9 @@ const BLOCK: u64 = 4 << 20;
 impl Mover<'_> {
     fn side<'b>(&'b self, direct: Direct, counters: &'b Counters) -> FileSide<'b> {
         FileSide {
-            file: self.file,
-            operation: self.operation,
             direct,
-            counters,
             gate: self.gate,
+            ..FileSide::new(self.file, self.operation, counters)
         }
     }
 
