@@ -14,16 +14,17 @@ use penstock_sys::nvcomp::{
 };
 
 use crate::error::{CodecError, Result};
+use crate::filters::id;
 
 /// A compression method of a filter of HDF5 that the GPU decodes: deflate by Penstock's own kernel,
 /// the others by nvCOMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Deflate: filter 1.
+    /// Deflate.
     Deflate,
-    /// LZ4: filter 32004.
+    /// LZ4.
     Lz4,
-    /// Zstandard: filter 32015.
+    /// Zstandard.
     Zstd,
 }
 
@@ -69,11 +70,11 @@ impl Method {
     pub const ALL: [Method; 3] = [Method::Deflate, Method::Lz4, Method::Zstd];
 
     /// The method of a registered filter, if the GPU decodes it.
-    pub fn of_filter(id: u32) -> Option<Method> {
-        Some(match id {
-            1 => Method::Deflate,
-            32004 => Method::Lz4,
-            32015 => Method::Zstd,
+    pub fn of_filter(filter: u32) -> Option<Method> {
+        Some(match filter {
+            id::DEFLATE => Method::Deflate,
+            id::LZ4 => Method::Lz4,
+            id::ZSTD => Method::Zstd,
             _ => return None,
         })
     }
@@ -81,9 +82,9 @@ impl Method {
     /// The registered identifier of the filter.
     pub fn filter(self) -> u32 {
         match self {
-            Method::Deflate => 1,
-            Method::Lz4 => 32004,
-            Method::Zstd => 32015,
+            Method::Deflate => id::DEFLATE,
+            Method::Lz4 => id::LZ4,
+            Method::Zstd => id::ZSTD,
         }
     }
 
