@@ -212,9 +212,8 @@ table! {
                 stream: CUstream, function: CUhostFn, user_data: *mut c_void
             ) -> CUresult;
 
-            // Every driver since CUDA 4.0 has these four, so requiring them excludes none.
+            // Every driver since CUDA 4.0 has these three, so requiring them excludes none.
             fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
-            fn cuModuleUnload(module: CUmodule) -> CUresult;
             fn cuModuleGetFunction(
                 function: *mut CUfunction, module: CUmodule, name: *const c_char
             ) -> CUresult;

@@ -234,7 +234,6 @@ pub const H5VL_FILE_FLUSH: c_int = 0;
 pub const H5VL_FILE_REOPEN: c_int = 1;
 pub const H5VL_FILE_IS_ACCESSIBLE: c_int = 2;
 pub const H5VL_FILE_DELETE: c_int = 3;
-pub const H5VL_FILE_IS_EQUAL: c_int = 4;
 
 #[repr(C)]
 pub struct H5VL_file_specific_args_t {
