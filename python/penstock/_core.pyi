@@ -73,3 +73,8 @@ def export_array(
     versioned: bool,
     copied: bool,
 ) -> object: ...
+def read_capsule(
+    capsule: object,
+) -> (
+    tuple[int, tuple[int, int], list[int], list[int] | None, tuple[int, int, int], bool] | None
+): ...

@@ -1,18 +1,17 @@
-"""Imports and exports arrays by DLPack, whose published C structs ctypes reads."""
+"""Imports and exports arrays by DLPack. The module ``_core`` has its C structs."""
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NamedTuple
 
 from penstock._core import export_array as make_capsule
+from penstock._core import read_capsule
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 HOST_MEMORY = (CPU, CUDA_HOST)
 _VERSION = (1, 0)
-_READ_ONLY = 1  # bit of DLManagedTensorVersioned.flags
 
 _BFLOAT16 = 4
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -24,52 +23,6 @@ _EXTENDED = {
     "float8_e5m2fnuz": 13,
     "float8_e8m0fnu": 14,
 }
-
-
-class _Device(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int32), ("id", ctypes.c_int32))
-
-
-class _DataType(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _Device),
-        ("ndim", ctypes.c_int32),
-        ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
-
-
-class _ManagedVersioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    )
-
-
-_NAME, _NAME_VERSIONED = b"dltensor", b"dltensor_versioned"
-
-_api = ctypes.pythonapi
-_capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_IsValid", _api)
-)
-_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", _api)
-)
 
 
 class Imported(NamedTuple):
@@ -96,30 +49,22 @@ def import_array(array: Any, stream: int) -> Imported:
     except TypeError:  # a producer older than DLPack 1.0
         capsule = array.__dlpack__(**arguments)
     # The capsule stays unconsumed, so it deletes the exported tensor with its last reference.
-    if _capsule_is_valid(id(capsule), _NAME_VERSIONED):
-        versioned = _ManagedVersioned.from_address(_capsule_pointer(id(capsule), _NAME_VERSIONED))
-        if versioned.major > _VERSION[0]:
-            raise IncompatibleError(f"DLPack version {versioned.major} is not known")
-        return _imported(versioned.tensor, bool(versioned.flags & _READ_ONLY), capsule)
-    if _capsule_is_valid(id(capsule), _NAME):
-        managed = _Managed.from_address(_capsule_pointer(id(capsule), _NAME))
-        return _imported(managed.tensor, False, capsule)
-    raise IncompatibleError(f"{type(array).__name__}.__dlpack__ returned no DLPack capsule")
-
-
-def _imported(tensor: _Tensor, readonly: bool, capsule: object) -> Imported:
-    dtype = tensor.dtype
-    if dtype.lanes != 1 or dtype.bits % 8:
-        raise IncompatibleError(f"DLPack elements of {dtype.lanes} x {dtype.bits} bits")
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
+    try:
+        described = read_capsule(capsule)
+    except BufferError as error:
+        raise IncompatibleError(str(error)) from None
+    if described is None:
+        raise IncompatibleError(f"{type(array).__name__}.__dlpack__ returned no DLPack capsule")
+    pointer, device, shape, strides, (code, bits, lanes), readonly = described
+    if lanes != 1 or bits % 8:
+        raise IncompatibleError(f"DLPack elements of {lanes} x {bits} bits")
     return Imported(
-        pointer=(tensor.data or 0) + tensor.byte_offset,
-        device_type=tensor.device.type,
-        device_id=tensor.device.id,
-        shape=shape,
-        strides=strides,
-        dtype=_element_type(dtype.code, dtype.bits),
+        pointer=pointer,
+        device_type=device[0],
+        device_id=device[1],
+        shape=tuple(shape),
+        strides=None if strides is None else tuple(strides),
+        dtype=_element_type(code, bits),
         readonly=readonly,
         capsule=capsule,
     )

@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use penstock_array::execute::SubmitOptions;
+use penstock_engine::Recover;
 use penstock_engine::Stream;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
@@ -44,7 +45,7 @@ static BINDING: Binding = Binding {
 impl Binding {
     fn get(&'static self) -> Result<&'static Hdf5> {
         let found = self.hdf5.get_or_init(|| {
-            let module = self.module.lock().unwrap_or_else(|e| e.into_inner());
+            let module = self.module.lock().recover();
             let hdf5 = match module.as_deref() {
                 Some(module) => Hdf5::of_module(module),
                 None => Hdf5::of_process(None),
@@ -58,7 +59,7 @@ impl Binding {
     }
 
     fn bind(&self, module: Option<PathBuf>) -> Result<()> {
-        let mut bound = self.module.lock().unwrap_or_else(|e| e.into_inner());
+        let mut bound = self.module.lock().recover();
         if self.hdf5.get().is_some() && *bound != module {
             return Err(
                 Error::invalid("this process already uses another HDF5 for datasets")

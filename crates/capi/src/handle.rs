@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::refuse_fork;
 
@@ -57,20 +58,14 @@ impl<T> Table<T> {
 
     pub(crate) fn insert<C>(&self, object: Arc<T>) -> *mut C {
         let handle = process() | NEXT.fetch_add(2, Relaxed);
-        let mut shard = self
-            .shard(handle)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shard(handle).write().recover();
         shard.insert(handle, object);
         std::ptr::without_provenance_mut(handle)
     }
 
     pub(crate) fn get<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.check(handle)?;
-        let shard = self
-            .shard(handle.addr())
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let shard = self.shard(handle.addr()).read().recover();
         shard
             .get(&handle.addr())
             .map(Arc::clone)
@@ -80,10 +75,7 @@ impl<T> Table<T> {
     /// As [`get`](Self::get), but also removes the handle: of several calls, one succeeds.
     pub(crate) fn take<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.check(handle)?;
-        let mut shard = self
-            .shard(handle.addr())
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shard(handle.addr()).write().recover();
         shard
             .remove(&handle.addr())
             .ok_or_else(|| self.unknown(handle.addr()))

@@ -3,7 +3,9 @@
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, fence};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
+
+use penstock_engine::Recover;
 
 /// The number of threads in [`wait_for_others`], for any object. It is mostly 0, so that calls only
 /// read its cache line.
@@ -35,7 +37,7 @@ impl<T> Drop for InUse<T> {
         // Either this thread sees the waiting one, or that one sees that the `Arc` was dropped.
         fence(std::sync::atomic::Ordering::SeqCst);
         if WAITING.load(Relaxed) > 0 {
-            drop(RELEASED.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(RELEASED.lock().recover());
             SOME_RELEASED.notify_all();
         }
     }
@@ -46,11 +48,9 @@ impl<T> Drop for InUse<T> {
 pub(crate) fn wait_for_others<T>(object: &Arc<T>) {
     WAITING.fetch_add(1, Relaxed);
     fence(std::sync::atomic::Ordering::SeqCst);
-    let mut released = RELEASED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut released = RELEASED.lock().recover();
     while Arc::strong_count(object) > 1 {
-        released = SOME_RELEASED
-            .wait(released)
-            .unwrap_or_else(PoisonError::into_inner);
+        released = SOME_RELEASED.wait(released).recover();
     }
     drop(released);
     WAITING.fetch_sub(1, Relaxed);

@@ -1,5 +1,5 @@
-//! Measures how fast the GPU decodes deflate streams, with the library's kernel and, if available,
-//! with nvCOMP: `cargo run --release -p penstock-codec --example inflate_speed [total bytes]`.
+//! Measures how fast the GPU decodes deflate streams:
+//! `cargo run --release -p penstock-codec --example inflate_speed [total bytes]`.
 //!
 //! The chunks are float32 values of a smooth field with two decimals, shuffled and encoded by zlib
 //! at level 4. Rates count decoded bytes; some 50 chunks of each result are compared with the data.
@@ -11,7 +11,6 @@ mod zlib;
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use penstock_codec::gpu::nvcomp::{Batch, Method, Nvcomp};
 use penstock_codec::gpu::{GpuError, InflateTable, Inflated, Kernels};
 use penstock_sys::cuda::{self, CU_STREAM_DEFAULT, CUdeviceptr, CUstream, Cuda};
 
@@ -77,10 +76,6 @@ impl Gpu {
             (self.cuda.cuMemcpyHtoD)(memory.address, bytes.as_ptr().cast(), bytes.len())
         });
         memory
-    }
-
-    fn words(&self, words: impl Iterator<Item = u64>) -> Memory<'_> {
-        self.uploaded(&words.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>())
     }
 
     /// The seconds of the fastest of three rounds.
@@ -157,41 +152,6 @@ impl Chunks<'_> {
         self.assert_decoded(count);
         seconds
     }
-
-    fn nvcomp(&self, gpu: &Gpu, nvcomp: Nvcomp, count: usize) -> f64 {
-        let inputs = gpu.words((0..count).map(|i| self.places[i % DIFFERENT]));
-        let sizes = gpu.words((0..count).map(|i| self.encoded[i % DIFFERENT].len() as u64));
-        let outputs = gpu.words((0..count).map(|i| self.room(i)));
-        let rooms = gpu.words((0..count).map(|_| self.size as u64));
-        let (written, statuses) = (gpu.memory(8 * count), gpu.memory(4 * count));
-        // SAFETY: the stream is one of the current context.
-        let temp_bytes = unsafe {
-            let total = count * self.size;
-            nvcomp.decode_temp_bytes(Method::Deflate, count, self.size, total, gpu.stream)
-        };
-        let temp_bytes = temp_bytes.unwrap_or_else(|e| panic!("{e}"));
-        let temp = gpu.memory(temp_bytes);
-        let batch = Batch {
-            inputs: inputs.address,
-            input_sizes: sizes.address,
-            outputs: outputs.address,
-            output_rooms: rooms.address,
-            output_sizes: written.address,
-            statuses: statuses.address,
-            chunks: count,
-            max_decoded: self.size,
-            temp: temp.address,
-            temp_bytes,
-        };
-        self.output.clear();
-        let seconds = gpu.seconds(|| {
-            // SAFETY: the batch names memory that stays.
-            let queued = unsafe { nvcomp.decode(Method::Deflate, &batch, gpu.stream) };
-            queued.unwrap_or_else(|e| panic!("{e}"));
-        });
-        self.assert_decoded(count);
-        seconds
-    }
 }
 
 fn check(code: i32) {
@@ -218,8 +178,6 @@ fn main() {
         .nth(1)
         .map_or(8 << 30, |n| n.parse().expect("a number of bytes"));
     let gpu = Gpu::open();
-    let nvcomp = std::env::var_os("PENSTOCK_NVCOMP_LIBRARY")
-        .map(|_| Nvcomp::open().unwrap_or_else(|e| panic!("{}", e.what)));
     let output = gpu.memory(bytes);
     for size in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
         let data: Vec<Vec<u8>> = (0..DIFFERENT).map(|seed| field(size / 4, seed)).collect();
@@ -245,18 +203,8 @@ fn main() {
             if count * size > bytes {
                 break;
             }
-            let rate = |seconds: f64| (count * size) as f64 / seconds / 1e9;
-            print!(
-                "{count:6} chunks: {:8.3} GB/s",
-                rate(chunks.inflate(&gpu, count))
-            );
-            match nvcomp {
-                Some(nvcomp) => println!(
-                    ", nvCOMP {:8.3} GB/s",
-                    rate(chunks.nvcomp(&gpu, nvcomp, count))
-                ),
-                None => println!(),
-            }
+            let rate = (count * size) as f64 / chunks.inflate(&gpu, count) / 1e9;
+            println!("{count:6} chunks: {rate:8.3} GB/s");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Each panics if a filter breaks its contract: if it returns more than the limit, if its decoding
 //! functions disagree, or if a chunk does not survive encoding and decoding.
 
-use crate::filters::{Codec, codec};
+use crate::filters::{Codec, codec, id};
 use crate::pipeline::{Filter, Pipeline, Scratch};
 
 /// The filters that the input of [`fuzz_pipeline`] selects by index.
@@ -142,7 +142,7 @@ fn round_trip(filter: &Filter, chunk: &[u8]) {
     };
     if is_lossless(filter) {
         assert!(first == chunk, "{filter:?} changes the chunk");
-    } else if filter.id == NBIT {
+    } else if filter.id == id::NBIT {
         let second = encode_and_decode(filter, &first);
         assert!(
             second == Some(first),
@@ -164,15 +164,12 @@ fn encode_and_decode(filter: &Filter, chunk: &[u8]) -> Option<Vec<u8>> {
     Some(back)
 }
 
-const NBIT: u32 = 5;
-const SCALEOFFSET: u32 = 6;
-
 /// Whether the filter preserves every chunk. N-bit keeps only the bits that the type uses;
 /// scale-offset rounds floats, and truncates integers that exceed a given number of bits.
 fn is_lossless(filter: &Filter) -> bool {
     match filter.id {
-        NBIT => false,
-        SCALEOFFSET => matches!(filter.values[..], [2, bits, ..] if bits.cast_signed() <= 0),
+        id::NBIT => false,
+        id::SCALEOFFSET => matches!(filter.values[..], [2, bits, ..] if bits.cast_signed() <= 0),
         _ => true,
     }
 }

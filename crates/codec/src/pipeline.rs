@@ -8,9 +8,7 @@ use crate::filters::{self, Codec, append, copy_exactly, sized};
 /// One filter of a dataset creation property list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// The registered filter identifier: 1 deflate, 2 shuffle, 3 fletcher32, 4 szip, 5 n-bit,
-    /// 6 scale-offset, 32000 LZF, 32001 Blosc, 32004 LZ4, 32008 bitshuffle, 32015 Zstd,
-    /// 32026 Blosc2.
+    /// The registered filter identifier, such as those in [`id`](crate::filters::id).
     pub id: u32,
     /// Whether a chunk that the filter cannot encode is stored without it.
     pub optional: bool,

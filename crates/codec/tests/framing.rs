@@ -2,7 +2,7 @@
 
 use libdeflater::{Decompressor, adler32};
 use penstock_codec::filters::codec;
-use penstock_codec::gpu::framing::{Piece, enclose, encoded_piece, split};
+use penstock_codec::gpu::framing::{Piece, split};
 use penstock_codec::gpu::nvcomp::Method;
 use proptest::prelude::*;
 
@@ -122,30 +122,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn enclosed_pieces_decode_by_the_filter(method in any_method(), size in 10_usize..80) {
-        // Every block is large enough to shrink.
-        let size = 512 * size;
-        let chunk: Vec<u8> = (0..size).map(|at| (at / 100) as u8).collect();
-        let values = client_values(method, 4096);
-        // The filter encodes each part to the piece that nvCOMP would encode.
-        let piece_size = encoded_piece(method, &values, size).unwrap();
-        let mut pieces = Vec::new();
-        for part in chunk.chunks(piece_size) {
-            let stored = encoded(method, &values, part);
-            let mut found = Vec::new();
-            split(method, &stored, part.len(), &mut found).unwrap();
-            pieces.push(stored[found[0].offset..][..found[0].length].to_vec());
-        }
-        let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        let mut stored = Vec::new();
-        enclose(method, &values, size, &pieces, adler32(&chunk), &mut stored).unwrap();
-        let mut decoded = vec![0; size];
-        let filter = codec(method.filter()).unwrap();
-        filter.decode_into(&values, &stored, &mut decoded).unwrap();
-        prop_assert_eq!(decoded, chunk);
-    }
 }
 
 #[test]
@@ -190,13 +166,4 @@ fn pieces_of_earlier_chunks_stay_when_a_chunk_is_refused() {
     let cut = &stored[..stored.len() - 1];
     assert!(split(Method::Lz4, cut, 5000, &mut pieces).is_err());
     assert_eq!(pieces, before);
-}
-
-#[test]
-fn a_chunk_with_a_block_that_did_not_shrink_is_left_to_the_cpu() {
-    let (decoded, mut stored) = (5000, Vec::new());
-    let pieces: [&[u8]; 2] = [&[0; 100], &[0; 5000 - 4096]];
-    let refused = enclose(Method::Lz4, &[4096], decoded, &pieces, 0, &mut stored);
-    assert_eq!(refused.unwrap_err().0, "the chunk did not shrink");
-    assert!(stored.is_empty());
 }

@@ -330,15 +330,3 @@ pub fn wait_value(stream: &Arc<Stream>, address: usize, value: u32, flags: u32) 
     })?;
     Ok(())
 }
-
-pub fn write_value(stream: &Arc<Stream>, address: usize, value: u32, flags: u32) -> Result {
-    const NO_MEMORY_BARRIER: u32 = 1;
-    if flags & !NO_MEMORY_BARRIER != 0 {
-        return Err(INVALID_VALUE);
-    }
-    let mut word = Word::locate(stream.context, address)?;
-    stream.submit(config::launch_time(), move |_| {
-        word.with(|word, mask| word.store(value ^ mask, Ordering::Release))
-    })?;
-    Ok(())
-}

@@ -1,9 +1,8 @@
-//! Events: points in a stream's work that can be queried, waited for and timed.
+//! Events: points in a stream's work that can be queried and waited for.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, RwLock};
-use std::time::Instant;
 
 use crate::device::Context;
 use crate::failure;
@@ -18,31 +17,30 @@ static EVENTS: RwLock<Option<HashMap<usize, Arc<Event>>>> = RwLock::new(None);
 
 pub struct Event {
     context: &'static Context,
-    flags: u32,
     latest: Mutex<Option<Arc<Recording>>>,
 }
 
 /// One recording of an event. Those that wait for it keep it when the event is recorded again.
 #[derive(Default)]
 pub struct Recording {
-    reached: Mutex<Option<Instant>>,
+    reached: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Recording {
     pub fn reach(&self) {
-        *self.reached.lock().unwrap() = Some(Instant::now());
+        *self.reached.lock().unwrap() = true;
         self.changed.notify_all();
     }
 
     pub fn wait(&self) {
         let mut reached = self.reached.lock().unwrap();
-        while reached.is_none() {
+        while !*reached {
             reached = self.changed.wait(reached).unwrap();
         }
     }
 
-    fn time(&self) -> Option<Instant> {
+    fn is_reached(&self) -> bool {
         *self.reached.lock().unwrap()
     }
 }
@@ -56,7 +54,6 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
     let handle = crate::handle::new_handle();
     let event = Arc::new(Event {
         context,
-        flags,
         latest: Mutex::new(None),
     });
     EVENTS
@@ -119,7 +116,7 @@ impl Event {
     pub fn query(&self) -> Result {
         self.context.check()?;
         match self.latest() {
-            Some(recording) if recording.time().is_none() => Err(NOT_READY),
+            Some(recording) if !recording.is_reached() => Err(NOT_READY),
             _ => Ok(()),
         }
     }
@@ -129,23 +126,6 @@ impl Event {
             recording.wait();
         }
         self.context.check()
-    }
-
-    /// Milliseconds from `start` to this event.
-    pub fn elapsed_since(&self, start: &Event) -> Result<f32> {
-        let recordings = (start.timed()?, self.timed()?);
-        match (recordings.0.time(), recordings.1.time()) {
-            (Some(from), Some(to)) if to >= from => Ok((to - from).as_secs_f32() * 1e3),
-            (Some(from), Some(to)) => Ok((from - to).as_secs_f32() * -1e3),
-            _ => Err(NOT_READY),
-        }
-    }
-
-    fn timed(&self) -> Result<Arc<Recording>> {
-        if self.flags & DISABLE_TIMING != 0 {
-            return Err(INVALID_HANDLE);
-        }
-        self.latest().ok_or(INVALID_HANDLE)
     }
 
     fn latest(&self) -> Option<Arc<Recording>> {

@@ -44,13 +44,12 @@ pub enum Kind {
     CufileBuffer,
     CufileRead,
     CufileWrite,
-    CufileBatch,
     Nvcomp,
     NvcompChunk,
     NvcompDamage,
 }
 
-const KINDS: [(Kind, &str, i32); 27] = [
+const KINDS: [(Kind, &str, i32); 26] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
@@ -74,7 +73,6 @@ const KINDS: [(Kind, &str, i32); 27] = [
     (Kind::CufileBuffer, "cufilebuffer", 5036),
     (Kind::CufileRead, "cufileread", libc::EIO),
     (Kind::CufileWrite, "cufilewrite", libc::EIO),
-    (Kind::CufileBatch, "cufilebatch", 5035),
     (Kind::Nvcomp, "nvcomp", NVCOMP_ERROR_CUDA),
     (
         Kind::NvcompChunk,

@@ -10,6 +10,7 @@ use crate::fork::{refuse_fork, watch_forks};
 use crate::options::{Options, parse_size};
 use crate::profile::Profiles;
 use crate::staging::Ring;
+use crate::sync::Recover;
 use crate::trace;
 use crate::workers::Workers;
 
@@ -37,11 +38,7 @@ pub(crate) fn engine() -> Result<&'static Engine> {
         .get_or_init(Engine::new)
         .as_ref()
         .map_err(Error::clone)?;
-    let failed = engine
-        .trace_failed
-        .lock()
-        .unwrap_or_else(|e| e.into_inner())
-        .take();
+    let failed = engine.trace_failed.lock().recover().take();
     failed.map_or(Ok(engine), Err)
 }
 
@@ -153,13 +150,13 @@ impl Engine {
         if !self.has_process_options.load(Ordering::Acquire) {
             return self.environment;
         }
-        let process = *self.process.lock().unwrap_or_else(|e| e.into_inner());
+        let process = *self.process.lock().recover();
         process.or(self.environment)
     }
 
     pub(crate) fn set_process_options(&self, options: Options) -> Result<()> {
         options.check()?;
-        *self.process.lock().unwrap_or_else(|e| e.into_inner()) = options;
+        *self.process.lock().recover() = options;
         self.has_process_options.store(true, Ordering::Release);
         Ok(())
     }

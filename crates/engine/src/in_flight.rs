@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Condvar, Mutex, Recover};
 
 /// The requests of this process.
 pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
@@ -39,7 +39,7 @@ impl InFlight {
     }
 
     pub(crate) fn enter(&self) -> Round {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         let now = state.round;
         match state.present.back_mut() {
             Some((round, count)) if *round == now => *count += 1,
@@ -50,7 +50,7 @@ impl InFlight {
 
     /// Removes one request that entered in the round `entered`.
     pub(crate) fn leave(&self, entered: Round) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         if let Some((_, count)) = state.present.iter_mut().find(|(r, _)| *r == entered) {
             *count -= 1;
         }
@@ -64,13 +64,13 @@ impl InFlight {
     }
 
     pub(crate) fn is_none(&self) -> bool {
-        lock(&self.state).present.is_empty()
+        self.state.lock().recover().present.is_empty()
     }
 
     /// Waits until every request that is in flight now has left. Requests that enter meanwhile are
     /// not waited for, so the wait ends however many of them come.
     pub(crate) fn wait_for_present(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         let last = state.round;
         state.round = Round(last.0 + 1);
         while state
@@ -78,7 +78,7 @@ impl InFlight {
             .front()
             .is_some_and(|(round, _)| *round <= last)
         {
-            state = self.left.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = self.left.wait(state).recover();
         }
     }
 }

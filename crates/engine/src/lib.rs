@@ -94,3 +94,4 @@ pub use memory::MemoryKind;
 pub use plan::Extent;
 pub use request::{StreamOrder, drain};
 pub use routes::fault;
+pub use sync::Recover;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use crate::options::{Options, RouteName};
+use crate::sync::Recover;
 
 /// Defines [`Path`] and all that is known of each path.
 macro_rules! paths {
@@ -114,7 +115,7 @@ impl Counters {
     }
     /// Keeps the first note: it is the cause, and later ones are consequences.
     pub fn note(&self, text: &str) {
-        let mut note = self.note.lock().unwrap_or_else(|e| e.into_inner());
+        let mut note = self.note.lock().recover();
         if note.is_empty() {
             note.push_str(text);
         }
@@ -127,7 +128,7 @@ impl Counters {
     /// The report of a request as it is now. `asked` is the route of a request that moved nothing,
     /// and `device` the CUDA ordinal of the memory, -1 for host memory.
     pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
-        let note = self.note.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let note = self.note.lock().recover().clone();
         self.with_note(asked, device, block, elapsed_ns, note)
     }
 
@@ -139,7 +140,7 @@ impl Counters {
         block: u64,
         elapsed_ns: u64,
     ) -> Report {
-        let note = std::mem::take(self.note.get_mut().unwrap_or_else(|e| e.into_inner()));
+        let note = std::mem::take(self.note.get_mut().recover());
         self.with_note(asked, device, block, elapsed_ns, note)
     }
 

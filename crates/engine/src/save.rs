@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::error::{Error, Result};
 use crate::file::{File, answer, uninterrupted};
 use crate::options::Options;
+use crate::sync::Recover;
 use calls::{entry_of, open_at};
 pub use place::Place;
 use rights::Rights;
@@ -108,7 +109,7 @@ impl Replacement {
     }
 
     fn hidden(&self) -> MutexGuard<'_, Option<CString>> {
-        self.hidden.lock().unwrap_or_else(|e| e.into_inner())
+        self.hidden.lock().recover()
     }
 
     fn put_in_place(&self, durable: bool) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Locks and atomics of the state machines that loom checks; those of std otherwise.
 
+use std::sync::{LockResult, PoisonError};
+
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Condvar, Mutex, MutexGuard,
@@ -14,10 +16,22 @@ pub(crate) use std::sync::{
 #[cfg(not(loom))]
 pub(crate) use condvar::Condvar;
 
-/// Locks even if a thread panicked with the lock: each state is consistent at every step, and the
-/// panic is reported where it happened.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
+/// Gives access to what a lock guards even if a thread panicked while it held the lock: each state is
+/// consistent at every step, and the panic is reported where it happened.
+pub trait Recover {
+    /// A lock's guard, or what a wait returns.
+    type Guarded;
+
+    /// The guard, whether or not the lock is poisoned.
+    fn recover(self) -> Self::Guarded;
+}
+
+impl<T> Recover for LockResult<T> {
+    type Guarded = T;
+
+    fn recover(self) -> T {
+        self.unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, Recover};
 use crate::threads;
 
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
@@ -87,7 +87,7 @@ impl Workers {
         tasks: Vec<Work>,
         threads: usize,
     ) -> std::result::Result<(), Vec<Work>> {
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.shared.queue.lock().recover();
         queue.limit = queue.limit.max(threads).max(LEAST);
         let wanted = (queue.tasks.len() + tasks.len())
             .saturating_sub(queue.idle + usize::from(queue.is_watched))
@@ -105,7 +105,7 @@ impl Workers {
 
     /// Whether a thread will carry out tasks that are submitted later.
     pub(crate) fn has_thread(&self) -> bool {
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = self.shared.queue.lock().recover();
         let wanted = usize::from(queue.threads == 0);
         self.start_threads(&mut queue, wanted)
     }
@@ -129,7 +129,7 @@ impl Workers {
 
 impl Shared {
     fn serve(&self) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock().recover();
         let mut has_watched = false;
         loop {
             if let Some(task) = queue.tasks.pop_front() {
@@ -140,13 +140,13 @@ impl Shared {
                 // Tasks report their own panics. The thread must live on for other requests.
                 let _ = catch_unwind(AssertUnwindSafe(task));
                 has_watched = false;
-                queue = lock(&self.queue);
+                queue = self.queue.lock().recover();
             } else if self.watches && !queue.is_watched && !has_watched {
                 queue = self.watch(queue);
                 has_watched = true;
             } else {
                 queue.idle += 1;
-                queue = self.arrived.wait(queue).unwrap_or_else(|e| e.into_inner());
+                queue = self.arrived.wait(queue).recover();
                 queue.idle -= 1;
                 // A thread may also wake for no reason.
                 queue.woken = queue.woken.saturating_sub(1);
@@ -168,7 +168,7 @@ impl Shared {
         while !self.has_tasks.load(Ordering::Relaxed) && Instant::now() < end {
             std::hint::spin_loop();
         }
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock().recover();
         queue.is_watched = false;
         queue
     }
@@ -197,7 +197,7 @@ mod tests {
         let mut seen: Vec<i32> = receiver.iter().take(100).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
-        assert!(lock(&workers.shared.queue).threads <= LEAST);
+        assert!(workers.shared.queue.lock().recover().threads <= LEAST);
     }
 
     #[test]

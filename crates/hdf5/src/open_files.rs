@@ -18,6 +18,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use penstock_array::execute::{OnDemand, PlanFile};
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File, stat_of};
@@ -138,7 +139,7 @@ static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
 const FEW: usize = 64;
 
 fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(|e| e.into_inner())
+    REGISTRY.lock().recover()
 }
 
 impl Registry {
@@ -327,7 +328,7 @@ struct Recent(VecDeque<(Identity, Arc<File>)>);
 static RECENT: Mutex<Recent> = Mutex::new(Recent(VecDeque::new()));
 
 fn recent() -> MutexGuard<'static, Recent> {
-    RECENT.lock().unwrap_or_else(|e| e.into_inner())
+    RECENT.lock().recover()
 }
 
 impl Recent {

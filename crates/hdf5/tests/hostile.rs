@@ -12,7 +12,7 @@ use penstock_array::{
     Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, Run, Selection,
     StoredChunk, StoredSize, TableBuilder, Work, match_selections,
 };
-use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Fill, Layout, MemoryType};
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, FileType, Fill, Layout};
 use plans::read_plan;
 use proptest::prelude::*;
 use repetitions::or_more;
@@ -67,12 +67,10 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
         max_shape: vec![None; shape.len()],
         shape,
         is_null: false,
-        element: MemoryType::from(ElementType::Opaque {
+        element: FileType::from(ElementType::Opaque {
             size: element,
             tag: String::new(),
-        })
-        .as_file_type()
-        .unwrap(),
+        }),
         layout,
         filters: Vec::new(),
         fill: Fill::Value(vec![0; element]),

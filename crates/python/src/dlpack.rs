@@ -1,19 +1,21 @@
-//! Arrays for other libraries: capsules of DLPack (dlpack.h, version 1.0).
+//! Arrays of and for other libraries: capsules of DLPack (dlpack.h, version 1.0).
 //!
-//! Their destructors run while an exception of the consumer is set, and their deleters on any thread,
+//! The destructors of exported arrays run while an exception of the consumer is set, and their deleters on any thread,
 //! also when the interpreter is gone. Python code can do neither.
 
 use std::ffi::{CStr, c_void};
 use std::mem::ManuallyDrop;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 
-use pyo3::exceptions::PyMemoryError;
+use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
 const VERSION: (u32, u32) = (1, 0);
+/// The bit of `flags` that says that the elements may only be read.
+const IS_READ_ONLY: u64 = 1;
 /// The bit of `flags` that says that the elements are a copy.
 const IS_COPIED: u64 = 2;
 
@@ -59,6 +61,72 @@ struct ManagedVersioned {
     deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
     flags: u64,
     tensor: Tensor,
+}
+
+/// The array of a capsule: the address of the first element, DLPack's number of the kind of memory and of the
+/// device, the lengths of the dimensions, the distances between elements (`None` for C order), the code, bits
+/// and lanes of an element, and whether it may only be read.
+type Described = (
+    usize,
+    (i32, i32),
+    Vec<i64>,
+    Option<Vec<i64>>,
+    (u8, u8, u16),
+    bool,
+);
+
+/// Return the array of a capsule, or None if the object is no capsule of DLPack.
+///
+/// The capsule stays unconsumed, so it deletes the array with its last reference.
+///
+/// Raises:
+///     BufferError: The capsule is of a later major version.
+#[pyfunction]
+pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
+    // SAFETY: the object and the names are valid, and the pointer is asked for only by its own name.
+    let pointer = |name: &CStr| unsafe {
+        let is_it = ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0;
+        is_it
+            .then(|| NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())))
+            .flatten()
+    };
+    if let Some(managed) = pointer(NAME_VERSIONED) {
+        let managed = managed.cast::<ManagedVersioned>().as_ptr();
+        // SAFETY: a capsule of this name holds this struct; all versions begin with these members.
+        let (major, flags) = unsafe { ((*managed).major, (*managed).flags) };
+        if major > VERSION.0 {
+            let what = format!("DLPack version {major} is not known");
+            return Err(PyBufferError::new_err(what));
+        }
+        // SAFETY: the struct is of this version.
+        let described = unsafe { (*managed).tensor.describe(flags & IS_READ_ONLY != 0) };
+        return Ok(Some(described));
+    }
+    // SAFETY: a capsule of this name holds this struct.
+    Ok(pointer(NAME)
+        .map(|managed| unsafe { managed.cast::<Managed>().as_ref().tensor.describe(false) }))
+}
+
+impl Tensor {
+    /// # Safety
+    /// The shape, and the strides unless they are null, have an entry for each dimension.
+    unsafe fn describe(&self, is_read_only: bool) -> Described {
+        let lengths = |at: *mut i64| {
+            let dimensions = 0..self.dimensions.max(0) as usize;
+            // SAFETY: by contract of this function.
+            dimensions
+                .map(|dimension| unsafe { *at.add(dimension) })
+                .collect()
+        };
+        (
+            self.data.addr() + self.byte_offset as usize,
+            (self.device.kind, self.device.id),
+            lengths(self.shape),
+            (!self.strides.is_null()).then(|| lengths(self.strides)),
+            (self.dtype.code, self.dtype.bits, self.dtype.lanes),
+            is_read_only,
+        )
+    }
 }
 
 /// What an exported array needs until it is deleted.

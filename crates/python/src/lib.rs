@@ -21,7 +21,7 @@ mod _core {
     #[pymodule_export]
     use crate::call::Library;
     #[pymodule_export]
-    use crate::dlpack::export_array;
+    use crate::dlpack::{export_array, read_capsule};
     #[pymodule_export]
     use crate::reader::Reader;
     #[pymodule_export]

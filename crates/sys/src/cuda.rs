@@ -3,7 +3,7 @@
 //! The fields of [`Cuda`] have the names of the driver API without a version suffix. All are the
 //! variants for the legacy default stream: stream 0 synchronises with blocking streams.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_float, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::OnceLock;
@@ -131,7 +131,6 @@ table! {
             fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUresult;
 
             fn cuDeviceGetCount(count: *mut c_int) -> CUresult;
-            fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult;
             fn cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice) -> CUresult;
             fn cuDeviceGetAttribute(
                 value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice
@@ -142,12 +141,6 @@ table! {
             fn cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, device: CUdevice) -> CUresult;
 
             fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
-            fn cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(
-                device: CUdevice
-            ) -> CUresult;
-            fn cuDevicePrimaryCtxGetState(
-                device: CUdevice, flags: *mut c_uint, active: *mut c_int
-            ) -> CUresult;
             fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
             fn cuCtxSetCurrent(context: CUcontext) -> CUresult;
             fn cuCtxPushCurrent = "cuCtxPushCurrent_v2"(context: CUcontext) -> CUresult;
@@ -158,7 +151,6 @@ table! {
 
             fn cuMemAlloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize) -> CUresult;
             fn cuMemFree = "cuMemFree_v2"(address: CUdeviceptr) -> CUresult;
-            fn cuMemGetInfo = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize) -> CUresult;
             fn cuMemAllocManaged(
                 address: *mut CUdeviceptr, bytes: usize, flags: c_uint
             ) -> CUresult;
@@ -171,9 +163,6 @@ table! {
             fn cuMemHostGetDevicePointer = "cuMemHostGetDevicePointer_v2"(
                 device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint
             ) -> CUresult;
-            fn cuMemGetAddressRange = "cuMemGetAddressRange_v2"(
-                base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr
-            ) -> CUresult;
             fn cuPointerGetAttribute(
                 value: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr
             ) -> CUresult;
@@ -184,7 +173,6 @@ table! {
                 address: CUdeviceptr
             ) -> CUresult;
 
-            fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CUresult;
             fn cuMemcpyAsync(
                 to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
             ) -> CUresult;
@@ -199,9 +187,6 @@ table! {
             ) -> CUresult;
             fn cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2"(
                 to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream
-            ) -> CUresult;
-            fn cuMemcpyDtoDAsync = "cuMemcpyDtoDAsync_v2"(
-                to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
             ) -> CUresult;
             fn cuMemcpy2DAsync = "cuMemcpy2DAsync_v2"(
                 copy: *const CudaMemcpy2D, stream: CUstream
@@ -227,9 +212,8 @@ table! {
                 stream: CUstream, function: CUhostFn, user_data: *mut c_void
             ) -> CUresult;
 
-            // Every driver since CUDA 4.0 has these four, so requiring them excludes none.
+            // Every driver since CUDA 4.0 has these three, so requiring them excludes none.
             fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
-            fn cuModuleUnload(module: CUmodule) -> CUresult;
             fn cuModuleGetFunction(
                 function: *mut CUfunction, module: CUmodule, name: *const c_char
             ) -> CUresult;
@@ -252,9 +236,6 @@ table! {
             fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;
             fn cuEventQuery(event: CUevent) -> CUresult;
             fn cuEventSynchronize(event: CUevent) -> CUresult;
-            fn cuEventElapsedTime = "cuEventElapsedTime_v2" | "cuEventElapsedTime"(
-                milliseconds: *mut c_float, start: CUevent, end: CUevent
-            ) -> CUresult;
         }
         optional {
             /// Since CUDA 11.2, on devices with memory pools. They do not wait.
@@ -263,9 +244,6 @@ table! {
             fn cuCtxGetId(context: CUcontext, id: *mut u64) -> CUresult;
             fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
             fn cuStreamWaitValue32 = "cuStreamWaitValue32_v2"(
-                stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint
-            ) -> CUresult;
-            fn cuStreamWriteValue32 = "cuStreamWriteValue32_v2"(
                 stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint
             ) -> CUresult;
         }

@@ -84,40 +84,9 @@ impl NvcompDecompressOpts {
     }
 }
 
-/// The options of all encoders. The first member is Deflate's algorithm (0 to 5), LZ4's data type
-/// (0 for bytes), and reserved for Zstd.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct NvcompCompressOpts {
-    pub first: c_int,
-    pub reserved: [c_int; 15],
-}
-
-impl NvcompCompressOpts {
-    pub fn new(first: c_int) -> Self {
-        Self {
-            first,
-            reserved: [0; 15],
-        }
-    }
-}
-
 pub type NvcompDecompressGetRequiredAlignments = unsafe extern "C" fn(
     opts: NvcompDecompressOpts,
     requirements: *mut NvcompAlignmentRequirements,
-) -> NvcompStatus;
-
-pub type NvcompCompressGetRequiredAlignments = unsafe extern "C" fn(
-    opts: NvcompCompressOpts,
-    requirements: *mut NvcompAlignmentRequirements,
-) -> NvcompStatus;
-
-/// Writes the largest encoded size of a chunk of at most `max_decoded` bytes, which is the memory
-/// that each output needs.
-pub type NvcompCompressGetMaxOutputChunkSize = unsafe extern "C" fn(
-    max_decoded: usize,
-    opts: NvcompCompressOpts,
-    max_encoded: *mut usize,
 ) -> NvcompStatus;
 
 /// Every array has one entry per chunk: sizes and addresses of 8 bytes, statuses of 4. The arrays and
@@ -136,32 +105,27 @@ pub type NvcompDecompressAsync = unsafe extern "C" fn(
     stream: CUstream,
 ) -> NvcompStatus;
 
-/// As [`NvcompDecompressAsync`]. Each output must have the size that
-/// [`NvcompCompressGetMaxOutputChunkSize`] writes; nvCOMP does not check this.
-pub type NvcompCompressAsync = unsafe extern "C" fn(
-    decoded: CUdeviceptr,
-    decoded_sizes: CUdeviceptr,
-    max_decoded: usize,
-    chunks: usize,
-    temp: CUdeviceptr,
-    temp_bytes: usize,
-    encoded: CUdeviceptr,
-    encoded_sizes: CUdeviceptr,
-    opts: NvcompCompressOpts,
-    statuses: CUdeviceptr,
-    stream: CUstream,
-) -> NvcompStatus;
-
 type GetProperties = unsafe extern "C" fn(properties: *mut NvcompProperties) -> NvcompStatus;
 
 /// A function that computes the temporary memory of a batch. Version 6 renamed it and added the
 /// stream.
-enum GetTempSize<Opts> {
-    Until5(unsafe extern "C" fn(usize, usize, Opts, *mut usize, usize) -> NvcompStatus),
-    Since6(unsafe extern "C" fn(usize, usize, Opts, *mut usize, usize, CUstream) -> NvcompStatus),
+enum GetTempSize {
+    Until5(
+        unsafe extern "C" fn(usize, usize, NvcompDecompressOpts, *mut usize, usize) -> NvcompStatus,
+    ),
+    Since6(
+        unsafe extern "C" fn(
+            usize,
+            usize,
+            NvcompDecompressOpts,
+            *mut usize,
+            usize,
+            CUstream,
+        ) -> NvcompStatus,
+    ),
 }
 
-impl<Opts> GetTempSize<Opts> {
+impl GetTempSize {
     /// `function` is its name in version 6.
     fn open(library: &Library, function: &str) -> Result<Self, Absent> {
         // SAFETY: the signature is that of version 6's header.
@@ -178,7 +142,7 @@ impl<Opts> GetTempSize<Opts> {
         &self,
         chunks: usize,
         max_decoded: usize,
-        opts: Opts,
+        opts: NvcompDecompressOpts,
         temp_bytes: &mut usize,
         total_decoded: usize,
         stream: CUstream,
@@ -198,13 +162,9 @@ impl<Opts> GetTempSize<Opts> {
 
 /// The functions of one format. Several threads may call them concurrently.
 pub struct Batched {
-    decompress_temp_size: GetTempSize<NvcompDecompressOpts>,
-    compress_temp_size: GetTempSize<NvcompCompressOpts>,
+    decompress_temp_size: GetTempSize,
     pub decompress_alignments: NvcompDecompressGetRequiredAlignments,
-    pub compress_alignments: NvcompCompressGetRequiredAlignments,
-    pub compress_max_output: NvcompCompressGetMaxOutputChunkSize,
     pub decompress: NvcompDecompressAsync,
-    pub compress: NvcompCompressAsync,
 }
 
 impl Batched {
@@ -213,23 +173,12 @@ impl Batched {
         let name = |function: &str| format!("nvcompBatched{format}{function}");
         Ok(Self {
             decompress_temp_size: GetTempSize::open(library, &name("DecompressGetTempSize"))?,
-            compress_temp_size: GetTempSize::open(library, &name("CompressGetTempSize"))?,
             // SAFETY: the signature is that of the headers of versions 5.1 to 6.0.
             decompress_alignments: unsafe {
                 library.required(&[&name("DecompressGetRequiredAlignments")])?
             },
             // SAFETY: as above.
-            compress_alignments: unsafe {
-                library.required(&[&name("CompressGetRequiredAlignments")])?
-            },
-            // SAFETY: as above.
-            compress_max_output: unsafe {
-                library.required(&[&name("CompressGetMaxOutputChunkSize")])?
-            },
-            // SAFETY: as above.
             decompress: unsafe { library.required(&[&name("DecompressAsync")])? },
-            // SAFETY: as above.
-            compress: unsafe { library.required(&[&name("CompressAsync")])? },
         })
     }
 
@@ -251,29 +200,10 @@ impl Batched {
         // SAFETY: by contract of this function.
         unsafe { function.call(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
     }
-
-    /// As [`Batched::decompress_temp_size`], for encoding.
-    ///
-    /// # Safety
-    /// As for [`Batched::decompress_temp_size`].
-    pub unsafe fn compress_temp_size(
-        &self,
-        chunks: usize,
-        max_decoded: usize,
-        opts: NvcompCompressOpts,
-        temp_bytes: &mut usize,
-        total_decoded: usize,
-        stream: CUstream,
-    ) -> NvcompStatus {
-        let function = &self.compress_temp_size;
-        // SAFETY: by contract of this function.
-        unsafe { function.call(chunks, max_decoded, opts, temp_bytes, total_decoded, stream) }
-    }
 }
 
-/// nvCOMP, for the formats that HDF5's filters use.
+/// nvCOMP, for the formats that Penstock decodes with it.
 pub struct Nvcomp {
-    pub deflate: Batched,
     pub lz4: Batched,
     pub zstd: Batched,
     properties: NvcompProperties,
@@ -284,7 +214,6 @@ impl Nvcomp {
     fn open(library: &Library) -> Result<Self, Absent> {
         let properties = known_version(library)?;
         Ok(Self {
-            deflate: Batched::open(library, "Deflate")?,
             lz4: Batched::open(library, "LZ4")?,
             zstd: Batched::open(library, "Zstd")?,
             properties,
@@ -355,7 +284,6 @@ const _: () = {
     assert!(size_of::<NvcompProperties>() == 8);
     assert!(size_of::<NvcompAlignmentRequirements>() == 24);
     assert!(size_of::<NvcompDecompressOpts>() == 64);
-    assert!(size_of::<NvcompCompressOpts>() == 64);
 };
 
 #[cfg(test)]

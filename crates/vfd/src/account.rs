@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
+use penstock_engine::Recover;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::{PATHS, Path, Report};
 use penstock_sys::environment;
@@ -158,7 +159,7 @@ impl Account {
     }
 
     pub(crate) fn note(&self, text: &str) {
-        let mut notes = self.notes.lock().unwrap_or_else(|e| e.into_inner());
+        let mut notes = self.notes.lock().recover();
         if notes.len() < MAX_NOTES && !notes.iter().any(|note| note == text) {
             notes.push(text.to_owned());
         }
@@ -190,7 +191,7 @@ impl Account {
         if let Some(copies) = self.copies.json() {
             object.insert("copies".into(), copies);
         }
-        let notes = self.notes.lock().unwrap_or_else(|e| e.into_inner());
+        let notes = self.notes.lock().recover();
         object.insert("notes".into(), notes.clone().into());
         object.into()
     }

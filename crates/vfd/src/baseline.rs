@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use penstock_engine::Extent;
+use penstock_engine::Recover;
 use penstock_engine::copy::Copies;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
@@ -163,11 +164,9 @@ const BLOCK: u64 = 4 << 20;
 impl Mover<'_> {
     fn side<'b>(&'b self, direct: Direct, counters: &'b Counters) -> FileSide<'b> {
         FileSide {
-            file: self.file,
-            operation: self.operation,
             direct,
-            counters,
             gate: self.gate,
+            ..FileSide::new(self.file, self.operation, counters)
         }
     }
 
@@ -304,7 +303,7 @@ impl Mover<'_> {
             // SAFETY: upheld by the caller; no block is given to two threads.
             if let Err(error) = unsafe { self.blocks(&work, block, &stop) } {
                 stop.store(true, Relaxed);
-                let mut failed = failed.lock().unwrap_or_else(|e| e.into_inner());
+                let mut failed = failed.lock().recover();
                 failed.get_or_insert(error);
             }
         };
@@ -317,7 +316,7 @@ impl Mover<'_> {
             }
             one();
         });
-        if let Some(error) = failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        if let Some(error) = failed.into_inner().recover() {
             return Err(error);
         }
         let bytes = extents.iter().map(|extent| extent.length).sum();

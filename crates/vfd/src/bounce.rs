@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::Mutex;
 
+use penstock_engine::Recover;
 use penstock_engine::allocate;
 use penstock_engine::error::{Error, Result};
 
@@ -25,7 +26,7 @@ impl Buffer {
     /// Returns a buffer of at least `bytes` bytes with arbitrary contents.
     pub(crate) fn new(kind: Kind, bytes: u64) -> Result<Buffer> {
         let bytes = bytes.max(1) as usize;
-        let mut kept = KEPT.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = KEPT.lock().recover();
         let of_kind = |memory: &(usize, &Memory)| memory.1.kind == kind;
         let fitting = kept
             .iter()
@@ -58,7 +59,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut kept = KEPT.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = KEPT.lock().recover();
         kept.extend(self.0.take());
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::stripe::{self, Striping};
@@ -83,7 +84,7 @@ const EXCLUSIVE: u8 = 2;
 static OPEN: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
 
 fn open_files() -> std::sync::MutexGuard<'static, HashSet<usize>> {
-    OPEN.lock().unwrap_or_else(|e| e.into_inner())
+    OPEN.lock().recover()
 }
 
 impl DriverFile {
@@ -226,7 +227,7 @@ impl DriverFile {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        *self.settings.read().unwrap_or_else(|e| e.into_inner())
+        *self.settings.read().recover()
     }
 
     /// Returns the settings, completed from those of the process and its environment.
@@ -236,7 +237,7 @@ impl DriverFile {
 
     /// Replaces the settings from the next transfer on. Striping is fixed when a file is created.
     pub(crate) fn set(&self, settings: Settings) {
-        *self.settings.write().unwrap_or_else(|e| e.into_inner()) = settings;
+        *self.settings.write().recover() = settings;
     }
 
     /// Returns the engine's view of the file. It has its own descriptors, so that locks on this one
@@ -295,12 +296,7 @@ impl DriverFile {
 
     /// Gives the list by which HDF5 opens the file its page buffer back. HDF5 has looked at it.
     pub(crate) fn restore_page_buffer(&self) {
-        drop(
-            self.page_buffer
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .take(),
-        );
+        drop(self.page_buffer.lock().recover().take());
     }
 
     /// Takes an advisory lock, exclusive or shared, or returns an error if another process holds

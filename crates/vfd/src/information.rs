@@ -7,6 +7,8 @@
 
 use std::sync::Mutex;
 
+use penstock_engine::Recover;
+
 use crate::settings::Settings;
 
 /// Size of the information in bytes.
@@ -17,7 +19,7 @@ static KNOWN: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
 
 /// Returns the number of some settings.
 pub(crate) fn number_of(settings: Settings) -> usize {
-    let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+    let mut known = KNOWN.lock().recover();
     match known.iter().position(|other| *other == settings) {
         Some(number) => number,
         None => {
@@ -29,6 +31,6 @@ pub(crate) fn number_of(settings: Settings) -> usize {
 
 /// Returns the settings for a number that [`number_of`] returned.
 pub(crate) fn settings_of(number: usize) -> Option<Settings> {
-    let known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+    let known = KNOWN.lock().recover();
     known.get(number).copied()
 }

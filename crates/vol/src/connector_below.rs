@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_int};
 use std::sync::Mutex;
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
@@ -14,7 +15,7 @@ use penstock_hdf5::library::callback::c_text;
 fn kept(name: &str) -> &'static CStr {
     static NAMES: Mutex<Vec<&CStr>> = Mutex::new(Vec::new());
     let name = c_text(name);
-    let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
+    let mut names = NAMES.lock().recover();
     let known = names.iter().find(|known| **known == name.as_ref()).copied();
     known.unwrap_or_else(|| {
         let new: &'static CStr = Box::leak(name.into());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -54,7 +55,7 @@ pub(crate) struct Container {
 impl Drop for Container {
     fn drop(&mut self) {
         // No file was closed, so HDF5 itself is closing, and closes its lists.
-        let list = self.list.get_mut().unwrap_or_else(|e| e.into_inner());
+        let list = self.list.get_mut().recover();
         std::mem::forget(list.take());
     }
 }
@@ -97,7 +98,7 @@ impl Container {
         if !info.is_plain || info.descriptor.is_none() {
             return Ok(None);
         }
-        let mut opened = self.opened.lock().unwrap_or_else(|e| e.into_inner());
+        let mut opened = self.opened.lock().recover();
         if let Some((of, file)) = &*opened
             && of.is_same(&key)
             && file.access().write == info.is_writable
@@ -118,7 +119,7 @@ impl Container {
     /// Keeps a transfer list as long as HDF5 may write into it, which it does at the end of the application's call.
     /// Closes the one before.
     pub(crate) fn keep_list(&self, list: OwnedList) {
-        let mut kept = self.list.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = self.list.lock().recover();
         *kept = Some(list);
     }
 
@@ -130,8 +131,8 @@ impl Container {
         if self.file.get() == Some(&(file as usize)) {
             self.is_closed.store(true, Relaxed);
         }
-        drop(self.list.lock().unwrap_or_else(|e| e.into_inner()).take());
-        let opened = self.opened.lock().unwrap_or_else(|e| e.into_inner()).take();
+        drop(self.list.lock().recover().take());
+        let opened = self.opened.lock().recover().take();
         if let Some((_, file)) = opened {
             let since = Instant::now();
             while Arc::strong_count(&file) > 1 && since.elapsed() < TIME_TO_RELEASE {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::refuse_fork;
 use penstock_engine::request::{Request, Waited};
@@ -51,8 +52,8 @@ unsafe impl Sync for AsyncOperation {}
 /// The state of an operation.
 pub(crate) enum State {
     /// No transfer has begun.
-    Queued(QueuedTransfers),
-    Running(RunningTransfers),
+    Queued(Transfers),
+    Running(Transfers),
     /// A call that comes after other operations.
     Deferred(DeferredCall),
     Done,
@@ -66,43 +67,40 @@ pub(crate) struct DeferredCall {
     pub(crate) call: Box<dyn FnOnce() -> Result<()>>,
 }
 
-/// Transfers that are ready, and the identifiers with which their submitter steps call HDF5.
-pub(crate) struct QueuedTransfers {
-    /// Begins the transfers. Calls no function of HDF5.
-    pub(crate) begin: Box<dyn FnOnce() -> StartedTransfers>,
-    pub(crate) ids: Vec<TemporaryId>,
-}
+/// Submits one transfer to the engine. Calls no function of HDF5.
+pub(crate) type Submission = Box<dyn FnOnce() -> Result<Request>>;
 
-/// The requests of the engine for transfers.
+/// The transfers of an operation.
 #[derive(Default)]
-pub(crate) struct StartedTransfers {
+pub(crate) struct Transfers {
+    /// Those that have not begun.
+    pub(crate) ready: Vec<Submission>,
+    /// Those that have begun.
     pub(crate) requests: Vec<Arc<Request>>,
-    /// The reason why the other transfers did not begin.
+    /// The reason why a transfer, and so those after it, did not begin.
     pub(crate) failed: Option<Error>,
-}
-
-/// Transfers that have begun.
-#[derive(Default)]
-pub(crate) struct RunningTransfers {
-    pub(crate) begun: StartedTransfers,
+    /// The identifiers with which submitter steps call HDF5.
     pub(crate) ids: Vec<TemporaryId>,
 }
 
-impl QueuedTransfers {
-    pub(crate) fn begin(self) -> RunningTransfers {
-        RunningTransfers {
-            begun: (self.begin)(),
-            ids: self.ids,
+impl Transfers {
+    /// Begins the transfers, up to the first that cannot begin.
+    pub(crate) fn begin(&mut self) {
+        for submit in std::mem::take(&mut self.ready) {
+            match submit() {
+                Ok(request) => self.requests.push(Arc::new(request)),
+                Err(error) => {
+                    self.failed = Some(error);
+                    break;
+                }
+            }
         }
     }
-}
 
-impl RunningTransfers {
     /// Waits for the transfers, and runs their submitter steps.
     pub(crate) fn finish(self) -> Result<()> {
-        let ends = self.begun.requests.iter().map(|request| request.finish());
-        let failed = self.begun.failed.map_or(Ok(()), Err);
-        ends.fold(failed, Result::and)
+        let ends = self.requests.iter().map(|request| request.finish());
+        ends.fold(self.failed.map_or(Ok(()), Err), Result::and)
     }
 }
 
@@ -171,9 +169,8 @@ impl AsyncOperation {
             leave: OnceLock::new(),
         });
         match &*operation.state() {
-            State::Queued(QueuedTransfers { ids, .. })
-            | State::Running(RunningTransfers { ids, .. }) => {
-                ids.iter().for_each(|id| id.set_user(&operation));
+            State::Queued(transfers) | State::Running(transfers) => {
+                transfers.ids.iter().for_each(|id| id.set_user(&operation));
             }
             State::Deferred(_) | State::Done => {}
         }
@@ -262,8 +259,8 @@ impl AsyncOperation {
         }
         match &*state {
             State::Queued(_) => Action::Nothing,
-            State::Running(RunningTransfers { begun, .. }) => {
-                Action::WaitForRequests(begun.requests.clone(), begun.failed.clone())
+            State::Running(transfers) => {
+                Action::WaitForRequests(transfers.requests.clone(), transfers.failed.clone())
             }
             State::Deferred(deferred) => {
                 let is_for_later = is_in_call() && (deferred.flushes || effort != Effort::All);
@@ -293,7 +290,7 @@ impl AsyncOperation {
         if let Some(leave) = self.leave.get() {
             leave();
         }
-        let notices = std::mem::take(&mut *self.notices.lock().unwrap_or_else(|e| e.into_inner()));
+        let notices = std::mem::take(&mut *self.notices.lock().recover());
         for notice in notices {
             // SAFETY: the caller of `notify` has guaranteed the function and its argument.
             unsafe { (notice.call)(notice.context, status) };
@@ -312,7 +309,7 @@ impl AsyncOperation {
                 call(context, outcome.status());
             },
             None => {
-                let mut notices = self.notices.lock().unwrap_or_else(|e| e.into_inner());
+                let mut notices = self.notices.lock().recover();
                 notices.push(Notice { call, context });
             }
         }
@@ -335,7 +332,7 @@ impl AsyncOperation {
                 self.end(Outcome::Cancelled);
                 return H5VL_REQUEST_STATUS_CANCELED;
             }
-            State::Running(running) => running.begun.requests.clone(),
+            State::Running(transfers) => transfers.requests.clone(),
             State::Done => return H5VL_REQUEST_STATUS_IN_PROGRESS,
         };
         drop(state);
@@ -347,7 +344,7 @@ impl AsyncOperation {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 }
 
@@ -400,10 +397,10 @@ impl Pending for AsyncOperation {
 
 /// Begins queued transfers.
 fn begin(state: &mut State) {
-    if matches!(state, State::Queued(_))
-        && let State::Queued(queued) = std::mem::replace(state, State::Done)
-    {
-        *state = State::Running(queued.begin());
+    if let State::Queued(queued) = state {
+        let mut transfers = std::mem::take(queued);
+        transfers.begin();
+        *state = State::Running(transfers);
     }
 }
 

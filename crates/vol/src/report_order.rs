@@ -13,6 +13,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
+use penstock_engine::Recover;
+
 /// The position of one request in the order of reports.
 pub(crate) struct ReportOrder {
     /// Requests created later have higher numbers.
@@ -34,7 +36,7 @@ static LAST: Mutex<LastReport> = Mutex::new(LastReport {
 });
 
 fn last() -> MutexGuard<'static, LastReport> {
-    LAST.lock().unwrap_or_else(|e| e.into_inner())
+    LAST.lock().recover()
 }
 
 impl LastReport {

@@ -23,6 +23,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::{FileSystem, Sharing};
@@ -95,7 +96,7 @@ type OpenFiles = Vec<(usize, Weak<SharedFile>)>;
 
 fn open_files() -> MutexGuard<'static, OpenFiles> {
     static OPEN: Mutex<OpenFiles> = Mutex::new(Vec::new());
-    OPEN.lock().unwrap_or_else(|e| e.into_inner())
+    OPEN.lock().recover()
 }
 
 /// Forgets the open files of a library that begins anew: it numbers its files anew.
@@ -176,7 +177,7 @@ impl SharedFile {
     }
 
     fn processes(&self) -> MutexGuard<'_, Option<Communicator>> {
-        self.processes.lock().unwrap_or_else(|e| e.into_inner())
+        self.processes.lock().recover()
     }
 
     /// Returns why HDF5 carries out a transfer of a dataset as the program asks, collectively if it asks for
@@ -284,7 +285,7 @@ impl SharedFile {
     }
 
     fn extents(&self) -> MutexGuard<'_, Extents> {
-        self.extents.lock().unwrap_or_else(|e| e.into_inner())
+        self.extents.lock().recover()
     }
 }
 

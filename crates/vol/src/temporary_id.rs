@@ -11,6 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::connector::{H5I_type_t, Location, LocationBySelf};
 use penstock_sys::hdf5::hid_t;
@@ -139,11 +140,7 @@ impl TemporaryId {
     /// Sets the operation that uses the identifier. An application that closes the identifier, which it may
     /// find among those of the file, then waits for the operation.
     pub(crate) fn set_user(&self, operation: &Arc<impl Pending + 'static>) {
-        let mut user = self
-            .state
-            .operation
-            .lock()
-            .unwrap_or_else(|e| e.into_inner());
+        let mut user = self.state.operation.lock().recover();
         let operation = Arc::downgrade(operation);
         *user = Some(operation);
     }
@@ -169,7 +166,7 @@ impl TemporaryState {
     /// waits for the operation that uses the identifier, and [`TemporaryId`] has nothing left to close.
     pub(crate) fn closes(&self) {
         let operation = {
-            let user = self.operation.lock().unwrap_or_else(|e| e.into_inner());
+            let user = self.operation.lock().recover();
             user.as_ref().and_then(Weak::upgrade)
         };
         if self.is_held.swap(false, Relaxed)

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5I_DATASET, Req};
 
@@ -54,7 +55,7 @@ enum Role {
 /// The addresses of all wrappers.
 fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
     static WRAPPERS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    WRAPPERS.lock().unwrap_or_else(|e| e.into_inner())
+    WRAPPERS.lock().recover()
 }
 
 impl Wrapped {
@@ -278,7 +279,7 @@ impl Wrapped {
     }
 
     fn stored_lock(&self) -> MutexGuard<'_, Option<Described>> {
-        self.stored.lock().unwrap_or_else(|e| e.into_inner())
+        self.stored.lock().recover()
     }
 
     /// Returns the object, for one call.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Stream;
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::Memory;
@@ -141,7 +140,7 @@ impl SmallRead {
         let not_cached = || Error::new(Kind::Unavailable, "the bytes are not cached");
         let read = |target: *mut u8, range: FileRange, counters: &Counters| {
             let file = bound.file(0)?;
-            let side = side(&file, counters);
+            let side = FileSide::new(&file, Operation::Read, counters);
             // SAFETY: the plan has checked that the range lies inside the memory.
             let is_read = unsafe {
                 let to = target.add(range.memory as usize);
@@ -279,20 +278,10 @@ fn key(array: u64, job: &ChunkJob) -> ChunkKey {
     ChunkKey { array, chunk }
 }
 
-fn side<'a>(file: &'a Arc<File>, counters: &'a Counters) -> FileSide<'a> {
-    FileSide {
-        file,
-        operation: Operation::Read,
-        direct: Direct::Never,
-        counters,
-        gate: None,
-    }
-}
-
 /// Reads a range of the file to its offset in `target`.
 fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counters) -> Result<()> {
     let file = bound.file(0)?;
-    let side = side(&file, counters);
+    let side = FileSide::new(&file, Operation::Read, counters);
     // SAFETY: the plan has checked that the range lies inside the memory.
     unsafe {
         let to = target.add(range.memory as usize);

@@ -322,11 +322,8 @@ impl BoundPlan {
 
     fn side<'a>(&self, file: &'a Arc<File>, counters: &'a Counters) -> FileSide<'a> {
         FileSide {
-            file,
-            operation: Operation::Read,
             direct: self.direct,
-            counters,
-            gate: None,
+            ..FileSide::new(file, Operation::Read, counters)
         }
     }
 
@@ -352,13 +349,7 @@ impl BoundPlan {
                 .map_err(|error| error.over(part.offset, part.length))?;
             let size = file.size()?;
             let there = part.length.min(size.saturating_sub(part.offset));
-            let side = FileSide {
-                file: &file,
-                operation: Operation::Read,
-                direct: Direct::Never,
-                counters,
-                gate: None,
-            };
+            let side = FileSide::new(&file, Operation::Read, counters);
             let target = &mut bytes[part.memory as usize..(part.memory + there) as usize];
             // SAFETY: the memory is this worker's own and as long as what is read.
             unsafe { side.move_buffered(target.as_mut_ptr(), part.offset, there)? };

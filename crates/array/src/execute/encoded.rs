@@ -1,8 +1,9 @@
 //! Chunks that were encoded without being written: somebody else finds storage for them first.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use penstock_engine::Extent;
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -84,13 +85,9 @@ impl Collected {
     /// Takes the chunks, after the write has finished.
     pub fn take(self) -> EncodedChunks {
         EncodedChunks {
-            chunks: std::mem::take(&mut *lock(&self.0)),
+            chunks: std::mem::take(&mut *self.0.lock().recover()),
         }
     }
-}
-
-fn lock(chunks: &Mutex<Vec<Encoded>>) -> MutexGuard<'_, Vec<Encoded>> {
-    chunks.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl ChunkSink for Collector {
@@ -123,6 +120,6 @@ impl ChunkStep for &Collector {
             mask: chunk.mask,
             bytes,
         };
-        push(&mut lock(&self.chunks), encoded)
+        push(&mut self.chunks.lock().recover(), encoded)
     }
 }

@@ -95,22 +95,39 @@ pub trait Codec: Sync {
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;
 }
 
+/// The filters' identifiers, as registered with The HDF Group.
+#[allow(missing_docs, reason = "each is named for its filter")]
+pub mod id {
+    pub const DEFLATE: u32 = 1;
+    pub const SHUFFLE: u32 = 2;
+    pub const FLETCHER32: u32 = 3;
+    pub const SZIP: u32 = 4;
+    pub const NBIT: u32 = 5;
+    pub const SCALEOFFSET: u32 = 6;
+    pub const LZF: u32 = 32000;
+    pub const BLOSC: u32 = 32001;
+    pub const LZ4: u32 = 32004;
+    pub const BITSHUFFLE: u32 = 32008;
+    pub const ZSTD: u32 = 32015;
+    pub const BLOSC2: u32 = 32026;
+}
+
 /// The codec of a registered filter identifier; `None` for filters that this crate does not
 /// implement.
 pub fn codec(id: u32) -> Option<&'static dyn Codec> {
     Some(match id {
-        1 => &deflate::Deflate,
-        2 => &shuffle::Shuffle,
-        3 => &fletcher32::Fletcher32,
-        4 => &szip::Szip,
-        5 => &nbit::NBit,
-        6 => &scaleoffset::ScaleOffset,
-        32000 => &lzf::Lzf,
-        32001 => &blosc::Blosc,
-        32004 => &lz4::Lz4,
-        32008 => &bitshuffle::Bitshuffle,
-        32015 => &zstd::Zstd,
-        32026 => &blosc2::Blosc2,
+        id::DEFLATE => &deflate::Deflate,
+        id::SHUFFLE => &shuffle::Shuffle,
+        id::FLETCHER32 => &fletcher32::Fletcher32,
+        id::SZIP => &szip::Szip,
+        id::NBIT => &nbit::NBit,
+        id::SCALEOFFSET => &scaleoffset::ScaleOffset,
+        id::LZF => &lzf::Lzf,
+        id::BLOSC => &blosc::Blosc,
+        id::LZ4 => &lz4::Lz4,
+        id::BITSHUFFLE => &bitshuffle::Bitshuffle,
+        id::ZSTD => &zstd::Zstd,
+        id::BLOSC2 => &blosc2::Blosc2,
         _ => return None,
     })
 }

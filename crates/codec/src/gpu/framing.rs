@@ -1,7 +1,6 @@
-//! Finds the streams for nvCOMP in the bytes that a filter stored, and puts the streams that nvCOMP
-//! encoded into the form that the filter stores.
+//! Finds the streams that the GPU decodes in the bytes that a filter stored.
 //!
-//! Chunks that nvCOMP would not decode as the CPU does, or that look damaged, are [`NotForGpu`]:
+//! Chunks that the GPU would not decode as the CPU does, or that look damaged, are [`NotForGpu`]:
 //! the CPU decodes them or reports exactly what is wrong with them.
 
 use super::nvcomp::{ALIGNMENT, Method};
@@ -193,72 +192,4 @@ fn zstd_block(header: [u8; 3]) -> Result<(bool, usize)> {
         _ => return Err(NotForGpu("a Zstd block is damaged")),
     };
     Ok((header & 1 != 0, length))
-}
-
-/// The size in bytes of the pieces in which a chunk of `decoded` bytes is encoded; the last piece
-/// has the rest. `values` are the filter's client values.
-///
-/// # Errors
-/// Why the CPU must encode the chunk.
-pub fn encoded_piece(method: Method, values: &[u32], decoded: usize) -> Result<usize> {
-    let limit = method.max_encodable();
-    match method {
-        Method::Deflate | Method::Zstd if decoded <= limit => Ok(decoded),
-        Method::Deflate | Method::Zstd => Err(NotForGpu("the chunk is too large for nvCOMP")),
-        Method::Lz4 => {
-            let wanted = match values.first() {
-                None | Some(0) => limit,
-                Some(&size) => (size as usize).min(limit),
-            };
-            if wanted < decoded && (wanted < SMALLEST_BLOCK || !wanted.is_multiple_of(ALIGNMENT)) {
-                return Err(NotForGpu("the LZ4 blocks are small or unaligned"));
-            }
-            Ok(wanted.min(decoded))
-        }
-    }
-}
-
-/// Appends the stored form of a chunk of `decoded` bytes to `stored`. nvCOMP encoded `pieces` from
-/// [`encoded_piece`] bytes each. `adler32` is the checksum of the decoded chunk, which only deflate
-/// needs.
-///
-/// # Errors
-/// Why the CPU must encode the chunk: for example, it did not shrink, which each filter handles
-/// differently.
-pub fn enclose(
-    method: Method,
-    values: &[u32],
-    decoded: usize,
-    pieces: &[&[u8]],
-    adler32: u32,
-    stored: &mut Vec<u8>,
-) -> Result<()> {
-    let block_size = encoded_piece(method, values, decoded)?;
-    if block_size == 0 || pieces.len() != decoded.div_ceil(block_size) {
-        return Err(NotForGpu("the number of pieces is not that of the chunk"));
-    }
-    let shrunk = |(index, piece): (usize, &&[u8])| {
-        piece.len() < block_size.min(decoded - index * block_size)
-    };
-    if !pieces.iter().enumerate().all(shrunk) {
-        return Err(NotForGpu("the chunk did not shrink"));
-    }
-    match method {
-        Method::Deflate => {
-            const ZLIB_HEADER: [u8; 2] = [0x78, 0x9c];
-            stored.extend_from_slice(&ZLIB_HEADER);
-            stored.extend_from_slice(pieces[0]);
-            stored.extend_from_slice(&adler32.to_be_bytes());
-        }
-        Method::Lz4 => {
-            stored.extend_from_slice(&(decoded as u64).to_be_bytes());
-            stored.extend_from_slice(&(block_size as u32).to_be_bytes());
-            for piece in pieces {
-                stored.extend_from_slice(&(piece.len() as u32).to_be_bytes());
-                stored.extend_from_slice(piece);
-            }
-        }
-        Method::Zstd => stored.extend_from_slice(pieces[0]),
-    }
-    Ok(())
 }

@@ -28,7 +28,6 @@ const DEFLATE_BLOCKS_PER_MULTIPROCESSOR: u32 = 6;
 #[derive(Debug)]
 pub struct Kernels {
     driver: Driver,
-    module: CUmodule,
     place: CUfunction,
     checksum_sums: CUfunction,
     checksum_verdicts: CUfunction,
@@ -41,12 +40,11 @@ pub struct Kernels {
 /// The kernels that encode.
 #[derive(Clone, Copy, Debug)]
 struct Encoder {
-    module: CUmodule,
     deflate: CUfunction,
     join: CUfunction,
 }
 
-// SAFETY: module and functions may be used from any thread; the driver locks them itself.
+// SAFETY: the functions may be used from any thread; the driver locks them itself.
 unsafe impl Send for Kernels {}
 // SAFETY: as above.
 unsafe impl Sync for Kernels {}
@@ -85,8 +83,7 @@ impl Driver {
 
 impl Kernels {
     /// Compiles the kernels for the device of the current context, which takes some time unless the
-    /// driver has cached the result. They stay loaded until [`Kernels::unload`] or the end of the
-    /// context.
+    /// driver has cached the result. They stay loaded until the end of the context.
     ///
     /// # Safety
     /// CUDA is initialised and a context is current.
@@ -106,7 +103,6 @@ impl Kernels {
         let function = |name| driver.function(module, name);
         Ok(Kernels {
             driver,
-            module,
             place: function(c"penstock_place")?,
             checksum_sums: function(c"penstock_checksum_sums")?,
             checksum_verdicts: function(c"penstock_checksum_verdicts")?,
@@ -114,21 +110,6 @@ impl Kernels {
             encoder: OnceLock::new(),
             multiprocessors: multiprocessors.max(1) as u32,
         })
-    }
-
-    /// Unloads the kernels.
-    ///
-    /// # Safety
-    /// The context that they were loaded into is current, and none of the kernels is running.
-    pub unsafe fn unload(self) -> Result<(), GpuError> {
-        let encoder = self.encoder.get().and_then(|loaded| loaded.ok());
-        let mut outcome = Ok(());
-        for module in encoder.map(|e| e.module).into_iter().chain([self.module]) {
-            // SAFETY: the module is loaded and, by contract, no longer in use.
-            let code = unsafe { (self.driver.0.cuModuleUnload)(module) };
-            outcome = outcome.and(GpuError::check(code, "cuModuleUnload"));
-        }
-        outcome
     }
 
     /// Queues the moves of a table that was uploaded to `at`, a multiple of 8.
@@ -260,7 +241,6 @@ impl Kernels {
             // SAFETY: by contract of this function.
             let module = unsafe { self.driver.load(ENCODER)? };
             Ok(Encoder {
-                module,
                 deflate: self.driver.function(module, c"penstock_deflate")?,
                 join: self.driver.function(module, c"penstock_deflate_join")?,
             })

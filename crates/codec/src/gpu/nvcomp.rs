@@ -1,9 +1,8 @@
-//! Batches of chunks that nvCOMP decodes or encodes.
+//! Batches of chunks that nvCOMP decodes.
 //!
-//! nvCOMP's formats are raw deflate (without zlib's header and checksum), blocks of LZ4, and frames
-//! of Zstd; [`framing`](super::framing) finds them in what HDF5's filters store. Calls queue work
-//! on a stream and never wait for it. The context of that stream must be current on the calling
-//! thread.
+//! nvCOMP's formats are blocks of LZ4 and frames of Zstd; [`framing`](super::framing) finds them in
+//! what HDF5's filters store. Calls queue work on a stream and never wait for it. The context of
+//! that stream must be current on the calling thread.
 
 use std::fmt;
 
@@ -11,27 +10,29 @@ use penstock_sys::Absent;
 use penstock_sys::cuda::{CUdeviceptr, CUstream};
 use penstock_sys::nvcomp::{
     self as sys, Batched, NVCOMP_DECOMPRESS_BACKEND_CUDA, NVCOMP_SUCCESS,
-    NvcompAlignmentRequirements, NvcompCompressOpts, NvcompDecompressOpts, NvcompStatus,
+    NvcompAlignmentRequirements, NvcompDecompressOpts, NvcompStatus,
 };
 
 use crate::error::{CodecError, Result};
+use crate::filters::id;
 
-/// A compression method that both nvCOMP and a filter of HDF5 have.
+/// A compression method of a filter of HDF5 that the GPU decodes: deflate by Penstock's own kernel,
+/// the others by nvCOMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// Deflate: filter 1.
+    /// Deflate.
     Deflate,
-    /// LZ4: filter 32004.
+    /// LZ4.
     Lz4,
-    /// Zstandard: filter 32015.
+    /// Zstandard.
     Zstd,
 }
 
 /// The alignment in bytes of every address for nvCOMP: inputs, outputs, temporary memory and
-/// arrays. It suffices for all formats, both directions and all supported versions.
+/// arrays. It suffices for all formats and all supported versions.
 pub const ALIGNMENT: usize = 8;
 
-/// The status of a chunk that was decoded or encoded without an error.
+/// The status of a chunk that was decoded without an error.
 pub const SUCCESS: NvcompStatus = NVCOMP_SUCCESS;
 
 /// The arrays of one call, in device memory or pinned host memory, with one entry per chunk.
@@ -44,8 +45,7 @@ pub struct Batch {
     pub input_sizes: CUdeviceptr,
     /// The address of each result.
     pub outputs: CUdeviceptr,
-    /// The bytes of memory at each output. Encoding ignores it: each output then has
-    /// [`Nvcomp::max_encoded`] bytes.
+    /// The bytes of memory at each output.
     pub output_rooms: CUdeviceptr,
     /// Written by the call: the size of each result in bytes.
     pub output_sizes: CUdeviceptr,
@@ -69,12 +69,12 @@ impl Method {
     /// Every method.
     pub const ALL: [Method; 3] = [Method::Deflate, Method::Lz4, Method::Zstd];
 
-    /// The method of a registered filter, if nvCOMP has one.
-    pub fn of_filter(id: u32) -> Option<Method> {
-        Some(match id {
-            1 => Method::Deflate,
-            32004 => Method::Lz4,
-            32015 => Method::Zstd,
+    /// The method of a registered filter, if the GPU decodes it.
+    pub fn of_filter(filter: u32) -> Option<Method> {
+        Some(match filter {
+            id::DEFLATE => Method::Deflate,
+            id::LZ4 => Method::Lz4,
+            id::ZSTD => Method::Zstd,
             _ => return None,
         })
     }
@@ -82,25 +82,17 @@ impl Method {
     /// The registered identifier of the filter.
     pub fn filter(self) -> u32 {
         match self {
-            Method::Deflate => 1,
-            Method::Lz4 => 32004,
-            Method::Zstd => 32015,
+            Method::Deflate => id::DEFLATE,
+            Method::Lz4 => id::LZ4,
+            Method::Zstd => id::ZSTD,
         }
     }
 
-    /// The largest chunk or block, in decoded bytes, that nvCOMP decodes.
+    /// The largest chunk or block, in decoded bytes, that the GPU decodes.
     pub fn max_decodable(self) -> usize {
         match self {
             Method::Deflate | Method::Lz4 => u32::MAX as usize,
             Method::Zstd => i32::MAX as usize,
-        }
-    }
-
-    /// The largest chunk or block, in bytes, that nvCOMP encodes.
-    pub fn max_encodable(self) -> usize {
-        match self {
-            Method::Deflate => 1 << 31,
-            Method::Lz4 | Method::Zstd => 1 << 24,
         }
     }
 
@@ -111,30 +103,18 @@ impl Method {
             Method::Zstd => "zstd",
         }
     }
+}
 
-    fn decompress_opts(self) -> NvcompDecompressOpts {
-        NvcompDecompressOpts::new(NVCOMP_DECOMPRESS_BACKEND_CUDA)
-    }
-
-    /// nvCOMP's Deflate algorithms 1, 2 and 4 need 9, 10 and 33 times the decoded size as temporary
-    /// memory; the last two compress better than zlib's levels 1 and 6.
-    fn compress_opts(self, values: &[u32]) -> NvcompCompressOpts {
-        NvcompCompressOpts::new(match (self, values.first()) {
-            (Method::Deflate, Some(0..=1)) => 1,
-            (Method::Deflate, Some(2..=5)) => 2,
-            (Method::Deflate, _) => 4,
-            _ => 0,
-        })
-    }
+fn opts() -> NvcompDecompressOpts {
+    NvcompDecompressOpts::new(NVCOMP_DECOMPRESS_BACKEND_CUDA)
 }
 
 impl Nvcomp {
     /// Opens nvCOMP. The error says why it cannot be used.
     pub fn open() -> std::result::Result<Nvcomp, Absent> {
         let library = Nvcomp(sys::nvcomp()?);
-        for method in Method::ALL {
-            library.check_alignments(method)?;
-        }
+        library.check_alignments(&library.0.lz4, Method::Lz4.name())?;
+        library.check_alignments(&library.0.zstd, Method::Zstd.name())?;
         Ok(library)
     }
 
@@ -156,14 +136,14 @@ impl Nvcomp {
         total_decoded: usize,
         stream: CUstream,
     ) -> Result<usize> {
-        let (opts, mut temp_bytes) = (method.decompress_opts(), 0);
-        let functions = self.functions(method);
+        let mut temp_bytes = 0;
+        let functions = self.functions(method)?;
         // SAFETY: by contract of this function.
         let status = unsafe {
             functions.decompress_temp_size(
                 chunks,
                 max_decoded,
-                opts,
+                opts(),
                 &mut temp_bytes,
                 total_decoded,
                 stream,
@@ -190,8 +170,8 @@ impl Nvcomp {
         if batch.chunks == 0 {
             return Ok(());
         }
-        batch.check(method, method.max_decodable())?;
-        let decompress = self.functions(method).decompress;
+        batch.check(method)?;
+        let decompress = self.functions(method)?.decompress;
         // SAFETY: by contract of this function.
         let status = unsafe {
             decompress(
@@ -203,7 +183,7 @@ impl Nvcomp {
                 batch.temp,
                 batch.temp_bytes,
                 batch.outputs,
-                method.decompress_opts(),
+                opts(),
                 batch.statuses,
                 stream,
             )
@@ -211,119 +191,28 @@ impl Nvcomp {
         check(method, "decoding", status)
     }
 
-    /// The temporary memory that [`Nvcomp::encode`] needs. `values` are the filter's client values.
-    ///
-    /// # Safety
-    /// `stream` is a stream of the current context.
-    pub unsafe fn encode_temp_bytes(
-        &self,
-        method: Method,
-        values: &[u32],
-        chunks: usize,
-        max_decoded: usize,
-        total_decoded: usize,
-        stream: CUstream,
-    ) -> Result<usize> {
-        let (opts, mut temp_bytes) = (method.compress_opts(values), 0);
-        let functions = self.functions(method);
-        // SAFETY: by contract of this function.
-        let status = unsafe {
-            functions.compress_temp_size(
-                chunks,
-                max_decoded,
-                opts,
-                &mut temp_bytes,
-                total_decoded,
-                stream,
-            )
-        };
-        check(method, "temporary memory for encoding", status)?;
-        Ok(temp_bytes)
-    }
-
-    /// The largest encoded size of a chunk of `decoded` bytes, which is the memory that each output
-    /// needs.
-    ///
-    /// # Errors
-    /// The status that nvCOMP returns.
-    pub fn max_encoded(&self, method: Method, values: &[u32], decoded: usize) -> Result<usize> {
-        let (opts, mut max_encoded) = (method.compress_opts(values), 0);
-        let max_output = self.functions(method).compress_max_output;
-        // SAFETY: the pointer is valid for the call.
-        let status = unsafe { max_output(decoded, opts, &mut max_encoded) };
-        check(method, "size of encoded chunks", status)?;
-        Ok(max_encoded)
-    }
-
-    /// Queues the encoding of a batch.
-    ///
-    /// # Errors
-    /// As for [`Nvcomp::decode`].
-    ///
-    /// # Safety
-    /// As for [`Nvcomp::decode`]. Each output has [`Nvcomp::max_encoded`] bytes for `max_decoded`.
-    pub unsafe fn encode(
-        &self,
-        method: Method,
-        values: &[u32],
-        batch: &Batch,
-        stream: CUstream,
-    ) -> Result<()> {
-        if batch.chunks == 0 {
-            return Ok(());
-        }
-        batch.check(method, method.max_encodable())?;
-        let compress = self.functions(method).compress;
-        // SAFETY: by contract of this function.
-        let status = unsafe {
-            compress(
-                batch.inputs,
-                batch.input_sizes,
-                batch.max_decoded,
-                batch.chunks,
-                batch.temp,
-                batch.temp_bytes,
-                batch.outputs,
-                batch.output_sizes,
-                method.compress_opts(values),
-                batch.statuses,
-                stream,
-            )
-        };
-        check(method, "encoding", status)
-    }
-
-    fn functions(&self, method: Method) -> &'static Batched {
+    fn functions(&self, method: Method) -> Result<&'static Batched> {
         match method {
-            Method::Deflate => &self.0.deflate,
-            Method::Lz4 => &self.0.lz4,
-            Method::Zstd => &self.0.zstd,
+            Method::Deflate => Err(error(method, "Penstock has a kernel for it")),
+            Method::Lz4 => Ok(&self.0.lz4),
+            Method::Zstd => Ok(&self.0.zstd),
         }
     }
 
     /// Fails unless [`ALIGNMENT`] suffices for this version.
-    fn check_alignments(&self, method: Method) -> std::result::Result<(), Absent> {
-        let functions = self.functions(method);
-        let mut needs = [NvcompAlignmentRequirements::default(); 2];
+    fn check_alignments(&self, functions: &Batched, name: &str) -> std::result::Result<(), Absent> {
+        let mut needs = NvcompAlignmentRequirements::default();
         // SAFETY: the pointer is valid for the call.
-        let decoding =
-            unsafe { (functions.decompress_alignments)(method.decompress_opts(), &mut needs[0]) };
-        // SAFETY: the pointer is valid for the call.
-        let encoding =
-            unsafe { (functions.compress_alignments)(method.compress_opts(&[]), &mut needs[1]) };
+        let status = unsafe { (functions.decompress_alignments)(opts(), &mut needs) };
         let enough = |need: usize| need != 0 && ALIGNMENT.is_multiple_of(need);
-        let all_enough = needs
-            .iter()
-            .all(|need| enough(need.input) && enough(need.output) && enough(need.temp));
-        if (decoding, encoding) == (SUCCESS, SUCCESS) && all_enough {
+        if status == SUCCESS && enough(needs.input) && enough(needs.output) && enough(needs.temp) {
             return Ok(());
         }
         Err(Absent {
             what: format!(
-                "{}: requires other alignments than {ALIGNMENT} bytes for {}: {needs:?}, \
-                 status {decoding} and {encoding}",
+                "{}: requires other alignments than {ALIGNMENT} bytes for {name}: {needs:?}, \
+                 status {status}",
                 self.0.library_path().display(),
-                method.name(),
             ),
         })
     }
@@ -337,7 +226,8 @@ impl fmt::Debug for Nvcomp {
 }
 
 impl Batch {
-    fn check(&self, method: Method, limit: usize) -> Result<()> {
+    fn check(&self, method: Method) -> Result<()> {
+        let limit = method.max_decodable();
         if self.max_decoded > limit {
             let what = format!("nvCOMP accepts chunks of at most {limit} bytes");
             return Err(error(method, what));

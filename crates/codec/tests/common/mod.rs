@@ -82,23 +82,6 @@ impl Gpu {
         })
     }
 
-    /// Encodes each chunk.
-    pub fn encode(&self, method: Method, values: &[u32], chunks: &[&[u8]]) -> Vec<Done> {
-        let max = chunks.iter().map(|chunk| chunk.len()).max().unwrap_or(0);
-        let total = chunks.iter().map(|chunk| chunk.len()).sum();
-        let nvcomp = self.nvcomp;
-        let room = nvcomp.max_encoded(method, values, max).unwrap();
-        // SAFETY: the stream is one of the current context.
-        let temp = unsafe {
-            nvcomp.encode_temp_bytes(method, values, chunks.len(), max, total, self.stream)
-        };
-        let chunks: Vec<(&[u8], usize)> = chunks.iter().map(|chunk| (*chunk, room)).collect();
-        self.run(&chunks, temp.unwrap(), max, |batch| {
-            // SAFETY: `run` allocates all memory of the batch and synchronizes the stream.
-            unsafe { nvcomp.encode(method, values, batch, self.stream) }.unwrap();
-        })
-    }
-
     fn run(
         &self,
         chunks: &[(&[u8], usize)],

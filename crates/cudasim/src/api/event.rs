@@ -55,26 +55,3 @@ pub unsafe extern "C" fn cuEventSynchronize(handle: *mut c_void) -> c_int {
         event::resolve(handle)?.synchronize()
     }))
 }
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventElapsedTime_v2(
-    milliseconds: *mut f32,
-    start: *mut c_void,
-    end: *mut c_void,
-) -> c_int {
-    code(current().and_then(|_| {
-        let elapsed = event::resolve(end)?.elapsed_since(&*event::resolve(start)?)?;
-        // SAFETY: the client's pointer is null or valid.
-        unsafe { store(milliseconds, elapsed) }
-    }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventElapsedTime(
-    milliseconds: *mut f32,
-    start: *mut c_void,
-    end: *mut c_void,
-) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuEventElapsedTime_v2(milliseconds, start, end) }
-}

@@ -21,7 +21,6 @@ refused! {
     cuDeviceTotalMem
     cuMemAlloc
     cuMemFree
-    cuMemGetInfo
     cuMemGetAddressRange
     cuMemHostGetDevicePointer
     cuMemcpyHtoD

@@ -75,17 +75,6 @@ fn end(release: impl FnOnce() -> Result) -> Result {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
-    code(current().and_then(|context| {
-        // SAFETY: the client's pointers are null or valid.
-        unsafe {
-            store(free, context.arena().free())?;
-            store(total, context.arena().capacity())
-        }
-    }))
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostAlloc(
     address: *mut *mut c_void,
     size: usize,

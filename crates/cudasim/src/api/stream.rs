@@ -164,27 +164,3 @@ pub unsafe extern "C" fn cuStreamWaitValue32(
     // SAFETY: the same function under its older name.
     unsafe { cuStreamWaitValue32_v2(handle, address, value, flags) }
 }
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamWriteValue32_v2(
-    handle: *mut c_void,
-    address: u64,
-    value: u32,
-    flags: c_uint,
-) -> c_int {
-    code(
-        resolve_used(handle)
-            .and_then(|stream| copy::write_value(&stream, address as usize, value, flags)),
-    )
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamWriteValue32(
-    handle: *mut c_void,
-    address: u64,
-    value: u32,
-    flags: c_uint,
-) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuStreamWriteValue32_v2(handle, address, value, flags) }
-}

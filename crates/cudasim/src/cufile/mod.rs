@@ -11,13 +11,10 @@ use crate::status::CudaError;
 
 pub mod api;
 
-mod batch;
 mod buffer;
 mod handle;
-mod parameter;
 mod session;
 mod statistics;
-mod stream;
 mod transfer;
 
 pub use buffer::count as count_buffers;

@@ -1,11 +1,11 @@
 //! Opening and closing, and the properties of cuFile.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use penstock_sys::cufile::*;
 
-use super::parameter::{self, Parameters};
-use super::{Failure, Result, buffer, handle};
+use super::{Failure, Result, buffer, handle, statistics};
 use crate::{config, device, failure};
 
 /// The path of bytes between a file opened with `O_DIRECT` and device memory.
@@ -29,6 +29,9 @@ static SESSION: Mutex<Session> = Mutex::new(Session {
     mode: Mode::Posix,
 });
 
+/// The one parameter of the stand-in.
+static ALLOW_COMPAT_MODE: AtomicBool = AtomicBool::new(true);
+
 pub fn open() -> Result {
     device::initialize(0)?;
     device::count()?;
@@ -44,13 +47,12 @@ fn start() -> Result<Mode> {
     if let Some(code) = failure::code(failure::Kind::CufileOpen) {
         return Err(Failure::injected(code));
     }
-    let compatible = parameter::bool(CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE);
-    let forced = parameter::bool(CUFILE_PARAM_FORCE_COMPAT_MODE);
+    let compatible = ALLOW_COMPAT_MODE.load(Ordering::Relaxed);
     let wanted = config::variable("CUDASIM_CUFILE");
     match wanted.as_deref().unwrap_or("posix") {
-        "p2p" if !forced => Ok(Mode::PeerToPeer),
-        "nvfs" if !forced => Ok(Mode::NvidiaFs),
-        "p2p" | "nvfs" | "posix" if compatible => Ok(Mode::Posix),
+        "p2p" => Ok(Mode::PeerToPeer),
+        "nvfs" => Ok(Mode::NvidiaFs),
+        "posix" if compatible => Ok(Mode::Posix),
         _ => Err(Failure::Operation(CU_FILE_DRIVER_NOT_INITIALIZED)),
     }
 }
@@ -76,7 +78,7 @@ pub fn mode() -> Result<Mode> {
     Ok(session.mode)
 }
 
-/// Closes cuFile once. The last close removes all handles and registrations.
+/// Closes cuFile once. The last close removes all handles, registrations and statistics.
 pub fn close() -> Result {
     device::count()?;
     let mut session = SESSION.lock().unwrap();
@@ -85,6 +87,7 @@ pub fn close() -> Result {
         1 => {
             handle::remove_all();
             buffer::remove_all();
+            statistics::clear();
         }
         _ => {}
     }
@@ -92,39 +95,31 @@ pub fn close() -> Result {
     Ok(())
 }
 
-pub fn uses() -> usize {
-    SESSION.lock().unwrap().uses
-}
-
 pub fn properties() -> Result<CUfileDrvProps> {
     device::count()?;
     let mode = mode().ok();
-    let bit = |number: u32| 1u32 << number;
-    let nvidia_fs = mode == Some(Mode::NvidiaFs);
-    let direct = [
-        CU_FILE_NVME_SUPPORTED,
-        CU_FILE_NVMEOF_SUPPORTED,
-        CU_FILE_SCSI_SUPPORTED,
-    ];
-    let mut properties = Parameters::properties();
-    properties.nvfs.major_version = if nvidia_fs { 2 } else { 0 };
-    properties.nvfs.minor_version = if nvidia_fs { 27 } else { 0 };
-    properties.nvfs.dstatusflags = match mode {
-        Some(Mode::NvidiaFs) => direct.into_iter().map(bit).sum(),
-        Some(Mode::PeerToPeer) => bit(CU_FILE_NVME_SUPPORTED) | bit(CU_FILE_NVME_P2P_SUPPORTED),
-        _ => 0,
-    };
-    properties.fflags = [
-        CU_FILE_DYN_ROUTING_SUPPORTED,
-        CU_FILE_BATCH_IO_SUPPORTED,
-        CU_FILE_STREAMS_SUPPORTED,
-        CU_FILE_PARALLEL_IO_SUPPORTED,
-    ]
-    .into_iter()
-    .map(bit)
-    .sum();
+    let mut properties = CUfileDrvProps::default();
+    if mode == Some(Mode::NvidiaFs) {
+        properties.nvfs.major_version = 2;
+        properties.nvfs.minor_version = 27;
+    }
+    if matches!(mode, Some(Mode::NvidiaFs | Mode::PeerToPeer)) {
+        properties.nvfs.dstatusflags = 1 << CU_FILE_NVME_SUPPORTED;
+    }
     if mode == Some(Mode::PeerToPeer) {
-        properties.fflags |= bit(CU_FILE_P2P_SUPPORTED);
+        properties.fflags = 1 << CU_FILE_P2P_SUPPORTED;
     }
     Ok(properties)
+}
+
+/// Sets a parameter, which cuFile allows only while it is closed.
+pub fn set_parameter(parameter: i32, value: bool) -> Result {
+    if parameter != CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE {
+        return Err(Failure::Operation(CU_FILE_INVALID_VALUE));
+    }
+    if SESSION.lock().unwrap().uses > 0 {
+        return Err(Failure::Operation(CU_FILE_DRIVER_ALREADY_OPEN));
+    }
+    ALLOW_COMPAT_MODE.store(value, Ordering::Relaxed);
+    Ok(())
 }

@@ -1,9 +1,8 @@
 //! Counters of the process and, by path, of each GPU.
 //!
-//! They count between `cuFileStatsStart` and `cuFileStatsStop`, according to the level.
+//! They count from `cuFileStatsStart` until cuFile is closed, if the level is the highest, 3.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use penstock_sys::cufile::stats::*;
 use penstock_sys::cufile::*;
@@ -14,7 +13,7 @@ use crate::device;
 
 struct Statistics {
     level: i32,
-    since: Option<Instant>,
+    is_started: bool,
     counted: CUfileStatsLevel3,
 }
 
@@ -23,14 +22,12 @@ static STATISTICS: Mutex<Option<Statistics>> = Mutex::new(None);
 /// One finished transfer.
 pub struct Moved {
     pub write: bool,
-    pub vectored: bool,
     /// The GPU of the memory; `None` for host memory.
     pub device: Option<usize>,
     pub path: Mode,
     pub aligned: bool,
     /// `None` if it failed.
     pub bytes: Option<usize>,
-    pub time: Duration,
 }
 
 /// Selects a counter of successes and failures from level 1.
@@ -40,21 +37,17 @@ fn with<T>(touch: impl FnOnce(&mut Statistics) -> T) -> T {
     let mut statistics = STATISTICS.lock().unwrap();
     touch(statistics.get_or_insert_with(|| Statistics {
         level: 0,
-        since: None,
+        is_started: false,
         counted: CUfileStatsLevel3::default(),
     }))
 }
 
-fn counting(touch: impl FnOnce(&mut CUfileStatsLevel3, i32)) {
+fn counting(touch: impl FnOnce(&mut CUfileStatsLevel3)) {
     with(|statistics| {
-        if statistics.since.is_some() && statistics.level > 0 {
-            touch(&mut statistics.counted, statistics.level);
+        if statistics.is_started && statistics.level == 3 {
+            touch(&mut statistics.counted);
         }
     });
-}
-
-pub fn level() -> i32 {
-    with(|statistics| statistics.level)
 }
 
 pub fn set_level(level: i32) -> Result {
@@ -67,38 +60,27 @@ pub fn set_level(level: i32) -> Result {
 
 pub fn start() -> Result {
     session::mode()?;
-    with(|statistics| _ = statistics.since.get_or_insert_with(Instant::now));
+    with(|statistics| statistics.is_started = true);
     Ok(())
 }
 
-pub fn stop() -> Result {
-    session::mode()?;
-    with(|statistics| statistics.since = None);
-    Ok(())
-}
-
-pub fn reset() -> Result {
-    session::mode()?;
+/// Stops counting and sets all counters to zero.
+pub fn clear() {
     with(|statistics| {
+        statistics.is_started = false;
         statistics.counted = CUfileStatsLevel3::default();
-        statistics.since = statistics.since.map(|_| Instant::now());
     });
-    Ok(())
 }
 
-/// The counters. Fails if the current level is below `level`.
-pub fn get(level: i32) -> Result<CUfileStatsLevel3> {
+/// The counters. Fails unless the level is 3.
+pub fn get() -> Result<CUfileStatsLevel3> {
     session::mode()?;
     let gpus = device::count()?;
     with(|statistics| {
-        if statistics.level < level {
+        if statistics.level < 3 {
             return Err(Failure::Operation(CU_FILE_INVALID_VALUE));
         }
         let mut found = statistics.counted;
-        let seconds = statistics
-            .since
-            .map_or(0.0, |since| since.elapsed().as_secs_f64());
-        found.detailed.basic.derive_rates(seconds);
         found.num_gpus = gpus.min(CUFILE_MAX_GPUS) as u32;
         for (ordinal, gpu) in found.per_gpu_stats.iter_mut().take(gpus).enumerate() {
             gpu.uuid = [ordinal as u8 + 1; CUFILE_GPU_UUID_LEN];
@@ -109,13 +91,13 @@ pub fn get(level: i32) -> Result<CUfileStatsLevel3> {
 
 /// Counts the success or failure of a call.
 pub fn count(counter: Counter, worked: bool) {
-    counting(|counted, _| counter(&mut counted.detailed.basic).count(worked));
+    counting(|counted| count_call(counter(&mut counted.detailed.basic), worked));
 }
 
 pub fn count_registration(device: Option<usize>, bytes: usize, worked: bool) {
     count(|basic| &mut basic.buf_register_ops, worked);
-    counting(|counted, level| {
-        if let Some(gpu) = of_gpu(counted, level, device) {
+    counting(|counted| {
+        if let Some(gpu) = of_gpu(counted, device) {
             gpu.n_mmap += 1;
             *(if worked {
                 &mut gpu.n_mmap_ok
@@ -129,8 +111,8 @@ pub fn count_registration(device: Option<usize>, bytes: usize, worked: bool) {
 
 pub fn count_deregistration(device: Option<usize>, bytes: usize) {
     count(|basic| &mut basic.buf_deregister_ops, true);
-    counting(|counted, level| {
-        if let Some(gpu) = of_gpu(counted, level, device) {
+    counting(|counted| {
+        if let Some(gpu) = of_gpu(counted, device) {
             gpu.n_mmap_free += 1;
             gpu.reg_bytes = gpu.reg_bytes.saturating_sub(bytes as u64);
         }
@@ -139,48 +121,20 @@ pub fn count_deregistration(device: Option<usize>, bytes: usize) {
 
 pub fn count_transfer(moved: &Moved) {
     let bytes = moved.bytes.unwrap_or(0) as u64;
-    let micros = moved.time.as_micros() as u64;
-    counting(|counted, level| {
+    counting(|counted| {
         let basic = &mut counted.detailed.basic;
-        let (operations, total, latency) = match (moved.write, moved.vectored) {
-            (false, false) => (
-                &mut basic.read_ops,
-                &mut basic.read_bytes,
-                &mut basic.read_lat_sum_us,
-            ),
-            (true, false) => (
-                &mut basic.write_ops,
-                &mut basic.write_bytes,
-                &mut basic.write_lat_sum_us,
-            ),
-            (false, true) => (
-                &mut basic.readv_ops,
-                &mut basic.readv_bytes,
-                &mut basic.readv_lat_sum_us,
-            ),
-            (true, true) => (
-                &mut basic.writev_ops,
-                &mut basic.writev_bytes,
-                &mut basic.writev_lat_sum_us,
-            ),
+        let (operations, total) = if moved.write {
+            (&mut basic.write_ops, &mut basic.write_bytes)
+        } else {
+            (&mut basic.read_ops, &mut basic.read_bytes)
         };
-        operations.count(moved.bytes.is_some());
+        count_call(operations, moved.bytes.is_some());
         *total += bytes;
-        *latency += micros;
-        if level >= 2 {
-            let detailed = &mut counted.detailed;
-            let sizes = match moved.write {
-                false => &mut detailed.read_size_kb_hist,
-                true => &mut detailed.write_size_kb_hist,
-            };
-            let kilobytes = (bytes >> 10).max(1);
-            sizes[(kilobytes.ilog2() as usize).min(sizes.len() - 1)] += 1;
-        }
-        if let Some(gpu) = of_gpu(counted, level, moved.device) {
+        if let Some(gpu) = of_gpu(counted, moved.device) {
             if moved.write {
-                gpu.count_write(moved, bytes)
+                count_write(gpu, moved, bytes);
             } else {
-                gpu.count_read(moved, bytes)
+                count_read(gpu, moved, bytes);
             }
         }
     });
@@ -188,86 +142,39 @@ pub fn count_transfer(moved: &Moved) {
 
 fn of_gpu(
     counted: &mut CUfileStatsLevel3,
-    level: i32,
     device: Option<usize>,
 ) -> Option<&mut CUfilePerGpuStats> {
-    if level < 3 {
-        None
+    counted.per_gpu_stats.get_mut(device?)
+}
+
+fn count_call(counter: &mut CUfileOpCounter, worked: bool) {
+    *(if worked {
+        &mut counter.ok
     } else {
-        counted.per_gpu_stats.get_mut(device?)
-    }
+        &mut counter.err
+    }) += 1;
 }
 
-trait Count {
-    fn count(&mut self, worked: bool);
+fn count_read(gpu: &mut CUfilePerGpuStats, moved: &Moved, bytes: u64) {
+    gpu.n_total_reads += 1;
+    gpu.read_bytes += bytes;
+    gpu.n_reads_err += u64::from(moved.bytes.is_none());
+    gpu.n_unaligned_reads += u64::from(!moved.aligned);
+    *(match moved.path {
+        Mode::PeerToPeer => &mut gpu.n_p2p_reads,
+        Mode::NvidiaFs => &mut gpu.n_nvfs_reads,
+        Mode::Posix => &mut gpu.n_posix_reads,
+    }) += 1;
 }
 
-impl Count for CUfileOpCounter {
-    fn count(&mut self, worked: bool) {
-        *(if worked { &mut self.ok } else { &mut self.err }) += 1;
-    }
-}
-
-trait CountTransfers {
-    fn count_read(&mut self, moved: &Moved, bytes: u64);
-    fn count_write(&mut self, moved: &Moved, bytes: u64);
-}
-
-impl CountTransfers for CUfilePerGpuStats {
-    fn count_read(&mut self, moved: &Moved, bytes: u64) {
-        self.n_total_reads += 1;
-        self.read_bytes += bytes;
-        self.read_duration_us += moved.time.as_micros() as u64;
-        self.n_reads_err += u64::from(moved.bytes.is_none());
-        self.n_unaligned_reads += u64::from(!moved.aligned);
-        *(match moved.path {
-            Mode::PeerToPeer => &mut self.n_p2p_reads,
-            Mode::NvidiaFs => &mut self.n_nvfs_reads,
-            Mode::Posix => &mut self.n_posix_reads,
-        }) += 1;
-    }
-
-    fn count_write(&mut self, moved: &Moved, bytes: u64) {
-        self.n_total_writes += 1;
-        self.writes_bytes += bytes;
-        self.write_duration_us += moved.time.as_micros() as u64;
-        self.n_writes_err += u64::from(moved.bytes.is_none());
-        self.n_unaligned_writes += u64::from(!moved.aligned);
-        *(match moved.path {
-            Mode::PeerToPeer => &mut self.n_p2p_writes,
-            Mode::NvidiaFs => &mut self.n_nvfs_writes,
-            Mode::Posix => &mut self.n_posix_writes,
-        }) += 1;
-    }
-}
-
-trait Rates {
-    fn derive_rates(&mut self, seconds: f64);
-}
-
-impl Rates for CUfileStatsLevel1 {
-    fn derive_rates(&mut self, seconds: f64) {
-        let rate = |count: u64| {
-            if seconds > 0.0 {
-                (count as f64 / seconds) as u64
-            } else {
-                0
-            }
-        };
-        let average = |sum: u64, operations: CUfileOpCounter| {
-            sum.checked_div(operations.ok + operations.err).unwrap_or(0)
-        };
-        self.read_bw_bytes_per_sec = rate(self.read_bytes);
-        self.write_bw_bytes_per_sec = rate(self.write_bytes);
-        self.read_ops_per_sec = rate(self.read_ops.ok);
-        self.write_ops_per_sec = rate(self.write_ops.ok);
-        self.read_lat_avg_us = average(self.read_lat_sum_us, self.read_ops);
-        self.write_lat_avg_us = average(self.write_lat_sum_us, self.write_ops);
-        self.readv_bw_bytes_per_sec = rate(self.readv_bytes);
-        self.writev_bw_bytes_per_sec = rate(self.writev_bytes);
-        self.readv_ops_per_sec = rate(self.readv_ops.ok);
-        self.writev_ops_per_sec = rate(self.writev_ops.ok);
-        self.readv_lat_avg_us = average(self.readv_lat_sum_us, self.readv_ops);
-        self.writev_lat_avg_us = average(self.writev_lat_sum_us, self.writev_ops);
-    }
+fn count_write(gpu: &mut CUfilePerGpuStats, moved: &Moved, bytes: u64) {
+    gpu.n_total_writes += 1;
+    gpu.writes_bytes += bytes;
+    gpu.n_writes_err += u64::from(moved.bytes.is_none());
+    gpu.n_unaligned_writes += u64::from(!moved.aligned);
+    *(match moved.path {
+        Mode::PeerToPeer => &mut gpu.n_p2p_writes,
+        Mode::NvidiaFs => &mut gpu.n_nvfs_writes,
+        Mode::Posix => &mut gpu.n_posix_writes,
+    }) += 1;
 }

@@ -5,7 +5,6 @@ use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use penstock_sys::cufile::*;
 
@@ -35,7 +34,6 @@ pub struct Request {
     pub size: usize,
     pub file_offset: i64,
     pub buffer_offset: i64,
-    pub vectored: bool,
 }
 
 /// The region of a range; `None` for pageable host memory.
@@ -54,25 +52,16 @@ pub fn transfer(request: Request) -> Result<usize> {
         let context = device::top()?.ok_or(Failure::Operation(CU_FILE_INVALID_CONTEXT_ERROR))?;
         context.check()?;
     }
-    transfer_in_context(request)
-}
-
-/// Transfers synchronously. The context was checked at submission.
-pub fn transfer_in_context(request: Request) -> Result<usize> {
-    let started = Instant::now();
     let mode = session::ensure_open()?;
     let mut moved = Moved {
         write: request.operation == Operation::Write,
-        vectored: request.vectored,
         device: None,
         path: Mode::Posix,
         aligned: true,
         bytes: None,
-        time: started.elapsed(),
     };
     let result = execute(&request, mode, &mut moved);
     moved.bytes = result.ok();
-    moved.time = started.elapsed();
     statistics::count_transfer(&moved);
     if let Err(error) = result {
         config::log(format_args!(

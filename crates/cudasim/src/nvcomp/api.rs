@@ -6,10 +6,10 @@ use std::ffi::c_void;
 
 use penstock_sys::nvcomp::{
     NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE, NVCOMP_ERROR_INVALID_VALUE, NvcompAlignmentRequirements,
-    NvcompCompressOpts, NvcompDecompressOpts, NvcompProperties, NvcompStatus,
+    NvcompDecompressOpts, NvcompProperties, NvcompStatus,
 };
 
-use super::batch::{self, Batch, Work};
+use super::batch::{self, Batch};
 use super::format::Format;
 use super::{ALIGNMENT, Result, cuda, status};
 use crate::device;
@@ -69,7 +69,6 @@ unsafe fn temp_size(
 macro_rules! entry_points {
     ($($format:ident {
         $decompress_alignments:ident $decompress_temp_size:ident $decompress:ident
-        $compress_alignments:ident $compress_temp_size:ident $max_output:ident $compress:ident
     })*) => { $(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $decompress_alignments(
@@ -110,63 +109,9 @@ macro_rules! entry_points {
             stream: *mut c_void,
         ) -> NvcompStatus {
             let batch = Batch {
-                inputs, input_sizes, outputs, output_sizes, statuses, chunks, temp, temp_bytes,
+                inputs, input_sizes, outputs, rooms, output_sizes, statuses, chunks, temp, temp_bytes,
             };
-            status(batch::submit(Format::$format, Work::Decode { rooms }, batch, stream))
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $compress_alignments(
-            _opts: NvcompCompressOpts,
-            requirements: *mut NvcompAlignmentRequirements,
-        ) -> NvcompStatus {
-            // SAFETY: by contract of this function.
-            unsafe { alignments(requirements) }
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $compress_temp_size(
-            chunks: usize,
-            max_decoded: usize,
-            _opts: NvcompCompressOpts,
-            temp_bytes: *mut usize,
-            total_decoded: usize,
-            _stream: *mut c_void,
-        ) -> NvcompStatus {
-            let (sizes, limit) =
-                ((chunks, max_decoded, total_decoded), Format::$format.max_encodable());
-            // SAFETY: by contract of this function.
-            unsafe { temp_size(sizes, limit, temp_bytes) }
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $max_output(
-            max_decoded: usize,
-            _opts: NvcompCompressOpts,
-            max_encoded: *mut usize,
-        ) -> NvcompStatus {
-            // SAFETY: the client's pointer is null or valid.
-            status(unsafe { store(max_encoded, Format::$format.max_encoded(max_decoded)) })
-        }
-
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $compress(
-            inputs: u64,
-            input_sizes: u64,
-            max_decoded: usize,
-            chunks: usize,
-            temp: u64,
-            temp_bytes: usize,
-            outputs: u64,
-            output_sizes: u64,
-            _opts: NvcompCompressOpts,
-            statuses: u64,
-            stream: *mut c_void,
-        ) -> NvcompStatus {
-            let batch = Batch {
-                inputs, input_sizes, outputs, output_sizes, statuses, chunks, temp, temp_bytes,
-            };
-            status(batch::submit(Format::$format, Work::Encode { max_decoded }, batch, stream))
+            status(batch::submit(Format::$format, batch, stream))
         }
     )* };
 }
@@ -176,27 +121,15 @@ entry_points! {
         nvcompBatchedDeflateDecompressGetRequiredAlignments
         nvcompBatchedDeflateDecompressGetTempSize
         nvcompBatchedDeflateDecompressAsync
-        nvcompBatchedDeflateCompressGetRequiredAlignments
-        nvcompBatchedDeflateCompressGetTempSize
-        nvcompBatchedDeflateCompressGetMaxOutputChunkSize
-        nvcompBatchedDeflateCompressAsync
     }
     Lz4 {
         nvcompBatchedLZ4DecompressGetRequiredAlignments
         nvcompBatchedLZ4DecompressGetTempSize
         nvcompBatchedLZ4DecompressAsync
-        nvcompBatchedLZ4CompressGetRequiredAlignments
-        nvcompBatchedLZ4CompressGetTempSize
-        nvcompBatchedLZ4CompressGetMaxOutputChunkSize
-        nvcompBatchedLZ4CompressAsync
     }
     Zstd {
         nvcompBatchedZstdDecompressGetRequiredAlignments
         nvcompBatchedZstdDecompressGetTempSize
         nvcompBatchedZstdDecompressAsync
-        nvcompBatchedZstdCompressGetRequiredAlignments
-        nvcompBatchedZstdCompressGetTempSize
-        nvcompBatchedZstdCompressGetMaxOutputChunkSize
-        nvcompBatchedZstdCompressAsync
     }
 }

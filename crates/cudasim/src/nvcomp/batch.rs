@@ -1,10 +1,10 @@
-//! Batches. The call checks a batch as far as it can; the stream decodes or encodes it.
+//! Batches. The call checks a batch as far as it can; the stream decodes it.
 
 use std::ffi::c_void;
 
 use penstock_sys::nvcomp::{
-    NVCOMP_ERROR_ALIGNMENT, NVCOMP_ERROR_CANNOT_COMPRESS, NVCOMP_ERROR_CANNOT_DECOMPRESS,
-    NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE, NVCOMP_ERROR_INVALID_VALUE, NVCOMP_SUCCESS, NvcompStatus,
+    NVCOMP_ERROR_ALIGNMENT, NVCOMP_ERROR_CANNOT_DECOMPRESS, NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE,
+    NVCOMP_ERROR_INVALID_VALUE, NVCOMP_SUCCESS, NvcompStatus,
 };
 
 use super::format::Format;
@@ -20,20 +20,14 @@ pub struct Batch {
     pub inputs: u64,
     pub input_sizes: u64,
     pub outputs: u64,
+    /// The size of each output.
+    pub rooms: u64,
     pub output_sizes: u64,
     /// May be null.
     pub statuses: u64,
     pub chunks: usize,
     pub temp: u64,
     pub temp_bytes: usize,
-}
-
-#[derive(Clone, Copy)]
-pub enum Work {
-    /// `rooms` is the address of the array with the size of each output.
-    Decode { rooms: u64 },
-    /// Each output has room for any encoded chunk of at most this decoded size.
-    Encode { max_decoded: usize },
 }
 
 /// The byte that fills memory whose contents the real library leaves undefined.
@@ -52,7 +46,7 @@ pub fn temp_size(chunks: usize, max_decoded: usize, total_decoded: usize) -> Res
         .ok_or(NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE)
 }
 
-pub fn submit(format: Format, work: Work, batch: Batch, stream: *mut c_void) -> Result {
+pub fn submit(format: Format, batch: Batch, stream: *mut c_void) -> Result {
     if let Some(code) = failure::code(failure::Kind::Nvcomp) {
         return Err(code);
     }
@@ -60,18 +54,12 @@ pub fn submit(format: Format, work: Work, batch: Batch, stream: *mut c_void) -> 
     if batch.chunks == 0 {
         return Ok(());
     }
-    let rooms = match work {
-        Work::Decode { rooms } => rooms,
-        Work::Encode { max_decoded } if max_decoded > format.max_encodable() => {
-            return Err(NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE);
-        }
-        Work::Encode { .. } => batch.outputs,
-    };
     let Batch {
         inputs,
         input_sizes,
         outputs,
         output_sizes,
+        rooms,
         temp,
         ..
     } = batch;
@@ -85,7 +73,7 @@ pub fn submit(format: Format, work: Work, batch: Batch, stream: *mut c_void) -> 
     if !addresses.iter().all(is_aligned) || !statuses_aligned {
         return Err(NVCOMP_ERROR_ALIGNMENT);
     }
-    let run = move |stream: &Stream| run(stream.context, format, work, &batch);
+    let run = move |stream: &Stream| run(stream.context, format, &batch);
     stream.submit(config::launch_time(), run).map_err(cuda)?;
     Ok(())
 }
@@ -94,21 +82,15 @@ fn is_aligned(address: &u64) -> bool {
     address.is_multiple_of(ALIGNMENT as u64)
 }
 
-fn run(context: &Context, format: Format, work: Work, batch: &Batch) -> status::Result {
+fn run(context: &Context, format: Format, batch: &Batch) -> status::Result {
     let array = |address| load_array(context, address, batch.chunks);
     let (inputs, input_sizes) = (array(batch.inputs)?, array(batch.input_sizes)?);
     let outputs = array(batch.outputs)?;
     if !inputs.iter().chain(&outputs).all(is_aligned) {
         return Err(MISALIGNED_ADDRESS);
     }
-    let (rooms, decoded) = match work {
-        Work::Decode { rooms } => (array(rooms)?, array(rooms)?),
-        Work::Encode { max_decoded } => {
-            let room = format.max_encoded(max_decoded) as u64;
-            (vec![room; batch.chunks], input_sizes.clone())
-        }
-    };
-    use_temp(context, batch, &decoded)?;
+    let rooms = array(batch.rooms)?;
+    use_temp(context, batch, &rooms)?;
     let mut output_sizes = Vec::with_capacity(batch.chunks * size_of::<u64>());
     let mut statuses = Vec::with_capacity(batch.chunks * size_of::<NvcompStatus>());
     for chunk in 0..batch.chunks {
@@ -117,10 +99,7 @@ fn run(context: &Context, format: Format, work: Work, batch: &Batch) -> status::
         let (target, room) = (outputs[chunk] as usize, rooms[chunk] as usize);
         copy::check_access(context, target, room)?;
         let mut output = vec![GARBAGE; room];
-        let done = match work {
-            Work::Decode { .. } => decode(format, &input, &mut output),
-            Work::Encode { max_decoded } => encode(format, &input, &mut output, max_decoded),
-        };
+        let done = decode(format, &input, &mut output);
         copy::store(context, target, &output)?;
         let (size, status) = match done {
             Ok(size) => (size as u64, NVCOMP_SUCCESS),
@@ -176,16 +155,4 @@ fn decode(format: Format, input: &[u8], output: &mut [u8]) -> Result<usize> {
         *last ^= 1;
     }
     Ok(size)
-}
-
-fn encode(format: Format, input: &[u8], output: &mut [u8], max_decoded: usize) -> Result<usize> {
-    if let Some(status) = failure::code(failure::Kind::NvcompChunk) {
-        return Err(status);
-    }
-    if input.len() > max_decoded {
-        return Err(NVCOMP_ERROR_CHUNK_SIZE_TOO_LARGE);
-    }
-    let encoded = format.encode(input).ok_or(NVCOMP_ERROR_CANNOT_COMPRESS)?;
-    output[..encoded.len()].copy_from_slice(&encoded);
-    Ok(encoded.len())
 }

@@ -1,6 +1,6 @@
 //! A stand-in for the low-level batched interface of nvCOMP, on the CPU.
 //!
-//! Batches are decoded and encoded in stream order, from and to device memory. A chunk that cannot
+//! Batches are decoded in stream order, from and to device memory. A chunk that cannot
 //! be decoded gets its own status. Errors that are undefined behavior in the real library fail the
 //! context: an address that is not aligned to `ALIGNMENT`, temporary memory that is too small, and a
 //! range that is not wholly accessible to the GPU.

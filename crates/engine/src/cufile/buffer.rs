@@ -9,6 +9,7 @@ use std::sync::RwLock;
 use super::driver::driver;
 use crate::error::{Error, Result};
 use crate::memory::{Memory, MemoryKind};
+use crate::sync::Recover;
 
 struct Buffer {
     length: usize,
@@ -38,7 +39,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
     };
     let driver = driver()?;
     let length = length as usize;
-    let mut buffers = BUFFERS.write().unwrap_or_else(|e| e.into_inner());
+    let mut buffers = BUFFERS.write().recover();
     match buffers.entry(address) {
         Entry::Occupied(mut known) if known.get().length == length => known.get_mut().count += 1,
         Entry::Occupied(known) => {
@@ -71,7 +72,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
 /// says.
 pub fn deregister(address: usize) -> Result<()> {
     crate::fork::refuse_fork()?;
-    let mut buffers = BUFFERS.write().unwrap_or_else(|e| e.into_inner());
+    let mut buffers = BUFFERS.write().recover();
     let Entry::Occupied(mut known) = buffers.entry(address) else {
         return Err(Error::invalid("the memory is not registered with cuFile"));
     };
@@ -99,7 +100,7 @@ pub fn deregister(address: usize) -> Result<()> {
 
 /// The address to name to cuFile: that of the registered buffer around the memory, or its own.
 pub(crate) fn base_of(address: usize, length: u64) -> usize {
-    let buffers = BUFFERS.read().unwrap_or_else(|e| e.into_inner());
+    let buffers = BUFFERS.read().recover();
     match buffers.range(..=address).next_back() {
         Some((&base, buffer)) if address - base + length as usize <= buffer.length => base,
         _ => address,

@@ -28,6 +28,7 @@ use crate::cufile::{self, Handles};
 use crate::error::{Error, Kind, Result};
 use crate::in_flight::InFlight;
 use crate::options::Options;
+use crate::sync::Recover;
 use mount::Mount;
 use system::FileSystem;
 
@@ -285,7 +286,7 @@ impl File {
     }
     /// The options that apply to requests of this file, below those of each call.
     pub fn options(&self) -> Options {
-        *self.options.lock().unwrap_or_else(|e| e.into_inner())
+        *self.options.lock().recover()
     }
     /// Replaces the options of the file. Requests that were submitted before keep theirs.
     ///
@@ -293,7 +294,7 @@ impl File {
     /// [`Kind::Invalid`] for options out of range.
     pub fn set_options(&self, options: Options) -> Result<()> {
         options.check()?;
-        *self.options.lock().unwrap_or_else(|e| e.into_inner()) = options;
+        *self.options.lock().recover() = options;
         Ok(())
     }
 

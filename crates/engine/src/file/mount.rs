@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
+use crate::sync::Recover;
+
 /// A mount of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -23,7 +25,7 @@ impl Mount {
     pub(crate) fn of(fd: RawFd) -> Option<Arc<Mount>> {
         static KNOWN: Mutex<Vec<(Key, Option<Arc<Mount>>)>> = Mutex::new(Vec::new());
         let key = key(fd)?;
-        let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = KNOWN.lock().recover();
         if let Some((_, mount)) = known.iter().find(|(k, _)| *k == key) {
             return mount.clone();
         }

@@ -37,7 +37,18 @@ pub struct FileSide<'a> {
     pub gate: Option<&'a dyn Gate>,
 }
 
-impl FileSide<'_> {
+impl<'a> FileSide<'a> {
+    /// Goes through the page cache, and has no gate.
+    pub fn new(file: &'a Arc<File>, operation: Operation, counters: &'a Counters) -> FileSide<'a> {
+        FileSide {
+            file,
+            operation,
+            direct: Direct::Never,
+            counters,
+            gate: None,
+        }
+    }
+
     /// Whether a range should bypass the page cache.
     pub fn goes_direct(&self, offset: u64, length: u64) -> bool {
         match self.direct {

@@ -8,6 +8,7 @@ use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
 use super::holders::Holders;
 use super::{CopyQueue, Driver, driver, idle, unpin};
 use crate::error::{Error, Kind, Result};
+use crate::sync::Recover;
 
 /// A CUDA context that the engine works in, with the queues, events and memory kept for it. It is
 /// kept until the process ends or the context is destroyed.
@@ -58,7 +59,7 @@ static PRIMARY: Mutex<Vec<(i32, Arc<Context>)>> = Mutex::new(Vec::new());
 impl Context {
     /// The device's primary context, the one that the CUDA runtime, PyTorch and CuPy use.
     pub(crate) fn primary(device: i32) -> Result<Arc<Context>> {
-        let mut known = PRIMARY.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = PRIMARY.lock().recover();
         // cudaDeviceReset ends a primary context although it is retained.
         known.retain(|(_, context)| context.is_alive());
         if let Some((_, context)) = known.iter().find(|(d, _)| *d == device) {
@@ -81,7 +82,7 @@ impl Context {
     /// What the driver says of a handle that it does not know.
     pub fn of(handle: CUcontext) -> Result<Arc<Context>> {
         let driver = driver()?;
-        let mut known = CONTEXTS.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = CONTEXTS.lock().recover();
         let id = id_of(driver, handle);
         if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
@@ -161,7 +162,7 @@ impl Context {
     /// # Errors
     /// As for [`CopyQueue::new`].
     pub fn queue(self: &Arc<Self>) -> Result<CopyQueue> {
-        let idle = self.queues.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let idle = self.queues.lock().recover().pop();
         match idle {
             Some(queue) => Ok(queue),
             None => CopyQueue::new(Arc::clone(self)),
@@ -195,7 +196,7 @@ impl Context {
     }
 
     fn lock_spare(&self) -> MutexGuard<'_, Spare> {
-        self.spare.lock().unwrap_or_else(|e| e.into_inner())
+        self.spare.lock().recover()
     }
 
     /// Frees the memory that is kept, if none was used since the last call and no stream waits for a request.
@@ -278,15 +279,12 @@ impl Context {
     }
 
     fn idle_events(&self) -> MutexGuard<'_, Vec<CUevent>> {
-        self.events.lock().unwrap_or_else(|e| e.into_inner())
+        self.events.lock().recover()
     }
 
     /// Takes back a queue whose work is done.
     pub fn keep(&self, queue: CopyQueue) {
-        self.queues
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push(queue);
+        self.queues.lock().recover().push(queue);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::Context;
+use crate::sync::Recover;
 
 /// Counts those who hold GPU memory of a context.
 #[derive(Default)]
@@ -47,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 impl Holders {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 
     pub(super) fn enter(&self) {
@@ -76,7 +77,7 @@ impl Holders {
         state.waiting += 1;
         let is_same = |state: &mut State| state.returns == seen;
         let waited = self.returned.wait_timeout_while(state, PAUSE, is_same);
-        let (mut state, _) = waited.unwrap_or_else(|e| e.into_inner());
+        let (mut state, _) = waited.recover();
         state.waiting -= 1;
         match state.returns == seen {
             true => Awaited::Pending,

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Context;
+use crate::sync::Recover;
 use crate::threads;
 
 /// Memory is freed after this time without use, and before twice of it.
@@ -23,7 +24,7 @@ static LISTED: Mutex<Listed> = Mutex::new(Listed {
 static HAS_MORE: Condvar = Condvar::new();
 
 fn listed() -> MutexGuard<'static, Listed> {
-    LISTED.lock().unwrap_or_else(|e| e.into_inner())
+    LISTED.lock().recover()
 }
 
 /// Has the memory that a context keeps freed when it is idle. Returns false if no thread can be started.
@@ -41,7 +42,7 @@ fn serve() {
     loop {
         let mut waiting = listed();
         while waiting.contexts.is_empty() {
-            waiting = HAS_MORE.wait(waiting).unwrap_or_else(|e| e.into_inner());
+            waiting = HAS_MORE.wait(waiting).recover();
         }
         drop(waiting);
         thread::sleep(IDLE);

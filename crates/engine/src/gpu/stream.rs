@@ -13,6 +13,7 @@ use penstock_sys::cuda::{self, CUdeviceptr, CUevent, CUresult, CUstream};
 
 use super::{Context, Driver, Pages, StreamWait, driver};
 use crate::error::{Error, Kind, Result};
+use crate::sync::Recover;
 
 /// A stream of the caller's. The caller keeps it alive during the calls that get it; later work
 /// does not use it.
@@ -396,7 +397,7 @@ impl Flag {
     /// A flag that is not raised.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Flag> {
         let idle = {
-            let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
+            let mut idle = IDLE.lock().recover();
             // A context that was reset has unpinned its words.
             while idle.last().is_some_and(|place| !place.home.is_alive()) {
                 idle.pop();
@@ -410,7 +411,7 @@ impl Flag {
                 let first = made
                     .pop()
                     .ok_or_else(|| Error::new(Kind::Internal, "a page of flags holds no flag"))?;
-                IDLE.lock().unwrap_or_else(|e| e.into_inner()).extend(made);
+                IDLE.lock().recover().extend(made);
                 first
             }
         };
@@ -435,9 +436,7 @@ impl Drop for Flag {
     fn drop(&mut self) {
         // No stream may be left waiting, however the request ends.
         self.place.word.store(self.value, Ordering::Release);
-        IDLE.lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push(self.place);
+        IDLE.lock().recover().push(self.place);
     }
 }
 

@@ -12,6 +12,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use super::pages::Pages;
+use crate::sync::Recover;
 
 struct State {
     /// Streams that wait for a request now.
@@ -32,13 +33,13 @@ static STATE: Mutex<State> = Mutex::new(State {
 static CHANGED: Condvar = Condvar::new();
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(|e| e.into_inner())
+    STATE.lock().recover()
 }
 
 /// Waits for other threads.
 fn state_without(is_busy: impl Fn(&State) -> bool) -> MutexGuard<'static, State> {
     let waited = CHANGED.wait_while(state(), |now| is_busy(now));
-    waited.unwrap_or_else(|e| e.into_inner())
+    waited.recover()
 }
 
 /// Unpins these pages and those that were kept, or keeps them while a stream waits for a request or

@@ -19,6 +19,7 @@ use crate::file::mount::Mount;
 use crate::file::position::Operation;
 use crate::gpu::{Context, Driver};
 use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::sync::Recover;
 pub(crate) use machine::{Gpu, Machine};
 pub(crate) use record::{Place, Profile};
 
@@ -62,7 +63,7 @@ impl Profiles {
         }
         let mount = file.mount()?;
         let device = context.map_or(-1, |c| c.device);
-        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known.lock().recover();
         let is_it = |known: &&Known| known.device == device && known.mount == mount;
         if let Some(known) = known.iter().find(is_it) {
             return known.found.clone();

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::residency::residency;
-use crate::file::side::{Direct, FileSide};
+use crate::file::side::FileSide;
 use crate::gpu::stream::Stream;
 use crate::gpu::{Context, Direction, Lent, any_stream_waits};
 use crate::memory::Memory;
@@ -82,7 +82,7 @@ pub(super) fn order(
         // SAFETY: the caller of `run` vouches for the extent.
         unsafe {
             at_once.read(true, |target, range, counters| {
-                let side = side(file, Operation::Read, counters);
+                let side = FileSide::new(file, Operation::Read, counters);
                 let offset = extent.offset + range.start;
                 side.move_buffered(target, offset, range.end - range.start)
             })
@@ -118,16 +118,6 @@ fn is_divided(options: &Options) -> bool {
     options.block.is_some() || options.threads.is_some() || options.queue_depth.is_some()
 }
 
-fn side<'a>(file: &'a Arc<File>, operation: Operation, counters: &'a Counters) -> FileSide<'a> {
-    FileSide {
-        file,
-        operation,
-        direct: Direct::Never,
-        counters,
-        gate: None,
-    }
-}
-
 fn move_host(
     file: &Arc<File>,
     operation: Operation,
@@ -141,7 +131,7 @@ fn move_host(
     counters.joined();
     // SAFETY: the caller of `run` vouches for the extent.
     unsafe {
-        side(file, operation, &counters).move_buffered(
+        FileSide::new(file, operation, &counters).move_buffered(
             extent.memory as *mut u8,
             extent.offset,
             extent.length,

@@ -12,6 +12,7 @@ use crate::changes::Changing;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::in_flight::{REQUESTS, Round, WITHOUT_STEPS};
+use crate::sync::Recover;
 use crate::trace;
 
 pub(crate) struct Job {
@@ -64,7 +65,7 @@ impl Job {
     /// Calls `act` with the task, for a caller whose share is not left. Errors get the file's name,
     /// and a panic is an error.
     pub(crate) fn with_task<T>(&self, act: impl FnOnce(&dyn Task) -> Result<T>) -> Result<T> {
-        let task = self.task.read().unwrap_or_else(|e| e.into_inner());
+        let task = self.task.read().recover();
         let Some(task) = &*task else {
             return Err(Error::new(Kind::Internal, "the request has concluded"));
         };
@@ -87,7 +88,7 @@ impl Job {
     }
 
     fn conclude(&self) {
-        let task = self.task.write().unwrap_or_else(|e| e.into_inner()).take();
+        let task = self.task.write().recover().take();
         let Some(task) = task else { return };
         let stopped = self.tracker.progress.seal();
         let ending = catch_unwind(AssertUnwindSafe(|| match &stopped {
@@ -108,7 +109,7 @@ impl Job {
                 self.tracker.progress.fail(Error::panicked(&*panic));
             }
         }
-        let owner = self.owner.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let owner = self.owner.lock().recover().take();
         // This runs code of the submitter's. Whatever it does, the request must finish.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
         let tracker = &self.tracker;
@@ -117,12 +118,7 @@ impl Job {
             tracker.submitted,
             tracker.counters.total(),
         );
-        drop(
-            self.changing
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .take(),
-        );
+        drop(self.changing.lock().recover().take());
         tracker.finish();
         task.finished();
         REQUESTS.leave(self.entered);

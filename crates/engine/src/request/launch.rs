@@ -1,7 +1,7 @@
 //! The start of a request's workers, by the caller or by a stream.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::job::Job;
@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gpu::Context;
 use crate::gpu::stream::{Mark, Stream};
+use crate::sync::Recover;
 
 pub(super) struct Launch {
     engine: &'static Engine,
@@ -45,7 +46,7 @@ impl Drain {
     /// for, and the shares that waiters have not begun.
     pub(super) fn begin() -> Drain {
         let late = {
-            let mut late = lock(&LATE);
+            let mut late = LATE.lock().recover();
             late.drains += 1;
             std::mem::take(&mut late.launches)
         };
@@ -59,12 +60,8 @@ impl Drain {
 
 impl Drop for Drain {
     fn drop(&mut self) {
-        lock(&LATE).drains -= 1;
+        LATE.lock().recover().drains -= 1;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Launch {
@@ -79,11 +76,11 @@ impl Launch {
     }
 
     fn take(&self) -> Option<Arc<Job>> {
-        lock(&self.job).take()
+        self.job.lock().recover().take()
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        lock(&self.job).is_none()
+        self.job.lock().recover().is_none()
     }
 
     /// Starts the workers, or serves the request on this thread if none can be started.
@@ -101,7 +98,7 @@ impl Launch {
     /// not be woken, and its caches know the memory.
     pub(crate) fn begin_with_waiter(self: &Arc<Self>) {
         let Some(job) = self.take() else { return };
-        *lock(&self.share_of_waiter) = Some(Arc::clone(&job));
+        *self.share_of_waiter.lock().recover() = Some(Arc::clone(&job));
         let is_drained = self.wait_for_somebody();
         let others = self.lanes - 1;
         if others > 0 {
@@ -115,7 +112,7 @@ impl Launch {
 
     /// Joins those that wait; returns whether a thread waits for several requests already.
     fn wait_for_somebody(self: &Arc<Self>) -> bool {
-        let mut late = lock(&LATE);
+        let mut late = LATE.lock().recover();
         let address = Arc::as_ptr(self).addr();
         late.launches.insert(address, Arc::downgrade(self));
         late.drains > 0
@@ -128,10 +125,13 @@ impl Launch {
 
     /// Does the waiter's share on this thread; lets a worker do it if `end` has come.
     fn share_here(self: &Arc<Self>, end: Option<Instant>) {
-        let Some(job) = lock(&self.share_of_waiter).take() else {
+        let Some(job) = self.share_of_waiter.lock().recover().take() else {
             return;
         };
-        lock(&LATE).launches.remove(&Arc::as_ptr(self).addr());
+        LATE.lock()
+            .recover()
+            .launches
+            .remove(&Arc::as_ptr(self).addr());
         if end.is_some_and(|end| end <= Instant::now()) {
             carry_out(self.engine.workers.submit(tasks(job, 1), self.lanes));
         } else {
@@ -158,7 +158,7 @@ impl Launch {
             stream.mark(context)?.wait()?;
             self.begin();
         } else {
-            *lock(&self.waits_for) = Some(Arc::new(stream.mark(context)?));
+            *self.waits_for.lock().recover() = Some(Arc::new(stream.mark(context)?));
             self.wait_for_somebody();
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Launch {
     pub(crate) fn begin_here(self: &Arc<Self>, end: Option<Instant>) {
         const INTERVAL: Duration = Duration::from_micros(200);
         self.share_here(end);
-        let Some(mark) = lock(&self.waits_for).clone() else {
+        let Some(mark) = self.waits_for.lock().recover().clone() else {
             return;
         };
         // A request that was cancelled waits for nothing.
@@ -197,8 +197,9 @@ impl Launch {
     }
 
     fn wait_no_longer(&self) {
-        *lock(&self.waits_for) = None;
-        lock(&LATE)
+        *self.waits_for.lock().recover() = None;
+        LATE.lock()
+            .recover()
             .launches
             .remove(&std::ptr::from_ref(self).addr());
     }

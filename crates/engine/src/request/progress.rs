@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Recover};
 
 /// Shared by the workers of one request and by those who wait for it.
 ///
@@ -85,7 +85,7 @@ impl<E: Clone> Progress<E> {
 
     /// Records the error, if it is the first, and stops the workers.
     pub(crate) fn fail(&self, error: E) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         if state.phase != Phase::Finished && state.error.is_none() {
             state.error = Some(error);
         }
@@ -95,7 +95,7 @@ impl<E: Clone> Progress<E> {
 
     /// Asks for the submitter's step, if it has steps.
     pub(crate) fn ask_step(&self) {
-        self.call_turn(&mut lock(&self.state));
+        self.call_turn(&mut self.state.lock().recover());
     }
 
     fn call_turn(&self, state: &mut State<E>) {
@@ -107,12 +107,12 @@ impl<E: Clone> Progress<E> {
 
     /// Whether the submitter was asked for its step since this was called last.
     pub(crate) fn take_step(&self) -> bool {
-        std::mem::take(&mut lock(&self.state).step)
+        std::mem::take(&mut self.state.lock().recover().step)
     }
 
     /// Ends the submitter's steps. Returns true the first time: the caller then leaves the share.
     pub(crate) fn end_steps(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         state.step = false;
         std::mem::take(&mut state.has_steps)
     }
@@ -124,7 +124,7 @@ impl<E: Clone> Progress<E> {
 
     /// As [`fail`](Self::fail), unless the request is already concluding.
     pub(crate) fn cancel(&self, error: E) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         if state.phase == Phase::Running && state.error.is_none() {
             state.error = Some(error);
             self.stop.store(true, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl<E: Clone> Progress<E> {
 
     /// Whether the submitter has a share that it has not left.
     pub(crate) fn has_steps(&self) -> bool {
-        lock(&self.state).has_steps
+        self.state.lock().recover().has_steps
     }
 
     /// Whether all shares but the caller's are left. Only the submitter's step adds workers.
@@ -159,21 +159,21 @@ impl<E: Clone> Progress<E> {
     /// Ends the time in which the request can be cancelled. Returns the error that stopped it, if
     /// any.
     pub(crate) fn seal(&self) -> Option<E> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         state.phase = Phase::Concluding;
         state.error.clone()
     }
 
     /// Publishes the outcome: the first error recorded, or success.
     pub(crate) fn finish(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         state.phase = Phase::Finished;
         self.finished.notify_all();
     }
 
     /// What a thread that waits would learn now.
     pub(crate) fn now(&self) -> Waited<E> {
-        Self::of(&lock(&self.state))
+        Self::of(&self.state.lock().recover())
     }
 
     fn of(state: &State<E>) -> Waited<E> {
@@ -186,13 +186,13 @@ impl<E: Clone> Progress<E> {
 
     /// Waits for the outcome or for the submitter's step.
     pub(crate) fn wait(&self) -> Waited<E> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         loop {
             match Self::of(&state) {
                 Waited::Pending => {}
                 news => return news,
             }
-            state = self.finished.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = self.finished.wait(state).recover();
         }
     }
 
@@ -204,7 +204,7 @@ impl<E: Clone> Progress<E> {
         let Some(end) = Instant::now().checked_add(limit) else {
             return self.wait();
         };
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         loop {
             match Self::of(&state) {
                 Waited::Pending => {}
@@ -214,10 +214,7 @@ impl<E: Clone> Progress<E> {
             if left.is_zero() {
                 return Waited::Pending;
             }
-            state = match self.finished.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            (state, _) = self.finished.wait_timeout(state, left).recover();
         }
     }
 }

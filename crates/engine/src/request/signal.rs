@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 use crate::gpu::stream::{Flag, FlagTarget};
+use crate::sync::Recover;
 
 #[derive(Default)]
 pub(crate) struct Signals {
@@ -50,7 +51,7 @@ impl Signals {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 
     /// The eventfd, which the first call makes.

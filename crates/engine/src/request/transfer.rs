@@ -83,11 +83,9 @@ impl Transfer {
     fn work<'a>(&'a self, part: &'a Part, share: &'a Share<'_>) -> Work<'a> {
         Work {
             side: FileSide {
-                file: &self.file,
-                operation: self.operation,
                 direct: part.direct,
-                counters: share.counters(),
                 gate: part.route.gate(),
+                ..FileSide::new(&self.file, self.operation, share.counters())
             },
             plan: &part.plan,
             memory: &part.memory,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::launch::Launch;
 use crate::gpu::stream::Mark;
+use crate::sync::Recover;
 use crate::threads;
 
 struct Watched {
@@ -33,7 +34,7 @@ static ARRIVED: Condvar = Condvar::new();
 const INTERVAL: Duration = Duration::from_millis(50);
 
 fn lock() -> MutexGuard<'static, Watch> {
-    WATCH.lock().unwrap_or_else(|e| e.into_inner())
+    WATCH.lock().recover()
 }
 
 /// Abandons the launch if its stream fails before the mark, and so before the launch begins.
@@ -65,7 +66,7 @@ fn serve() {
         std::thread::sleep(INTERVAL);
         let mut watch = lock();
         while watch.watched.is_empty() {
-            watch = ARRIVED.wait(watch).unwrap_or_else(|e| e.into_inner());
+            watch = ARRIVED.wait(watch).recover();
         }
         poll_all(watch);
     }

@@ -18,6 +18,7 @@ use super::place::name_of;
 use super::rights::Rights;
 use crate::file::system::FileSystem;
 use crate::file::{answer, stat_of, uninterrupted};
+use crate::sync::Recover;
 
 const PREFIX: &str = ".penstock-";
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
@@ -68,7 +69,7 @@ pub(super) fn clear(folder: RawFd) {
     let Ok(stat) = stat_of(&folder) else {
         return;
     };
-    let mut done = DONE.lock().unwrap_or_else(|e| e.into_inner());
+    let mut done = DONE.lock().recover();
     if done.contains(&(stat.st_dev, stat.st_ino)) {
         return;
     }

@@ -9,6 +9,7 @@ use crate::engine::cores;
 use crate::error::{Error, Kind, Result};
 use crate::gpu::Pages;
 use crate::gpu::stream::Stream;
+use crate::sync::Recover;
 use crate::{memory, threads};
 
 /// Memory that holds a copy.
@@ -98,7 +99,7 @@ impl OnHost {
             let memory = Memory::Heap(heap.as_mut_ptr() as usize, heap);
             return Ok(OnHost { memory });
         }
-        let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());
+        let mut spare = SPARE.lock().recover();
         let fits = |pages: &Pages| (bytes..=bytes.saturating_mul(2)).contains(&pages.bytes());
         if let Some(at) = spare.iter().position(fits) {
             let memory = Memory::Pages(spare.swap_remove(at));
@@ -133,7 +134,7 @@ impl Drop for OnHost {
         let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::None) else {
             return;
         };
-        let mut spare = SPARE.lock().unwrap_or_else(|e| e.into_inner());
+        let mut spare = SPARE.lock().recover();
         let kept: usize = spare.iter().map(Pages::bytes).sum();
         if kept.saturating_add(pages.bytes()) <= most_spare() {
             spare.push(pages);

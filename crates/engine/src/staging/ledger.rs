@@ -1,6 +1,6 @@
 //! The slots of the ring: limited in total, made when they are first needed, and kept for reuse.
 
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Condvar, Mutex, Recover};
 
 /// Gives out items of several kinds, at most `capacity` bytes of all kinds together.
 ///
@@ -86,13 +86,13 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     }
 
     pub(crate) fn release(&self, item: Item<K, T>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         state.idle.push(item);
         self.tell(&state);
     }
 
     fn step(&self, kind: K, bytes: u64, wait: bool) -> Step<K, T> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         // The smallest item that is large enough; of several, the one that came back last, since it
         // is most likely in the processor's cache.
         let fitting = state
@@ -115,7 +115,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         }
         if wait {
             state.waiting += 1;
-            state = self.returned.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = self.returned.wait(state).recover();
             state.waiting -= 1;
         }
         Step::Full
@@ -143,7 +143,7 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     }
 
     fn forget(&self, bytes: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().recover();
         state.bytes -= bytes;
         self.tell(&state);
     }
@@ -227,7 +227,7 @@ mod model {
             for t in threads {
                 t.join().unwrap();
             }
-            assert!(lock(&ledger.state).bytes <= 1);
+            assert!(ledger.state.lock().recover().bytes <= 1);
         });
     }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::fork::{refuse_fork, watch_forks};
+use crate::sync::Recover;
 
 struct Sink {
     path: PathBuf,
@@ -20,7 +21,7 @@ struct Sink {
 static SINK: Mutex<Option<Sink>> = Mutex::new(None);
 
 fn sink() -> MutexGuard<'static, Option<Sink>> {
-    SINK.lock().unwrap_or_else(|e| e.into_inner())
+    SINK.lock().recover()
 }
 
 /// The start of the times in a trace.

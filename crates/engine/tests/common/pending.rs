@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use penstock_engine::Recover;
 use penstock_engine::fault::{Decide, Fault};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -24,11 +25,11 @@ pub const A_WHILE: Duration = Duration::from_millis(30);
 pub static GPU: RwLock<()> = RwLock::new(());
 
 pub fn sharing() -> RwLockReadGuard<'static, ()> {
-    GPU.read().unwrap_or_else(|e| e.into_inner())
+    GPU.read().recover()
 }
 
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    GPU.write().unwrap_or_else(|e| e.into_inner())
+    GPU.write().recover()
 }
 
 /// Keeps a request from going on: its system calls from the given one on wait until it is lifted.
@@ -51,7 +52,7 @@ impl Latch {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, bool> {
-        self.lifted.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.lifted.0.lock().recover()
     }
 
     pub fn wait(&self) {

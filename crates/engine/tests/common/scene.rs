@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::fault::{Decide, Fault};
 use penstock_engine::file::File;
@@ -43,7 +44,7 @@ pub const SETTINGS: &str = "block=64KiB;threads=4";
 /// Failures, counts and descriptors are those of the whole process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|e| e.into_inner())
+    ALONE.lock().recover()
 }
 
 pub fn ways(operation: Operation) -> Vec<Way> {

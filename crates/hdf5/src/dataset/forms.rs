@@ -24,12 +24,6 @@ impl MemoryType {
         Reader::of_memory(session).element(id, 0).map(MemoryType)
     }
 
-    /// Returns the form in the file of a type whose form in memory is the same; `None` if HDF5 alone reads a
-    /// part of it.
-    pub fn as_file_type(&self) -> Option<FileType> {
-        (self.0.only_hdf5().is_none()).then(|| FileType(self.0.clone()))
-    }
-
     /// Returns the fields, offsets and formats.
     pub fn form(&self) -> &ElementType {
         &self.0
@@ -65,9 +59,9 @@ impl FileType {
     }
 }
 
-impl From<ElementType> for MemoryType {
-    fn from(form: ElementType) -> MemoryType {
-        MemoryType(form)
+impl From<ElementType> for FileType {
+    fn from(form: ElementType) -> FileType {
+        FileType(form)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{Hdf5, base_of};
 
@@ -28,7 +29,7 @@ pub fn slot_of(code: *const c_void) -> Result<usize> {
     let unavailable = |cause: String| {
         Error::new(Kind::Unavailable, cause).remedy("use HDF5 1.14 or 2.x as a shared library")
     };
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    let _guard = ONE_AT_A_TIME.lock().recover();
     let base = base_of(code)
         .ok_or_else(|| unavailable(format!("no loaded object contains the address {code:p}")))?;
     for (slot, place) in BOUND.iter().enumerate() {

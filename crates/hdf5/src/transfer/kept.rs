@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use penstock_array::{ChunkCache, ChunkTable, Source, StoredArray};
+use penstock_engine::Recover;
 use penstock_engine::chunk_cache_bytes;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
@@ -180,7 +181,7 @@ impl Kept {
     ) -> Result<std::result::Result<Conversion, String>> {
         const MOST: usize = 8;
         let memory = MemoryType::read(session, memory_type)?;
-        let known = || self.conversions.lock().unwrap_or_else(|e| e.into_inner());
+        let known = || self.conversions.lock().recover();
         if let Some((_, found)) = known().iter().find(|(to, _)| *to == memory) {
             return Ok(Ok(*found));
         }
@@ -309,7 +310,7 @@ const MOST_DATASETS: usize = 4096;
 const MOST_TABLES: u64 = 256 << 20;
 
 fn files() -> MutexGuard<'static, Files> {
-    FILES.lock().unwrap_or_else(|e| e.into_inner())
+    FILES.lock().recover()
 }
 
 fn find((file, token): Key) -> Option<Arc<Kept>> {

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use penstock_array::{ChunkCache, ChunkTable};
+use penstock_engine::Recover;
 use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::{H5F_OBJ_FILE, hid_t};
 
@@ -40,7 +41,7 @@ const MOST_TABLES: usize = 256 << 20;
 const MOST_SOURCES: usize = 4096;
 
 fn sources() -> MutexGuard<'static, Known> {
-    SOURCES.lock().unwrap_or_else(|e| e.into_inner())
+    SOURCES.lock().recover()
 }
 
 /// Returns what is kept of a source; `None` if nothing may be kept.

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard};
 
+use penstock_engine::Recover;
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
@@ -17,7 +18,7 @@ use super::unfinished;
 static ARRANGED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn arranged() -> MutexGuard<'static, Vec<usize>> {
-    ARRANGED.lock().unwrap_or_else(|e| e.into_inner())
+    ARRANGED.lock().recover()
 }
 
 /// Must be called before data is stored under a file number, on a thread that may call HDF5.

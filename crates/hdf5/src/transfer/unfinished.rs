@@ -7,6 +7,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
     H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
@@ -29,7 +30,7 @@ struct Key {
 static UNFINISHED: Mutex<Vec<Key>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<Key>> {
-    UNFINISHED.lock().unwrap_or_else(|e| e.into_inner())
+    UNFINISHED.lock().recover()
 }
 
 /// Returns whether no dataset has unfinished storage.

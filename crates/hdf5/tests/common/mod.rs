@@ -8,8 +8,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use penstock_engine::Recover;
 use penstock_hdf5::library::Session;
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5P_DEFAULT, Hdf5, hid_t};
 
@@ -34,7 +35,7 @@ pub struct Turn {
 pub fn turn() -> Option<Turn> {
     static LOCK: Mutex<()> = Mutex::new(());
     static SETTING: OnceLock<Result<Setting, String>> = OnceLock::new();
-    let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = LOCK.lock().recover();
     match SETTING.get_or_init(set_up) {
         Ok(setting) => Some(Turn {
             setting,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 use penstock_codec::Filter;
-use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, Fill, Layout, MemoryType};
+use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, FileType, Fill, Layout};
 
 /// A dataset whose bytes are known, and the file that holds it.
 #[derive(Clone, Debug)]
@@ -23,12 +23,10 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
         shape: shape.to_vec(),
         max_shape: shape.iter().copied().map(Some).collect(),
         is_null: false,
-        element: MemoryType::from(ElementType::Opaque {
+        element: FileType::from(ElementType::Opaque {
             size: element,
             tag: String::new(),
-        })
-        .as_file_type()
-        .unwrap(),
+        }),
         layout,
         filters: Vec::new(),
         fill: Fill::Nothing,

@@ -2,21 +2,20 @@
 
 pub mod stats;
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::mem::{offset_of, size_of};
 use std::ptr;
 use std::sync::OnceLock;
 
-use libc::{off_t, size_t, ssize_t, timespec};
+use libc::{off_t, size_t, ssize_t};
 
-use crate::cuda::{CUresult, CUstream};
+use crate::cuda::CUresult;
 use crate::environment;
 use crate::library::{Absent, Search, table, vendor_folders};
-use stats::{CUfileStatsLevel1, CUfileStatsLevel2, CUfileStatsLevel3};
+use stats::CUfileStatsLevel3;
 
 pub type CUfileHandle = *mut c_void;
-pub type CUfileBatchHandle = *mut c_void;
 pub type CUfileOpError = c_int;
 
 /// The codes of cuFile's own errors are above this.
@@ -117,21 +116,9 @@ impl fmt::Display for CUfileError {
     }
 }
 
-// Bits of `CUfileDrvPropsNvfs::dstatusflags`, by number.
+/// A bit of `CUfileDrvPropsNvfs::dstatusflags`, by number.
 pub const CU_FILE_NVME_SUPPORTED: u32 = 4;
-pub const CU_FILE_NVMEOF_SUPPORTED: u32 = 5;
-pub const CU_FILE_SCSI_SUPPORTED: u32 = 6;
-pub const CU_FILE_NVME_P2P_SUPPORTED: u32 = 11;
-
-// Bits of `CUfileDrvPropsNvfs::dcontrolflags`, by number.
-pub const CU_FILE_USE_POLL_MODE: u32 = 0;
-pub const CU_FILE_ALLOW_COMPAT_MODE: u32 = 1;
-
-// Bits of `CUfileDrvProps::fflags`, by number.
-pub const CU_FILE_DYN_ROUTING_SUPPORTED: u32 = 0;
-pub const CU_FILE_BATCH_IO_SUPPORTED: u32 = 1;
-pub const CU_FILE_STREAMS_SUPPORTED: u32 = 2;
-pub const CU_FILE_PARALLEL_IO_SUPPORTED: u32 = 3;
+/// A bit of `CUfileDrvProps::fflags`, by number.
 pub const CU_FILE_P2P_SUPPORTED: u32 = 4;
 
 #[repr(C)]
@@ -191,78 +178,8 @@ impl CUfileDescr {
     }
 }
 
-pub const CUFILE_READ: c_int = 0;
-pub const CUFILE_WRITE: c_int = 1;
-pub const CUFILE_BATCH: c_int = 1;
-
-// States of a batch operation.
-pub const CUFILE_CANCELED: c_int = 0x08;
-pub const CUFILE_COMPLETE: c_int = 0x10;
-pub const CUFILE_FAILED: c_int = 0x40;
-
-/// The one member of the union in the header's struct.
-#[allow(non_snake_case)]
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUfileIOBatch {
-    pub devPtr_base: *mut c_void,
-    pub file_offset: off_t,
-    pub devPtr_offset: off_t,
-    pub size: size_t,
-}
-
-/// One operation of a batch.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUfileIOParams {
-    /// `CUFILE_BATCH`.
-    pub mode: c_int,
-    pub batch: CUfileIOBatch,
-    pub fh: CUfileHandle,
-    /// `CUFILE_READ` or `CUFILE_WRITE`.
-    pub opcode: c_int,
-    /// Returned in the event of this operation.
-    pub cookie: *mut c_void,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUfileIOEvents {
-    pub cookie: *mut c_void,
-    pub status: c_int,
-    /// The bytes moved, or a negative result as of `cuFileRead`, cast to unsigned.
-    pub ret: size_t,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CUfileIOVec {
-    pub base: *mut c_void,
-    pub len: size_t,
-}
-
-// Flags of `cuFileStreamRegister`: the arguments of operations that are fixed at submission.
-pub const CU_FILE_STREAM_FIXED_BUF_OFFSET: c_uint = 1;
-pub const CU_FILE_STREAM_FIXED_FILE_OFFSET: c_uint = 2;
-pub const CU_FILE_STREAM_FIXED_FILE_SIZE: c_uint = 4;
-pub const CU_FILE_STREAM_PAGE_ALIGNED_INPUTS: c_uint = 8;
-
-// Parameters of type size_t.
-pub const CUFILE_PARAM_PROFILE_STATS: c_int = 0;
-pub const CUFILE_PARAM_PROPERTIES_MAX_DIRECT_IO_SIZE_KB: c_int = 5;
-pub const CUFILE_PARAM_PROPERTIES_MAX_DEVICE_CACHE_SIZE_KB: c_int = 6;
-pub const CUFILE_PARAM_PROPERTIES_PER_BUFFER_CACHE_SIZE_KB: c_int = 7;
-pub const CUFILE_PARAM_PROPERTIES_MAX_DEVICE_PINNED_MEM_SIZE_KB: c_int = 8;
-pub const CUFILE_PARAM_PROPERTIES_IO_BATCHSIZE: c_int = 9;
-pub const CUFILE_PARAM_POLLTHRESHOLD_SIZE_KB: c_int = 10;
-pub const CUFILE_PARAM_PROPERTIES_BATCH_IO_TIMEOUT_MS: c_int = 11;
-
-// Parameters of type bool.
-pub const CUFILE_PARAM_PROPERTIES_USE_POLL_MODE: c_int = 0;
+/// A parameter of type bool.
 pub const CUFILE_PARAM_PROPERTIES_ALLOW_COMPAT_MODE: c_int = 1;
-pub const CUFILE_PARAM_FORCE_COMPAT_MODE: c_int = 2;
-pub const CUFILE_PARAM_EXECUTION_PARALLEL_IO: c_int = 4;
-pub const CUFILE_PARAM_PROPERTIES_ALLOW_SYSTEM_MEMORY: c_int = 6;
 
 table! {
     /// cuFile. Parameters must be set before `cuFileDriverOpen`; I/O is possible after it.
@@ -304,85 +221,22 @@ table! {
             ) -> ssize_t;
         }
         optional {
-            fn cuFileUseCount() -> c_long;
             /// Writes 1000 x major + 10 x minor.
             fn cuFileGetVersion(version: *mut c_int) -> CUfileError;
 
-            /// All pointers must stay valid until the stream completes this operation, which then
-            /// writes the result of `cuFileRead` to `bytes_read`.
-            fn cuFileReadAsync(
-                handle: CUfileHandle,
-                base: *mut c_void,
-                size: *mut size_t,
-                file_offset: *mut off_t,
-                buffer_offset: *mut off_t,
-                bytes_read: *mut ssize_t,
-                stream: CUstream
-            ) -> CUfileError;
-            /// As `cuFileReadAsync`.
-            fn cuFileWriteAsync(
-                handle: CUfileHandle,
-                base: *mut c_void,
-                size: *mut size_t,
-                file_offset: *mut off_t,
-                buffer_offset: *mut off_t,
-                bytes_written: *mut ssize_t,
-                stream: CUstream
-            ) -> CUfileError;
-            fn cuFileStreamRegister(stream: CUstream, flags: c_uint) -> CUfileError;
-            fn cuFileStreamDeregister(stream: CUstream) -> CUfileError;
-
-            fn cuFileBatchIOSetUp(batch: *mut CUfileBatchHandle, capacity: c_uint) -> CUfileError;
-            fn cuFileBatchIOSubmit(
-                batch: CUfileBatchHandle,
-                count: c_uint,
-                operations: *mut CUfileIOParams,
-                flags: c_uint
-            ) -> CUfileError;
-            /// `count` is the capacity of `events` before the call and the number of events after it.
-            fn cuFileBatchIOGetStatus(
-                batch: CUfileBatchHandle,
-                at_least: c_uint,
-                count: *mut c_uint,
-                events: *mut CUfileIOEvents,
-                timeout: *mut timespec
-            ) -> CUfileError;
-            fn cuFileBatchIOCancel(batch: CUfileBatchHandle) -> CUfileError;
-            fn cuFileBatchIODestroy(batch: CUfileBatchHandle);
-
-            /// Since 1.19.
+            /// Since 1.19. [`CuFile::stats_level3`] uses only its presence.
             fn cuFileReadv(
                 handle: CUfileHandle,
-                vectors: *const CUfileIOVec,
-                count: size_t,
-                file_offset: off_t,
-                flags: c_uint
-            ) -> ssize_t;
-            /// Since 1.19.
-            fn cuFileWritev(
-                handle: CUfileHandle,
-                vectors: *const CUfileIOVec,
+                vectors: *const c_void,
                 count: size_t,
                 file_offset: off_t,
                 flags: c_uint
             ) -> ssize_t;
 
-            fn cuFileGetParameterSizeT(parameter: c_int, value: *mut size_t) -> CUfileError;
-            fn cuFileGetParameterBool(parameter: c_int, value: *mut bool) -> CUfileError;
-            fn cuFileGetParameterString(
-                parameter: c_int, value: *mut c_char, len: c_int
-            ) -> CUfileError;
-            fn cuFileSetParameterSizeT(parameter: c_int, value: size_t) -> CUfileError;
             fn cuFileSetParameterBool(parameter: c_int, value: bool) -> CUfileError;
-            fn cuFileSetParameterString(parameter: c_int, value: *const c_char) -> CUfileError;
 
             fn cuFileSetStatsLevel(level: c_int) -> CUfileError;
-            fn cuFileGetStatsLevel(level: *mut c_int) -> CUfileError;
             fn cuFileStatsStart() -> CUfileError;
-            fn cuFileStatsStop() -> CUfileError;
-            fn cuFileStatsReset() -> CUfileError;
-            fn cuFileGetStatsL1(stats: *mut CUfileStatsLevel1) -> CUfileError;
-            fn cuFileGetStatsL2(stats: *mut CUfileStatsLevel2) -> CUfileError;
             /// The layout of the struct depends on the version: use [`CuFile::stats_level3`].
             fn cuFileGetStatsL3(stats: *mut CUfileStatsLevel3) -> CUfileError;
         }
@@ -433,23 +287,6 @@ const _: () = {
     assert!(offset_of!(CUfileDescr, type_) == 0);
     assert!(offset_of!(CUfileDescr, handle) == 8);
     assert!(offset_of!(CUfileDescr, fs_ops) == 16);
-
-    assert!(size_of::<CUfileIOParams>() == 64);
-    assert!(offset_of!(CUfileIOParams, mode) == 0);
-    assert!(offset_of!(CUfileIOParams, batch.devPtr_base) == 8);
-    assert!(offset_of!(CUfileIOParams, batch.file_offset) == 16);
-    assert!(offset_of!(CUfileIOParams, batch.devPtr_offset) == 24);
-    assert!(offset_of!(CUfileIOParams, batch.size) == 32);
-    assert!(offset_of!(CUfileIOParams, fh) == 40);
-    assert!(offset_of!(CUfileIOParams, opcode) == 48);
-    assert!(offset_of!(CUfileIOParams, cookie) == 56);
-
-    assert!(size_of::<CUfileIOEvents>() == 24);
-    assert!(offset_of!(CUfileIOEvents, cookie) == 0);
-    assert!(offset_of!(CUfileIOEvents, status) == 8);
-    assert!(offset_of!(CUfileIOEvents, ret) == 16);
-
-    assert!(size_of::<CUfileIOVec>() == 16);
 };
 
 #[cfg(test)]

@@ -57,7 +57,6 @@ pub const H5T_COMPLEX: c_int = 11;
 
 pub const H5T_ORDER_LE: c_int = 0;
 pub const H5T_ORDER_BE: c_int = 1;
-pub const H5T_ORDER_VAX: c_int = 2;
 pub const H5T_SGN_NONE: c_int = 0;
 pub const H5T_NORM_IMPLIED: c_int = 0;
 pub const H5T_PERS_HARD: c_int = 0;
@@ -78,11 +77,8 @@ pub const H5D_FILL_VALUE_USER_DEFINED: c_int = 2;
 pub const H5D_SELECTION_IO_MODE_ON: c_int = 2;
 pub const H5D_SEL_IO_NO_VECTOR_OR_SELECTION_IO_CB: u32 = 8;
 
-pub const H5S_SCALAR: c_int = 0;
-pub const H5S_SIMPLE: c_int = 1;
 pub const H5S_NULL: c_int = 2;
 pub const H5S_SEL_NONE: c_int = 0;
-pub const H5S_SEL_POINTS: c_int = 1;
 pub const H5S_SEL_HYPERSLABS: c_int = 2;
 pub const H5S_SEL_ALL: c_int = 3;
 pub const H5S_SELECT_SET: c_int = 0;
@@ -187,7 +183,6 @@ table! {
             /// allocated.
             fn H5Dget_offset(dset_id: hid_t) -> haddr_t;
             fn H5Dget_storage_size(dset_id: hid_t) -> hsize_t;
-            fn H5Dget_space_status(dset_id: hid_t, allocation: *mut c_int) -> herr_t;
             /// Like `H5Dget_chunk_info` and `H5Dget_chunk_info_by_coord`, which use the same code, it
             /// passes wrong coordinates for an extensible array index whose unlimited dimension is
             /// not the first.
@@ -200,7 +195,6 @@ table! {
                 offset: *const hsize_t,
                 chunk_bytes: *mut hsize_t
             ) -> herr_t;
-            fn H5Dget_num_chunks(dset_id: hid_t, fspace_id: hid_t, nchunks: *mut hsize_t) -> herr_t;
             fn H5Dget_chunk_info_by_coord(
                 dset_id: hid_t,
                 offset: *const hsize_t,
@@ -346,7 +340,6 @@ table! {
             fn H5Pget_virtual_prefix(dapl_id: hid_t, prefix: *mut c_char, size: usize) -> isize;
             fn H5Pget_fill_value(plist_id: hid_t, type_id: hid_t, value: *mut c_void) -> herr_t;
             fn H5Pfill_value_defined(plist: hid_t, status: *mut c_int) -> herr_t;
-            fn H5Pget_alloc_time(plist_id: hid_t, alloc_time: *mut c_int) -> herr_t;
             fn H5Pget_fill_time(plist_id: hid_t, fill_time: *mut c_int) -> herr_t;
             fn H5Pget_sizes(
                 plist_id: hid_t,
@@ -394,7 +387,6 @@ table! {
             fn H5Sget_select_npoints(spaceid: hid_t) -> hssize_t;
             fn H5Sget_select_bounds(spaceid: hid_t, start: *mut hsize_t, end: *mut hsize_t)
                 -> herr_t;
-            fn H5Sselect_valid(spaceid: hid_t) -> htri_t;
             fn H5Sis_regular_hyperslab(spaceid: hid_t) -> htri_t;
             fn H5Sget_regular_hyperslab(
                 spaceid: hid_t,
@@ -419,7 +411,6 @@ table! {
             fn H5Scopy(space_id: hid_t) -> hid_t;
             fn H5Screate_simple(rank: c_int, dims: *const hsize_t, maxdims: *const hsize_t)
                 -> hid_t;
-            fn H5Sselect_all(spaceid: hid_t) -> herr_t;
             fn H5Sselect_none(spaceid: hid_t) -> herr_t;
             fn H5Sselect_hyperslab(
                 space_id: hid_t,
@@ -446,7 +437,6 @@ table! {
             fn H5Tget_sign(type_id: hid_t) -> c_int;
             fn H5Tget_precision(type_id: hid_t) -> usize;
             fn H5Tget_offset(type_id: hid_t) -> c_int;
-            fn H5Tget_pad(type_id: hid_t, lsb: *mut c_int, msb: *mut c_int) -> herr_t;
             fn H5Tget_ebias(type_id: hid_t) -> usize;
             fn H5Tget_fields(
                 type_id: hid_t,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::thread;
 
+use penstock_engine::Recover;
 use penstock_engine::threads;
 
 use super::block::Block;
@@ -38,7 +39,7 @@ pub(crate) fn is_forked() -> bool {
 }
 
 fn behind() -> MutexGuard<'static, Behind> {
-    BEHIND.lock().unwrap_or_else(|e| e.into_inner())
+    BEHIND.lock().recover()
 }
 
 /// Has the bytes of a sieve written after [`KEPT`], and again until it is idle. Returns false if that is
@@ -59,7 +60,7 @@ fn write_behind() {
     loop {
         let mut waiting = behind();
         while waiting.listed.is_empty() {
-            waiting = HAS_MORE.wait(waiting).unwrap_or_else(|e| e.into_inner());
+            waiting = HAS_MORE.wait(waiting).recover();
         }
         drop(waiting);
         thread::sleep(KEPT);

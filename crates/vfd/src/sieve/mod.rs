@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::{self, Operation, Stop};
 use penstock_engine::file::unchanged::KEPT;
@@ -110,7 +111,7 @@ impl Sieve {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.state.lock().recover();
         // Between its calls a child keeps nothing: these are blocks of the parent, which writes them.
         if is_forked() {
             state.blocks.clear();

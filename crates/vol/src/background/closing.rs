@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5I_FILE, H5I_GROUP};
 use penstock_sys::hdf5::herr_t;
@@ -132,7 +133,7 @@ pub(crate) unsafe fn defer(
         unsafe { *req = Wrapped::request(&operation, &under.container) };
     }
     if call == CLOSE_FILE {
-        let mut closing = DEFERRED_CLOSES.lock().unwrap_or_else(|e| e.into_inner());
+        let mut closing = DEFERRED_CLOSES.lock().recover();
         closing.retain(|other| other.operation.strong_count() > 0);
         closing.push(DeferredClose {
             file: under.container.identity.get().copied(),
@@ -278,7 +279,7 @@ pub(crate) const CLOSE_DATASET: &CStr = c"H5Dclose_async";
 /// `name` is null or a C string; the thread is inside a call of HDF5.
 pub(crate) unsafe fn finish_deferred_close(name: *const c_char) {
     let closing: Vec<(Option<Identity>, Arc<AsyncOperation>)> = {
-        let closing = DEFERRED_CLOSES.lock().unwrap_or_else(|e| e.into_inner());
+        let closing = DEFERRED_CLOSES.lock().recover();
         let alive = closing
             .iter()
             .filter_map(|c| Some((c.file, c.operation.upgrade()?)));

@@ -21,7 +21,7 @@ use super::start::{Continuing, start};
 use crate::dataspace::{is_special, shifted_to_first, touched_bytes};
 use crate::host_buffers::{ElementsApart, HostBuffers, Touched, refuse_pointers};
 use crate::log::Execution;
-use crate::operation::{AsyncOperation, RunningTransfers, begin_after};
+use crate::operation::{AsyncOperation, Transfers, begin_after};
 use crate::policy::StartsAt;
 use crate::shared_file::Alone;
 use crate::temporary_id::TemporaryId;
@@ -135,7 +135,7 @@ pub(super) unsafe fn carry_out(
     plans: Vec<(DatasetPlan, AccessSet)>,
     stream: Option<Stream>,
 ) -> Result<()> {
-    let mut running = RunningTransfers::default();
+    let mut running = Transfers::default();
     // SAFETY: the caller guarantees this.
     match unsafe { start(call, plans, stream, &mut running) } {
         Ok(Some(continuing)) => {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 
 use crate::calling_library::CallingLibrary;
@@ -122,7 +123,7 @@ pub(crate) fn wait_for_oldest(library: CallingLibrary) -> bool {
 pub(crate) fn finish_when_exiting(library: CallingLibrary) {
     static IN_USE: Mutex<Vec<CallingLibrary>> = Mutex::new(Vec::new());
     fn in_use() -> MutexGuard<'static, Vec<CallingLibrary>> {
-        IN_USE.lock().unwrap_or_else(|e| e.into_inner())
+        IN_USE.lock().recover()
     }
     fn finish(library: CallingLibrary) {
         for operation in conflicts::oldest(library.hdf5, usize::MAX) {

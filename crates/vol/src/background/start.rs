@@ -1,15 +1,12 @@
 //! Starts planned transfers, at once or later, with the memory of the application or with a copy.
 
-use std::any::Any;
 use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::Stream;
 use penstock_engine::error::{Kind, Result};
-use penstock_engine::memory::Memory;
-use penstock_engine::options::Options;
 use penstock_engine::reach;
-use penstock_engine::request::{Request, StreamOrder};
+use penstock_engine::request::StreamOrder;
 use penstock_engine::snapshot::{Snapshot, Taken};
 
 use super::budget::{Budget, Reservation, Reserved};
@@ -17,8 +14,8 @@ use super::dataset_call::DatasetCall;
 use super::dataset_plan::DatasetPlan;
 use super::pending::wait_for_oldest;
 use crate::log::Execution;
-use crate::operation::{QueuedTransfers, RunningTransfers, StartedTransfers, State};
-use penstock_array::execute::{PreparedTransfer, SubmitOptions, submit};
+use crate::operation::{State, Submission, Transfers};
+use penstock_array::execute::{SubmitOptions, submit};
 use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::is_done;
 
@@ -37,13 +34,13 @@ pub(crate) unsafe fn start(
     call: &DatasetCall<'_>,
     plans: Vec<(DatasetPlan, AccessSet)>,
     stream: Option<Stream>,
-    running: &mut RunningTransfers,
+    running: &mut Transfers,
 ) -> Result<Option<Continuing>> {
     let continues = call.continues();
     let is_delayed = continues && call.policy().is_delayed();
     let (mut sets, mut bytes) = (Vec::new(), 0);
-    let (mut ids, mut ready_transfers) = (Vec::new(), Vec::new());
-    for (plan, set) in plans {
+    let mut transfers = Transfers::default();
+    for (mut plan, set) in plans {
         if is_done(&plan.prepared) {
             if continues {
                 call.log(Execution::Sync, 0, "nothing is selected");
@@ -65,142 +62,82 @@ pub(crate) unsafe fn start(
         let is_copied = continues && call.is_copied();
         // SAFETY: the caller guarantees this.
         let copied = is_copied.then(|| unsafe { copy(call, &plan, after) });
-        let source = match copied.transpose()? {
-            Some(Ok(copy)) => copy,
+        let id = plan.id.take();
+        let submit = match copied.transpose()? {
+            Some(Ok(copy)) => of_copy(plan, copy),
             Some(Err(why)) => {
                 call.log(Execution::Sync, length, &why);
-                let source = TransferMemory::of_application(&plan, after);
-                ReadyTransfer::of(plan.options, plan.prepared, source, false)
-                    .run()?
-                    .finish()?;
+                of_application(plan, after, false)()?.finish()?;
                 continue;
             }
-            None => TransferMemory::of_application(&plan, after),
+            None => of_application(plan, after, continues),
         };
-        let ready = ReadyTransfer::of(plan.options, plan.prepared, source, continues);
         if !continues {
-            running.begun.requests.push(Arc::new(ready.run()?));
-            running.ids.extend(plan.id);
+            running.requests.push(Arc::new(submit()?));
+            running.ids.extend(id);
             continue;
         }
         bytes += length;
         sets.push(set);
-        ids.extend(plan.id);
-        ready_transfers.push(ready);
+        transfers.ids.extend(id);
+        transfers.ready.push(submit);
     }
-    if ready_transfers.is_empty() {
+    if transfers.ready.is_empty() {
         return Ok(None);
     }
-    let queued = QueuedTransfers {
-        begin: Box::new(move || begin(ready_transfers)),
-        ids,
-    };
     if is_delayed {
         let why = "begins later, as the environment asks";
         call.log(Execution::Deferred, bytes, why);
-        return Ok(Some((sets, State::Queued(queued))));
+        return Ok(Some((sets, State::Queued(transfers))));
     }
-    let running = queued.begin();
-    if running.begun.failed.is_some() {
-        running.finish()?;
+    transfers.begin();
+    if transfers.failed.is_some() {
+        transfers.finish()?;
         return Ok(None);
     }
     call.log(Execution::Async, bytes, "");
-    Ok(Some((sets, State::Running(running))))
+    Ok(Some((sets, State::Running(transfers))))
 }
 
-/// Begins transfers, up to the first that cannot begin.
-fn begin(ready_transfers: Vec<ReadyTransfer>) -> StartedTransfers {
-    let mut begun = StartedTransfers::default();
-    for ready in ready_transfers {
-        match ready.run() {
-            Ok(request) => begun.requests.push(Arc::new(request)),
-            Err(error) => {
-                begun.failed = Some(error);
-                break;
-            }
-        }
-    }
-    begun
+/// Submits a transfer with the memory of the application, which must not change until the transfer has
+/// finished. The application guarantees that. GPU memory is ready after the work of stream `after`.
+fn of_application(plan: DatasetPlan, after: Option<Stream>, background: bool) -> Submission {
+    // SAFETY: null is the default stream.
+    let stream = after.unwrap_or_else(|| unsafe { Stream::from_raw(ptr::null_mut()) });
+    let order = StreamOrder {
+        stream,
+        after: true,
+        before: false,
+    };
+    let with = SubmitOptions {
+        waiter_shares: false,
+        options: plan.options,
+        stream: plan.memory.context.is_some().then_some(order),
+        background,
+        ..SubmitOptions::default()
+    };
+    // SAFETY: the application guarantees its memory, and submitter steps run inside a call of HDF5.
+    Box::new(move || unsafe { submit(plan.prepared, plan.buffer, Some(plan.memory), with) })
 }
 
-/// The memory of a transfer.
-struct TransferMemory {
-    address: usize,
-    /// What is known of it already.
-    memory: Option<Memory>,
-    /// The stream after which GPU memory is ready.
-    after: Option<StreamOrder>,
-    /// The owner of a copy.
-    owner: Option<Box<dyn Any + Send>>,
+/// Submits a transfer of a copy.
+fn of_copy(plan: DatasetPlan, (taken, reservation): Copied) -> Submission {
+    let address = taken.snapshot.address();
+    let with = SubmitOptions {
+        waiter_shares: false,
+        options: plan.options,
+        stream: taken.after,
+        background: true,
+        // The reservation ends after the memory is free.
+        owner: Some(Box::new((taken.snapshot, reservation))),
+        ..SubmitOptions::default()
+    };
+    // SAFETY: the request owns the copy, and submitter steps run inside a call of HDF5.
+    Box::new(move || unsafe { submit(plan.prepared, address, None, with) })
 }
 
-impl TransferMemory {
-    /// The memory of the application.
-    fn of_application(plan: &DatasetPlan, after: Option<Stream>) -> TransferMemory {
-        // SAFETY: null is the default stream.
-        let stream = after.unwrap_or_else(|| unsafe { Stream::from_raw(ptr::null_mut()) });
-        let order = StreamOrder {
-            stream,
-            after: true,
-            before: false,
-        };
-        TransferMemory {
-            address: plan.buffer,
-            memory: Some(plan.memory.clone()),
-            after: plan.memory.context.is_some().then_some(order),
-            owner: None,
-        }
-    }
-
-    fn copied(taken: Taken, reservation: Reservation<'static>) -> TransferMemory {
-        TransferMemory {
-            address: taken.snapshot.address(),
-            memory: None,
-            after: taken.after,
-            // The reservation ends after the memory is free.
-            owner: Some(Box::new((taken.snapshot, reservation))),
-        }
-    }
-}
-
-/// A transfer that is ready for submission.
-struct ReadyTransfer {
-    prepared: PreparedTransfer,
-    address: usize,
-    memory: Option<Memory>,
-    with: SubmitOptions,
-}
-
-impl ReadyTransfer {
-    /// The memory must not change until the transfer has finished. The application guarantees that, except
-    /// for a copy.
-    fn of(
-        options: Options,
-        prepared: PreparedTransfer,
-        source: TransferMemory,
-        background: bool,
-    ) -> ReadyTransfer {
-        ReadyTransfer {
-            prepared,
-            address: source.address,
-            memory: source.memory,
-            with: SubmitOptions {
-                waiter_shares: false,
-                options,
-                stream: source.after,
-                background,
-                owner: source.owner,
-                ..SubmitOptions::default()
-            },
-        }
-    }
-
-    fn run(self) -> Result<Request> {
-        // SAFETY: the application guarantees its memory, and submitter steps run inside a call of HDF5.
-        unsafe { submit(self.prepared, self.address, self.memory, self.with) }
-    }
-}
+/// A copy of the application's memory, and its share of the budget.
+type Copied = (Taken, Reservation<'static>);
 
 /// Copies the buffer of a write. Returns the reason if there is no memory for the copy.
 ///
@@ -210,7 +147,7 @@ unsafe fn copy(
     call: &DatasetCall<'_>,
     plan: &DatasetPlan,
     after: Option<Stream>,
-) -> Result<std::result::Result<TransferMemory, String>> {
+) -> Result<std::result::Result<Copied, String>> {
     let limit = call.policy().copy_limit();
     let library = call.unders[0].library();
     let bytes = plan.touched.end - plan.touched.start;
@@ -228,7 +165,7 @@ unsafe fn copy(
     };
     // SAFETY: the caller guarantees the buffer.
     match unsafe { Snapshot::take(plan.buffer, plan.touched.clone(), after) } {
-        Ok(taken) => Ok(Ok(TransferMemory::copied(taken, reservation))),
+        Ok(taken) => Ok(Ok((taken, reservation))),
         Err(error) if error.kind() == Kind::Memory => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     }

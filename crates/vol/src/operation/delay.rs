@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::AsyncOperation;
+use penstock_engine::Recover;
 use penstock_engine::threads;
 use penstock_hdf5::transfer::conflicts::Pending;
 
@@ -27,7 +28,7 @@ pub(crate) fn begin_after(operation: &Arc<AsyncOperation>, delay: Duration) {
 }
 
 fn waiting() -> MutexGuard<'static, Vec<(Instant, Weak<AsyncOperation>)>> {
-    WAITING.lock().unwrap_or_else(|e| e.into_inner())
+    WAITING.lock().recover()
 }
 
 fn serve() {
@@ -50,9 +51,9 @@ fn serve() {
             Some(next) => {
                 let left = next.saturating_duration_since(now);
                 let woken = CHANGED.wait_timeout(list, left);
-                woken.unwrap_or_else(|e| e.into_inner()).0
+                woken.recover().0
             }
-            None => CHANGED.wait(list).unwrap_or_else(|e| e.into_inner()),
+            None => CHANGED.wait(list).recover(),
         };
     }
 }

@@ -23,12 +23,9 @@ fn poll(operation: &Arc<AsyncOperation>) {
 }
 
 fn running(requests: Vec<Request>) -> State {
-    State::Running(RunningTransfers {
-        begun: StartedTransfers {
-            requests: requests.into_iter().map(Arc::new).collect(),
-            failed: None,
-        },
-        ids: Vec::new(),
+    State::Running(Transfers {
+        requests: requests.into_iter().map(Arc::new).collect(),
+        ..Transfers::default()
     })
 }
 
@@ -40,10 +37,10 @@ fn deferred(after: Vec<Shared>, call: Box<dyn FnOnce() -> Result<()>>) -> State 
     })
 }
 
-fn queued(begin: Box<dyn FnOnce() -> StartedTransfers>) -> State {
-    State::Queued(QueuedTransfers {
-        begin,
-        ids: Vec::new(),
+fn queued(ready: Vec<Submission>) -> State {
+    State::Queued(Transfers {
+        ready,
+        ..Transfers::default()
     })
 }
 
@@ -221,10 +218,10 @@ fn waiting_begins_a_queued_operation_and_polling_does_not() {
         let begun = Arc::clone(&begun);
         Box::new(move || {
             begun.store(true, Relaxed);
-            StartedTransfers::default()
+            Ok(steps(1))
         })
     };
-    let operation = operation(queued(begin));
+    let operation = operation(queued(vec![begin]));
     poll(&operation);
     assert!(!begun.load(Relaxed));
     operation.wait_if_possible();
@@ -233,11 +230,7 @@ fn waiting_begins_a_queued_operation_and_polling_does_not() {
 
 #[test]
 fn a_delayed_operation_begins_by_itself_and_then_runs_its_submitter_steps() {
-    let begin = Box::new(|| StartedTransfers {
-        requests: vec![Arc::new(steps(1))],
-        failed: None,
-    });
-    let operation = operation(queued(begin));
+    let operation = operation(queued(vec![Box::new(|| Ok(steps(1)))]));
     begin_after(&operation, Duration::from_millis(20));
     poll(&operation);
     assert!(matches!(&*operation.state(), State::Queued(_)));
@@ -250,11 +243,11 @@ fn a_delayed_operation_begins_by_itself_and_then_runs_its_submitter_steps() {
 
 #[test]
 fn a_transfer_that_cannot_begin_is_a_failure_when_the_others_have_ended() {
-    let begin = Box::new(|| StartedTransfers {
-        requests: vec![Arc::new(steps(2))],
-        failed: Some(Error::new(Kind::NoSpace, "no space left")),
-    });
-    let operation = operation(queued(begin));
+    let operation = operation(queued(vec![
+        Box::new(|| Ok(steps(2))),
+        Box::new(|| Err(Error::new(Kind::NoSpace, "no space left"))),
+        Box::new(|| panic!("the one before failed")),
+    ]));
     let Some(Outcome::Failed(error)) = operation.wait(None) else {
         panic!("one transfer has failed to begin");
     };
@@ -263,8 +256,7 @@ fn a_transfer_that_cannot_begin_is_a_failure_when_the_others_have_ended() {
 
 #[test]
 fn cancelling_stops_a_queued_operation_and_cannot_undo_a_finished_one() {
-    let never = Box::new(|| panic!("it was cancelled"));
-    let queued = operation(queued(never));
+    let queued = operation(queued(vec![Box::new(|| panic!("it was cancelled"))]));
     assert_eq!(queued.cancel(), H5VL_REQUEST_STATUS_CANCELED);
     assert!(matches!(queued.wait(None), Some(Outcome::Cancelled)));
 

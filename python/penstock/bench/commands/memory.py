@@ -129,7 +129,7 @@ def memory(
     finally:
         if not keep_file:
             extent.remove(session.ranks.is_first)
-    session.tables.append(_table(session, found, block, lengths))
+    session.tables.append(_table(session, found, block))
     session.figures += list(_figures(found, lengths))
     letters = ["-w"] * ("write" in accesses) + ["-r"] * ("read" in accesses)
     letters += [f"-b {block}", f"-s {segments}", f"-i {session.common.iterations}"]
@@ -195,7 +195,7 @@ def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str
     return set(missing)
 
 
-def _table(session: Session, found: list[Seen], block: int, lengths: list[int]) -> Table:
+def _table(session: Session, found: list[Seen], block: int) -> Table:
     table = Table(
         f"IOR-like, {session.ranks.size} rank(s), {session.common.iterations} iterations: medians",
         [

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Axis, GpuError, Kernels, PlaceTable, Shuffles, Side};
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::Context;
 use penstock_sys::cuda::CUdeviceptr;
@@ -15,7 +16,7 @@ use crate::{ElementMapping, StridedBox};
 /// enterable.
 pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
     static KNOWN: Mutex<Vec<(Arc<Context>, Arc<Kernels>)>> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+    let mut known = KNOWN.lock().recover();
     if let Some((_, kernels)) = known.iter().find(|(c, _)| Arc::ptr_eq(c, context)) {
         return Ok(Arc::clone(kernels));
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 
 use crate::execute::bound::BoundPlan;
@@ -178,7 +179,7 @@ impl WorkQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 
     /// Plans until at least `count` jobs are ready, if there are as many, and returns how many are.

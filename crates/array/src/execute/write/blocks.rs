@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::file::side::{Direct, FileSide};
+use penstock_engine::file::side::FileSide;
 use penstock_engine::request::{Remaining, Share, Task};
 
 use super::gather::Array;
@@ -44,13 +44,7 @@ impl BlockWrite {
 impl Task for BlockWrite {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let file = self.bound.file(0)?;
-        let side = FileSide {
-            file: &file,
-            operation: Operation::Write,
-            direct: Direct::Never,
-            counters: share.counters(),
-            gate: None,
-        };
+        let side = FileSide::new(&file, Operation::Write, share.counters());
         self.array.each(
             &self.bound,
             share,

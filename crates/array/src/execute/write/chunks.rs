@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 use penstock_codec::{CodecError, Scratch};
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
@@ -140,7 +141,7 @@ impl ChunkWrite {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 
     /// Returns how the GPU encodes chunks; `None` if the CPU encodes all of them.
@@ -416,7 +417,7 @@ impl Task for ChunkWrite {
     }
 
     fn step(&self, share: &Share<'_>) -> Result<Remaining> {
-        let _one = self.stepping.lock().unwrap_or_else(|e| e.into_inner());
+        let _one = self.stepping.lock().recover();
         let mut step = self.sink.step();
         let (mut written, mut outcome) = (0, Ok(()));
         while written < STEP && outcome.is_ok() && !share.stopping() {

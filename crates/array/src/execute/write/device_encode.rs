@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_codec::Filter;
 use penstock_codec::convert::TypeConversion;
-use penstock_codec::filters::codec;
+use penstock_codec::filters::{codec, id};
 use penstock_codec::gpu::{
     Axis, Checksum, ChecksumTable, DeflateMemory, DeflateTable, Kernels, PlaceTable, Shuffles, Side,
 };
@@ -44,20 +44,17 @@ struct GpuFilters {
 impl GpuFilters {
     /// Accepts, in order of encoding: an optional shuffle, deflate, an optional checksum.
     fn of(filters: &[Filter], is_asked: bool) -> Option<GpuFilters> {
-        const DEFLATE: u32 = 1;
-        const SHUFFLE: u32 = 2;
-        const FLETCHER32: u32 = 3;
         let mut rest = filters.iter().enumerate().peekable();
-        let shuffled = match rest.next_if(|(_, f)| f.id == SHUFFLE) {
+        let shuffled = match rest.next_if(|(_, f)| f.id == id::SHUFFLE) {
             Some((_, shuffle)) => one_value(shuffle).filter(|size| *size > 0)?,
             None => 1,
         };
         let (_, deflate) = rest.next()?;
-        let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
+        let fletcher = rest.next_if(|(_, f)| f.id == id::FLETCHER32);
         let highest = if is_asked { HIGHEST_LEVEL } else { MOST_LEVEL };
         let is_level = |level: &u32| (1..=highest).contains(level);
         one_value(deflate).filter(is_level)?;
-        let fits = deflate.id == DEFLATE && rest.next().is_none();
+        let fits = deflate.id == id::DEFLATE && rest.next().is_none();
         fits.then(|| GpuFilters {
             shuffled,
             fletcher: fletcher.map(|(at, _)| at),

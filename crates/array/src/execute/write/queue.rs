@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 
 use crate::execute::device::ALIGNMENT;
@@ -26,7 +27,7 @@ fn room_of(changed: &Changed) -> u64 {
 
 /// Takes the work for one worker; see [`ChangeQueue::next_batch`].
 pub(super) fn take(queue: &Mutex<ChangeQueue>) -> Result<Vec<Numbered>> {
-    queue.lock().unwrap_or_else(|e| e.into_inner()).next_batch()
+    queue.lock().recover().next_batch()
 }
 
 pub(super) struct ChangeQueue {

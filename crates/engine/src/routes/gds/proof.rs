@@ -8,6 +8,7 @@ use crate::cufile::{Driver, Mode};
 use crate::file::File;
 use crate::file::position::Operation;
 use crate::report::Path;
+use crate::sync::Recover;
 
 /// The operations that cuFile has counted since it opened, by their way, on all GPUs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,7 +97,7 @@ pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
         return;
     }
     let Ok(stat) = file.stat() else { return };
-    let mut proven = PROVEN.lock().unwrap_or_else(|e| e.into_inner());
+    let mut proven = PROVEN.lock().recover();
     match proven.iter_mut().find(|(device, _)| *device == stat.st_dev) {
         // Some files of a file system may qualify and others not, such as inline or compressed ones.
         Some((_, known)) => *known |= straight,
@@ -111,7 +112,7 @@ pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
         return false;
     }
     let Ok(stat) = file.stat() else { return false };
-    let proven = PROVEN.lock().unwrap_or_else(|e| e.into_inner());
+    let proven = PROVEN.lock().recover();
     let known = proven.iter().find(|(device, _)| *device == stat.st_dev);
     known.is_none_or(|(_, straight)| *straight)
 }

@@ -6,6 +6,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::sync::Recover;
+
 use io_uring::{EnterFlags, IoUring, squeue};
 
 /// A kernel ring for the sole use of one lane.
@@ -34,7 +36,7 @@ impl IoRing {
     pub(crate) fn lend(depth: u32) -> io::Result<IoRing> {
         let entries = depth.next_power_of_two();
         let kept = {
-            let mut idle = IDLE.lock().unwrap_or_else(|e| e.into_inner());
+            let mut idle = IDLE.lock().recover();
             idle.iter()
                 .rposition(|i| i.uring.params().sq_entries() == entries)
                 .map(|at| idle.swap_remove(at))
@@ -198,7 +200,7 @@ impl Drop for IoRing {
         // SAFETY: taken once, here, and not used afterwards.
         let uring = unsafe { ManuallyDrop::take(&mut self.uring) };
         if is_clean {
-            IDLE.lock().unwrap_or_else(|e| e.into_inner()).push(Idle {
+            IDLE.lock().recover().push(Idle {
                 uring,
                 has_table: self.has_table,
             });

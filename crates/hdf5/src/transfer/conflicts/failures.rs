@@ -6,6 +6,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Release},
 };
 
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 
 /// Errors that have not been reported yet.
@@ -19,7 +20,7 @@ pub struct Failures {
 impl Failures {
     /// Stores an error.
     pub fn add(&self, error: Error) {
-        let mut errors = self.errors.lock().unwrap_or_else(|e| e.into_inner());
+        let mut errors = self.errors.lock().recover();
         errors.push(error);
         self.has_some.store(true, Release);
     }
@@ -29,7 +30,7 @@ impl Failures {
         if !self.has_some.load(Acquire) {
             return Ok(());
         }
-        let mut errors = self.errors.lock().unwrap_or_else(|e| e.into_inner());
+        let mut errors = self.errors.lock().recover();
         self.has_some.store(false, Release);
         let failures = std::mem::take(&mut *errors);
         drop(errors);

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use penstock_engine::Recover;
 use penstock_engine::error::Result;
 use penstock_engine::file::File;
 use penstock_sys::hdf5::{Hdf5, hid_t};
@@ -54,7 +55,7 @@ pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> R
 static KNOWN: Mutex<Vec<(Copy, u64, Option<Identity>)>> = Mutex::new(Vec::new());
 
 fn known() -> MutexGuard<'static, Vec<(Copy, u64, Option<Identity>)>> {
-    KNOWN.lock().unwrap_or_else(|e| e.into_inner())
+    KNOWN.lock().recover()
 }
 
 /// Returns the identity of the file that HDF5 has open under a number, if [`identity_of_file`] has

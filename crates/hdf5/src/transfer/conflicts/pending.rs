@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use penstock_engine::Recover;
 use penstock_engine::error::Error;
 use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
@@ -278,7 +279,7 @@ static PENDING: Mutex<Table<Shared>> = Mutex::new(Table::new());
 /// pending operations belong to the parent, which may have held the lock.
 fn pending() -> Option<MutexGuard<'static, Table<Shared>>> {
     refuse_fork().ok()?;
-    Some(PENDING.lock().unwrap_or_else(|e| e.into_inner()))
+    Some(PENDING.lock().recover())
 }
 
 /// Calls `act` with the table. Removed operations are dropped after the lock is released: dropping

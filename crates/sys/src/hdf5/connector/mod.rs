@@ -23,9 +23,7 @@ pub const H5FD_FEAT_HAS_MPI: c_ulong = 0x100;
 pub const H5FD_MPIO_INDEPENDENT: c_int = 0;
 pub const H5FD_MPIO_COLLECTIVE: c_int = 1;
 
-pub const H5VL_CAP_FLAG_THREADSAFE: u64 = 0x1;
 pub const H5VL_CAP_FLAG_ASYNC: u64 = 0x2;
-pub const H5VL_CAP_FLAG_NATIVE_FILES: u64 = 0x4;
 
 pub type H5VL_class_value_t = c_int;
 pub type H5I_type_t = c_int;
@@ -217,7 +215,6 @@ impl DatasetGetSpace {
 
 pub const H5VL_DATASET_SET_EXTENT: c_int = 0;
 pub const H5VL_DATASET_FLUSH: c_int = 1;
-pub const H5VL_DATASET_REFRESH: c_int = 2;
 
 #[repr(C)]
 pub struct H5VL_dataset_specific_args_t {
@@ -237,7 +234,6 @@ pub const H5VL_FILE_FLUSH: c_int = 0;
 pub const H5VL_FILE_REOPEN: c_int = 1;
 pub const H5VL_FILE_IS_ACCESSIBLE: c_int = 2;
 pub const H5VL_FILE_DELETE: c_int = 3;
-pub const H5VL_FILE_IS_EQUAL: c_int = 4;
 
 #[repr(C)]
 pub struct H5VL_file_specific_args_t {

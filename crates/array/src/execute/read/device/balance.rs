@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use penstock_codec::gpu::nvcomp::Method;
+use penstock_engine::Recover;
 
 use super::rates::{Prior, Rates, Remaining};
 
@@ -69,7 +70,7 @@ impl Balance {
             is_checked,
             size: chunk.max(1).ilog2().clamp(SIZES.0, SIZES.1),
         };
-        let mut all = RATES.lock().unwrap_or_else(|e| e.into_inner());
+        let mut all = RATES.lock().recover();
         let rates = all
             .entry(kind)
             .or_insert_with(|| Arc::new(Mutex::new(Rates::new(prior(method)))));
@@ -80,7 +81,7 @@ impl Balance {
     }
 
     fn rates(&self) -> MutexGuard<'_, Rates> {
-        self.rates.lock().unwrap_or_else(|e| e.into_inner())
+        self.rates.lock().recover()
     }
 
     /// Records that one worker has decoded this many bytes.

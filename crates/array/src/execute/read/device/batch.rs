@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use penstock_codec::Filter;
+use penstock_codec::filters::id;
 use penstock_codec::gpu::PlaceTable;
 use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
+use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{CopyQueue, Holding, Lent};
 use penstock_engine::options::Decoder;
@@ -35,13 +37,11 @@ impl GpuFilters {
     /// Accepts, in order of encoding: an optional shuffle, a filter that the GPU decodes, an
     /// optional checksum.
     fn of(filters: &[Filter]) -> Option<GpuFilters> {
-        const SHUFFLE: u32 = 2;
-        const FLETCHER32: u32 = 3;
         let mut rest = filters.iter().enumerate().peekable();
         // The kernel that places the elements undoes the shuffle.
-        let shuffle = rest.next_if(|(_, f)| f.id == SHUFFLE);
+        let shuffle = rest.next_if(|(_, f)| f.id == id::SHUFFLE);
         let (method_at, method) = rest.next()?;
-        let fletcher = rest.next_if(|(_, f)| f.id == FLETCHER32);
+        let fletcher = rest.next_if(|(_, f)| f.id == id::FLETCHER32);
         if rest.next().is_some() {
             return None;
         }
@@ -161,11 +161,11 @@ impl GpuBatch {
     }
 
     pub(super) fn queue(&self) -> MutexGuard<'_, CopyQueue> {
-        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+        self.queue.lock().recover()
     }
 
     pub(super) fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(|e| e.into_inner())
+        self.found.lock().recover()
     }
 
     fn bytes(&self) -> u64 {
@@ -326,7 +326,7 @@ impl GpuBatches {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().recover()
     }
 
     /// Starts a batch if the GPU should have more work.

@@ -15,6 +15,7 @@ mod stager;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use penstock_codec::filters::id;
 use penstock_codec::gpu::Kernels;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
@@ -263,10 +264,9 @@ impl DeviceRead {
 }
 
 fn shuffled_element(bound: &BoundPlan) -> u32 {
-    const SHUFFLE: u32 = 2;
     let first = bound.plan.pipeline().filters.get(SHUFFLE_AT);
     let element = first
-        .filter(|f| f.id == SHUFFLE)
+        .filter(|f| f.id == id::SHUFFLE)
         .and_then(|f| f.values.first());
     (*element.unwrap_or(&1)).max(1)
 }

@@ -55,11 +55,8 @@ fn work<'a>(sample: &'a Sample, plan: &'a Plan, counters: &'a Counters) -> Work<
     static HERE: Memory = Memory::HOST;
     Work {
         side: FileSide {
-            file: &sample.file,
-            operation: Operation::Read,
             direct: Direct::Always,
-            counters,
-            gate: None,
+            ..FileSide::new(&sample.file, Operation::Read, counters)
         },
         plan,
         memory: &HERE,
