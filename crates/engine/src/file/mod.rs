@@ -69,6 +69,21 @@ pub struct File {
     cached_refusal: cached::Refusal,
     /// The processes on this machine that write the file at the same time as this one, itself included.
     writers: AtomicUsize,
+    /// The workers of this process that write the file in the background through mappings.
+    mapping_workers: Arc<AtomicUsize>,
+}
+
+/// Counts workers of a request among those that write a file in the background through mappings, until it is
+/// dropped.
+pub(crate) struct MappingWorkers {
+    of_file: Arc<AtomicUsize>,
+    count: usize,
+}
+
+impl Drop for MappingWorkers {
+    fn drop(&mut self) {
+        self.of_file.fetch_sub(self.count, Relaxed);
+    }
 }
 
 impl File {
@@ -246,6 +261,7 @@ impl File {
             users: Arc::new(InFlight::new()),
             cached_refusal: cached::Refusal::default(),
             writers: AtomicUsize::new(1),
+            mapping_workers: Arc::default(),
             cufile: Handles::default(),
         })
     }
@@ -268,6 +284,16 @@ impl File {
     }
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Relaxed)
+    }
+    pub(crate) fn mapping_workers(&self) -> usize {
+        self.mapping_workers.load(Relaxed)
+    }
+    pub(crate) fn add_mapping_workers(&self, count: usize) -> MappingWorkers {
+        self.mapping_workers.fetch_add(count, Relaxed);
+        MappingWorkers {
+            of_file: Arc::clone(&self.mapping_workers),
+            count,
+        }
     }
     /// Whether pages of the file can be mapped for writing.
     pub(crate) fn can_be_mapped(&self) -> bool {

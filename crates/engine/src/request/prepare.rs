@@ -114,6 +114,8 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             queue_depth: choice.queue_depth,
             slots: choice.slots,
             maps: choice.maps && faults.is_none(),
+            _mapping_workers: (choice.maps && order.background)
+                .then(|| file.add_mapping_workers(choice.threads)),
             mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
         });
