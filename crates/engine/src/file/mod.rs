@@ -11,6 +11,7 @@ pub(crate) mod room;
 pub mod side;
 pub mod stripe;
 pub mod system;
+pub(crate) mod turns;
 pub mod unchanged;
 
 use std::ffi::CString;
@@ -31,6 +32,7 @@ use crate::options::Options;
 use crate::sync::Recover;
 use mount::Mount;
 use system::FileSystem;
+use turns::Turns;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,21 +71,8 @@ pub struct File {
     cached_refusal: cached::Refusal,
     /// The processes on this machine that write the file at the same time as this one, itself included.
     writers: AtomicUsize,
-    /// The workers of this process that write the file in the background through mappings.
-    mapping_workers: Arc<AtomicUsize>,
-}
-
-/// Counts workers of a request among those that write a file in the background through mappings, until it is
-/// dropped.
-pub(crate) struct MappingWorkers {
-    of_file: Arc<AtomicUsize>,
-    count: usize,
-}
-
-impl Drop for MappingWorkers {
-    fn drop(&mut self) {
-        self.of_file.fetch_sub(self.count, Relaxed);
-    }
+    /// The turns of workers that write the file in the background through mappings.
+    pub(crate) turns: Arc<Turns>,
 }
 
 impl File {
@@ -261,7 +250,7 @@ impl File {
             users: Arc::new(InFlight::new()),
             cached_refusal: cached::Refusal::default(),
             writers: AtomicUsize::new(1),
-            mapping_workers: Arc::default(),
+            turns: Arc::default(),
             cufile: Handles::default(),
         })
     }
@@ -284,16 +273,6 @@ impl File {
     }
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Relaxed)
-    }
-    pub(crate) fn mapping_workers(&self) -> usize {
-        self.mapping_workers.load(Relaxed)
-    }
-    pub(crate) fn add_mapping_workers(&self, count: usize) -> MappingWorkers {
-        self.mapping_workers.fetch_add(count, Relaxed);
-        MappingWorkers {
-            of_file: Arc::clone(&self.mapping_workers),
-            count,
-        }
     }
     /// Whether pages of the file can be mapped for writing.
     pub(crate) fn can_be_mapped(&self) -> bool {

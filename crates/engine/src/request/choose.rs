@@ -340,9 +340,7 @@ impl Chooser<'_> {
         let most = match self.operation {
             Operation::Read => most,
             Operation::Write if maps && self.background => {
-                // Requests that are in progress together share the cores that the program leaves.
-                let most = MAX_BUFFERED_WRITERS.min(self.copiers() / 2);
-                most.saturating_sub(self.file.mapping_workers()).max(1)
+                MAX_BUFFERED_WRITERS.min(self.copiers() / 2).max(1)
             }
             Operation::Write if maps => MAX_AUTO_THREADS,
             Operation::Write

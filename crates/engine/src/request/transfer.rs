@@ -7,10 +7,10 @@ use super::LastStep;
 use super::grow;
 use super::task::{Remaining, Share, Task};
 use crate::error::{Error, Result};
+use crate::file::File;
 use crate::file::mapping::Mappings;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
-use crate::file::{File, MappingWorkers};
 use crate::in_flight::Round;
 use crate::memory::Memory;
 use crate::plan::{Block, Plan};
@@ -28,8 +28,6 @@ pub(crate) struct Part {
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
     pub maps: bool,
-    /// Counts the workers, for later requests of the file.
-    pub _mapping_workers: Option<MappingWorkers>,
     /// The mappings, made by the first worker.
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
