@@ -80,6 +80,32 @@ fn blocks_that_lie_close_together_are_a_piece_each() {
 }
 
 #[test]
+fn blocks_that_lie_far_apart_are_two_jobs_each_at_most() {
+    let far = vec![slab(0, 300_000, 34, 100_000)];
+    let (jobs, runs) = counts(&plan(&[10 << 20], CONTIGUOUS, far));
+    assert_eq!(jobs, runs);
+    assert!((34..=68).contains(&jobs), "{jobs} jobs");
+    let rows = vec![slab(0, 100, 10, 8), Axis::all(4096)];
+    let (jobs, runs) = counts(&plan(&[1000, 4096], CONTIGUOUS, rows));
+    assert_eq!(jobs, runs);
+    assert!((10..=20).contains(&jobs), "{jobs} jobs");
+}
+
+#[test]
+fn a_write_of_blocks_that_lie_far_apart_writes_nothing_between_them() {
+    let is_rewritten = |shape: &[u64], axes| plan(shape, CONTIGUOUS, axes).rewritten().is_some();
+    assert!(!is_rewritten(
+        &[10 << 20],
+        vec![slab(0, 300_000, 34, 100_000)]
+    ));
+    let rows = vec![slab(0, 100, 10, 8), Axis::all(4096)];
+    assert!(!is_rewritten(&[1000, 4096], rows));
+    assert!(is_rewritten(&[1 << 20], vec![slab(0, 300, 3000, 100)]));
+    let parts_of_rows = vec![slab(0, 100, 10, 8), Axis::range(0, 4000)];
+    assert!(is_rewritten(&[1000, 4096], parts_of_rows));
+}
+
+#[test]
 fn blocks_of_rows_are_a_piece_each() {
     let axes = || vec![slab(1, 5, 19, 3), Axis::all(10)];
     assert_eq!(counts(&plan(&[100, 10], CONTIGUOUS, axes())).1, 19);

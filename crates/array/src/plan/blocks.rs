@@ -15,7 +15,7 @@ pub(crate) fn shape(
     element_size: u64,
 ) -> (Vec<u64>, Vec<u64>) {
     let Selection::Grid(axes) = selection else {
-        let elements = shape.iter().product();
+        let elements: u64 = shape.iter().product();
         let block = (BLOCK_BYTES / element_size).clamp(1, elements);
         return (vec![elements], vec![block]);
     };
@@ -26,11 +26,19 @@ pub(crate) fn shape(
     let mut span = element_size;
     for ((axis, size), side) in axes.iter().zip(shape).zip(&mut block).rev() {
         let (first, last) = (axis.next(0).unwrap_or(0), axis.last().unwrap_or(0));
-        let gap = step(axis).saturating_mul(row).saturating_sub(span);
-        if gap > MAX_GAP {
+        let spacing = Spacing::of(axis);
+        // Bytes between the selected ones of two indices that follow each other.
+        let between = row.saturating_sub(span);
+        if spacing.run > 1 && between > MAX_GAP {
             break;
         }
-        *side = (BLOCK_BYTES / row).clamp(1, *size);
+        let most = (BLOCK_BYTES / row).clamp(1, *size);
+        let gap = spacing.gap.saturating_mul(row).saturating_add(between);
+        if spacing.is_repeated && gap > MAX_GAP {
+            *side = spacing.side().min(most);
+            break;
+        }
+        *side = most;
         if *side < *size {
             break;
         }
@@ -40,17 +48,57 @@ pub(crate) fn shape(
     (shape.to_vec(), block)
 }
 
-/// Returns the largest typical distance between neighbouring selected indices of the axis.
-fn step(axis: &Axis) -> u64 {
-    match axis {
-        Axis::Slab { count: 1, .. } => 0,
-        Axis::Slab { stride, .. } => *stride,
-        Axis::Runs(runs) => {
-            let (Some(first), Some(last)) = (axis.next(0), axis.last()) else {
-                return 0;
-            };
-            (last - first) / runs.len().saturating_sub(1).max(1) as u64
+/// The typical distances along an axis, in indices.
+struct Spacing {
+    /// Length of a run of consecutive selected indices.
+    run: u64,
+    /// Number of indices between two runs.
+    gap: u64,
+    /// Whether there are two runs or more.
+    is_repeated: bool,
+}
+
+impl Spacing {
+    /// The axis must be normalised.
+    fn of(axis: &Axis) -> Spacing {
+        match axis {
+            Axis::Slab {
+                stride,
+                count,
+                block,
+                ..
+            } => match axis.as_range() {
+                Some((_, run)) => Spacing {
+                    run,
+                    gap: 0,
+                    is_repeated: false,
+                },
+                None => Spacing {
+                    run: *block,
+                    gap: stride.saturating_sub(*block),
+                    is_repeated: *count > 1,
+                },
+            },
+            Axis::Runs(runs) => {
+                let number = (runs.len() as u64).max(1);
+                let selected = runs.iter().map(|run| run.length);
+                let selected = selected.fold(0, u64::saturating_add);
+                let first = axis.next(0).unwrap_or(0);
+                let all = axis.last().map_or(0, |last| last - first + 1);
+                Spacing {
+                    run: selected / number,
+                    gap: all.saturating_sub(selected) / (number - 1).max(1),
+                    is_repeated: number > 1,
+                }
+            }
         }
+    }
+
+    /// Returns the side of blocks none of which has indices of two runs. A few times the length of
+    /// a run, so that the end of a block cuts few of them.
+    fn side(&self) -> u64 {
+        let side = self.run.saturating_mul(4).saturating_sub(3).max(1);
+        side.min(self.gap + 1)
     }
 }
 
@@ -80,5 +128,37 @@ mod tests {
         assert_eq!(block(&[1000, 100_000], axes), [1, 100_000]);
         let axes = vec![Axis::all(1000), Axis::strided(0, 50_000, 2)];
         assert_eq!(block(&[1000, 100_000], axes), [1, 1]);
+    }
+
+    fn slab(stride: u64, count: u64, block: u64) -> Axis {
+        Axis::Slab {
+            start: 0,
+            stride,
+            count,
+            block,
+        }
+    }
+
+    #[test]
+    fn a_block_of_a_hyperslab_is_not_read_element_by_element() {
+        // Gaps of 4 KB, of 40 KB and of 400 KB.
+        assert_eq!(
+            block(&[10_000_000], vec![slab(10_000, 1000, 9000)]),
+            [1 << 20]
+        );
+        assert_eq!(
+            block(&[10_000_000], vec![slab(30_000, 300, 20_000)]),
+            [10_001]
+        );
+        assert_eq!(block(&[10_000_000], vec![slab(101_000, 90, 1000)]), [3997]);
+        let rows = vec![slab(300, 3, 100), Axis::all(1000)];
+        assert_eq!(block(&[1000, 1000], rows), [201, 1000]);
+    }
+
+    #[test]
+    fn long_runs_of_a_list_are_not_read_element_by_element() {
+        let list: Vec<u64> = (0..1000).chain(200_000..201_000).collect();
+        let axes = vec![Axis::list(&list).unwrap()];
+        assert_eq!(block(&[1_000_000], axes), [3997]);
     }
 }

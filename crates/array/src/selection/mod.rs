@@ -176,6 +176,31 @@ impl Axis {
         }
     }
 
+    /// Returns the length of the longest run of selected indices among `side` consecutive ones, if
+    /// none of these have two runs. The axis must be normalised.
+    pub(crate) fn longest_run_alone(&self, side: u64) -> Option<u64> {
+        match self {
+            Axis::Slab {
+                stride,
+                count,
+                block,
+                ..
+            } => match self.as_range() {
+                Some((_, count)) => Some(count.min(side)),
+                None if *count <= 1 || stride - block >= side - 1 => Some((*block).min(side)),
+                None => None,
+            },
+            Axis::Runs(runs) => {
+                let are_apart = runs.windows(2).all(|pair| {
+                    let end = pair[0].start + pair[0].length;
+                    pair[1].start >= end && pair[1].start - end >= side - 1
+                });
+                let longest = runs.iter().map(|run| run.length).max().unwrap_or(0);
+                are_apart.then(|| longest.min(side))
+            }
+        }
+    }
+
     /// Returns whether all indices are below `size` and the description is valid.
     fn fits(&self, size: u64) -> bool {
         match self {
