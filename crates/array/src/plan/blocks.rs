@@ -14,10 +14,16 @@ pub(crate) fn shape(
     selection: &Selection,
     element_size: u64,
 ) -> (Vec<u64>, Vec<u64>) {
-    let Selection::Grid(axes) = selection else {
-        let elements: u64 = shape.iter().product();
-        let block = (BLOCK_BYTES / element_size).clamp(1, elements);
-        return (vec![elements], vec![block]);
+    let axes = match selection {
+        Selection::Grid(axes) => axes,
+        Selection::Runs(runs) => {
+            let elements: u64 = shape.iter().product();
+            let most = (BLOCK_BYTES / element_size).clamp(1, elements);
+            let spacing = Spacing::of_runs(runs.iter().map(|run| (run.start, run.length)));
+            let is_far = spacing.gap.saturating_mul(element_size) > MAX_GAP;
+            let block = if is_far { spacing.side() } else { most };
+            return (vec![elements], vec![block.min(most)]);
+        }
     };
     let mut block = vec![1; shape.len()];
     // Bytes of one index of the current dimension, and bytes from its first to its last selected
@@ -79,23 +85,29 @@ impl Spacing {
                     is_repeated: *count > 1,
                 },
             },
-            Axis::Runs(runs) => {
-                let number = (runs.len() as u64).max(1);
-                let selected = runs.iter().map(|run| run.length);
-                let selected = selected.fold(0, u64::saturating_add);
-                let first = axis.next(0).unwrap_or(0);
-                let all = axis.last().map_or(0, |last| last - first + 1);
-                Spacing {
-                    run: selected / number,
-                    gap: all.saturating_sub(selected) / (number - 1).max(1),
-                    is_repeated: number > 1,
-                }
-            }
+            Axis::Runs(runs) => Spacing::of_runs(runs.iter().map(|run| (run.start, run.length))),
         }
     }
 
-    /// Returns the side of blocks none of which has indices of two runs. A few times the length of
-    /// a run, so that the end of a block cuts few of them.
+    /// Runs have a start and a length; they may be in any order.
+    fn of_runs(runs: impl Iterator<Item = (u64, u64)>) -> Spacing {
+        let (mut number, mut selected, mut first, mut end) = (0u64, 0u64, u64::MAX, 0);
+        for (start, length) in runs.filter(|(_, length)| *length > 0) {
+            number += 1;
+            selected = selected.saturating_add(length);
+            first = first.min(start);
+            end = end.max(start + length);
+        }
+        let between = end.saturating_sub(first).saturating_sub(selected);
+        Spacing {
+            run: selected / number.max(1),
+            gap: between / number.saturating_sub(1).max(1),
+            is_repeated: number > 1,
+        }
+    }
+
+    /// Returns the side of blocks none of which has indices of two runs that are as far apart as is
+    /// typical. A few times the length of a run, so that the end of a block cuts few of them.
     fn side(&self) -> u64 {
         let side = self.run.saturating_mul(4).saturating_sub(3).max(1);
         side.min(self.gap + 1)
@@ -105,6 +117,7 @@ impl Spacing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::selection::Run;
 
     fn block(shape: &[u64], axes: Vec<Axis>) -> Vec<u64> {
         super::shape(shape, &Selection::Grid(axes), 4).1
@@ -153,6 +166,24 @@ mod tests {
         assert_eq!(block(&[10_000_000], vec![slab(101_000, 90, 1000)]), [3997]);
         let rows = vec![slab(300, 3, 100), Axis::all(1000)];
         assert_eq!(block(&[1000, 1000], rows), [201, 1000]);
+    }
+
+    #[test]
+    fn runs_that_lie_far_apart_are_read_one_by_one() {
+        let side = |step: usize, length| {
+            let points: Vec<u64> = (0..1_000_000u64).step_by(step).collect();
+            let starts = points.iter().rev().copied();
+            let run = |(at, start)| Run {
+                start,
+                position: at * length,
+                length,
+            };
+            let runs = (0..).zip(starts).map(run).collect();
+            super::shape(&[1000, 2000], &Selection::Runs(runs), 4).1
+        };
+        assert_eq!(side(1000, 10), [1 << 20], "what lies between is read, too");
+        assert_eq!(side(10_000, 1), [1]);
+        assert_eq!(side(20_000, 100), [397]);
     }
 
     #[test]
