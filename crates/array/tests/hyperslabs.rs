@@ -12,7 +12,10 @@ use penstock_array::{
 };
 use penstock_engine::file::position::Operation;
 
+/// Bytes of an element.
 const ELEMENT: u64 = 4;
+/// Of these, gaps of a few are skipped.
+const LARGE_ELEMENT: u64 = 10_000;
 const CONTIGUOUS: Source = Source::Contiguous { offset: 0 };
 
 fn slab(start: u64, stride: u64, count: u64, block: u64) -> Axis {
@@ -24,25 +27,29 @@ fn slab(start: u64, stride: u64, count: u64, block: u64) -> Axis {
     }
 }
 
-fn chunked(shape: &[u64], chunk: &[u64]) -> Source {
+fn chunked(shape: &[u64], chunk: &[u64], element: u64) -> Source {
     let grid = ChunkGrid::new(shape, chunk).unwrap();
-    let size = grid.elements() * ELEMENT;
+    let size = grid.elements() * element;
     let end = grid.total() * size;
     Source::Chunks(Arc::new(ChunkTable::in_order(grid, 0, size, end).unwrap()))
 }
 
 /// Plans a write from memory in which the selected elements follow each other.
 fn plan(shape: &[u64], source: Source, axes: Vec<Axis>) -> Arc<Plan> {
+    plan_of(shape, source, axes, ELEMENT)
+}
+
+fn plan_of(shape: &[u64], source: Source, axes: Vec<Axis>, element: u64) -> Arc<Plan> {
     let array = StoredArray {
         name: "numbers".to_owned(),
         shape: shape.to_vec(),
-        element: StoredSize(ELEMENT),
+        element: StoredSize(element),
         source,
         pipeline: Default::default(),
         unfiltered_edges: false,
         fill: None,
     };
-    let size = MemorySize(ELEMENT);
+    let size = MemorySize(element);
     let selection = Selection::Grid(axes);
     let memory = MemoryLayout::dense(&selection.shape().unwrap(), size).unwrap();
     let element = ElementMapping::whole(size);
@@ -74,7 +81,11 @@ fn blocks_that_lie_close_together_are_a_piece_each() {
     let axes = || vec![slab(0, 300, 3000, 100)];
     assert_eq!(counts(&plan(&[1 << 20], CONTIGUOUS, axes())), (1, 3000));
     // Ends of chunks cut blocks.
-    let (jobs, runs) = counts(&plan(&[1 << 20], chunked(&[1 << 20], &[1 << 16]), axes()));
+    let (jobs, runs) = counts(&plan(
+        &[1 << 20],
+        chunked(&[1 << 20], &[1 << 16], ELEMENT),
+        axes(),
+    ));
     assert_eq!(jobs, 14);
     assert!((3000..3014).contains(&runs), "{runs} pieces");
 }
@@ -109,7 +120,7 @@ fn a_write_of_blocks_that_lie_far_apart_writes_nothing_between_them() {
 fn blocks_of_rows_are_a_piece_each() {
     let axes = || vec![slab(1, 5, 19, 3), Axis::all(10)];
     assert_eq!(counts(&plan(&[100, 10], CONTIGUOUS, axes())).1, 19);
-    let source = chunked(&[100, 10], &[50, 10]);
+    let source = chunked(&[100, 10], &[50, 10], ELEMENT);
     assert_eq!(counts(&plan(&[100, 10], source, axes())).1, 19);
 }
 
@@ -156,8 +167,9 @@ fn indices(axis: &Axis) -> Vec<u64> {
 proptest! {
     #[test]
     fn every_element_is_in_one_piece_and_no_pieces_of_a_row_adjoin(
-        dimensions in prop::collection::vec(dimension(), 1..4), is_chunked in any::<bool>()
+        dimensions in prop::collection::vec(dimension(), 1..4), is_chunked in any::<bool>(), is_large in any::<bool>()
     ) {
+        let element = if is_large { LARGE_ELEMENT } else { ELEMENT };
         let shape: Vec<u64> = dimensions.iter().map(|(size, ..)| *size).collect();
         let chunk: Vec<u64> = dimensions.iter().map(|(size, side, _)| *side.min(size)).collect();
         let axes: Vec<Axis> = dimensions.iter().map(|(.., axis)| axis.clone()).collect();
@@ -172,17 +184,17 @@ proptest! {
         }
         let expected: HashMap<u64, u64> = elements.into_iter().zip(0..).collect();
 
-        let source = if is_chunked { chunked(&shape, &chunk) } else { CONTIGUOUS };
+        let source = if is_chunked { chunked(&shape, &chunk, element) } else { CONTIGUOUS };
         let grid = ChunkGrid::new(&shape, &chunk).unwrap();
         let width = shape[shape.len() - 1];
         let mut found = HashMap::new();
-        for (address, runs) in runs_by_job(&plan(&shape, source, axes)) {
+        for (address, runs) in runs_by_job(&plan_of(&shape, source, axes, element)) {
             // Returns the number in the array of an element of the job.
             let number = |inside: u64| {
                 if !is_chunked {
-                    return address / ELEMENT + inside;
+                    return address / element + inside;
                 }
-                let coordinates = grid.coordinates(address / ELEMENT / grid.elements());
+                let coordinates = grid.coordinates(address / element / grid.elements());
                 let (mut left, mut below, mut number) = (inside, 1, 0);
                 for ((at, side), size) in coordinates.iter().zip(&chunk).zip(&shape).rev() {
                     number += (at * side + left % side) * below;
@@ -194,14 +206,14 @@ proptest! {
             let mut ends = HashSet::new();
             for run in &runs {
                 for at in 0..run.elements {
-                    let before = found.insert(number(run.chunk / ELEMENT + at), run.memory / ELEMENT + at);
+                    let before = found.insert(number(run.chunk / element + at), run.memory / element + at);
                     prop_assert_eq!(before, None, "an element is in two pieces");
                 }
-                let length = run.elements * ELEMENT;
+                let length = run.elements * element;
                 ends.insert((run.chunk + length, run.memory + length));
             }
             for run in &runs {
-                let is_start_of_row = number(run.chunk / ELEMENT) % width == 0;
+                let is_start_of_row = number(run.chunk / element) % width == 0;
                 prop_assert!(
                     is_start_of_row || !ends.contains(&(run.chunk, run.memory)),
                     "{:?} continues another piece", run
