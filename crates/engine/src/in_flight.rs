@@ -1,4 +1,4 @@
-//! Counters of requests in flight, which let a thread wait for those that are there.
+//! Counters of requests in flight, which let a thread wait for those that are in flight now.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use crate::sync::{Condvar, Mutex, Recover};
 /// The requests of this process.
 pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
-/// The requests of this process that finish although nobody takes their steps.
+/// The requests of this process that finish without steps of their submitter.
 pub(crate) static WITHOUT_STEPS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
 /// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
@@ -20,13 +20,14 @@ pub(crate) struct InFlight {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Raised by each wait, which so tells those who entered before it from those after it.
+    /// The number of waits so far. It separates the requests that entered before a wait from those
+    /// that entered after it.
     round: Round,
-    /// Each round that somebody is still in, in order, with their number. The first is never empty.
+    /// The rounds with requests in flight, in order, with their number. The first is never empty.
     present: VecDeque<(Round, usize)>,
 }
 
-/// The round in which a request entered; [`InFlight::leave`] takes it back.
+/// The round in which a request entered, for [`InFlight::leave`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 pub(crate) struct Round(u64);
 
@@ -68,7 +69,7 @@ impl InFlight {
     }
 
     /// Waits until every request that is in flight now has left. Requests that enter meanwhile are
-    /// not waited for, so the wait ends however many of them come.
+    /// not waited for, so the wait ends however many of them enter.
     pub(crate) fn wait_for_present(&self) {
         let mut state = self.state.lock().recover();
         let last = state.round;

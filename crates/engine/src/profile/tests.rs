@@ -144,7 +144,7 @@ fn a_damaged_profile_says_what_is_wrong() {
             json!([{"operation": "read", "size": "large", "place": "cache"}]),
             "options",
         ),
-        // A profile may not take back what a caller was promised, nor ask for what cannot be.
+        // A profile may neither weaken the guarantees that a caller has, nor select the impossible.
         (
             json!([row("write", "large", "storage", "durable=no")]),
             "durable=no",

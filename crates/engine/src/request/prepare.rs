@@ -24,13 +24,13 @@ pub(super) struct Prepared {
     pub durable: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
-    /// Why the request does not do as asked, or as the profile says.
+    /// Why the request does not follow its options, or the profile.
     pub note: Option<Cow<'static, str>>,
     threads: usize,
 }
 
 impl Prepared {
-    /// The most workers that can find something to do.
+    /// The most workers that can find work.
     pub(crate) fn lanes(&self) -> usize {
         let blocks: usize = self.parts.iter().map(|p| p.plan.blocks.len()).sum();
         self.threads.min(blocks).max(1)
@@ -41,11 +41,11 @@ pub(super) fn merged(engine: &Engine, file: &File, call: Options) -> Options {
     call.or(file.options()).or(engine.outer_options())
 }
 
-/// The note of a request that asks for another route than the one of host memory.
+/// The note of a host-memory request whose options name another route.
 pub(super) fn note_for_host(options: &Options) -> Option<&'static str> {
     match options.route {
         None | Some(RouteName::Auto | RouteName::Host) => None,
-        Some(_) => Some("host memory is served by the host route"),
+        Some(_) => Some("host memory uses the host route"),
     }
 }
 
@@ -167,8 +167,7 @@ struct Place {
     starts: HashSet<usize>,
 }
 
-/// Groups extents by their memory. The driver is asked once about an allocation that neighbours
-/// share.
+/// Groups extents by their memory. Queries the driver once for an allocation that neighbours share.
 fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
     // A buffer that begins in host memory is host memory throughout. One on a GPU may be made of several
     // allocations.
@@ -178,13 +177,14 @@ fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
     }) {
         let some = extents.iter().filter(|extent| extent.length > 0);
         let extents: Vec<Extent> = some.copied().collect();
-        return Ok(match extents.is_empty() {
-            true => Vec::new(),
-            false => vec![Place {
+        return Ok(if extents.is_empty() {
+            Vec::new()
+        } else {
+            vec![Place {
                 memory,
                 extents,
                 starts: HashSet::new(),
-            }],
+            }]
         });
     }
     let mut places: Vec<Place> = Vec::new();

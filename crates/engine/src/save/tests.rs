@@ -10,9 +10,10 @@ fn entries(folder: &Path) -> usize {
 /// With a hidden name, or as [`Replacement::begin`] chooses.
 fn begun(target: &Path, hidden: bool) -> Replacement {
     let options = Options::default();
-    match hidden {
-        true => Replacement::of(Place::find(target).unwrap(), target, None, options).unwrap(),
-        false => Replacement::begin(target, options).unwrap(),
+    if hidden {
+        Replacement::of(Place::find(target).unwrap(), target, None, options).unwrap()
+    } else {
+        Replacement::begin(target, options).unwrap()
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn wait_for_memory(
         match context.wait_for_memory(seen) {
             Awaited::Returned => break,
             Awaited::Pending => {}
-            Awaited::Nobody => return Err(error),
+            Awaited::NoHolders => return Err(error),
         }
     }
     Ok(())

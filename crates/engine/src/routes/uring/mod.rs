@@ -1,7 +1,7 @@
 //! `host` and `staged` with io_uring: one worker keeps many reads or writes in flight.
 //!
-//! [`ring`] owns the kernel's rings, [`transfers`] completes each read and write, and [`lane`] moves
-//! blocks by them. Without io_uring, the lanes of `host` and `staged` serve instead.
+//! [`ring`] owns the kernel's rings, [`transfers`] completes each read and write, and [`lane`]
+//! moves blocks by them. Without io_uring, the lanes of `host` and `staged` are used instead.
 
 mod lane;
 mod ring;
@@ -45,7 +45,7 @@ impl Route for StagedUring {
     }
 }
 
-/// Whether this process may use io_uring. The kernel is asked once.
+/// Whether this process may use io_uring. The first call determines it.
 pub(crate) fn availability() -> Result<()> {
     static AVAILABLE: OnceLock<Result<()>> = OnceLock::new();
     AVAILABLE
@@ -66,7 +66,7 @@ fn transfers(work: Work<'_>) -> Option<Transfers<'_>> {
     match made {
         Ok(io) => Some(io),
         Err(why) => {
-            let note = format!("io_uring is not available here ({why}); served by threads");
+            let note = format!("io_uring is not available here ({why}); threads are used instead");
             work.counters.note(&note);
             None
         }
