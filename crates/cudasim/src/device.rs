@@ -236,9 +236,10 @@ impl Context {
 
     /// The number of an active context.
     pub fn id(&self) -> Result<u64> {
-        match self.is_active() {
-            true => Ok(self.id.load(Ordering::Acquire)),
-            false => Err(CONTEXT_IS_DESTROYED),
+        if self.is_active() {
+            Ok(self.id.load(Ordering::Acquire))
+        } else {
+            Err(CONTEXT_IS_DESTROYED)
         }
     }
 

@@ -251,9 +251,10 @@ impl Library {
             return Ok((to.options, py.None().into_bound(py)));
         }
         let options = self.options.bind(py).call0()?;
-        match options.cast::<PyTuple>()?.is_empty() {
-            true => Ok((0, options)),
-            false => self.parse.bind(py).call1((options,))?.extract(),
+        if options.cast::<PyTuple>()?.is_empty() {
+            Ok((0, options))
+        } else {
+            self.parse.bind(py).call1((options,))?.extract()
         }
     }
 

@@ -244,9 +244,10 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 unsafe fn delete_by_name(managed: *mut c_void, versioned: bool) {
     // SAFETY: passed on.
     unsafe {
-        match versioned {
-            true => delete_versioned(managed.cast()),
-            false => delete(managed.cast()),
+        if versioned {
+            delete_versioned(managed.cast())
+        } else {
+            delete(managed.cast())
         }
     }
 }

@@ -104,9 +104,10 @@ impl Reader {
         if !is_read {
             return Ok(None);
         }
-        match selected.shape().is_empty() {
-            true => array.get_item(PyTuple::empty(py)).map(Some),
-            false => Ok(Some(array.into_any())),
+        if selected.shape().is_empty() {
+            array.get_item(PyTuple::empty(py)).map(Some)
+        } else {
+            Ok(Some(array.into_any()))
         }
     }
 
@@ -206,9 +207,10 @@ impl Reader {
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let mut selected = Selected::new();
-        match self.select(index, &mut selected)? {
-            true => PyTuple::new(py, selected.shape()).map(Some),
-            false => Ok(None),
+        if self.select(index, &mut selected)? {
+            PyTuple::new(py, selected.shape()).map(Some)
+        } else {
+            Ok(None)
         }
     }
 }
@@ -238,9 +240,10 @@ impl Reader {
 
     /// Host memory for what is selected.
     fn to_host(&self, selected: &Selected, address: usize) -> Destination {
-        let copied = match self.copies && selected.is_one_run(&self.shape) {
-            true => selected.count().unwrap_or(0).saturating_mul(self.itemsize),
-            false => 0,
+        let copied = if self.copies && selected.is_one_run(&self.shape) {
+            selected.count().unwrap_or(0).saturating_mul(self.itemsize)
+        } else {
+            0
         };
         Destination {
             copied,

@@ -161,9 +161,12 @@ impl Selected {
             u64::try_from(counted).ok().filter(|at| *at < length)
         };
         let indices: Option<Vec<u64>> = if let Ok(items) = part.cast_exact::<PyList>() {
-            let index = |item: Bound<'_, PyAny>| match item.is_exact_instance_of::<PyInt>() {
-                true => from_start(item.extract().ok()?),
-                false => None,
+            let index = |item: Bound<'_, PyAny>| {
+                if item.is_exact_instance_of::<PyInt>() {
+                    from_start(item.extract().ok()?)
+                } else {
+                    None
+                }
             };
             items.iter().map(index).collect()
         } else if part.get_type().is(PyUntypedArray::type_object(part.py()))

@@ -42,9 +42,10 @@ impl ChunkGrid {
                 .try_fold(1u64, |all, n| all.checked_mul(*n))
                 .filter(|n| i64::try_from(*n).is_ok())
         };
-        let total = match counts.contains(&0) {
-            true => 0,
-            false => product(&counts).ok_or_else(|| nonsense("they are too many to count"))?,
+        let total = if counts.contains(&0) {
+            0
+        } else {
+            product(&counts).ok_or_else(|| nonsense("they are too many to count"))?
         };
         let elements = product(chunk).ok_or_else(|| nonsense("they are too large"))?;
         // The end of the last chunk must fit into an `i64`, too.

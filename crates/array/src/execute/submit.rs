@@ -129,9 +129,10 @@ pub unsafe fn submit(
     let named = |error: Error| error.in_file(&path);
     // A plain transfer cannot report what was done before.
     let beforehand = &prepared.beforehand;
-    let kind = match beforehand.moved == 0 && beforehand.note.is_none() {
-        true => prepared.kind.or_plain(memory.context.is_some()),
-        false => Ok(prepared.kind),
+    let kind = if beforehand.moved == 0 && beforehand.note.is_none() {
+        prepared.kind.or_plain(memory.context.is_some())
+    } else {
+        Ok(prepared.kind)
     };
     let kind = kind.map_err(named)?;
     let waiter_shares = with.waiter_shares && kind.is_quick(prepared.length);

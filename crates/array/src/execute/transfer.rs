@@ -94,12 +94,11 @@ impl ArrayTransfer<'_> {
         }
         let (plan, memory) = self.plan(Operation::Write)?;
         let (collector, collected) = Collector::new(grid);
-        let kind = match self.selection.is_empty() {
-            true => TransferKind::Nothing,
-            false => {
-                let bound = self.bind(plan, None);
-                TransferKind::Write(bound, Sink::Chunks(Box::new(collector)))
-            }
+        let kind = if self.selection.is_empty() {
+            TransferKind::Nothing
+        } else {
+            let bound = self.bind(plan, None);
+            TransferKind::Write(bound, Sink::Chunks(Box::new(collector)))
         };
         let path = std::path::PathBuf::new();
         Ok((prepared(Operation::Write, kind, &memory, path), collected))
@@ -107,12 +106,13 @@ impl ArrayTransfer<'_> {
 
     fn check_written(&self) -> Result<()> {
         self.selection.check(&self.array.shape)?;
-        match self.selection.has_repeats() {
-            true => Err(in_dataset(
+        if self.selection.has_repeats() {
+            Err(in_dataset(
                 Error::invalid("elements are selected more than once"),
                 &self.array.name,
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -100,9 +100,10 @@ impl Changes {
             debug_assert!(
                 job.elements == plan.inside(chunk) || is_one_run || plan.rewritten().is_some()
             );
-            let before = match is_one_run {
-                true => Before::Nothing,
-                false => Before::Stored,
+            let before = if is_one_run {
+                Before::Nothing
+            } else {
+                Before::Stored
             };
             return Ok(Changed { job, before });
         }
@@ -110,9 +111,10 @@ impl Changes {
         let new = ChunkJob::new(plan, chunk, Stored::nowhere(plan.decoded_size), placement);
         // The stored bytes do not matter in this case, even if they are damaged.
         if new.elements == inside {
-            let before = match inside == plan.grid.elements() {
-                true => Before::Nothing,
-                false => Before::Fill,
+            let before = if inside == plan.grid.elements() {
+                Before::Nothing
+            } else {
+                Before::Fill
             };
             return Ok(Changed { job: new, before });
         }

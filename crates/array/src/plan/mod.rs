@@ -176,9 +176,10 @@ impl Plan {
                 memory_element,
             },
             element,
-            pipeline: match is_chunked {
-                true => array.pipeline.clone(),
-                false => Pipeline::default(),
+            pipeline: if is_chunked {
+                array.pipeline.clone()
+            } else {
+                Pipeline::default()
             },
             unfiltered_edges: is_chunked && array.unfiltered_edges,
             fill: array.fill.clone(),
@@ -351,9 +352,10 @@ impl Plan {
         stored: StoredChunk,
         placement: Placement,
     ) -> Result<ChunkJob> {
-        let mask = match self.is_unfiltered(chunk) {
-            true => NO_FILTERS,
-            false => stored.mask,
+        let mask = if self.is_unfiltered(chunk) {
+            NO_FILTERS
+        } else {
+            stored.mask
         };
         let filters = self.pipeline.filters.len();
         let is_plain = (0..filters).all(|at| at < 32 && mask >> at & 1 == 1);
