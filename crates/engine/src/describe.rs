@@ -198,8 +198,8 @@ fn start_cufile() -> Result<&'static cufile::Driver> {
 fn cufile_version(cufile: &penstock_sys::cufile::CuFile) -> Option<String> {
     let mut number = 0;
     // SAFETY: `number` is a valid place for the answer.
-    let asked = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
-    asked
+    let status = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
+    status
         .is_success()
         .then(|| format!("{}.{}", number / 1000, number % 1000 / 10))
 }
@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_has_a_reason_and_what_is_there_has_none() {
+    fn a_missing_feature_has_a_reason_and_a_present_one_has_none() {
         let said = describe(None);
         for part in ["cuda", "io_uring"] {
             let part = &said[part];
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_layout_ends_with_the_file_where_it_names_no_end() {
-        let told = |end| {
+        let described = |end| {
             part(&Part {
                 start: 0,
                 end,
@@ -467,13 +467,13 @@ mod tests {
                 stale: false,
             })
         };
-        assert!(told(u64::MAX)["end"].is_null());
-        assert_eq!(told(8 << 20)["end"], 8 << 20);
-        assert_eq!(told(0)["targets"], json!([3, 0]));
+        assert!(described(u64::MAX)["end"].is_null());
+        assert_eq!(described(8 << 20)["end"], 8 << 20);
+        assert_eq!(described(0)["targets"], json!([3, 0]));
     }
 
     #[test]
-    fn a_name_that_is_no_utf_8_is_described_with_a_mark_in_its_place() {
+    fn a_name_that_is_not_utf_8_is_described_with_replacement_characters() {
         use std::os::unix::ffi::OsStrExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(std::ffi::OsStr::from_bytes(b"a\xff"));

@@ -106,7 +106,7 @@ impl Error {
                 Kind::Io,
                 "close files, or raise the limit of open files (ulimit -n)",
             ),
-            libc::EISDIR => (Kind::Io, "give the path of a file, not of a folder"),
+            libc::EISDIR => (Kind::Io, "pass the path of a file, not of a folder"),
             libc::EBADF => (
                 Kind::Io,
                 "open the file for this kind of access: reading, writing or both",

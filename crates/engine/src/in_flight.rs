@@ -1,4 +1,9 @@
 //! Counters of requests in flight, which let a thread wait for those that are in flight now.
+//!
+//! A wait must not include requests that enter after it, or it might never end. So each wait closes
+//! the present *round* and opens the next one. A request is counted in the round in which it
+//! entered, and a wait is over when no round up to its own has requests. Rounds without requests
+//! are removed from the front, so the oldest remaining round decides for every wait.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;

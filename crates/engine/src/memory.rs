@@ -17,7 +17,7 @@ use crate::reach;
 pub enum MemoryKind {
     /// Pageable host memory.
     Host = 0,
-    /// Page-locked host memory that CUDA knows.
+    /// Page-locked host memory of CUDA.
     Pinned = 1,
     /// Memory that migrates between host and GPU.
     Managed = 2,
@@ -37,7 +37,7 @@ pub struct Memory {
     pub context: Option<Arc<Context>>,
     /// The CUDA ordinal; -1 for pageable memory.
     pub device: i32,
-    /// The addresses of the allocation, if CUDA knows it.
+    /// The addresses of the allocation, if CUDA has allocated or registered it.
     pub range: Option<Range<usize>>,
 }
 

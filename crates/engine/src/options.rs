@@ -393,14 +393,14 @@ mod tests {
     }
 
     #[test]
-    fn what_another_part_finds_wrong_with_its_key_is_the_error() {
+    fn the_error_of_another_part_about_its_key_is_returned() {
         let refuse = &mut |_: &str, _: &str| Err(Error::invalid("option mode must be a word"));
         let error = Options::parse_with("mode=7", "mode", refuse).unwrap_err();
         assert_eq!(error.cause(), "option mode must be a word");
     }
 
     #[test]
-    fn each_key_that_is_named_as_known_is_known() {
+    fn each_listed_key_is_accepted() {
         for key in KEYS.split(", ") {
             // A value that is wrong for all of them distinguishes known keys from unknown ones.
             assert!(Options::default().set(key, "?").is_err(), "{key}");

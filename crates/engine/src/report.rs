@@ -125,28 +125,28 @@ impl Counters {
         self.bytes.iter().map(|b| b.load(Relaxed)).sum()
     }
 
-    /// The report of a request as it is now. `asked` is the route to report if nothing moved, and
+    /// The report of a request as it is now. `requested` is the route to report if nothing moved, and
     /// `device` the CUDA ordinal of the memory, -1 for host memory.
-    pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
+    pub fn report(&self, requested: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
         let note = self.note.lock().recover().clone();
-        self.with_note(asked, device, block, elapsed_ns, note)
+        self.with_note(requested, device, block, elapsed_ns, note)
     }
 
     /// As [`report`](Self::report); takes the note instead of copying it.
     pub(crate) fn into_report(
         mut self,
-        asked: RouteName,
+        requested: RouteName,
         device: i32,
         block: u64,
         elapsed_ns: u64,
     ) -> Report {
         let note = std::mem::take(self.note.get_mut().recover());
-        self.with_note(asked, device, block, elapsed_ns, note)
+        self.with_note(requested, device, block, elapsed_ns, note)
     }
 
     fn with_note(
         &self,
-        asked: RouteName,
+        requested: RouteName,
         device: i32,
         block: u64,
         elapsed_ns: u64,
@@ -157,7 +157,7 @@ impl Counters {
             .iter()
             .max_by_key(|path| bytes[**path as usize])
             .filter(|path| bytes[**path as usize] > 0)
-            .map_or(asked, |path| path.route());
+            .map_or(requested, |path| path.route());
         Report {
             route,
             device,

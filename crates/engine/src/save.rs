@@ -174,7 +174,7 @@ impl Drop for Replacement {
 }
 
 /// Gives an open file, which only its owner can open, the rights of the file `name` of a folder, or
-/// those of a new file if there is none. A folder gets the rights with which other users find in it
+/// those of a new file if it does not exist. A folder gets the rights with which other users find in it
 /// the files that they may read.
 ///
 /// # Errors

@@ -113,11 +113,11 @@ mod tests {
         let before = blocked();
         let (send, receive) = channel();
         std::thread::scope(|scope| {
-            let tell = || {
+            let report = || {
                 let name = std::thread::current().name().map(str::to_owned);
                 send.send((blocked(), name)).unwrap();
             };
-            start_scoped(scope, "penstock-test", tell).unwrap();
+            start_scoped(scope, "penstock-test", report).unwrap();
         });
         let (mask, name) = receive.recv().unwrap();
         assert_eq!(mask & wanted(), wanted());

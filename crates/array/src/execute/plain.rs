@@ -1,4 +1,4 @@
-//! Transfers that only move bytes in long runs, which the engine carries out without decoding.
+//! Transfers that only move bytes in long runs. The engine carries them out without decoding.
 
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Extent;

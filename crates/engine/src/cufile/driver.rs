@@ -109,8 +109,8 @@ fn prepare(cufile: &CuFile) {
 fn mode(cufile: &CuFile) -> Mode {
     let mut properties = CUfileDrvProps::default();
     // SAFETY: `properties` is a valid place for the answer.
-    let asked = unsafe { (cufile.cuFileDriverGetProperties)(&mut properties) };
-    if !asked.is_success() {
+    let status = unsafe { (cufile.cuFileDriverGetProperties)(&mut properties) };
+    if !status.is_success() {
         return Mode::Compat;
     }
     // Without a supported kind of storage, cuFile has neither path.

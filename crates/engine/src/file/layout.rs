@@ -206,12 +206,12 @@ pub(super) mod tests {
             (INSTANTIATED, 1 << 20, END_OF_FILE, large()),
             (STALE | INSTANTIATED, 0, END_OF_FILE, small()),
         ]));
-        let told: Vec<_> = parts
+        let found: Vec<_> = parts
             .iter()
             .map(|part| (part.start, part.end, part.stripe_size, part.stale))
             .collect();
         assert_eq!(
-            told,
+            found,
             [
                 (0, 1 << 20, None, false),
                 (1 << 20, END_OF_FILE, Some(4 << 20), false),
@@ -230,7 +230,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_layout_that_is_cut_off_or_of_another_kind_gives_nothing() {
+    fn a_truncated_or_unknown_layout_has_no_parts() {
         let whole = composite(&[(INSTANTIATED, 0, END_OF_FILE, large())]);
         for layout in [
             &large()[..27],

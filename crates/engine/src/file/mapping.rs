@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_has_already_is_not_mapped() {
+    fn allocated_ranges_of_a_file_are_not_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         std::fs::write(file.path(), bytes(LENGTH)).unwrap();

@@ -152,7 +152,11 @@ impl File {
     /// # Errors
     /// [`Kind::Invalid`] if the descriptor does not allow the access; else as for
     /// [`open`](Self::open).
-    pub fn of_lent_descriptor(descriptor: RawFd, access: Access, options: Options) -> Result<File> {
+    pub fn of_borrowed_descriptor(
+        descriptor: RawFd,
+        access: Access,
+        options: Options,
+    ) -> Result<File> {
         options.check()?;
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
         let name = std::fs::read_link(&same)
@@ -464,8 +468,8 @@ impl File {
     /// Bytes of which offset and length of an O_DIRECT transfer must be multiples. At least a page,
     /// so that no page is accessed directly and through the page cache at the same time.
     pub fn direct_alignment(&self) -> u64 {
-        let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
-        asked.max(page_size())
+        let required = self.system.direct.map_or(1, |d| u64::from(d.offset));
+        required.max(page_size())
     }
 
     /// Bytes of which memory addresses of O_DIRECT must be multiples.
@@ -554,7 +558,7 @@ fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {
     };
     Err(
         Error::invalid(format!("the path is {what}, which has no byte ranges"))
-            .remedy("give a regular file or a block device")
+            .remedy("use a regular file or a block device")
             .in_file(path),
     )
 }

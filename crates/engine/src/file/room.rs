@@ -153,7 +153,7 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn what_a_file_has_of_a_range_is_counted_beyond_its_end_as_well() {
+    fn allocated_bytes_are_counted_beyond_the_end_of_the_file_as_well() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let plain = std::fs::File::create(&path).unwrap();

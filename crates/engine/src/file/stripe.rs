@@ -153,15 +153,15 @@ mod tests {
         END_OF_FILE, INSTANTIATED, STALE, bytes, composite, large, on_metadata_server, small,
     };
 
-    fn told(layout: &[u8]) -> Option<u64> {
+    fn stripe_size(layout: &[u8]) -> Option<u64> {
         main_size(&decode(layout))
     }
 
     #[test]
     fn a_plain_layout_gives_its_stripe_size() {
-        assert_eq!(told(&large()), Some(4 << 20));
-        assert_eq!(told(&small()), Some(1 << 20));
-        assert_eq!(told(&on_metadata_server()), None);
+        assert_eq!(stripe_size(&large()), Some(4 << 20));
+        assert_eq!(stripe_size(&small()), Some(1 << 20));
+        assert_eq!(stripe_size(&on_metadata_server()), None);
     }
 
     #[test]
@@ -172,16 +172,16 @@ mod tests {
             // This part is not in use yet, as the file is small.
             (0, 1 << 30, END_OF_FILE, large()),
         ];
-        assert_eq!(told(&composite(&parts)), Some(4 << 20));
-        assert_eq!(told(&composite(&parts[..2])), Some(1 << 20));
-        assert_eq!(told(&composite(&parts[..1])), None);
-        assert_eq!(told(&composite(&[])), None);
+        assert_eq!(stripe_size(&composite(&parts)), Some(4 << 20));
+        assert_eq!(stripe_size(&composite(&parts[..2])), Some(1 << 20));
+        assert_eq!(stripe_size(&composite(&parts[..1])), None);
+        assert_eq!(stripe_size(&composite(&[])), None);
         let mirrors = [
             (STALE | INSTANTIATED, 0, END_OF_FILE, small()),
             (INSTANTIATED, 0, END_OF_FILE, large()),
             (INSTANTIATED, 0, END_OF_FILE, on_metadata_server()),
         ];
-        assert_eq!(told(&composite(&mirrors)), Some(4 << 20));
+        assert_eq!(stripe_size(&composite(&mirrors)), Some(4 << 20));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         };
         let expected = "d00bd10b 01000000 0000000000000000 0000000000000000 00004000 0800 ffff";
         assert_eq!(encode(&all).unwrap()[..], bytes(expected));
-        assert_eq!(told(&encode(&all).unwrap()), all.size);
+        assert_eq!(stripe_size(&encode(&all).unwrap()), all.size);
         let none = "d00bd10b 01000000 0000000000000000 0000000000000000 00000000 0000 ffff";
         assert_eq!(encode(&Striping::default()).unwrap()[..], bytes(none));
     }
@@ -230,11 +230,11 @@ mod tests {
     };
 
     #[test]
-    fn a_file_is_opened_as_ever_where_there_are_no_stripes() {
+    fn a_file_is_opened_normally_on_a_file_system_without_stripes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let (_, note) = create(&path, NEW, 0o640, &EIGHT).unwrap();
-        assert!(note.unwrap().contains("has none"));
+        assert!(note.unwrap().contains("has no stripes"));
         assert_eq!(
             create(&path, NEW, 0o640, &Striping::default()).unwrap().1,
             None
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_keeps_its_stripes() {
+    fn an_existing_file_keeps_its_stripes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"old").unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_stripes_are_refused_is_made_all_the_same() {
+    fn a_file_is_created_even_if_its_stripes_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let (file, note) =

@@ -32,7 +32,7 @@ pub struct Unchanged {
     descriptor: RawFd,
     before: Option<Status>,
     /// The time at which `before` was queried, since 1970.
-    asked: Duration,
+    queried: Duration,
     /// Whether no write was in progress, determined on first use.
     is_settled: OnceLock<bool>,
     /// When the file was last known to be unchanged.
@@ -44,10 +44,10 @@ impl Unchanged {
     /// descriptor may be closed afterwards.
     pub fn since_now(descriptor: RawFd) -> Unchanged {
         let checked = AtomicI64::new(milliseconds());
-        let asked = SystemTime::now().duration_since(UNIX_EPOCH);
+        let queried = SystemTime::now().duration_since(UNIX_EPOCH);
         Unchanged {
             descriptor,
-            asked: asked.unwrap_or_default(),
+            queried: queried.unwrap_or_default(),
             before: Status::of(descriptor),
             is_settled: OnceLock::new(),
             checked,
@@ -95,7 +95,7 @@ impl Unchanged {
         let before = self.before?;
         let (seconds, nanoseconds) = before.changed.max(before.modified);
         let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        Some(self.asked.saturating_sub(last))
+        Some(self.queried.saturating_sub(last))
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lock_protects_is_kept() {
+    fn bytes_under_a_lock_are_kept() {
         let file = tempfile::tempfile().unwrap();
         flock(&file, libc::LOCK_SH);
         let known = Unchanged::since_now(file.as_raw_fd());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lock_a_change_is_seen_and_none_keeps_what_was_read() {
+    fn without_a_lock_bytes_are_kept_until_a_change_is_seen() {
         let mut file = tempfile::tempfile().unwrap();
         let known = modified_long_ago(&file);
         sleep(2 * KEPT);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_file_that_has_just_changed_is_kept_briefly() {
+    fn bytes_of_a_file_that_has_just_changed_are_kept_briefly() {
         let file = tempfile::tempfile().unwrap();
         let known = Unchanged::since_now(file.as_raw_fd());
         sleep(2 * KEPT);

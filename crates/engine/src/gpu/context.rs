@@ -79,8 +79,8 @@ impl Context {
 
     /// The context with this handle.
     ///
+    /// # Errors
     /// The failure of the driver for an unknown handle.
-    /// What the driver says of a handle that it does not know.
     pub fn of(handle: CUcontext) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut known = CONTEXTS.lock().recover();

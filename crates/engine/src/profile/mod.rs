@@ -108,7 +108,7 @@ fn path(folder: &Path, mount: &Mount, gpu: Option<&Gpu>) -> PathBuf {
     folder.join(format!("{}-{of}.json", mount.name()))
 }
 
-/// The contents of a profile's file; `None` if there is none.
+/// The contents of a profile's file; `None` if it does not exist.
 fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
     /// The most bytes that are read. A profile has a few thousand.
     const MOST: u64 = 1 << 20;
@@ -118,7 +118,7 @@ fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
     };
     let text = match std::fs::metadata(path) {
         Ok(data) if data.is_file() && data.len() <= MOST => std::fs::read_to_string(path),
-        Ok(_) => return Some(Err(named("it is no profile".to_owned()))),
+        Ok(_) => return Some(Err(named("it is not a profile".to_owned()))),
         Err(e) => Err(e),
     };
     match text {
@@ -140,7 +140,7 @@ pub(crate) fn under(
 ) -> Option<Options> {
     /// An open choice means `auto`.
     fn agree<T: PartialEq>(inner: Option<T>, row: Option<T>, auto: T) -> bool {
-        inner.is_none_or(|asked| asked == row.unwrap_or(auto))
+        inner.is_none_or(|set| set == row.unwrap_or(auto))
     }
     let row = profile.row(operation, bytes, place)?;
     // Cached bytes never bypass the page cache.

@@ -83,7 +83,7 @@ fn each_key_comes_from_the_innermost_level_that_sets_it() {
 }
 
 #[test]
-fn a_row_adds_nothing_where_another_way_is_asked_for() {
+fn a_row_adds_nothing_where_the_options_select_another_mechanism() {
     let gpu = gpu();
     let rows = json!([row("read", "large", "cache", "route=staged;threads=12")]);
     let profile = parse(&text(Some(&gpu), rows), Some(&gpu)).unwrap();
@@ -221,7 +221,7 @@ fn the_profile_of_a_files_mount_is_found_and_read_once() {
 }
 
 #[test]
-fn without_a_profile_there_is_nothing_to_say() {
+fn without_a_profile_reports_have_no_note() {
     let scene = Scene::new();
     let profiles = Profiles::new(Some(scene.profiles()));
     assert!(profiles.find(&scene.file, None).is_none());

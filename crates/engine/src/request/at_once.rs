@@ -43,8 +43,9 @@ pub(super) fn order(
     order: &Order<'_>,
 ) -> Option<Result<Report>> {
     let [extent] = order.extents else { return None };
-    let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
-    if extent.length > MOST_CACHED_AT_ONCE || odd {
+    let unsupported =
+        extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
+    if extent.length > MOST_CACHED_AT_ONCE || unsupported {
         return None;
     }
     let options = merged(engine, file, order.options);

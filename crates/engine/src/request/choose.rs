@@ -214,7 +214,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// Whether a row of the profile can serve this request. No caller asked for the row by name, so
+    /// Whether a row of the profile can serve this request. No caller named the row, so
     /// it must not fail.
     fn can_follow(&self, tuned: &Options) -> bool {
         match tuned.route {

@@ -261,7 +261,7 @@ impl Submission {
         Ok(submission)
     }
 
-    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastStep>) -> Made {
+    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastStep>) -> NewJob {
         let lanes = self.prepared.lanes();
         let progress = match last {
             Some(_) => Progress::with_steps(lanes),
@@ -275,7 +275,7 @@ impl Submission {
         };
         let path = path.to_owned();
         let mut tracker = Tracker::new(path, self.submitted, progress);
-        tracker.asked = self.prepared.asked;
+        tracker.requested = self.prepared.requested;
         tracker.block = self.prepared.block;
         tracker.device = context.as_ref().map_or(-1, |c| c.device);
         tracker.context = context;
@@ -303,7 +303,7 @@ fn make_job(
     tracker: Tracker,
     lanes: usize,
     owner: Option<Box<dyn Any + Send>>,
-) -> Made {
+) -> NewJob {
     let has_steps = tracker.progress.has_steps();
     let entered = REQUESTS.enter();
     let without_steps = (!has_steps).then(|| WITHOUT_STEPS.enter());
@@ -342,10 +342,10 @@ pub unsafe fn submit_task(
 }
 
 /// A job and the number of its workers.
-type Made = (Arc<Job>, usize);
+type NewJob = (Arc<Job>, usize);
 
 /// Carries out a job with this thread as one of its workers.
-fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
+fn run_here(engine: &Engine, (job, lanes): NewJob) -> Result<Report> {
     // If no thread can be started, this one does all the work.
     let _ = engine
         .workers
@@ -382,7 +382,7 @@ fn carry_out(submitted: std::result::Result<(), Vec<Work>>) {
 
 fn start(
     engine: &'static Engine,
-    (job, lanes): Made,
+    (job, lanes): NewJob,
     waiter_shares: bool,
     stepper: Option<Arc<Job>>,
     order: Option<StreamOrder>,

@@ -19,7 +19,7 @@ use crate::routes::fault::{Faults, Faulty};
 
 pub(super) struct Prepared {
     pub parts: Vec<Part>,
-    pub asked: RouteName,
+    pub requested: RouteName,
     pub block: u64,
     pub durable: bool,
     /// The options that come from the tuned profile.
@@ -62,10 +62,10 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
     check_access(file, order.operation)?;
     check_ranges(file, order.operation, order.extents)?;
 
-    let asked = options.route.unwrap_or(RouteName::Auto);
+    let requested = options.route.unwrap_or(RouteName::Auto);
     let mut prepared = Prepared {
         parts: Vec::new(),
-        asked,
+        requested,
         block: 0,
         durable: options.durable.unwrap_or(false),
         tuned: Options::default(),
@@ -154,7 +154,7 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
         Some(offset) => Err(Error::invalid(format!(
             "two ranges of one write overlap in the file at offset {offset}"
         ))
-        .remedy("write overlapping ranges by separate calls, in the order that is meant")),
+        .remedy("write overlapping ranges by separate calls, in the intended order")),
         None => Ok(()),
     }
 }

@@ -26,7 +26,7 @@ use std::time::Instant;
 use super::job::Job;
 use super::progress::Progress;
 use super::tracker::Tracker;
-use super::{Made, make_job};
+use super::{NewJob, make_job};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
@@ -98,7 +98,7 @@ pub struct TaskOrder {
     /// A context of the memory, if it is on a GPU.
     pub context: Option<Arc<Context>>,
     /// The route that the report names if nothing moves.
-    pub asked: RouteName,
+    pub requested: RouteName,
     /// The block that the report names, in bytes.
     pub block: u64,
     /// Whether the submitter takes steps: [`Task::step`].
@@ -119,7 +119,7 @@ impl TaskOrder {
         self,
         engine: &'static Engine,
         owner: Option<Box<dyn Any + Send>>,
-    ) -> Made {
+    ) -> NewJob {
         let lanes = self.workers.clamp(1, MAX_THREADS as usize);
         let progress = if self.has_steps {
             Progress::with_steps(lanes)
@@ -127,7 +127,7 @@ impl TaskOrder {
             Progress::new(lanes)
         };
         let mut tracker = Tracker::new(self.path, Instant::now(), progress);
-        tracker.asked = self.asked;
+        tracker.requested = self.requested;
         tracker.block = self.block;
         tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
         tracker.context = self.context;

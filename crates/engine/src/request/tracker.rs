@@ -20,7 +20,7 @@ pub(crate) struct Tracker {
     pub path: PathBuf,
     pub submitted: Instant,
     /// The route in the options.
-    pub asked: RouteName,
+    pub requested: RouteName,
     pub block: u64,
     /// The CUDA ordinal of the memory; -1 if all memory is on the host.
     pub device: i32,
@@ -40,7 +40,7 @@ impl Tracker {
             signals: Signals::default(),
             path,
             submitted,
-            asked: RouteName::Auto,
+            requested: RouteName::Auto,
             block: 0,
             device: -1,
             context: None,
@@ -76,6 +76,6 @@ impl Tracker {
         };
         let elapsed = elapsed + self.before.load(Relaxed);
         self.counters
-            .report(self.asked, self.device, self.block, elapsed)
+            .report(self.requested, self.device, self.block, elapsed)
     }
 }

@@ -107,7 +107,7 @@ impl Work<'_> {
     /// cache.
     ///
     /// # Safety
-    /// `slot` is page-aligned and valid for `plan.slot_bytes`, and nobody else touches it meanwhile.
+    /// `slot` is page-aligned and valid for `plan.slot_bytes`, and no other code touches it meanwhile.
     pub(crate) unsafe fn move_span(
         &self,
         direct: bool,

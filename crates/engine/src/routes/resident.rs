@@ -56,7 +56,7 @@ impl Lane for ResidentLane<'_> {
             match mapped.try_carry(block)? {
                 Answer::Taken => return Ok(()),
                 Answer::NotThis(_) => {}
-                Answer::None(_) => self.refused = true,
+                Answer::NotAny(_) => self.refused = true,
             }
         }
         let staged = match &mut self.staged {

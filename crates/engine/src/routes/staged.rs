@@ -161,7 +161,7 @@ impl<'a> StagedLane<'a> {
         let queue = self.lent.queue()?;
         for copy in self.work.plan.copies(block) {
             self.work.counters.copy();
-            // SAFETY: the copy lies within the slot, which nobody touches before `finish` has waited
+            // SAFETY: the copy lies within the slot, which nothing touches before `finish` has waited
             // for the mark below; the submitter vouches for the GPU memory.
             unsafe {
                 let host = start.add(copy.slot_offset as usize);

@@ -107,9 +107,9 @@ fn remove_if_dead(folder: RawFd, name: &CStr, is_of_this_boot: bool) {
         .or_else(|_| open_at(folder, name, flags | libc::O_RDONLY, 0));
     let Ok(opened) = opened else { return };
     let fd = opened.as_raw_fd();
-    let tells = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
+    let is_reliable = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
     // The file keeps that name as long as its lock is held.
-    if tells && lock(fd) == Some(true) && is_named(&opened, folder, name).unwrap_or(false) {
+    if is_reliable && lock(fd) == Some(true) && is_named(&opened, folder, name).unwrap_or(false) {
         let _ = calls::remove(folder, name);
     }
 }

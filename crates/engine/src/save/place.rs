@@ -40,7 +40,7 @@ impl Place {
         }
         let cause = "the path leads to another file, or to none, each time that it is followed";
         Err(Error::new(Kind::Io, cause)
-            .remedy("give the path of the file itself")
+            .remedy("pass the path of the file itself")
             .in_file(path))
     }
 

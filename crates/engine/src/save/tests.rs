@@ -58,7 +58,7 @@ fn each_way_gives_the_mode_of_the_target_or_of_a_new_file() {
 }
 
 #[test]
-fn what_is_not_published_goes_away_and_what_is_stays() {
+fn an_unpublished_file_is_removed_and_a_published_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
     for hidden in [false, true] {
@@ -74,7 +74,7 @@ fn what_is_not_published_goes_away_and_what_is_stays() {
 }
 
 #[test]
-fn a_target_that_came_meanwhile_is_replaced() {
+fn a_target_that_was_created_meanwhile_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
     let replacement = begun(&target, false);
@@ -105,7 +105,7 @@ fn a_file_is_published_in_its_folder_though_another_has_taken_the_name_of_the_fo
 }
 
 #[test]
-fn a_link_that_comes_meanwhile_is_not_followed() {
+fn a_link_that_was_created_meanwhile_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let (target, other) = (folder.path().join("target"), folder.path().join("other"));
     fs::write(&other, b"other").unwrap();

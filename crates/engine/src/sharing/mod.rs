@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn more_slots_a_worker_are_smaller() {
+    fn more_slots_per_worker_are_smaller() {
         assert_eq!(host(2, 32, 300).staging(4).block, 2 << 20);
     }
 

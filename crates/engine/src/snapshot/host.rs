@@ -23,7 +23,7 @@ enum Memory {
     /// Memory of the heap: the address, by which the memory is written, and the owner.
     Heap(usize, #[allow(dead_code)] Vec<u8>),
     /// The memory was returned.
-    None,
+    Returned,
 }
 
 /// Smaller copies use the heap, which serves many small ones better.
@@ -126,14 +126,14 @@ impl OnHost {
         match &self.memory {
             Memory::Pages(pages) => pages.start() as usize,
             Memory::Heap(address, _) => *address,
-            Memory::None => 0,
+            Memory::Returned => 0,
         }
     }
 }
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::None) else {
+        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::Returned) else {
             return;
         };
         let mut spare = SPARE.lock().recover();

@@ -1,5 +1,17 @@
 //! The bookkeeping of slots: limited in total, created when they are first needed, and kept for
 //! reuse.
+//!
+//! A request for an item takes the first of these steps that is possible:
+//!
+//! 1. Take the smallest idle item that is large enough.
+//! 2. Create an item, if the capacity allows it or no item exists.
+//! 3. Destroy an idle item of another kind or size, and start again.
+//! 4. Wait until an item is returned, and start again.
+//!
+//! The invariant is that `bytes` counts all items that are idle, in use or being created, and
+//! exceeds the capacity only for a single item. A step decides under the lock and acts without it,
+//! so a slow creation delays no other thread. A waiting thread holds no item, so the threads that
+//! hold items can always finish and return them: there is no deadlock. loom checks this.
 
 use crate::sync::{Condvar, Mutex, Recover};
 
@@ -167,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_given_back_is_handed_out_again() {
+    fn a_returned_item_is_reused() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
         let item = ledger.acquire(1, 60, make).unwrap();
         ledger.release(item);
@@ -176,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_idle_item_serves_too() {
+    fn a_larger_idle_item_is_reused() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
         let item = ledger.acquire(1, 60, make).unwrap();
         ledger.release(item);
@@ -194,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_to_make_gives_the_room_back() {
+    fn a_failed_creation_returns_the_room() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
         assert!(ledger.acquire(1, 100, || Err::<u32, ()>(())).is_err());
         assert!(ledger.try_acquire(1, 100, make).is_some());
@@ -234,7 +246,7 @@ mod model {
     }
 
     #[test]
-    fn a_failure_to_make_wakes_waiting_threads() {
+    fn a_failed_creation_wakes_waiting_threads() {
         loom::model(|| {
             let ledger: Arc<Ledger<u8, ()>> = Arc::new(Ledger::new(1));
             let other = Arc::clone(&ledger);

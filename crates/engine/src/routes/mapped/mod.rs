@@ -57,7 +57,7 @@ pub(super) enum Answer {
     /// Another route must move this block, for this reason.
     NotThis(&'static str),
     /// Another route must move all blocks of the file, for this reason.
-    None(&'static str),
+    NotAny(&'static str),
 }
 
 /// One worker's pinned blocks.
@@ -142,14 +142,14 @@ impl<'a> MappedLane<'a> {
 
     fn pull(&mut self, block: &Block, stretches: Vec<Range<u64>>) -> Result<Answer> {
         if kept_bytes() > KEPT_AT_MOST {
-            return Ok(Answer::None(CANNOT_PIN));
+            return Ok(Answer::NotAny(CANNOT_PIN));
         }
         let (offset, length) = self.work.plan.stretch(block);
         let mut maps = Vec::new();
         for stretch in stretches {
             match Map::make(&self.work, stretch, self.lent.context())? {
                 Attempt::Pinned(map) => maps.push(map),
-                Attempt::Refused => return Ok(Answer::None(CANNOT_PIN)),
+                Attempt::Refused => return Ok(Answer::NotAny(CANNOT_PIN)),
                 Attempt::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),
             }
         }
@@ -199,7 +199,7 @@ impl Lane for MappedOrStaged<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
         let reason = match self.lane.try_carry(block)? {
             Answer::Taken => return Ok(()),
-            Answer::NotThis(reason) | Answer::None(reason) => reason,
+            Answer::NotThis(reason) | Answer::NotAny(reason) => reason,
         };
         let work = self.lane.work;
         work.counters.note(reason);

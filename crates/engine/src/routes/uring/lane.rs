@@ -150,7 +150,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// An idle stage; waits for one if there is none.
+    /// An idle stage. Waits for one if all are busy.
     fn idle_stage(&mut self) -> Result<usize> {
         loop {
             if let Some(index) = self.idle.pop() {

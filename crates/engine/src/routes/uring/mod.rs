@@ -49,7 +49,7 @@ impl Route for StagedUring {
 pub(crate) fn availability() -> Result<()> {
     static AVAILABLE: OnceLock<Result<()>> = OnceLock::new();
     AVAILABLE
-        .get_or_init(|| match IoRing::lend(1) {
+        .get_or_init(|| match IoRing::lease(1) {
             Ok(_) => Ok(()),
             Err(e) => Err(Error::new(Kind::Unavailable, e.to_string()).remedy(
                 "allow io_uring: Linux 5.6 or later, sysctl kernel.io_uring_disabled=0, and a container profile that permits io_uring_setup",

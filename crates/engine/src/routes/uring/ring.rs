@@ -42,7 +42,7 @@ static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 
 impl IoRing {
     /// A ring for at least `depth` entries in flight and as many fixed buffers.
-    pub(crate) fn lend(depth: u32) -> io::Result<IoRing> {
+    pub(crate) fn lease(depth: u32) -> io::Result<IoRing> {
         let entries = depth.next_power_of_two();
         let kept = {
             let mut idle = IDLE.lock().recover();

@@ -70,7 +70,7 @@ impl<'a> Transfers<'a> {
         let depth = work.queue_depth.max(1);
         Ok(Transfers {
             // A lane has two stages even if only one transfer may be in flight.
-            ring: IoRing::lend(depth.max(2))?,
+            ring: IoRing::lease(depth.max(2))?,
             work,
             depth,
             waiting: VecDeque::new(),
