@@ -122,7 +122,7 @@ pub fn current_or_failed() -> Result<&'static Context> {
     }
 }
 
-/// The current context. Fails if there is none, or if it has failed.
+/// The current context. Fails if no context is current, or if it has failed.
 pub fn current() -> Result<&'static Context> {
     let context = current_or_failed()?;
     context.check()?;
