@@ -244,7 +244,7 @@ impl Place {
         }
         let file = temporary_in(&path)
             .map_err(|e| {
-                let unknown = format!("no file can be made in {}: {e}", path.display());
+                let unknown = format!("cannot create a file in {}: {e}", path.display());
                 reason = Some(match reason.take() {
                     Some(first) => format!("{first}; {unknown}"),
                     None => unknown,

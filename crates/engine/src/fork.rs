@@ -49,5 +49,5 @@ pub fn refuse_fork() -> Result<()> {
         Kind::Forked,
         "this process was forked from one that had already used Penstock",
     )
-    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock first in the child"))
+    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock only in the children"))
 }

@@ -4,7 +4,7 @@
 //! The new contents are a file without a name (O_TMPFILE), if the file system supports that. No
 //! other process can then open it, and nothing remains of a process that is killed. Otherwise they
 //! are a private file with a hidden name in the folder of the target. Before the file gets its
-//! name, it gets the [`rights`] of the file that it replaces, or those of a new file.
+//! name, it gets the rights of the file that it replaces, or those of a new file.
 //!
 //! The folder is a descriptor from the beginning to the end, so that replacing a folder or a link
 //! meanwhile does not redirect the save to another file.
@@ -202,7 +202,7 @@ fn take_usual_rights(new: RawFd, folder: RawFd) -> Result<()> {
 }
 
 fn cannot_give(error: &io::Error) -> Error {
-    Error::os(error, "cannot give the new file the rights of the target")
+    Error::os(error, "cannot set the rights of the target on the new file")
 }
 
 fn cannot_create(error: &io::Error, target: &Path) -> Error {

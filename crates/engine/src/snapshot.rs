@@ -53,7 +53,9 @@ impl Snapshot {
         stream: Option<Stream>,
     ) -> Result<Taken> {
         let from = address.checked_add(touched.start as usize);
-        let from = from.ok_or_else(|| Error::invalid("the memory reaches beyond all addresses"))?;
+        let from = from.ok_or_else(|| {
+            Error::invalid("the memory extends past the end of the address space")
+        })?;
         if touched.start < touched.end && address == 0 {
             return Err(Error::invalid("the buffer is a null pointer"));
         }

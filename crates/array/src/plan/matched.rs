@@ -45,7 +45,7 @@ pub fn match_selections(
         .iter()
         .try_fold(memory_element.0, |all, size| all.checked_mul(*size))
         .filter(|length| i64::try_from(*length).is_ok())
-        .ok_or_else(|| Error::invalid("the memory is too large to count"))?;
+        .ok_or_else(|| Error::invalid("the size of the memory overflows"))?;
     if let Some((base, strides)) = same_box(file, memory, memory_shape, memory_element.0) {
         let destination = MemoryLayout {
             base,

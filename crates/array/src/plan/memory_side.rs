@@ -55,7 +55,7 @@ impl MemorySide {
         }
         let comes_out = selection
             .shape()
-            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+            .ok_or_else(|| Error::invalid("the number of selected elements overflows"))?;
         if comes_out.contains(&0) || shape.contains(&0) {
             if comes_out.contains(&0) != shape.contains(&0) {
                 return Err(wrong_shape(&comes_out, shape));

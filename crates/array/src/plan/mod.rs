@@ -117,7 +117,7 @@ impl Plan {
                     .try_fold(1u64, |n, s| n.checked_mul(*s))
                     .is_some()
             })
-            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+            .ok_or_else(|| Error::invalid("the number of selected elements overflows"))?;
         let is_empty = selection.is_empty();
         if !is_empty {
             memory.check(&comes_out, in_memory)?;

@@ -90,7 +90,7 @@ pub fn bytes(name: &str, shape: &[u64], element: StoredSize) -> Result<u64> {
             Error::new(
                 Kind::Io,
                 format!(
-                    "the dataset {name} of shape {shape:?} with elements of {element} bytes is too large to count"
+                    "the size of the dataset {name} of shape {shape:?} with elements of {element} bytes overflows"
                 ),
             )
         })

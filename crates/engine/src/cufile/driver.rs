@@ -132,6 +132,6 @@ fn unavailable(cause: impl Into<String>) -> Error {
 pub(super) fn refused(what: &str, error: CUfileError) -> Error {
     let cause = format!("{what} failed with {error} ({})", error.err);
     Error::gpu_unavailable(error.err, cause).remedy(
-        "cuFile refuses a file system whose device udev does not know: run udev, or let a container see the host's /run/udev; its log (cufile.log) says more; for GPUDirect load the nvidia-fs module; or use route=auto, which does without cuFile",
+        "check that udev runs, or that the container sees the host's /run/udev, because cuFile refuses a device that udev does not list; see cuFile's log (cufile.log); load the nvidia-fs module for GPUDirect; or use route=auto, which works without cuFile",
     )
 }

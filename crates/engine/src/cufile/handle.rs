@@ -54,7 +54,7 @@ impl Registered {
         let registered = unsafe { (cufile.cuFileHandleRegister)(&mut handle, &mut descriptor) };
         if !registered.is_success() {
             return Err(driver::refused(
-                "cuFile does not take the file: cuFileHandleRegister",
+                "cuFile rejects the file: cuFileHandleRegister",
                 registered,
             ));
         }

@@ -81,5 +81,5 @@ impl Gpu {
 
 fn differs(what: &str, here: &Value, there: &Value) -> Option<String> {
     let what = what.replace('_', " ");
-    (here != there).then(|| format!("it was made with {what} {there}, and here it is {here}"))
+    (here != there).then(|| format!("it was made with {what} {there}, but this machine has {here}"))
 }

@@ -112,7 +112,11 @@ fn a_profile_of_a_machine_that_has_changed_says_what_has() {
         ("/machine/page_size", json!(65536), "page size"),
         ("/gpu/name", json!("Another"), "GPU name"),
         ("/gpu/driver", json!("13.0"), "GPU driver"),
-        ("/gpu/count", json!(1), "GPU count 1, and here it is 2"),
+        (
+            "/gpu/count",
+            json!(1),
+            "GPU count 1, but this machine has 2",
+        ),
         ("/gpu/pci_bus_id", json!("0000:00:00.0"), "pci"),
         ("/gpu", Value::Null, "GPU"),
     ] {

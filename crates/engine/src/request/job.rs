@@ -17,7 +17,7 @@ use crate::trace;
 
 pub(crate) struct Job {
     pub engine: &'static Engine,
-    /// The work of the request. `None` once the request has concluded, so that late workers keep no
+    /// The work of the request. `None` once the request has already concluded, so that late workers keep no
     /// file open.
     pub task: RwLock<Option<Box<dyn Task>>>,
     pub tracker: Arc<Tracker>,
@@ -69,7 +69,10 @@ impl Job {
     pub(crate) fn with_task<T>(&self, act: impl FnOnce(&dyn Task) -> Result<T>) -> Result<T> {
         let task = self.task.read().recover();
         let Some(task) = &*task else {
-            return Err(Error::new(Kind::Internal, "the request has concluded"));
+            return Err(Error::new(
+                Kind::Internal,
+                "the request has already concluded",
+            ));
         };
         match catch_unwind(AssertUnwindSafe(|| act(&**task))) {
             Ok(done) => done.map_err(|error| task.named(error)),

@@ -63,7 +63,7 @@ impl Signals {
         // SAFETY: eventfd touches no memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
-            return Err(Error::last_os("cannot make an event descriptor"));
+            return Err(Error::last_os("cannot create an event descriptor"));
         }
         // SAFETY: just returned by eventfd, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };

@@ -38,7 +38,8 @@ impl Place {
                 return Ok(place);
             }
         }
-        let cause = "the path leads to another file, or to none, each time that it is followed";
+        let cause =
+            "the path keeps changing: each attempt to follow it leads to another file, or to none";
         Err(Error::new(Kind::Io, cause)
             .remedy("pass the path of the file itself")
             .in_file(path))

@@ -1,6 +1,6 @@
 //! `host` and `staged` with io_uring: one worker keeps many reads or writes in flight.
 //!
-//! [`ring`] owns the kernel's rings, [`transfers`] completes each read and write, and [`lane`]
+//! [`ring`] owns the kernel's rings, [`mod@transfers`] completes each read and write, and [`lane`]
 //! moves blocks by them. Without io_uring, the lanes of `host` and `staged` are used instead.
 
 mod lane;
