@@ -3,8 +3,8 @@
 //! The submitter writes chunks in the order of the plan, while workers finish them in any order.
 //! Three rules connect the two:
 //!
-//! 1. An encoded chunk waits in a list until the chunks before it are written. The list has at most
-//!    `limit` bytes.
+//! 1. An encoded chunk waits in a list until the chunks before it are written. The list is full once
+//!    it has `limit` bytes.
 //! 2. A worker makes a submitter step due once enough chunks can be written in order. Only one step
 //!    runs at a time.
 //! 3. A worker that finds the list full leaves instead of waiting, so it can serve other requests.

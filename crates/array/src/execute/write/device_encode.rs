@@ -296,7 +296,7 @@ impl<'a> DeviceEncode<'a> {
         let queue = self.lent.queue()?;
         let stream = queue.lend_stream();
         // SAFETY: the slot is not touched until the queue has finished. All other memory is scratch,
-        // which is freed after that, or the caller's, who guarantees its validity; the tables have
+        // which is freed after that, or the caller's, which guarantees its validity; the tables have
         // checked its ranges. The context is current on this worker.
         unsafe {
             counters.copy();

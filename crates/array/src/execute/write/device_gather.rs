@@ -168,8 +168,8 @@ impl<'a> DeviceGather<'a> {
     }
 
     /// Returns a landing, while no copy uses any. It has GPU memory if the batch goes there
-    /// `in_parts`. Waits until other workers return memory if there is none. Returns `None` if the
-    /// request is stopping.
+    /// `in_parts`. If no memory is left, waits until other workers return some. Returns `None` if
+    /// the request is stopping.
     fn free_landing(&mut self, in_parts: bool) -> Result<Option<usize>> {
         while !self.share.stopping() {
             if self.landings.is_empty() {
