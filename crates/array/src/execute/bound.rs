@@ -137,8 +137,8 @@ impl BoundPlan {
         }
     }
 
-    /// Keeps chunks that are read in part in `cache`, unless the plan has enough of them to
-    /// displace all other chunks.
+    /// Keeps filtered chunks that are read in part in `cache`, if the plan touches a single chunk, or
+    /// if its chunks take at most half of the room.
     pub fn keep_in(&mut self, cache: (Arc<ChunkCache>, u64)) {
         let chunks = self.plan.touched();
         let bytes = chunks.saturating_mul(self.plan.decoded_size());
