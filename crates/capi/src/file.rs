@@ -101,7 +101,7 @@ unsafe extern "C" fn penstock_open_descriptor(
         };
         // SAFETY: by contract of this function.
         let options = unsafe { options::read(options)? };
-        let opened = File::of_lent_descriptor(descriptor, access, options)?;
+        let opened = File::of_borrowed_descriptor(descriptor, access, options)?;
         // SAFETY: by contract, the pointer is valid.
         unsafe { *file = FILES.insert(Arc::new(Arc::new(opened))) };
         Ok(OK)

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_array::execute::{
-    Beforehand, BoundPlan, Given, PreparedTransfer, SubmitOptions, TransferKind, submit,
+    Beforehand, BoundPlan, InMemory, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
 use penstock_array::{ElementMapping, MemorySize, Plan, Selection, StoredArray, match_selections};
 use penstock_engine::Stream;
@@ -160,7 +160,7 @@ impl ElementsApart {
         let mapping = ElementMapping::whole(self.element);
         let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
         // No byte past the touched ones is part of a selected element.
-        let given = Given {
+        let given = InMemory {
             bytes: Arc::new(bytes),
             path: Path::Hdf5,
         };

@@ -212,7 +212,7 @@ impl Pending for Held {
     fn untold_failure(&self, file: u64) -> Option<Error> {
         let is_lost = |error: &Error| {
             self.writes_to == Some(file)
-                && !self.request.is_told()
+                && !self.request.is_reported()
                 && error.kind() != Kind::Cancelled
         };
         let ended = self.request.peek();
@@ -220,7 +220,7 @@ impl Pending for Held {
     }
 
     fn told(&self) {
-        self.request.tell();
+        self.request.mark_reported();
     }
 
     /// A read has nothing of HDF5's.

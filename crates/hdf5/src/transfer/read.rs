@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, Given, PlanFile, TransferKind};
+use penstock_array::execute::{BoundPlan, InMemory, PlanFile, TransferKind};
 use penstock_array::{ChunkTable, MemoryLayout, MemorySide, Plan, Selection, StoredArray};
 use penstock_codec::Pipeline;
 use penstock_codec::convert::TypeConversion;
@@ -196,7 +196,7 @@ fn virtual_parts(
             Store::Memory(elements) => {
                 let bytes = Arc::clone(elements);
                 let path = penstock_engine::report::Path::Hdf5;
-                (Vec::new(), Some(Given { bytes, path }))
+                (Vec::new(), Some(InMemory { bytes, path }))
             }
             Store::File(_) if matches!(part.info.layout, Layout::External(_)) => {
                 (files(&part.info)?, None)

@@ -129,7 +129,7 @@ fn request_of(task: Box<dyn Task>) -> Request {
         path: "steps".into(),
         workers: 1,
         context: None,
-        asked: penstock_engine::options::RouteName::Host,
+        requested: penstock_engine::options::RouteName::Host,
         block: 0,
         has_steps: true,
         waiter_shares: false,
