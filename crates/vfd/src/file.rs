@@ -27,7 +27,7 @@ use crate::account::Account;
 use crate::information;
 use crate::page_buffer::{self, TurnedOff};
 use crate::selection::Iterators;
-use crate::settings::{Mode, Settings};
+use crate::settings::Settings;
 use crate::sieve::{self, Sieve};
 use penstock_hdf5::library::Session;
 
@@ -132,7 +132,7 @@ impl DriverFile {
         if let Some(note) = note {
             account.note(&note);
         }
-        account.report_opened(path, settings.mode);
+        account.report_opened(path, settings.mode_name());
         use std::os::unix::fs::MetadataExt;
         let file = Box::new(DriverFile {
             // SAFETY: plain data, for which all zero bytes are a valid value.
@@ -259,7 +259,7 @@ impl DriverFile {
             Operation::Read => lock != UNLOCKED,
             Operation::Write => lock == EXCLUSIVE && settings.options.durable != Some(true),
         };
-        is_alone && !self.is_swmr && settings.mode == Mode::Auto && !sieve::is_forked()
+        is_alone && !self.is_swmr && settings.mode.is_none() && !sieve::is_forked()
     }
 
     /// Makes the file as long as what HDF5 has allocated.
@@ -342,7 +342,7 @@ impl DriverFile {
     }
 
     pub(crate) fn report(&self) -> Value {
-        self.account.json(&self.path, self.settings().mode)
+        self.account.json(&self.path, self.settings().mode_name())
     }
 
     /// Closes the descriptor, and returns the error that the system reports.
@@ -353,7 +353,8 @@ impl DriverFile {
         let flushed = file.flush();
         file.sieve.close();
         file.iterators.close();
-        file.account.report_closed(&file.path, file.settings().mode);
+        file.account
+            .report_closed(&file.path, file.settings().mode_name());
         // The engine's descriptors are closed first: a network file system may report a failure at
         // the last close. A worker may still leave a request whose outcome has been told.
         if let Some(engine) = file.engine.get() {

@@ -2,15 +2,13 @@
 //!
 //! HDF5 calls the callbacks with ranges of the file. HDF5's own data is moved by one system call.
 //! Raw data in GPU memory goes through the engine or, for comparison, by one of the methods that
-//! programs use without it ([`Mode`]). `docs/hdf5-driver.md` lists for which cases of `H5Dread` and
+//! programs use without it ([`penstock_vfd_modes`]). `docs/hdf5-driver.md` lists for which cases of `H5Dread` and
 //! `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the data with the CPU
 //! first.
 
 #![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 mod account;
-mod baseline;
-mod bounce;
 mod callbacks;
 mod file;
 mod information;
@@ -32,7 +30,7 @@ use file::{DriverFile, MAX_ADDRESS, with_identifier};
 use penstock_hdf5::library::callback::{self, c_text};
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::library::plain_files::{self, PlainDriver};
-pub use settings::{Mode, Settings};
+pub use settings::Settings;
 
 const NAME: &CStr = c"penstock";
 

@@ -11,11 +11,10 @@ use penstock_engine::report::Path;
 use penstock_engine::request::{self, Order};
 use penstock_engine::{Extent, copy, refuse_fork};
 use penstock_sys::hdf5::driver::{H5FD_MEM_DRAW, H5FD_mem_t};
+use penstock_vfd_modes::{self as modes, Mode, Side, Transfer};
 
 use crate::account::Way;
-use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
-use crate::settings::Mode;
 use crate::sieve::{self, Selection};
 use crate::survey::Survey;
 
@@ -145,7 +144,7 @@ impl DriverFile {
         let keeps = self.keeps(operation, &settings);
         let is_sieved = match extents {
             [extent] => keeps && extent.length <= sieve::SMALL,
-            _ => settings.mode == Mode::Auto && survey.follow_each_other,
+            _ => settings.mode.is_none() && survey.follow_each_other,
         };
         if is_sieved {
             let way = Way::By(Path::HostBuffered);
@@ -166,18 +165,20 @@ impl DriverFile {
         }
         self.sieve.before(operation, extents)?;
         let is_much = survey.bytes >= LARGE || extents.len() >= MANY;
-        let mode = settings.mode;
-        if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
-            // SAFETY: upheld by the caller.
-            return unsafe { baseline::move_host(self, operation, extents) };
-        }
-        if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
-            let options = self.host_options()?;
-            match self.engine() {
+        if is_much && refuse_fork().is_ok() {
+            if let Some(mode) = settings.mode.filter(|mode| mode.moves(Side::Host)) {
+                let options = settings.options;
                 // SAFETY: upheld by the caller.
-                Ok(_) => return unsafe { self.by_engine(operation, extents, None, options) },
-                // Host memory needs only the descriptor that is open already.
-                Err(error) => self.account.note(&format!("moved by one thread: {error}")),
+                return unsafe { self.by_mode(mode, operation, Side::Host, extents, options) };
+            }
+            if settings.mode.is_none() {
+                let options = host_options(settings.options);
+                match self.engine() {
+                    // SAFETY: upheld by the caller.
+                    Ok(_) => return unsafe { self.by_engine(operation, extents, None, options) },
+                    // Host memory needs only the descriptor that is open already.
+                    Err(error) => self.account.note(&format!("moved by one thread: {error}")),
+                }
             }
         }
         for extent in extents {
@@ -189,16 +190,6 @@ impl DriverFile {
             // Makes the data durable if requested, as a write by the engine does.
             Operation::Write => self.sync(),
         }
-    }
-
-    /// Returns the options for raw data in host memory. It goes through the page cache unless the
-    /// options say otherwise: programs read it again, and HDF5's metadata is there.
-    fn host_options(&self) -> Result<Options> {
-        let options = self.settings_in_force()?.options;
-        Ok(Options {
-            direct: options.direct.or(Some(Choice::No)),
-            ..options
-        })
     }
 
     /// # Safety
@@ -222,15 +213,49 @@ impl DriverFile {
         let settings = self.settings_in_force()?;
         match settings.mode {
             // SAFETY: upheld by the caller.
-            Mode::Auto => unsafe { self.by_engine(operation, extents, memory, settings.options) },
+            None => unsafe { self.by_engine(operation, extents, memory, settings.options) },
             // SAFETY: upheld by the caller.
-            _ => unsafe { baseline::move_gpu(self, operation, extents, &settings) },
+            Some(mode) => unsafe {
+                self.by_mode(mode, operation, Side::Gpu, extents, settings.options)
+            },
         }
+    }
+
+    /// Moves extents of one side by a comparison mode.
+    ///
+    /// # Safety
+    /// As for [`move_range`](Self::move_range), in memory of that side.
+    unsafe fn by_mode(
+        &self,
+        mode: &dyn Mode,
+        operation: Operation,
+        side: Side,
+        extents: &[Extent],
+        options: Options,
+    ) -> Result<()> {
+        mode.check(self.path(), extents)?;
+        let within = match operation {
+            // SAFETY: upheld by the caller.
+            Operation::Read => unsafe { self.zero_beyond_the_end(extents)? },
+            Operation::Write => None,
+        };
+        let file = self.engine()?;
+        let record = |way: modes::Way<'_>, bytes, since| {
+            self.account.moved_by_mode(operation, way, bytes, since);
+        };
+        let transfer = Transfer::new(file, operation, options, &record);
+        // SAFETY: upheld by the caller.
+        unsafe { mode.run(&transfer, side, within.as_deref().unwrap_or(extents))? };
+        if operation == Operation::Write {
+            self.grown_to(end_of(extents));
+            mode.sync(file, &options)?;
+        }
+        Ok(())
     }
 
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    pub(crate) unsafe fn by_engine(
+    unsafe fn by_engine(
         &self,
         operation: Operation,
         extents: &[Extent],
@@ -257,11 +282,7 @@ impl DriverFile {
         let report = unsafe { request::run(file, order)? };
         self.account.moved_by_engine(operation, &report, since);
         if operation == Operation::Write {
-            let end = extents
-                .iter()
-                .map(|extent| extent.offset + extent.length)
-                .max();
-            self.grown_to(end.unwrap_or(0));
+            self.grown_to(end_of(extents));
         }
         Ok(())
     }
@@ -271,10 +292,7 @@ impl DriverFile {
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    pub(crate) unsafe fn zero_beyond_the_end(
-        &self,
-        extents: &[Extent],
-    ) -> Result<Option<Vec<Extent>>> {
+    unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
         let size = self.engine()?.size()?;
         let end = |extent: &Extent| extent.offset + extent.length;
         if extents.iter().all(|extent| end(extent) <= size) {
@@ -367,6 +385,21 @@ impl DriverFile {
         self.account.copied(length as u64, since);
         Ok(())
     }
+}
+
+/// Returns the options for raw data in host memory. It goes through the page cache unless the
+/// options say otherwise: programs read it again, and HDF5's metadata is there.
+fn host_options(options: Options) -> Options {
+    Options {
+        direct: options.direct.or(Some(Choice::No)),
+        ..options
+    }
+}
+
+/// Returns the largest end of an extent in the file.
+fn end_of(extents: &[Extent]) -> u64 {
+    let ends = extents.iter().map(|extent| extent.offset + extent.length);
+    ends.max().unwrap_or(0)
 }
 
 /// Returns whether the CPU cannot access the address, or should not: device and managed memory.

@@ -7,10 +7,12 @@ use penstock_engine::Recover;
 use penstock_engine::allocate;
 use penstock_engine::error::{Error, Result};
 
+/// The kind of a bounce buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Ordinary memory, which the CUDA driver copies once more.
     Pageable,
-    /// Page-locked, so that the GPU can access it directly.
+    /// Page-locked memory, which the GPU accesses directly.
     Pinned,
 }
 
