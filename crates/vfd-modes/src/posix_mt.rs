@@ -32,8 +32,8 @@ impl Mode for PosixMt {
         true
     }
 
-    /// Moves blocks by several threads, the calling one included. After it returns, none of them
-    /// accesses the memory.
+    /// Moves blocks by several threads, including the calling one. No thread accesses the memory
+    /// after the return.
     unsafe fn run(&self, transfer: &Transfer<'_>, side: Side, extents: &[Extent]) -> Result<()> {
         let since = Instant::now();
         let block = transfer.options.block.unwrap_or(BLOCK);
@@ -140,9 +140,9 @@ unsafe fn move_blocks(
     }
 }
 
-/// Ranges cut into blocks, which threads take one after another.
+/// Ranges cut into blocks. Each thread takes the next block.
 struct Blocks {
-    /// Descriptions of the GPU memory; many ranges share one.
+    /// Descriptions of the GPU memory; several ranges may share one.
     places: Vec<Memory>,
     /// Each block with the index of its GPU memory; `None` for host memory.
     blocks: Vec<(Extent, Option<usize>)>,

@@ -1,4 +1,4 @@
-//! Tests that each mode moves all bytes and no others, and reports what went wrong.
+//! Tests that each mode moves exactly the requested bytes and reports errors.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -157,7 +157,7 @@ fn extent(memory: &OnGpu, (offset, length): (u64, u64)) -> Extent {
 }
 
 #[test]
-fn each_way_reads_ranges_of_any_alignment_and_touches_nothing_else() {
+fn each_mode_reads_ranges_of_any_alignment_and_no_other_bytes() {
     if !has_gpu() {
         return;
     }
@@ -176,7 +176,7 @@ fn each_way_reads_ranges_of_any_alignment_and_touches_nothing_else() {
 }
 
 #[test]
-fn each_way_writes_ranges_of_any_alignment_and_touches_nothing_else() {
+fn each_mode_writes_ranges_of_any_alignment_and_no_other_bytes() {
     if !has_gpu() {
         return;
     }
@@ -195,7 +195,7 @@ fn each_way_writes_ranges_of_any_alignment_and_touches_nothing_else() {
 }
 
 #[test]
-fn each_way_writes_behind_the_end_of_the_file() {
+fn each_mode_writes_past_the_end_of_the_file() {
     if !has_gpu() {
         return;
     }
@@ -213,7 +213,7 @@ fn each_way_writes_behind_the_end_of_the_file() {
 }
 
 #[test]
-fn each_way_takes_many_ranges_in_several_allocations() {
+fn each_mode_moves_many_ranges_in_several_allocations() {
     if !has_gpu() {
         return;
     }
@@ -237,7 +237,7 @@ fn each_way_takes_many_ranges_in_several_allocations() {
 }
 
 #[test]
-fn each_way_sees_what_the_other_descriptor_wrote_last() {
+fn each_mode_reads_the_latest_write_of_another_descriptor() {
     if !has_gpu() {
         return;
     }
@@ -257,7 +257,7 @@ fn each_way_sees_what_the_other_descriptor_wrote_last() {
 }
 
 #[test]
-fn bytes_are_counted_by_the_kind_of_buffer_that_they_went_through() {
+fn the_buffer_kind_of_each_call_is_recorded() {
     if !has_gpu() {
         return;
     }
@@ -298,7 +298,7 @@ fn several_threads_move_host_memory_without_a_buffer() {
     assert_eq!(*scene.recorded.lock().unwrap(), [("host", SIZE); 2]);
 }
 
-/// Makes system calls fail from the given one on, or transfer small pieces.
+/// Makes system calls fail from the given one on, or transfer only short pieces.
 struct Faults {
     calls: AtomicU64,
     first: u64,
@@ -311,7 +311,7 @@ impl Gate for Faults {
         match self.errno {
             Some(code) if number >= self.first => Err(io::Error::from_raw_os_error(code)),
             Some(_) => Ok(call.length),
-            // Whole pages, so that O_DIRECT still works.
+            // Whole pages, as O_DIRECT requires.
             None => Ok(call.length.min(8192)),
         }
     }
@@ -354,7 +354,7 @@ fn a_failed_system_call_is_an_error_that_names_file_range_and_errno() {
 }
 
 #[test]
-fn a_full_disk_is_told_as_such() {
+fn a_full_disk_is_reported_as_no_space() {
     if !has_gpu() {
         return;
     }
@@ -371,7 +371,7 @@ fn a_full_disk_is_told_as_such() {
 }
 
 #[test]
-fn calls_that_stop_short_are_gone_on_with() {
+fn short_system_calls_are_continued() {
     if !has_gpu() {
         return;
     }
@@ -393,7 +393,7 @@ fn calls_that_stop_short_are_gone_on_with() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_meanwhile_is_an_error_and_no_made_up_bytes() {
+fn reading_a_truncated_file_is_an_error() {
     if !has_gpu() {
         return;
     }
@@ -409,7 +409,7 @@ fn a_file_that_was_cut_off_meanwhile_is_an_error_and_no_made_up_bytes() {
 }
 
 #[test]
-fn a_file_system_without_direct_io_is_an_error_and_not_another_way() {
+fn missing_direct_io_is_an_error_and_not_a_fallback() {
     if !has_gpu() {
         return;
     }
@@ -435,7 +435,7 @@ fn a_file_system_without_direct_io_is_an_error_and_not_another_way() {
 }
 
 #[test]
-fn a_buffer_is_used_again() {
+fn a_released_buffer_is_reused() {
     let first = Buffer::new(Kind::Pageable, 123 << 20).unwrap();
     let start = first.start();
     drop(first);

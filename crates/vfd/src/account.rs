@@ -1,4 +1,4 @@
-//! What the driver did for one file: calls, bytes and time, by the path that the bytes took.
+//! Counts the driver's calls, bytes and time for one file, by the path of the bytes.
 //!
 //! If `PENSTOCK_REPORT_DIR` names a folder, the driver appends a line of JSON to the file
 //! `PID.jsonl` in it when a file is opened and when it is closed. A file without the second line
@@ -122,8 +122,8 @@ impl Account {
         self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
     }
 
-    /// Counts ranges of host memory that were moved together with others. Those to be written are
-    /// counted when the driver takes them over.
+    /// Counts ranges of host memory that the sieve moved together. Ranges to be written count when
+    /// the sieve takes them.
     pub(crate) fn joined(&self, operation: Operation, joined: &Joined) {
         if joined.calls > 0 {
             let line = &self.lines(operation)[Way::By(Path::HostBuffered).index()];
@@ -169,8 +169,8 @@ impl Account {
         self.moved(operation, way, bytes, since);
     }
 
-    /// Counts one copy to or from GPU memory. Copies within host memory, one for each row of a
-    /// chunk, are not counted, because counting would take as long as the copy.
+    /// Counts one copy to or from GPU memory. Copies within host memory are not counted: HDF5
+    /// requests one for each row of a chunk, and counting would take as long as the copy.
     pub(crate) fn copied(&self, bytes: u64, since: Instant) {
         self.copies.add(bytes, nanoseconds(since));
     }
@@ -238,8 +238,8 @@ fn report_folder() -> Option<&'static FilePath> {
         .as_deref()
 }
 
-/// Appends a line with one write, so that lines of different threads do not mix. A report that
-/// cannot be written must not fail the program's own I/O; the line is then missing.
+/// Appends a line with one write, so that lines of different threads do not mix. If the write
+/// fails, the line is missing: a report must not fail the program's own I/O.
 fn add_line(folder: &FilePath, line: &Value) {
     let name = folder.join(format!("{}.jsonl", std::process::id()));
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(name) {
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ways_that_were_taken_are_told() {
+    fn only_paths_that_were_taken_are_reported() {
         let account = Account::new();
         account.moved(Operation::Read, Way::Metadata, 512, Instant::now());
         account.moved(Operation::Read, Way::Metadata, 96, Instant::now());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_has_a_place_and_a_name_of_its_own() {
+    fn each_path_has_its_own_index_and_name() {
         let mut names: Vec<&str> = Way::all().map(Way::name).collect();
         let indices: Vec<usize> = Way::all().map(Way::index).collect();
         assert_eq!(indices, (0..WAYS).collect::<Vec<_>>());

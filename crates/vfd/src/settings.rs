@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_sets_the_keys_that_it_names() {
+    fn a_text_sets_only_the_keys_it_contains() {
         let text = "mode=direct+pinned; threads=8;stripe_count=4;stripe_size=1MiB";
         let settings = Settings::parse(text).unwrap();
         assert_eq!(settings.mode_name(), "direct+pinned");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_text_is_an_error_that_names_the_key() {
+    fn an_error_of_parsing_names_the_key() {
         for (text, key) in [
             ("mode=fast", "mode"),
             ("stripe_count=0", "stripe_count"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_has_the_name_it_is_read_by() {
+    fn each_mode_parses_from_its_own_name() {
         for name in MODES.iter().map(|mode| mode.name()).chain([AUTO]) {
             let settings = Settings::parse(&format!("mode={name}")).unwrap();
             assert_eq!(settings.mode_name(), name);
