@@ -67,7 +67,7 @@ fn file() -> tempfile::NamedTempFile {
 
 const FAILS: usize = usize::MAX;
 
-/// A request that ends after so many submitter steps, or fails in the first.
+/// A request that ends after a number of submitter steps, or fails in the first.
 struct Steps(AtomicUsize);
 
 impl Task for Steps {
