@@ -37,16 +37,16 @@ pub(crate) struct CShape {
 /// An opaque handle.
 pub(crate) struct CDatasets;
 
-/// Described datasets of a caller.
+/// Descriptions of a caller's datasets.
 struct Datasets {
     many: Many,
-    /// The lengths of all dimensions of one dataset after the other.
+    /// Lengths of all dimensions, one dataset after the other.
     lengths: Vec<u64>,
 }
 
 static DATASETS: Table<Datasets> = Table::new("set of datasets");
 
-/// How a call reads.
+/// Options of a read.
 struct Call {
     pieces: *const CPiece,
     count: usize,
