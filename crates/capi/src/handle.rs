@@ -84,9 +84,10 @@ impl<T> Table<T> {
     /// Fails in a child of fork(), which must not use the locks: threads of the parent may hold them.
     fn check<C>(&self, handle: *mut C) -> Result<()> {
         refuse_fork()?;
-        match handle.is_null() {
-            true => Err(null(self.name)),
-            false => Ok(()),
+        if handle.is_null() {
+            Err(null(self.name))
+        } else {
+            Ok(())
         }
     }
 

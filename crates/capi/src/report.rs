@@ -40,9 +40,10 @@ pub(crate) struct CReport {
 
 impl From<&Report> for CReport {
     fn from(report: &Report) -> CReport {
-        let tuned = match report.tuned == Options::default() {
-            true => [0; TUNED],
-            false => string(&report.tuned.to_string()),
+        let tuned = if report.tuned == Options::default() {
+            [0; TUNED]
+        } else {
+            string(&report.tuned.to_string())
         };
         CReport {
             struct_size: size_of::<CReport>(),

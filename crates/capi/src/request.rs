@@ -114,9 +114,10 @@ pub(crate) unsafe fn submit_options(
         stream: unsafe { order_of(stream, flags & !ZERO_HOLES)? },
         background: !caller_waits,
         waiter_shares: caller_waits,
-        holes: match flags & ZERO_HOLES != 0 {
-            true => Holes::Zero,
-            false => Holes::Leave,
+        holes: if flags & ZERO_HOLES != 0 {
+            Holes::Zero
+        } else {
+            Holes::Leave
         },
         owner: None,
     })
@@ -231,9 +232,10 @@ extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) ->
 unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        match request.step() {
-            true => Ok(OK),
-            false => Err(request.is_for_later()),
+        if request.step() {
+            Ok(OK)
+        } else {
+            Err(request.is_for_later())
         }
     })
 }

@@ -154,10 +154,11 @@ pub(crate) unsafe fn check_outputs(
 ) -> Result<()> {
     // SAFETY: by contract of this function.
     unsafe { check_size(report)? };
-    match request.is_null() || report.is_null() {
-        true => Ok(()),
-        false => Err(Error::invalid("a request has its own report")
-            .remedy("pass NULL for the report or for the request")),
+    if request.is_null() || report.is_null() {
+        Ok(())
+    } else {
+        Err(Error::invalid("a request has its own report")
+            .remedy("pass NULL for the report or for the request"))
     }
 }
 
@@ -172,14 +173,11 @@ pub(crate) unsafe fn hand_over(
 ) -> Result<c_int> {
     // SAFETY: by contract of this function.
     unsafe {
-        match request.is_null() {
-            true => {
-                started.finish()?;
-                report::write_of(report, &started);
-            }
-            false => {
-                requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
-            }
+        if request.is_null() {
+            started.finish()?;
+            report::write_of(report, &started);
+        } else {
+            requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
         }
     }
     Ok(OK)

@@ -132,9 +132,10 @@ fn lists_of(table: &ChunkTable, element: u64) -> (Vec<u64>, Vec<u32>) {
 
 /// Returns the start of a list; null for an empty one.
 fn start_of<T>(list: &[T]) -> *const T {
-    match list.is_empty() {
-        true => std::ptr::null(),
-        false => list.as_ptr(),
+    if list.is_empty() {
+        std::ptr::null()
+    } else {
+        list.as_ptr()
     }
 }
 
@@ -157,10 +158,11 @@ fn format_of(code: c_int) -> Result<Option<Format>> {
 /// # Safety
 /// As for [`list`].
 unsafe fn list_if_any<'a, T>(start: *const T, count: u64, name: &str) -> Result<Option<&'a [T]>> {
-    match start.is_null() {
-        true => Ok(None),
+    if start.is_null() {
+        Ok(None)
+    } else {
         // SAFETY: passed on.
-        false => unsafe { list(start, count, name).map(Some) },
+        unsafe { list(start, count, name).map(Some) }
     }
 }
 
@@ -187,9 +189,10 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
     // SAFETY: by contract of this function, all pointers are null or to as many values as the struct
     // says.
     unsafe {
-        let name = match from.name.is_null() {
-            true => String::new(),
-            false => CStr::from_ptr(from.name).to_string_lossy().into_owned(),
+        let name = if from.name.is_null() {
+            String::new()
+        } else {
+            CStr::from_ptr(from.name).to_string_lossy().into_owned()
         };
         let shape = list(from.shape, rank, "shape")?.to_vec();
         let length = bytes(&name, &shape, StoredSize(from.element))?;

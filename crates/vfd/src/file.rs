@@ -118,10 +118,11 @@ impl DriverFile {
             (settings, ignores, (hdf5.H5Pget_driver)(fapl))
         };
         let writes = flags & H5F_ACC_RDWR != 0;
-        let page_buffer = match writes {
+        let page_buffer = if writes {
             // SAFETY: upheld by the caller; HDF5 calls the driver with its lock held.
-            true => unsafe { page_buffer::turn_off(hdf5, fapl)? },
-            false => None,
+            unsafe { page_buffer::turn_off(hdf5, fapl)? }
+        } else {
+            None
         };
         let (owned, note) = open_descriptor(path, flags, &settings)?;
         let status = std::fs::File::from(owned);
@@ -452,11 +453,12 @@ unsafe fn ignores_missing_locks(hdf5: &Hdf5, fapl: hid_t) -> Result<bool> {
     let (mut uses, mut ignores) = (false, false);
     // SAFETY: both results have places of their types.
     let status = unsafe { (hdf5.H5Pget_file_locking)(fapl, &mut uses, &mut ignores) };
-    match status < 0 {
-        true => Err(Error::invalid(
+    if status < 0 {
+        Err(Error::invalid(
             "HDF5 does not return the file locking settings",
-        )),
-        false => Ok(ignores),
+        ))
+    } else {
+        Ok(ignores)
     }
 }
 

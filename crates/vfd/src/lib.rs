@@ -117,10 +117,11 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
         {
             return Err(failed("register the driver"));
         }
-        match (hdf5.H5Pset_driver_by_name)(fapl, NAME.as_ptr(), options.as_ptr()) < 0 {
-            true => Err(failed("set the driver")
-                .remedy("give the identifier of a file access property list")),
-            false => Ok(()),
+        if (hdf5.H5Pset_driver_by_name)(fapl, NAME.as_ptr(), options.as_ptr()) < 0 {
+            Err(failed("set the driver")
+                .remedy("give the identifier of a file access property list"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -234,9 +234,10 @@ impl Iterators {
             id,
         };
         // SAFETY: upheld by the caller.
-        match waits.is_some() && unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
-            true => Err(unreadable()),
-            false => Ok(iterator),
+        if waits.is_some() && unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
+            Err(unreadable())
+        } else {
+            Ok(iterator)
         }
     }
 
@@ -314,9 +315,10 @@ impl<'a> Sequences<'a> {
             left = left.wrapping_sub(length);
             fits
         };
-        self.next = match self.fetched_bytes <= bytes {
-            true => last,
-            false => (first..last).find(|index| !fits(index)).unwrap_or(last),
+        self.next = if self.fetched_bytes <= bytes {
+            last
+        } else {
+            (first..last).find(|index| !fits(index)).unwrap_or(last)
         };
         (first..self.next).map(|index| self.run(index))
     }

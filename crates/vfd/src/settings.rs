@@ -83,11 +83,12 @@ fn stripe_count(value: &str) -> Result<u32> {
 
 fn stripe_size(value: &str) -> Result<u64> {
     let size = parse_size("stripe_size", value)?;
-    match size != 0 && size % STRIPE_UNIT == 0 && size < 4 << 30 {
-        true => Ok(size),
-        false => Err(Error::invalid(format!(
+    if size != 0 && size % STRIPE_UNIT == 0 && size < 4 << 30 {
+        Ok(size)
+    } else {
+        Err(Error::invalid(format!(
             "option stripe_size must be a multiple of 64KiB below 4GiB, not {value:?}"
-        ))),
+        )))
     }
 }
 

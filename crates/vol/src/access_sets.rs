@@ -47,11 +47,12 @@ pub(crate) unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [
             ptr::null_mut(),
         )
     };
-    match status < 0 {
-        true => Err(Error::invalid(
+    if status < 0 {
+        Err(Error::invalid(
             "HDF5 does not return the address of the object",
-        )),
-        false => Ok((info.fileno, info.token)),
+        ))
+    } else {
+        Ok((info.fileno, info.token))
     }
 }
 

@@ -41,9 +41,10 @@ impl ApiCall {
             return;
         }
         // SAFETY: the caller guarantees this.
-        let (execution, why) = match unsafe { Wrapped::wrap_request(self.req, container) } {
-            true => (Execution::Async, "by the connector below"),
-            false => (Execution::Sync, why),
+        let (execution, why) = if unsafe { Wrapped::wrap_request(self.req, container) } {
+            (Execution::Async, "by the connector below")
+        } else {
+            (Execution::Sync, why)
         };
         container.policy.log(self.call, execution, 0, why);
     }

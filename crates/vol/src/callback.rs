@@ -110,9 +110,10 @@ pub(crate) unsafe fn operate_on_two(
     api_call: ApiCall,
     call: impl FnOnce(&Under, *mut c_void, *mut c_void) -> herr_t,
 ) -> herr_t {
-    let under_or_null = |object: *mut c_void, beside: &Under| match object.is_null() {
-        true => Ok(object),
-        false => {
+    let under_or_null = |object: *mut c_void, beside: &Under| {
+        if object.is_null() {
+            Ok(object)
+        } else {
             // SAFETY: the caller guarantees this.
             let under = unsafe { Wrapped::of(object) }.under();
             beside.together_with(&under)?;

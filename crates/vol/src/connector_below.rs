@@ -50,14 +50,13 @@ impl ConnectorBelow {
                 ),
             }
         };
-        match id < 0 {
-            true => Err(Error::invalid(format!(
+        if id < 0 {
+            Err(Error::invalid(format!(
                 "HDF5 finds no connector for the option under_vol={written}"
             ))
-            .remedy(
-                "name its folder in HDF5_PLUGIN_PATH, or write under_vol=0 for the native one",
-            )),
-            false => Ok(ConnectorBelow { library, id }),
+            .remedy("name its folder in HDF5_PLUGIN_PATH, or write under_vol=0 for the native one"))
+        } else {
+            Ok(ConnectorBelow { library, id })
         }
     }
 

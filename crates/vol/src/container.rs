@@ -105,9 +105,10 @@ impl Container {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        let operation = match info.is_writable {
-            true => Operation::Write,
-            false => Operation::Read,
+        let operation = if info.is_writable {
+            Operation::Write
+        } else {
+            Operation::Read
         };
         let file = penstock_hdf5::transfer::open_file(info, operation)?;
         if !self.is_closed.load(Relaxed) {

@@ -478,13 +478,14 @@ unsafe fn note_unfinished(under: &Under) -> Result<()> {
     let library = under.library();
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(library.hdf5) };
-    match unfinished::has_stopped(&session) {
-        true => library.keeping_errors(|| {
+    if unfinished::has_stopped(&session) {
+        library.keeping_errors(|| {
             // SAFETY: the caller guarantees this.
             let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
             unfinished::note(&session, id.get())
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 
@@ -637,12 +638,11 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
         // No later call can report the failures.
         let is_last =
             req.is_null() && !under.is_internal && under.container.is_closed.load(Relaxed);
-        match status >= 0 && is_last {
-            true => {
-                let reported = under.caught(|| under.container.policy.failures.take());
-                reported.map_or(FAIL, |()| status)
-            }
-            false => status,
+        if status >= 0 && is_last {
+            let reported = under.caught(|| under.container.policy.failures.take());
+            reported.map_or(FAIL, |()| status)
+        } else {
+            status
         }
     }
 }

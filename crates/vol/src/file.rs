@@ -62,11 +62,12 @@ impl AccessList {
         };
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
         let status = unsafe { (library.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
-        match status < 0 {
-            true => Err(Error::invalid(
+        if status < 0 {
+            Err(Error::invalid(
                 "HDF5 cannot set the connector below in the file access property list",
-            )),
-            false => Ok(access),
+            ))
+        } else {
+            Ok(access)
         }
     }
 
@@ -139,10 +140,11 @@ unsafe fn open_below(
         // SAFETY: the caller guarantees this.
         unsafe { finish_deferred_close(name) };
         before(library);
-        let opening = match access.container.is_parallel {
+        let opening = if access.container.is_parallel {
             // SAFETY: the caller guarantees the name. The list is this connector's own.
-            true => Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? }),
-            false => None,
+            Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? })
+        } else {
+            None
         };
         let file = access.container.in_call(|| call(&library, access.fapl));
         if file.is_null() {
@@ -287,9 +289,10 @@ unsafe extern "C" fn open<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
-    let way = match flags & H5F_ACC_RDWR != 0 {
-        true => Way::ForWriting,
-        false => Way::ForReading,
+    let way = if flags & H5F_ACC_RDWR != 0 {
+        Way::ForWriting
+    } else {
+        Way::ForReading
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {

@@ -85,10 +85,11 @@ impl Info {
                 "HDF5 cannot read the connector's information from the file access property list",
             ));
         }
-        match info.is_null() {
-            true => Info::native(library),
+        if info.is_null() {
+            Info::native(library)
+        } else {
             // SAFETY: HDF5 has made a copy with `copy`, and hands over its ownership.
-            false => Ok(*unsafe { Box::from_raw(info.cast::<Info>()) }),
+            Ok(*unsafe { Box::from_raw(info.cast::<Info>()) })
         }
     }
 

@@ -197,9 +197,10 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
     // identifiers.
     unsafe {
         // Queried each time, because H5close forgets registered connectors.
-        let own = match (library.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 {
-            true => (library.calls.H5VLget_connector_id_by_name)(NAME.as_ptr()),
-            false => (library.calls.H5VLregister_connector)(&CLASSES[library.slot], H5P_DEFAULT),
+        let own = if (library.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 {
+            (library.calls.H5VLget_connector_id_by_name)(NAME.as_ptr())
+        } else {
+            (library.calls.H5VLregister_connector)(&CLASSES[library.slot], H5P_DEFAULT)
         };
         if own < 0 {
             return Err(failed("register the connector"));
@@ -228,9 +229,10 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             Info::above(present, under_info, settings)
         };
         let info: *const Info = &info;
-        match (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
-            true => Err(failed("set the connector")),
-            false => Ok(()),
+        if (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
+            Err(failed("set the connector"))
+        } else {
+            Ok(())
         }
     }
 }

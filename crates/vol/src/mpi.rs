@@ -130,9 +130,10 @@ pub(crate) unsafe fn forbid_sieving(
         if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut given).cast()) } < 0 {
             return None;
         }
-        let info = match given == Info::new(mpi)?.free() {
-            true => Info::new(mpi)?,
-            false => Info { mpi, handle: given },
+        let info = if given == Info::new(mpi)?.free() {
+            Info::new(mpi)?
+        } else {
+            Info { mpi, handle: given }
         };
         for (key, value) in HINTS {
             info.set(key, value)?;

@@ -202,9 +202,10 @@ impl AsyncOperation {
     pub(crate) fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        let effort = match limit.is_some() && is_in_call() {
-            true => Effort::Bytes,
-            false => Effort::All,
+        let effort = if limit.is_some() && is_in_call() {
+            Effort::Bytes
+        } else {
+            Effort::All
         };
         self.proceed(&left, effort)
     }
@@ -220,13 +221,10 @@ impl AsyncOperation {
     /// Waits until the operation has ended. Returns early inside another call that advances the
     /// operation, or inside a call in which HDF5 cannot finish it.
     pub(crate) fn wait_if_possible(self: &Arc<Self>) {
-        match is_in_call() {
-            true => {
-                self.proceed(&|| None, Effort::Bytes);
-            }
-            false => {
-                self.wait(None);
-            }
+        if is_in_call() {
+            self.proceed(&|| None, Effort::Bytes);
+        } else {
+            self.wait(None);
         }
     }
 
@@ -265,9 +263,10 @@ impl AsyncOperation {
             }
             State::Deferred(deferred) => {
                 let is_for_later = is_in_call() && (deferred.flushes || effort != Effort::All);
-                match is_for_later || effort == Effort::Bytes {
-                    true => Action::Nothing,
-                    false => Action::WaitForOperations(deferred.after.clone()),
+                if is_for_later || effort == Effort::Bytes {
+                    Action::Nothing
+                } else {
+                    Action::WaitForOperations(deferred.after.clone())
                 }
             }
             State::Done => Action::Nothing,
@@ -435,9 +434,10 @@ fn wait_for_all(requests: &[Arc<Request>], left: Left<'_>) -> TransfersWaited {
             }
         }
     }
-    match is_postponed {
-        true => TransfersWaited::Postponed,
-        false => TransfersWaited::Ended(outcome),
+    if is_postponed {
+        TransfersWaited::Postponed
+    } else {
+        TransfersWaited::Ended(outcome)
     }
 }
 

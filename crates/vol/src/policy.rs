@@ -47,9 +47,10 @@ impl Policy {
             Some(bytes) => Ok(Some(bytes)),
             None => megabytes(environment::text("HDF5_ASYNC_MAX_MEM_MB").as_deref()),
         };
-        let (log, named) = match is_parallel {
-            true => (log.unwrap_or_default(), named.unwrap_or_default()),
-            false => (log?, named?),
+        let (log, named) = if is_parallel {
+            (log.unwrap_or_default(), named.unwrap_or_default())
+        } else {
+            (log?, named?)
         };
         Ok(Policy {
             settings: Arc::clone(settings),

@@ -270,12 +270,11 @@ impl SharedFile {
         key: &ObjectKey,
     ) -> Result<Described> {
         let changes = self.changes_of(key);
-        let stored = match key.file.number == self.key.number {
-            true => StoredDataset::read(session, dataset, self.reads_together)?,
-            false => {
-                let why = "the dataset is in another file, to which a link leads";
-                Err(Refused(why.to_owned()))
-            }
+        let stored = if key.file.number == self.key.number {
+            StoredDataset::read(session, dataset, self.reads_together)?
+        } else {
+            let why = "the dataset is in another file, to which a link leads";
+            Err(Refused(why.to_owned()))
         };
         Ok((changes, Arc::new(stored)))
     }

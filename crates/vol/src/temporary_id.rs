@@ -92,9 +92,10 @@ impl TemporaryId {
         // SAFETY: the caller guarantees this.
         let id = unsafe {
             let bottom = (under.calls.H5VLget_object)(under.object, under.id);
-            match bottom.is_null() {
-                true => CLOSED,
-                false => (under.calls.H5VLwrap_register)(bottom, kind),
+            if bottom.is_null() {
+                CLOSED
+            } else {
+                (under.calls.H5VLwrap_register)(bottom, kind)
             }
         };
         WRAPPING.set(ptr::null());

@@ -140,9 +140,10 @@ impl OwnedList {
         library.keeping_errors(|| unsafe {
             let id = (library.calls.H5Pcopy)(list);
             let own = OwnedList { library, id };
-            match id >= 0 && set(id, H5FD_MPIO_INDEPENDENT) >= 0 {
-                true => Ok(own),
-                false => Err(failed()),
+            if id >= 0 && set(id, H5FD_MPIO_INDEPENDENT) >= 0 {
+                Ok(own)
+            } else {
+                Err(failed())
             }
         })
     }
@@ -187,9 +188,10 @@ pub(crate) unsafe fn set_stream(
             _ => -1,
         }
     };
-    match status < 0 {
-        true => Err(Error::invalid("HDF5 cannot set the stream in the list")
-            .remedy("give the identifier of a dataset transfer property list")),
-        false => Ok(()),
+    if status < 0 {
+        Err(Error::invalid("HDF5 cannot set the stream in the list")
+            .remedy("give the identifier of a dataset transfer property list"))
+    } else {
+        Ok(())
     }
 }

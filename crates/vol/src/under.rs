@@ -58,11 +58,12 @@ impl Under {
     }
 
     fn refuse_gone(&self) -> Result<()> {
-        match self.is_gone {
-            true => Err(Error::invalid(
+        if self.is_gone {
+            Err(Error::invalid(
                 "the object was closed by the call that reported a failed write",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -76,11 +77,12 @@ impl Under {
     pub(crate) fn together_with(&self, other: &Under) -> Result<()> {
         other.refuse_gone()?;
         let (one, other) = (&self.container, &other.container);
-        match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
-            true => Ok(()),
-            false => Err(Error::invalid(
+        if Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
+            Ok(())
+        } else {
+            Err(Error::invalid(
                 "the objects belong to different connectors below penstock_async",
-            )),
+            ))
         }
     }
 

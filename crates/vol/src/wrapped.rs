@@ -61,9 +61,10 @@ fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
 impl Wrapped {
     /// Makes a wrapper for HDF5, which [`Wrapped::release`] drops. Null stays null.
     pub(crate) fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
-        match under.is_null() {
-            true => under,
-            false => Wrapped::boxed(under, container, Role::Owned),
+        if under.is_null() {
+            under
+        } else {
+            Wrapped::boxed(under, container, Role::Owned)
         }
     }
 

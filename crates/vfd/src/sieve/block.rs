@@ -120,10 +120,7 @@ impl Block {
     /// Returns the largest gap that may be written between dirty bytes and bytes of a selection.
     #[inline]
     fn gap(&self, by: Option<Selection>) -> usize {
-        match self.by == by {
-            true => gap_within(by),
-            false => 0,
-        }
+        if self.by == by { gap_within(by) } else { 0 }
     }
 
     /// # Safety
@@ -291,18 +288,20 @@ fn gap_within(by: Option<Selection>) -> usize {
 
 #[inline]
 fn hull(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
-    match one.is_empty() {
-        true => other.clone(),
-        false => one.start.min(other.start)..one.end.max(other.end),
+    if one.is_empty() {
+        other.clone()
+    } else {
+        one.start.min(other.start)..one.end.max(other.end)
     }
 }
 
 /// Returns the number of bytes between two ranges; 0 if they meet.
 #[inline]
 fn distance(one: &Range<usize>, other: &Range<usize>) -> usize {
-    let (first, second) = match one.start <= other.start {
-        true => (one, other),
-        false => (other, one),
+    let (first, second) = if one.start <= other.start {
+        (one, other)
+    } else {
+        (other, one)
     };
     second.start.saturating_sub(first.end)
 }

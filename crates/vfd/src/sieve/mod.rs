@@ -155,15 +155,14 @@ impl Sieve {
         }
         // SAFETY: upheld by the caller.
         let moved = unsafe { state.all(&mut call, extents) };
-        let finished = match keeps {
-            true => state.write_later(self),
+        let finished = if keeps {
+            state.write_later(self)
+        } else {
             // Writes all blocks even if a range has failed, because earlier ranges counted as
             // written.
-            false => {
-                let written = state.write_all(self);
-                state.drop_blocks();
-                written
-            }
+            let written = state.write_all(self);
+            state.drop_blocks();
+            written
         };
         (moved.and(finished), call.joined)
     }
@@ -333,12 +332,11 @@ impl State {
                     Operation::Write => self.put(call, now, &part, range)?,
                 }
             };
-            match is_joined {
-                true => {
-                    call.joined.calls += 1;
-                    call.joined.bytes += length;
-                }
-                false => (call.directly)(&part)?,
+            if is_joined {
+                call.joined.calls += 1;
+                call.joined.bytes += length;
+            } else {
+                (call.directly)(&part)?
             }
             if length == left.length {
                 return Ok(());
@@ -441,11 +439,11 @@ impl State {
             return Ok(None);
         }
         let last = self.blocks.get(self.last);
-        let left = match range.start == 0 || range.end == BLOCK {
-            true => neighbour,
-            false => last
-                .is_some_and(|block| block.is_left_by(call.by, start))
-                .then_some(self.last),
+        let left = if range.start == 0 || range.end == BLOCK {
+            neighbour
+        } else {
+            last.is_some_and(|block| block.is_left_by(call.by, start))
+                .then_some(self.last)
         };
         self.take(call.sieve, start, left).map(Some)
     }
@@ -453,9 +451,10 @@ impl State {
     #[inline]
     fn find(&self, start: u64) -> Option<usize> {
         let is_it = |block: &Block| block.start == Some(start);
-        match self.blocks.get(self.last).is_some_and(is_it) {
-            true => Some(self.last),
-            false => self.blocks.iter().position(is_it),
+        if self.blocks.get(self.last).is_some_and(is_it) {
+            Some(self.last)
+        } else {
+            self.blocks.iter().position(is_it)
         }
     }
 
@@ -533,9 +532,10 @@ impl State {
             let (start, bytes) = block.to_write();
             let end = start + bytes.len() as u64;
             let covers = |e: &Extent| e.offset < end && start < e.offset + e.length;
-            match extents.iter().any(covers) {
-                true => sieve.write(block)?,
-                false => block.forget_clean(),
+            if extents.iter().any(covers) {
+                sieve.write(block)?
+            } else {
+                block.forget_clean()
             }
         }
         Ok(())
@@ -562,9 +562,10 @@ impl State {
             return Ok(());
         }
         self.is_listed = behind::list(sieve);
-        match self.is_listed {
-            true => Ok(()),
-            false => self.write_all(sieve),
+        if self.is_listed {
+            Ok(())
+        } else {
+            self.write_all(sieve)
         }
     }
 }

@@ -51,9 +51,10 @@ pub(crate) unsafe fn goes_below_at_once(
     let continues = call.continues();
     // SAFETY: the caller guarantees this.
     unsafe {
-        let small = match continues && !policy.is_delayed() {
-            true => small_transfer(call),
-            false => None,
+        let small = if continues && !policy.is_delayed() {
+            small_transfer(call)
+        } else {
+            None
         };
         if continues && small.is_none() {
             return Ok(false);
@@ -69,9 +70,10 @@ pub(crate) unsafe fn goes_below_at_once(
     if policy.is_implicit() {
         call.take_failures()?;
     }
-    let why = match continues {
-        true => SMALL,
-        false => "called without an event set",
+    let why = if continues {
+        SMALL
+    } else {
+        "called without an event set"
     };
     call.log(Execution::Sync, 0, why);
     Ok(true)

@@ -78,21 +78,20 @@ pub(crate) unsafe fn defer(
         begin_conflicting(under.library(), &set);
     }
     // HDF5 closes a file by an identifier, and the application has closed its own by then.
-    let id = match call == CLOSE_FILE {
-        true => {
-            // SAFETY: the caller guarantees this.
-            let id = unsafe { TemporaryId::of(under, H5I_FILE) };
-            // SAFETY: the caller guarantees this.
-            let can_wait = |id: &TemporaryId| unsafe { allows_open_objects(under, id) };
-            // Without this condition, the close would fail, or close objects that the application
-            // still uses.
-            match id.ok().filter(can_wait) {
-                Some(id) => Some(Rc::new(id)),
-                None if is_left(&before) => return Err(cannot_flush()),
-                None => return Ok(false),
-            }
+    let id = if call == CLOSE_FILE {
+        // SAFETY: the caller guarantees this.
+        let id = unsafe { TemporaryId::of(under, H5I_FILE) };
+        // SAFETY: the caller guarantees this.
+        let can_wait = |id: &TemporaryId| unsafe { allows_open_objects(under, id) };
+        // Without this condition, the close would fail, or close objects that the application
+        // still uses.
+        match id.ok().filter(can_wait) {
+            Some(id) => Some(Rc::new(id)),
+            None if is_left(&before) => return Err(cannot_flush()),
+            None => return Ok(false),
         }
-        false => None,
+    } else {
+        None
     };
     let kept = (under.clone(), id.clone());
     let action = call.to_string_lossy();
@@ -100,9 +99,10 @@ pub(crate) unsafe fn defer(
         let (under, id) = kept;
         // SAFETY: the thread is inside a call of this HDF5.
         let session = unsafe { Session::begin(under.library().hdf5) };
-        let status = match id.as_ref().is_some_and(|id| id.hand_over()) {
-            true => SUCCEED,
-            false => act(&under),
+        let status = if id.as_ref().is_some_and(|id| id.hand_over()) {
+            SUCCEED
+        } else {
+            act(&under)
         };
         let done = session.check(status, &format!("carry out {action}"));
         done.and_then(|_| report(call, &under.container))
@@ -147,9 +147,10 @@ pub(crate) unsafe fn defer(
 /// Reports the failures of operations without a request, if this call is to report them. Such calls
 /// close or flush a file, or close a dataset after its file.
 fn report(call: &CStr, container: &Container) -> Result<()> {
-    match call == CLOSE_DATASET && !container.is_closed.load(Relaxed) {
-        true => Ok(()),
-        false => container.policy.failures.take(),
+    if call == CLOSE_DATASET && !container.is_closed.load(Relaxed) {
+        Ok(())
+    } else {
+        container.policy.failures.take()
     }
 }
 

@@ -75,9 +75,10 @@ impl DatasetCall<'_> {
     /// as may what the program does after a plain write. The event set of another write reports
     /// only that write.
     pub(crate) fn take_failures(&self) -> Result<()> {
-        match self.req.is_null() || self.operation == Operation::Read {
-            true => self.policy().failures.take(),
-            false => Ok(()),
+        if self.req.is_null() || self.operation == Operation::Read {
+            self.policy().failures.take()
+        } else {
+            Ok(())
         }
     }
 
@@ -101,12 +102,13 @@ impl DatasetCall<'_> {
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
     pub(crate) unsafe fn memories(&self) -> Result<Vec<Memory>> {
-        match cuda_is_loaded() {
+        if cuda_is_loaded() {
             // SAFETY: the caller guarantees this.
-            true => (0..self.buffers.len())
+            (0..self.buffers.len())
                 .map(|at| unsafe { self.memory(at) })
-                .collect(),
-            false => Ok(Vec::new()),
+                .collect()
+        } else {
+            Ok(Vec::new())
         }
     }
 

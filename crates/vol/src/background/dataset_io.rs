@@ -104,9 +104,10 @@ pub(crate) unsafe fn read_or_write(
             if call.continues() {
                 call.log(Execution::Sync, 0, why);
             }
-            let host = match is_on_gpu {
-                true => Some(host_buffers(call, &memories, list.stream)?),
-                false => None,
+            let host = if is_on_gpu {
+                Some(host_buffers(call, &memories, list.stream)?)
+            } else {
+                None
             };
             Ok(Disposition::Below(BelowCall {
                 host,

@@ -127,13 +127,12 @@ unsafe fn describe_all(
 ) -> Result<Vec<Arc<Planned<StoredDataset>>>> {
     let of = |(dataset, under): (&&crate::wrapped::Wrapped, &crate::under::Under)| {
         let own = under.container.shared.get();
-        match own.is_some_and(|own| std::ptr::eq(&**own, shared)) {
+        if own.is_some_and(|own| std::ptr::eq(&**own, shared)) {
             // SAFETY: the caller guarantees this.
-            true => unsafe { dataset.stored(under, shared) },
-            false => {
-                let why = "the datasets are in several files";
-                Ok(Arc::new(Err(Refused(why.to_owned()))))
-            }
+            unsafe { dataset.stored(under, shared) }
+        } else {
+            let why = "the datasets are in several files";
+            Ok(Arc::new(Err(Refused(why.to_owned()))))
         }
     };
     call.datasets.iter().zip(call.unders).map(of).collect()
@@ -167,9 +166,10 @@ fn is_plain(call: &DatasetCall<'_>) -> bool {
 /// if it fails. MPI guarantees no order there. But the messages of its collective transfers impose
 /// one, and programs rely on it to read or free what other processes have written.
 fn meet_at_end(call: &DatasetCall<'_>, is_collective: bool) -> Vec<Alone> {
-    match is_collective && is_plain(call) {
-        true => shared_files(call).iter().map(Alone::at_end).collect(),
-        false => Vec::new(),
+    if is_collective && is_plain(call) {
+        shared_files(call).iter().map(Alone::at_end).collect()
+    } else {
+        Vec::new()
     }
 }
 
@@ -365,9 +365,10 @@ unsafe fn alone(
             call.log(Execution::Sync, 0, "nothing is selected");
             return Ok(Disposition::Done);
         }
-        let independent = match is_collective(library, call.list) {
-            true => Some(OwnedList::independent(library, call.list)?),
-            false => None,
+        let independent = if is_collective(library, call.list) {
+            Some(OwnedList::independent(library, call.list)?)
+        } else {
+            None
         };
         let list = independent.as_ref().map_or(call.list, |list| list.id);
         let read = read_transfer_list(library, list)?;
@@ -379,9 +380,10 @@ unsafe fn alone(
             }
             call.take_failures()?;
             call.log(Execution::Sync, 0, why);
-            let host = match is_on_gpu {
-                true => Some(host_buffers(call, &memories, read.stream)?),
-                false => None,
+            let host = if is_on_gpu {
+                Some(host_buffers(call, &memories, read.stream)?)
+            } else {
+                None
             };
             Ok(Disposition::Below(BelowCall {
                 host,

@@ -104,9 +104,10 @@ impl Task for Flush {
     }
 
     fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
-        Ok(match may_flush() {
-            true => Remaining::Nothing,
-            false => Remaining::Later,
+        Ok(if may_flush() {
+            Remaining::Nothing
+        } else {
+            Remaining::Later
         })
     }
 
