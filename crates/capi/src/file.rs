@@ -37,7 +37,7 @@ pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The file of a handle, for the duration of a call.
+/// Returns the file of a handle, for the duration of a call.
 pub(crate) fn file_of(file: *mut CFile) -> Result<InUse<Arc<File>>> {
     FILES.get(file).map(InUse::new)
 }
