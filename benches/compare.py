@@ -50,7 +50,7 @@ class Compared:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.compare", description=__doc__)
     parser.add_argument(
-        "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches.NAME"
+        "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches NAME"
     )
     parser.add_argument("--before", type=Path, required=True, help="folder of the old build")
     parser.add_argument("--after", type=Path, required=True, help="folder of the new build")
@@ -99,7 +99,8 @@ def run(name: str, folder: Path, given: argparse.Namespace) -> list[dict[str, An
         command = [
             sys.executable,
             "-m",
-            f"benches.{name}",
+            "benches",
+            name,
             "--dir",
             str(given.dir),
             "--json",
