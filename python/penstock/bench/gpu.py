@@ -50,15 +50,11 @@ class Slice:
 
 
 class Buffer:
-    """GPU memory."""
+    """GPU memory: that of an array of bytes, or new."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, array: Any = None) -> None:
         self.nbytes = nbytes
-        self.array: Any = (
-            torch.empty(nbytes, dtype=torch.uint8, device="cuda")
-            if torch
-            else ps.DeviceArray(nbytes, device=_device)
-        )
+        self.array: Any = empty((nbytes,), "uint8") if array is None else array
         self.address = address_of(self.array)
         synchronize()
 

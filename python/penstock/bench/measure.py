@@ -35,6 +35,16 @@ def nothing() -> None:
     pass
 
 
+def then(*steps: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that calls all of these in order."""
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run
+
+
 def no_check(_: object) -> None:
     pass
 
