@@ -215,9 +215,8 @@ class Session:
         return 1 if failed else 0
 
     def _is_ours(self, row: Row) -> bool:
-        if row.error == LEFT_OUT:
-            return False
-        return row.name.startswith(OURS) or row.name in OUR_MODES or row in self.failures
+        is_named = row.name in OUR_MODES and row.error != LEFT_OUT
+        return row.name.startswith(OURS) or is_named or row in self.failures
 
     def _print(self, where: str) -> None:
         out = Console(width=None if sys.stdout.isatty() else 160)
