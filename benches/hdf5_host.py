@@ -104,7 +104,7 @@ def _by_name(file: ps.File, names: list[str], last: Expected) -> list[Contestant
             found = plain[name][()]
         return found
 
-    return _pair(penstock, h5py, last, len(names), "file[name].read()", "file[name][()]")
+    return _pair("file[name]", penstock, h5py, last, len(names))
 
 
 def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contestant]:
@@ -122,21 +122,16 @@ def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contest
             found = plain[()]
         return found
 
-    return _pair(penstock, h5py, last, times, "dataset.read()", "dataset[()]")
+    return _pair("dataset", penstock, h5py, last, times)
 
 
 def _pair(
-    penstock: Callable[[], Any],
-    h5py: Callable[[], Any],
-    last: Expected,
-    times: int,
-    ours: str,
-    theirs: str,
+    what: str, penstock: Callable[[], Any], h5py: Callable[[], Any], last: Expected, times: int
 ) -> list[Contestant]:
     amount, check = last.values.nbytes * times, last.check
     return [
-        Contestant("Penstock", ours, amount, penstock, check=check, detail=native.last),
-        Contestant("h5py", theirs, amount, h5py, check=check),
+        Contestant("Penstock", f"{what}.read()", amount, penstock, check=check, detail=native.last),
+        Contestant("h5py", f"{what}[()]", amount, h5py, check=check),
     ]
 
 

@@ -94,10 +94,8 @@ def _over_sizes(run: Run, place: str, layout: str, data: Dataset, sizes: list[in
             calls = max(min(_PER_RUN // size, 20 if run.quick else _MOST_CALLS), 1)
             ways = (_to_host if place == "host" else _to_gpu)(file[DATASET], size // ITEM)
             contestants = [
-                _contestant(
-                    name, setting, read, out, expected, size // ITEM, calls, turn / len(ways)
-                )
-                for turn, (name, setting, read, out) in enumerate(ways)
+                _contestant(way, expected, size // ITEM, calls, turn / len(ways))
+                for turn, way in enumerate(ways)
             ]
             rounds = ROUNDS * (3 if size < _SETTLED else 1)
             group = f"{place}: {layout}, {size_in_words(size)}"
@@ -161,20 +159,14 @@ def _to_gpu(dataset: Any, count: int) -> list[Way]:
 
 
 def _contestant(
-    name: str,
-    setting: str,
-    read: Read,
-    out: Any,
-    expected: np.ndarray[Any, Any],
-    count: int,
-    calls: int,
-    first: float,
+    way: Way, expected: np.ndarray[Any, Any], count: int, calls: int, first: float
 ) -> Contestant:
     """Return a contestant whose runs go on through the dataset, from a place of its own.
 
-    ``first`` is this place as a part of the dataset: nobody finds what another has just read in a
-    cache of decoded chunks. Of each run, the last slice is checked.
+    ``first`` is this place as a fraction of the dataset, so that no contestant reads chunks that
+    another has left in a cache. Of each run, the last slice is checked.
     """
+    name, setting, read, out = way
     places = len(expected) // count
     at = int(first * places)
     parts: list[slice] = []
