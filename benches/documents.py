@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from penstock.bench import figures, machine
 from penstock.bench.tables import Table
 
 from .names import NAMES
+from .run import TARGETS
 
 _MOST_ROWS = 60
 """The most rows of a table on a page; of a longer one, the page has only notes and figures."""
@@ -75,7 +77,10 @@ def draw(result: dict[str, Any], folder: Path) -> None:
 def page(result: dict[str, Any], into: Path, drawn: Path | None) -> str:
     """Return the page of a result that goes to the folder `into`; its figures are in `drawn`."""
     where = machine.in_words(result["environment"])
-    lines = [f"# `penstock bench {result['benchmark']}`", "", f"{where}.", *body(result)]
+    # Only the benchmarks of this folder have this setting; names such as `vfd` are in both.
+    program = "python -m benches" if "quick" in result.get("settings", {}) else "penstock bench"
+    title = f"# `{program} {result['benchmark']}`"
+    lines = [title, "", f"{where}.", *body(result, result["tables"], _MOST_ROWS)]
     if drawn:
         folder = os.path.relpath(drawn, into)
         for found in result["figures"]:
@@ -83,15 +88,14 @@ def page(result: dict[str, Any], into: Path, drawn: Path | None) -> str:
     return "\n".join([*lines, ""])
 
 
-def body(result: dict[str, Any]) -> list[str]:
+def body(result: dict[str, Any], tables: list[dict[str, Any]], most_rows: float) -> list[str]:
     """Return the lines of the tables, the sentences, and what was not measured."""
     lines = []
-    for table in tables(result):
+    for found in tables:
+        table = Table(**{**found, "details": tuple(found["details"])})
         lines += ["", f"**{table.title}**", ""]
-        if len(table.rows) <= _MOST_ROWS or not result["figures"]:
-            lines += [table.as_markdown()]
-        else:
-            lines += [f"{len(table.rows)} rows: see the figure."]
+        is_short = len(table.rows) <= most_rows
+        lines += [table.as_markdown() if is_short else f"{len(table.rows)} rows: see the figure."]
         lines += ["", *table.notes] if table.notes else []
     words = [sentence for sentence in result["words"] if not sentence.startswith("Same by")]
     lines += ["", *(f"- {sentence}" for sentence in words)] if words else []
@@ -100,23 +104,17 @@ def body(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
-    return [
-        Table(**{**found, "details": tuple(found["details"])})
-        for found in result["tables"]
-        if found["title"] != "Targets"
-    ]
-
-
 def report(results: list[dict[str, Any]]) -> str:
     """Return the machine, the targets of all results in one table, then each result."""
     lines = list(dict.fromkeys(f"{machine.in_words(it['environment'])}." for it in results))
-    targets = [found for it in results for found in it["tables"] if found["title"] == "Targets"]
-    if targets:
-        rows = [row for found in targets for row in found["rows"]]
-        lines += ["", Table("", targets[0]["columns"], rows).as_markdown()]
+    targets = Table("", TARGETS)
     for result in results:
-        lines += body(result)
+        for found in result["tables"]:
+            targets.rows += found["rows"] if found["columns"] == TARGETS else []
+    lines += ["", targets.as_markdown()] if targets.rows else []
+    for result in results:
+        tables = [found for found in result["tables"] if found["columns"] != TARGETS]
+        lines += body(result, tables, math.inf)
     return "\n".join(lines)
 
 

@@ -13,6 +13,9 @@ from penstock.bench.session import RefusedError, Session
 from penstock.bench.tables import Table, in_words, of_rows
 from penstock.units import parse_size
 
+TARGETS = ["Target", "Wanted", "Seen", "Holds"]
+"""The columns of the table of targets."""
+
 
 @dataclass
 class Run:
@@ -25,9 +28,7 @@ class Run:
     """Whether sizes and counts are small, only to check that the benchmark runs."""
     tried: list[Row] = field(default_factory=list)
     """The rows that are not in the table, such as those of settings that were not the best."""
-    targets: Table = field(
-        default_factory=lambda: Table("Targets", ["Target", "Wanted", "Seen", "Holds"])
-    )
+    targets: Table = field(default_factory=lambda: Table("Targets", list(TARGETS)))
 
     @property
     def folder(self) -> Path:
