@@ -21,6 +21,7 @@ from penstock.bench.measure import Contestant, Row, nothing
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 from penstock.bench.verify import Place
+from penstock.memory import copy_bytes
 from penstock.units import size_in_words
 
 from .run import Run, benchmark, fastest, worst
@@ -40,7 +41,7 @@ _WANTED = {4 << 10: 3.0, 64 << 10: 2.0, 1 << 20: 1.5}
 def link(run: Run) -> None:
     """Measure the upper limit of all others."""
     buffer = gpu.Buffer(run.size)
-    run.race([gpu.link(buffer, run.size, to_device=to_device) for to_device in (True, False)])
+    run.race([_link(buffer, run.size, to_device=to_device) for to_device in (True, False)])
 
 
 @benchmark("Cached file to the GPU", size="8GiB", quick_size="16MiB")
@@ -55,7 +56,7 @@ def cached_read(run: Run) -> None:
     part = replace(file, nbytes=file.nbytes // 4)
     rows = run.race(
         [
-            gpu.link(buffer, file.nbytes),
+            _link(buffer, file.nbytes),
             _penstock(file, buffer, "default options"),
             _penstock(file, buffer, "threads=1", threads=1),
             _kvikio(reader, file, Setting(1)),
@@ -141,6 +142,27 @@ def random_read(run: Run) -> None:
         rows = run.race([*ours, *theirs], "kIOPS", group=group)
         best = max(rows[2:], key=lambda row: row.value or 0)
         run.target(f"Random {group} reads, against KvikIO", wanted, rows[0].better_than(best))
+
+
+def _link(buffer: gpu.Buffer, nbytes: int, *, to_device: bool = True) -> Contestant:
+    """Return a contestant of back-to-back copies from or to pinned memory."""
+    chunk = min(nbytes, 1 << 30)
+    pinned = gpu.Pinned(chunk)
+    pieces = [(start, min(chunk, nbytes - start)) for start in range(0, nbytes, chunk)]
+
+    def run() -> None:
+        for start, length in pieces:
+            if gpu.torch:
+                both = buffer.array[start : start + length], pinned.tensor[:length]
+                target, source = both if to_device else both[::-1]
+                target.copy_(source, non_blocking=True)
+            else:
+                addresses = buffer.address + start, pinned.address
+                copy_bytes(*(addresses if to_device else addresses[::-1]), length)
+        gpu.synchronize()
+
+    direction = "to GPU" if to_device else "to host"
+    return Contestant(f"link, {direction}", f"pinned memory, {gpu.COPIED_BY}", nbytes, run)
 
 
 def _reading(
