@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -117,13 +117,6 @@ def hdf5_plain(run: Run) -> None:
         run.target(text, 0.9, row.better_than(contiguous), "")
 
 
-class _Part(NamedTuple):
-    title: str
-    dataset: str
-    selection: Any
-    promised: bool
-
-
 @benchmark("Parts of datasets to the GPU", size="1GiB", quick_size="16MiB")
 def hdf5_strided(run: Run) -> None:
     rows = isqrt(run.size // ITEM // 2)
@@ -141,21 +134,22 @@ def hdf5_strided(run: Run) -> None:
     # Lengths and offsets are not aligned to chunks, as is usual for parts.
     box = slice(side // 5, side // 5 + side * 3 // 5)
     rectangle = (slice(rows // 8, rows // 8 * 5), slice(rows // 5, rows // 5 + rows // 3))
-    for part in (
-        _Part("every second row", "matrix", np.s_[::2], True),
-        _Part("cube of a cube", "cube", (box, box, box), True),
-        _Part("rectangle", "matrix", rectangle, False),
-        _Part("every second column", "matrix", np.s_[:, ::2], False),
-    ):
-        wanted = Expected(np.ascontiguousarray(values[part.dataset][part.selection]))
+    parts: list[tuple[str, str, Any, bool]] = [
+        ("every second row", "matrix", np.s_[::2], True),
+        ("cube of a cube", "cube", (box, box, box), True),
+        ("rectangle", "matrix", rectangle, False),
+        ("every second column", "matrix", np.s_[:, ::2], False),
+    ]
+    for title, dataset, part, is_promised in parts:
+        wanted = Expected(np.ascontiguousarray(values[dataset][part]))
         for layout in ("contiguous", "chunked"):
-            name, group = f"{part.dataset}, {layout}", f"{part.title}, {layout}"
+            name, group = f"{dataset}, {layout}", f"{title}, {layout}"
             ours, theirs = run.race(
                 [
-                    hdf5.penstock(path, wanted, "default options", part.selection, name=name),
-                    hdf5.h5py_to_gpu(path, wanted, "", part.selection, name=name),
+                    hdf5.penstock(path, wanted, "default options", part, name=name),
+                    hdf5.h5py_to_gpu(path, wanted, "", part, name=name),
                 ],
                 group=group,
             )
-            if part.promised:
+            if is_promised:
                 run.target(f"To the GPU, {group}, against h5py", 10, ours.better_than(theirs))

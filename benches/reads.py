@@ -17,7 +17,7 @@ import numpy as np
 import penstock as ps
 from penstock.bench import gpu, native, verify
 from penstock.bench.files import DATASET, DataFile, data_file, drop, warm
-from penstock.bench.measure import Contestant, Row, nothing
+from penstock.bench.measure import Contestant, Row, nothing, then
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 from penstock.bench.verify import Place
@@ -192,13 +192,9 @@ def _penstock(
 def _kvikio(
     reader: kvikio.Reader, part: DataFile, setting: Setting, is_cold: bool = False
 ) -> Contestant:
-    prepare = reader.prepare(setting)
-
-    def before() -> None:
-        prepare()
-        if is_cold:
-            drop(part)
-
+    before = reader.prepare(setting)
+    if is_cold:
+        before = then(before, partial(drop, part))
     run = partial(reader.read, part.nbytes)
     return _reading("KvikIO", str(setting), part, reader.buffer, run, before=before)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.measure import Contestant, Row
+from penstock.bench.measure import Contestant, Row, then
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 
@@ -36,6 +36,7 @@ def _until(run: Run, path: Path, buffer: gpu.Buffer, group: str, *, sync: bool) 
     durable = f"durable={'yes' if sync else 'no'}"
     synced = ", os.fsync" if sync else ""
     made = partial(_contestant, path=path, buffer=buffer)
+    write_by_kvikio = partial(kvikio.write, path, buffer)
     described = [""]
 
     def save() -> None:
@@ -54,14 +55,9 @@ def _until(run: Run, path: Path, buffer: gpu.Buffer, group: str, *, sync: bool) 
                 os.fsync(file.fileno())
 
     def by_kvikio(setting: Setting) -> Contestant:
-        timed = partial(kvikio.write, path, buffer, sync=sync)
-        each = made("KvikIO", f"{setting}{synced}", timed)
-
-        def before() -> None:
-            kvikio.apply(setting, partial(kvikio.write, path, buffer, sync=False))
-            path.unlink(missing_ok=True)
-
-        each.before = before
+        each = made("KvikIO", f"{setting}{synced}", partial(write_by_kvikio, sync=sync))
+        warm_up = partial(write_by_kvikio, sync=False)
+        each.before = then(partial(kvikio.apply, setting, warm_up), each.before)
         return each
 
     # Of O_DIRECT, which is KvikIO's default, and of buffered writes.
