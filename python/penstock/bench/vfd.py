@@ -18,12 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock import paths
 from penstock.memory import copy_bytes
 
 from . import gpu, verify
 from .files import DataFile, sync_file
-from .libhdf5 import OpenFile, library
+from .libhdf5 import OpenFile, find_plugins, library
 from .measure import OUR_MODES, Contestant, nothing
 
 MODES = ("auto", *OUR_MODES)
@@ -62,11 +61,7 @@ def prepare(reports: Path | None = None, *, with_gpu: bool = True) -> None:
     if with_gpu:
         gpu.make_current()
     os.environ[_REPORTS] = str(reports or _temporary())
-    folders = [str(paths.plugin_dir())]
-    if other := os.environ.get("PENSTOCK_BENCH_DRIVER_PATH"):
-        folders.append(other)
-    for plugins in folders:
-        library().H5PLprepend(plugins.encode())
+    find_plugins("PENSTOCK_BENCH_DRIVER_PATH")
 
 
 @cache
