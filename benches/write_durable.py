@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import penstock as ps
-from penstock.bench import gpu, native
-from penstock.bench.measure import Contestant, Row, then
+from penstock.bench import gpu, native, verify
+from penstock.bench.measure import Contestant, Row, WrongBytesError, then
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
 
@@ -84,18 +82,13 @@ def _contestant(
 ) -> Contestant:
     # The file goes at once, so that the next run does not wait for the write-back of its pages.
     remove = partial(path.unlink, missing_ok=True)
-    check = partial(_check, path, buffer)
+    compare = verify.checker(path, verify.windows(buffer.nbytes), buffer.address)
+
+    def check(_: object) -> None:
+        if path.stat().st_size != buffer.nbytes:
+            raise WrongBytesError(f"the file has {path.stat().st_size} bytes of {buffer.nbytes}")
+        compare(None)
+
     return Contestant(
         name, setting, buffer.nbytes, run, before=remove, check=check, after=remove, **more
     )
-
-
-def _check(path: Path, buffer: gpu.Buffer, _: object) -> None:
-    length = min(64 << 10, buffer.nbytes)
-    if path.stat().st_size != buffer.nbytes:
-        raise AssertionError(f"the file has {path.stat().st_size} bytes of {buffer.nbytes}")
-    with open(path, "rb", buffering=0) as file:
-        for start in {round(at) for at in np.linspace(0, buffer.nbytes - length, 17)}:
-            wanted = gpu.get(buffer.address + start, length)
-            if os.pread(file.fileno(), length, start) != wanted.tobytes():
-                raise AssertionError(f"wrong bytes near offset {start}")
