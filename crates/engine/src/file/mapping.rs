@@ -23,6 +23,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::File;
+use super::room::limit;
 
 /// Bytes of the largest page of the page cache that one fault maps.
 const UNIT: u64 = 2 << 20;
@@ -37,13 +38,20 @@ impl Mappings {
     /// Maps the parts of these ranges that can be written through mappings. The ranges are sorted
     /// and do not overlap.
     pub(crate) fn of(file: &File, ranges: &[(u64, u64)]) -> Mappings {
-        if !file.can_be_mapped() || REFUSED.load(Relaxed) {
+        // A mapping as large as the request would leave other threads little of a limited address space.
+        let is_limited = limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY);
+        if is_limited || !file.can_be_mapped() || REFUSED.load(Relaxed) {
             return Mappings::default();
         }
         let units = ranges.iter().map(|&(start, end)| whole_units(start, end));
         let long = units.filter(|(start, end)| start < end);
         let mapped = long.filter_map(|(start, end)| Mapping::of_hole(file, start, end));
         Mappings(mapped.take(MOST).collect())
+    }
+
+    /// The last mapped byte of the file.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.0.last().map(|mapping| mapping.end - 1)
     }
 
     /// Writes the first bytes of a range, as far as one mapping reaches. Returns their number: 0 if
@@ -107,12 +115,20 @@ fn whole_units(start: u64, end: u64) -> (u64, u64) {
 /// Whether the system refused the copy, which a sandbox may do.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
+/// This thread's number, which names its process, also after the main thread has ended.
+fn this_thread() -> libc::pid_t {
+    // SAFETY: gettid touches no memory.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
+}
+
 /// Units of a file in memory. Only the kernel reads or writes the memory, since an access of this
 /// process could raise SIGBUS.
 struct Mapping {
     start: u64,
     end: u64,
     address: *mut u8,
+    /// The process that made it. Forked children do not have it.
+    process: u32,
 }
 
 // SAFETY: a mapping belongs to no thread, and the kernel writes to it.
@@ -144,10 +160,11 @@ impl Mapping {
         let before = place.addr().next_multiple_of(unit) - place.addr();
         let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.buffered_fd());
         let kind = libc::MAP_SHARED | libc::MAP_FIXED;
+        let (none, start_in_file) = (libc::PROT_NONE, start as libc::off_t);
         // SAFETY: all addresses are within the place, which belongs to this call.
-        let (mapped, is_large) = unsafe {
+        let (mapped, is_usable) = unsafe {
             let address = place.byte_add(before);
-            let mapped = libc::mmap(address, bytes, access, kind, fd, start as libc::off_t);
+            let mapped = libc::mmap(address, bytes, none, kind, fd, start_in_file);
             if mapped == libc::MAP_FAILED {
                 libc::munmap(place, reserved);
                 return None;
@@ -160,15 +177,19 @@ impl Mapping {
             }
             // A forked child does not need the mapping.
             libc::madvise(mapped, bytes, libc::MADV_DONTFORK);
-            let is_large = libc::madvise(mapped, bytes, libc::MADV_HUGEPAGE) == 0;
-            (mapped, is_large)
+            // After mlockall(2), a mapping that can be accessed would be filled and locked at once.
+            let is_usable = libc::munlock(mapped, bytes) == 0
+                && libc::madvise(mapped, bytes, libc::MADV_HUGEPAGE) == 0
+                && libc::mprotect(mapped, bytes, access) == 0;
+            (mapped, is_usable)
         };
         let mapping = Mapping {
             start,
             end,
             address: mapped.cast(),
+            process: std::process::id(),
         };
-        is_large.then_some(mapping)
+        is_usable.then_some(mapping)
     }
 
     fn contains(&self, offset: u64) -> bool {
@@ -197,7 +218,7 @@ impl Mapping {
             };
             // SAFETY: the kernel checks both ranges. The caller vouches for the buffer, and only the kernel
             // touches the mapping.
-            let moved = unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
+            let moved = unsafe { libc::process_vm_readv(this_thread(), &to, 1, &from, 1, 0) };
             match u64::try_from(moved) {
                 Ok(0) => break,
                 Ok(moved) => done += moved,
@@ -216,6 +237,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // SAFETY: this value owns the mapping, and no copy is in progress.
         unsafe { libc::munmap(self.address.cast(), (self.end - self.start) as usize) };
     }

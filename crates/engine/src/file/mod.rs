@@ -234,9 +234,9 @@ impl File {
             _ => flags,
         };
         let buffered = open_at_once(at, wider)
-            .or_else(|e| match e.kind() {
-                io::ErrorKind::PermissionDenied => open_at_once(at, flags),
-                _ => Err(e),
+            .or_else(|error| match wider == flags {
+                true => Err(error),
+                false => open_at_once(at, flags),
             })
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
         File::of_opened(buffered, path, access, options)
@@ -280,6 +280,20 @@ impl File {
     }
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Relaxed)
+    }
+    /// Has the file system note a change now: faults of a mapping do so only at the first of each page. Writes a byte
+    /// that this process has just written, once more.
+    pub(crate) fn note_change(&self, offset: u64) {
+        let (fd, at) = (self.buffered_fd(), offset as libc::off_t);
+        let mut byte = 0_u8;
+        let place = (&raw mut byte).cast();
+        // SAFETY: the place has one byte.
+        unsafe {
+            // If the byte is no longer there, another process has changed the file.
+            if libc::pread(fd, place, 1, at) == 1 {
+                libc::pwrite(fd, place, 1, at);
+            }
+        }
     }
     /// Whether pages of the file can be mapped for writing.
     pub(crate) fn can_be_mapped(&self) -> bool {

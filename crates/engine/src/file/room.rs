@@ -52,14 +52,7 @@ impl File {
     /// room, or at the limit of this process. Concurrent writes of other processes are not
     /// considered.
     pub(crate) fn surely_takes(&self, start: u64, end: u64) -> bool {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: `limit` is a valid place for the answer.
-        let status = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
-        status == 0
-            && end <= limit.rlim_cur
+        limit(libc::RLIMIT_FSIZE).is_some_and(|limit| end <= limit)
             && self.stat().is_ok_and(|stat| !is_block_device(&stat))
             && self.free().is_some_and(|(_, available)| {
                 // Blocks of the file's own index, and of concurrent writes, are added.
@@ -99,6 +92,17 @@ impl File {
         }
         Some(found)
     }
+}
+
+/// A limit of this process, as getrlimit(2) reports it.
+pub(super) fn limit(resource: libc::__rlimit_resource_t) -> Option<libc::rlim_t> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a valid place for the answer.
+    let status = unsafe { libc::getrlimit(resource, &mut limit) };
+    (status == 0).then_some(limit.rlim_cur)
 }
 
 /// As `_IOWR('f', 11, struct fiemap)` of linux/fs.h.

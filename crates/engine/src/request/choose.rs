@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file::File;
 use crate::file::position::Operation;
 use crate::file::residency::residency;
 use crate::file::stripe;
+use crate::file::{File, page_size};
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{Cut, Extent};
@@ -131,7 +131,7 @@ impl Chooser<'_> {
             options: &options,
             ..self
         }
-        .choose_by(cached, &tuned)?;
+        .choose_by(cached, &tuned, extents)?;
         Ok(Chosen {
             tuned,
             not_tuned,
@@ -139,12 +139,13 @@ impl Chooser<'_> {
         })
     }
 
-    fn choose_by(&self, cached: f64, tuned: &Options) -> Result<Chosen> {
+    fn choose_by(&self, cached: f64, tuned: &Options, extents: &[Extent]) -> Result<Chosen> {
         let direct = self.direct(cached, tuned)?;
         let route = self.route(cached)?;
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
         let staging = self.staging(cached, route.name(), slots);
-        let maps = direct == Direct::Never && self.maps(route.name());
+        let maps =
+            direct == Direct::Never && self.maps(route.name()) && self.begin_in_holes(extents);
         let threads = self.threads(cached, direct, (route.name(), maps), staging.threads);
         let only_copies = self.only_copies(cached) && direct == Direct::Never;
         let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
@@ -324,6 +325,19 @@ impl Chooser<'_> {
             }
             IoMode::Threads | IoMode::Uring => false,
         }
+    }
+
+    /// Whether some of the ranges begin in holes of the file, from their first whole page. The others are
+    /// assumed to do as these.
+    fn begin_in_holes(&self, extents: &[Extent]) -> bool {
+        const BEGINNING: u64 = 1 << 20;
+        let samples = [0, extents.len() / 2, extents.len().saturating_sub(1)];
+        let mut samples = samples.iter().filter_map(|&at| extents.get(at));
+        samples.all(|e| {
+            let start = e.offset.next_multiple_of(page_size());
+            let end = e.offset.saturating_add(e.length.min(BEGINNING));
+            start >= end || self.file.allocated(start, end) == Some(0)
+        })
     }
 
     fn threads(

@@ -116,6 +116,10 @@ impl Transfer {
     }
 
     fn ending(&self) -> Result<()> {
+        let mappings = self.parts.iter().filter_map(|part| part.mappings.get());
+        if let Some(offset) = mappings.filter_map(Mappings::last).next() {
+            self.file.note_change(offset);
+        }
         match &self.ending {
             Ending::Nothing => Ok(()),
             Ending::Sync => self.file.sync(),
