@@ -274,7 +274,7 @@ STACKS = {
 WRITE_AND_READ = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_hdf5_connector import *
+from test_connector import *
 values = np.arange(120_000.0).reshape(300, 400)
 with h5py.File(sys.argv[2], "w") as file:
     for name, layout in LAYOUTS.items():

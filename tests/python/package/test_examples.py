@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-_EXAMPLE = Path(__file__).parents[2] / "examples" / "random_batches.py"
+_EXAMPLE = Path(__file__).parents[3] / "examples" / "random_batches.py"
 
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:

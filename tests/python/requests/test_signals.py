@@ -124,7 +124,7 @@ GPU_THREADS = {"penstock", "penstock-watch", "penstock-posix-"}
 
 def masks(program, path):
     environment = {**os.environ, "HDF5_ASYNC_DELAY_MICROSECOND": "1000"}
-    command = [sys.executable, "-c", SEEN + program, str(path), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", SEEN + program, str(path), str(Path(__file__).parents[1])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     found = ast.literal_eval(done.stdout)
