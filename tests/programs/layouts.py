@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from . import kinds, values
-from .doors import hdf5
+from .interfaces import hdf5
 from .model import Dataset
 from .program import Operation
 

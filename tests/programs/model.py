@@ -20,7 +20,7 @@ class WrongError(AssertionError):
 
 @dataclass
 class Doubt:
-    """A write of which nobody knows whether it took place: elements may have their older values."""
+    """A write that may not have taken place: elements may have their older values."""
 
     number: int
     where: Array

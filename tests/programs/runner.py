@@ -51,10 +51,10 @@ class Worker:
             return Outcome(program, f"no answer for {self._timeout:.0f} s: it hangs")
         if not answer:
             status = process.wait()
-            told = self._told()
+            output = self._output()
             self.close()
             name = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-            return Outcome(program, f"the process ended with {name}{told}")
+            return Outcome(program, f"the process ended with {name}{output}")
         message, operations, goes_on = json.loads(answer)
         if not goes_on:
             self.close()
@@ -82,10 +82,10 @@ class Worker:
         assert process.stdout is not None
         return process.stdout.readline()
 
-    def _told(self) -> str:
+    def _output(self) -> str:
         self._complaints.seek(0)
-        told = self._complaints.read().strip()[-1500:]
-        return f"\n{told}" if told else ""
+        output = self._complaints.read().strip()[-1500:]
+        return f"\n{output}" if output else ""
 
     def close(self) -> None:
         process, self._process = self._process, None

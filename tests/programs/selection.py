@@ -31,7 +31,7 @@ class Picked:
             self._lengths = tuple(1 if n is None else n for n in lengths)
             self.shape = tuple(n for n in lengths if n is not None)
             if self._has_several_lists:
-                # NumPy puts what lists select first, where a slice stands between them.
+                # NumPy moves the dimension of lists to the front if a slice separates them.
                 self.shape = np.broadcast_to(np.uint8(0), shape)[self.argument].shape
 
     @property
@@ -51,7 +51,7 @@ class Picked:
 
     @property
     def argument(self) -> Any:
-        """What stands between the brackets of a dataset."""
+        """The index of a dataset: what is between the brackets."""
         if self._mask is not None:
             return self._mask
         if self.parts is None or not self._has_several_lists:

@@ -26,7 +26,7 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     from .model import WrongError
 
     place = Path(tempfile.mkdtemp(dir=folder))
-    if in_c := {"hdf5": alone.run, "mpi": parallel.run}.get(program.door):
+    if in_c := {"hdf5": alone.run, "mpi": parallel.run}.get(program.interface):
         try:
             return in_c(program, place), True
         finally:
@@ -54,9 +54,9 @@ def _clean_up(machine: Any) -> None:
         _quietly(entry.transfer.wait)
     machine.pending.clear()
     for file in machine.files.values():
-        _quietly(machine.door.close, file)
+        _quietly(machine.interface.close, file)
     machine.files.clear()
-    _quietly(machine.door.end)
+    _quietly(machine.interface.end)
     gc.collect()
 
 

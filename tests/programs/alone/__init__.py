@@ -87,8 +87,8 @@ def _call(
             timeout=_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        told = (error.stdout or b"").decode(errors="replace")
-        return subprocess.CompletedProcess(command, 124, told, "it hangs")
+        output = (error.stdout or b"").decode(errors="replace")
+        return subprocess.CompletedProcess(command, 124, output, "it hangs")
 
 
 def difference(wanted: str, found: str) -> str | None:

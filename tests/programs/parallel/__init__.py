@@ -45,13 +45,13 @@ def _with(pair: str, program: Program, folder: Path, lines: Path) -> str | None:
         place = folder / f"{pair}-{way}"
         place.mkdir()
         command = (binary, "run", lines)
-        status, told = hdf5.run(ranks, *command, folder=place, seconds=_SECONDS, **environment)
+        status, output = hdf5.run(ranks, *command, folder=place, seconds=_SECONDS, **environment)
         found = [_read(place / f"rank{rank}.out") for rank in range(ranks)]
         if status and way != "connector":
-            return f"HDF5 {way}: {told[-300:]}" if "strict" in program.settings else None
+            return f"HDF5 {way}: {output[-300:]}" if "strict" in program.settings else None
         if status:
             ends = ", ".join(alone.last(text) for text in found)
-            wrong = f"{way}: status {status} after {ends}: {told.strip()[-400:]}"
+            wrong = f"{way}: status {status} after {ends}: {output.strip()[-400:]}"
             continue
         left = subprocess.run([binary, "dump", place], capture_output=True, text=True).stdout
         outputs[way] = [*found, left.partition("\n")[2]]

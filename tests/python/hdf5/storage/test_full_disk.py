@@ -71,7 +71,7 @@ def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, device, layout,
     assert "\n" not in str(caught.value)
 
 
-def test_what_the_connector_could_not_allocate_is_not_written_by_another_door(disk, device):
+def test_what_the_connector_could_not_allocate_is_not_written_by_another_interface(disk, device):
     values = np.arange(SPACE // 4, dtype="u4").astype("u1")
     array = ps.DeviceArray.from_numpy(values) if device == "cuda" else values
     options = {"implicit": True}

@@ -26,8 +26,8 @@ def device(request):
     params=[{}, {"connector": "penstock_async"}],
     ids=["hdf5", "connector"],
 )
-def door(request):
-    """With what HDF5 opens the file."""
+def opening(request):
+    """Keywords with which the file is opened: by HDF5 alone, or by the connector."""
     return request.param
 
 
@@ -65,9 +65,9 @@ def inside(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_missing_external_file_is_an_error(inside, rows, device, door):
+def test_a_missing_external_file_is_an_error(inside, rows, device, opening):
     external(inside / "f.h5", rows)[1].unlink()
-    with ps.File("f.h5", **door) as file:
+    with ps.File("f.h5", **opening) as file:
         with pytest.raises(OSError, match="external raw data file"):
             file["x"].read(device=device)
         with pytest.raises(OSError, match="external raw data file"):
@@ -223,9 +223,9 @@ def create(group, rows, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_what_was_not_written_yet_of_an_open_file_reads_as_with_h5py(
-    tmp_path, rows, device, layout, door
+    tmp_path, rows, device, layout, opening
 ):
-    with ps.File(tmp_path / "f.h5", "w", **door) as file:
+    with ps.File(tmp_path / "f.h5", "w", **opening) as file:
         create(file.h5py, rows, layout)
         file["x"].write(numbers(rows)[:10], np.s_[:10])
         before = np.zeros((rows, 256), "i4")

@@ -1,10 +1,10 @@
-"""The ways into the library, all with the same few calls."""
+"""The interfaces of the library, behind the same few calls."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from .base import Door
+from .base import Interface
 
 _CLASSES = {
     "h5py": ("h5py_alone", "H5pyAlone"),
@@ -15,10 +15,10 @@ _CLASSES = {
     "two": ("two", "Two"),
 }
 NAMES = (*_CLASSES, "hdf5", "mpi")
-"""The last two are no doors: their programs are in C, and HDF5 alone is their model."""
+"""``hdf5`` and ``mpi`` have no class here: their programs are in C, their model is HDF5."""
 
 
-def door(name: str) -> type[Door]:
+def interface(name: str) -> type[Interface]:
     module, found = _CLASSES[name]
-    made: type[Door] = getattr(import_module(f".{module}", __package__), found)
+    made: type[Interface] = getattr(import_module(f".{module}", __package__), found)
     return made

@@ -10,10 +10,15 @@ from typing import Any
 import h5py
 from h5py._objects import phil
 
-from ..selection import Picked
-from ..values import Memory
 from . import hdf5
-from .base import CancelledError, Door, Transfer
+from .base import (
+    CancelledError,
+    Interface,
+    ManyRequest,
+    ReadRequest,
+    Transfer,
+    TransferRequest,
+)
 
 
 class Inserted(Transfer):
@@ -41,8 +46,8 @@ class Inserted(Transfer):
             return
         left, failed = ctypes.c_size_t(), ctypes.c_bool()
         with phil:
-            told = (ctypes.byref(left), ctypes.byref(failed))
-            hdf5.check(hdf5.library.H5EScancel(self._events, *told))
+            outcome = (ctypes.byref(left), ctypes.byref(failed))
+            hdf5.check(hdf5.library.H5EScancel(self._events, *outcome))
         self._cancelled = True
 
     def drop(self) -> None:
@@ -54,8 +59,8 @@ class Inserted(Transfer):
             return True
         left, failed = ctypes.c_size_t(), ctypes.c_bool()
         with phil:
-            told = (ctypes.byref(left), ctypes.byref(failed))
-            hdf5.check(hdf5.library.H5ESwait(self._events, timeout_ns, *told))
+            outcome = (ctypes.byref(left), ctypes.byref(failed))
+            hdf5.check(hdf5.library.H5ESwait(self._events, timeout_ns, *outcome))
             if left.value and not failed.value:
                 return False
             if failed.value and not self._cancelled:
@@ -65,7 +70,7 @@ class Inserted(Transfer):
         return True
 
 
-class Connector(Door):
+class Connector(Interface):
     settles = frozenset({"plain", "close", "flush", "resize", "delete"})
     device = True
     once_a_call = True
@@ -95,63 +100,24 @@ class Connector(Door):
                 transfer.wait()
         self._dropped.clear()
 
-    def read(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory | None,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-        dtype: Any,
-        way: str,
-    ) -> Transfer:
-        assert memory is not None
-        lib = hdf5.library
-        return self._start(lib.H5Dread, lib.H5Dread_async, file, name, picked, memory, waits)
+    def read(self, request: ReadRequest) -> Transfer:
+        return self._start(hdf5.library.H5Dread, hdf5.library.H5Dread_async, request)
 
-    def read_many(
-        self,
-        file: Any,
-        parts: list[tuple[str, Picked, Memory | None]],
-        options: dict[str, Any],
-        *,
-        by_name: bool,
-        dtype: Any,
-    ) -> list[Any]:
-        hdf5.read_many(file, parts, in_background=by_name)
-        return [None] * len(parts)
+    def read_many(self, request: ManyRequest) -> list[Any]:
+        hdf5.read_many(request, in_background=request.by_name)
+        return [None] * len(request.parts)
 
-    def write(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-    ) -> Transfer:
-        lib = hdf5.library
-        made = self._start(lib.H5Dwrite, lib.H5Dwrite_async, file, name, picked, memory, waits)
+    def write(self, request: TransferRequest) -> Transfer:
+        memory = request.given_memory
+        made = self._start(hdf5.library.H5Dwrite, hdf5.library.H5Dwrite_async, request)
         # Plain calls never leave their buffer in use.
-        if (waits or self.settings.get("copy") != "never") and memory.kind != "device":
+        if (request.waits or self.settings.get("copy") != "never") and memory.kind != "device":
             memory.change()
         return made
 
-    def _start(
-        self,
-        plain: Any,
-        in_background: Any,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        waits: bool,
-    ) -> Transfer:
-        with hdf5.described(file, name, picked, memory) as arguments:
-            if waits:
+    def _start(self, plain: Any, in_background: Any, request: TransferRequest) -> Transfer:
+        with hdf5.described(request) as arguments:
+            if request.waits:
                 hdf5.check(plain(*arguments))
                 return Transfer()
             events = hdf5.check(hdf5.library.H5EScreate())
@@ -160,4 +126,4 @@ class Connector(Door):
             except BaseException:
                 hdf5.library.H5ESclose(events)
                 raise
-        return Inserted(events, memory, self._dropped)
+        return Inserted(events, request.memory, self._dropped)

@@ -1,4 +1,4 @@
-"""The C interface, called as a C program would call it; h5py has the identifiers and the lock."""
+"""The C interface, called as by a C program; identifiers and the lock are h5py's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from penstock._native import NULL, ffi, lib, new_options, new_report
 
 from ..selection import Picked
 from ..values import Memory
-from .base import CancelledError, Door, Transfer
+from .base import (
+    CancelledError,
+    Interface,
+    ManyRequest,
+    ReadRequest,
+    Transfer,
+    TransferRequest,
+)
 from .described import Described, pieces
 
 
@@ -69,7 +76,7 @@ class Submitted(Transfer):
         self._keep = None
 
 
-class C(Door):
+class C(Interface):
     strided = True
     device = True
     cancels = True
@@ -108,38 +115,18 @@ class C(Door):
         self._closed.clear()
         self._readers.clear()
 
-    def read(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory | None,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-        dtype: Any,
-        way: str,
-    ) -> Transfer:
-        assert memory is not None
-        if way == "kept":
-            done = self._read_by_reader(file, name, picked, memory, options, waits)
+    def read(self, request: ReadRequest) -> Transfer:
+        if request.way == "kept":
+            done = self._read_by_reader(request)
             if done is not None:
                 return done
-        if way != "plain" or not picked.is_of_hdf5:
-            function = lib.penstock_dataset_read_selected
-            return self._start_selected(function, file, name, picked, memory, options, waits)
+        if request.way != "plain" or not request.picked.is_of_hdf5:
+            return self._start_selected(lib.penstock_dataset_read_selected, request)
         functions = (lib.penstock_dataset_read, lib.penstock_dataset_read_submit)
-        return self._start(functions, file, name, picked, memory, options, waits)
+        return self._start(functions, request)
 
-    def _read_by_reader(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        waits: bool,
-    ) -> Transfer | None:
+    def _read_by_reader(self, request: ReadRequest) -> Transfer | None:
+        file, name, memory = request.file, request.name, request.given_memory
         key = (id(file), name, memory.dtype.str)
         if key not in self._readers:
             place = ffi.new("penstock_reader **")
@@ -149,57 +136,41 @@ class C(Door):
                 _check(lib.penstock_reader_open(dataset.id.id, kind.id, place))
             if place[0] == NULL:
                 return None
-            self._readers[key] = (file, (place[0], picked.whole))
+            self._readers[key] = (file, (place[0], request.picked.whole))
         reader, _ = self._readers[key][1]
-        described = Described(picked, memory)
-        arguments = (described.selection, described.array, _options(options), NULL, 0)
+        described = Described(request.picked, memory)
+        arguments = (described.selection, described.array, _options(request.options), NULL, 0)
         made = ffi.new("penstock_request **")
-        if waits:
+        if request.waits:
             status = lib.penstock_reader_read(reader, *arguments, new_report())
         else:
             status = lib.penstock_reader_start(reader, *arguments, made)
         if status == lib.PENSTOCK_PENDING:
             return None
         _check(status)
-        return Transfer() if waits else Submitted(made[0], (memory, file, described))
+        return Transfer() if request.waits else Submitted(made[0], (memory, file, described))
 
-    def _start_selected(
-        self,
-        function: Any,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        waits: bool,
-    ) -> Transfer:
+    def _start_selected(self, function: Any, request: TransferRequest) -> Transfer:
+        memory = request.given_memory
         with phil:
-            dataset = self.h5py(file)[name]
-            described = Described(picked, memory)
-            arguments = (described.selection, described.array, _options(options), NULL, 0)
-            if waits:
+            dataset = self.h5py(request.file)[request.name]
+            described = Described(request.picked, memory)
+            arguments = (described.selection, described.array, _options(request.options), NULL, 0)
+            if request.waits:
                 _check(function(dataset.id.id, *arguments, new_report(), NULL))
                 return Transfer()
             made = ffi.new("penstock_request **")
             _check(function(dataset.id.id, *arguments, NULL, made))
         return Submitted(made[0], (memory, dataset, described))
 
-    def read_many(
-        self,
-        file: Any,
-        parts: list[tuple[str, Picked, Memory | None]],
-        options: dict[str, Any],
-        *,
-        by_name: bool,
-        dtype: Any,
-    ) -> list[Any]:
-        """Read parts of several datasets into memory of one kind at once."""
-        count = len(parts)
+    def read_many(self, request: ManyRequest) -> list[Any]:
+        parts, count = request.parts, len(request.parts)
         with phil:
-            plain = self.h5py(file)
+            plain = self.h5py(request.file)
             described = [Described(picked, memory) for _, picked, memory in parts if memory]
-            given = (pieces(described), count, _options(options), NULL, 0, new_report(), NULL)
-            if not by_name:
+            options = _options(request.options)
+            given = (pieces(described), count, options, NULL, 0, new_report(), NULL)
+            if not request.by_name:
                 datasets = [plain[name] for name, _, _ in parts]
                 ids = ffi.new("penstock_hid[]", [dataset.id.id for dataset in datasets])
                 _check(lib.penstock_dataset_read_many(ids, *given))
@@ -218,36 +189,18 @@ class C(Door):
                     lib.penstock_datasets_close(opened[0])
         return [None] * count
 
-    def write(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-    ) -> Transfer:
-        if not picked.is_of_hdf5:
-            function = lib.penstock_dataset_write_selected
-            return self._start_selected(function, file, name, picked, memory, options, waits)
+    def write(self, request: TransferRequest) -> Transfer:
+        if not request.picked.is_of_hdf5:
+            return self._start_selected(lib.penstock_dataset_write_selected, request)
         functions = (lib.penstock_dataset_write, lib.penstock_dataset_write_submit)
-        return self._start(functions, file, name, picked, memory, options, waits)
+        return self._start(functions, request)
 
-    def _start(
-        self,
-        functions: Any,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        waits: bool,
-    ) -> Transfer:
+    def _start(self, functions: Any, request: TransferRequest) -> Transfer:
         at_once, submit = functions
-        wanted = _options(options)
+        picked, memory, waits = request.picked, request.given_memory, request.waits
+        wanted = _options(request.options)
         with phil:
-            dataset = self.h5py(file)[name]
+            dataset = self.h5py(request.file)[request.name]
             space = selections.select(dataset.shape, picked.argument, dataset=dataset).id
             kind = h5py.h5t.py_create(memory.dtype)
             address = ffi.cast("void *", memory.address)

@@ -1,4 +1,4 @@
-"""HDF5's own functions, of the HDF5 that h5py has, with whatever address."""
+"""Functions of the HDF5 that h5py links, called with any address."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import h5py
 from h5py._hl import selections
 from h5py._objects import phil
 
-from ..selection import Picked
-from ..values import Memory
+from .base import ManyRequest, TransferRequest
 
 _ID = ctypes.c_int64
 _PLACE = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint]
@@ -65,26 +64,24 @@ _WALK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Entry), ct
 def check(status: int) -> int:
     if status >= 0:
         return status
-    told: list[str] = []
+    messages: list[str] = []
 
     def note(_: int, entry: Any, __: Any) -> int:
-        told.append((entry.contents.desc or b"").decode(errors="replace"))
+        messages.append((entry.contents.desc or b"").decode(errors="replace"))
         return 0
 
     library.H5Ewalk2(0, 0, _WALK(note), None)
-    raise FailedError("; ".join(told[:3]) or "no message")
+    raise FailedError("; ".join(messages[:3]) or "no message")
 
 
-def read_many(
-    file: h5py.File, parts: list[tuple[str, Picked, Memory | None]], *, in_background: bool
-) -> None:
-    """H5Dread_multi, or H5Dread_multi_async and a wait."""
+def read_many(request: ManyRequest, *, in_background: bool) -> None:
+    """Call H5Dread_multi, or H5Dread_multi_async and wait."""
+    parts = request.parts
     with ExitStack() as stack:
         columns = zip(
             *(
-                stack.enter_context(described(file, name, picked, memory))
-                for name, picked, memory in parts
-                if memory is not None
+                stack.enter_context(described(TransferRequest(request.file, *part)))
+                for part in parts
             ),
             strict=True,
         )
@@ -96,10 +93,10 @@ def read_many(
             return
         events = check(library.H5EScreate())
         left, failed = ctypes.c_size_t(), ctypes.c_bool()
-        told = (ctypes.byref(left), ctypes.byref(failed))
+        outcome = (ctypes.byref(left), ctypes.byref(failed))
         try:
             check(library.H5Dread_multi_async(*PLACE, len(parts), *ids, 0, addresses, events))
-            check(library.H5ESwait(events, FOREVER, *told))
+            check(library.H5ESwait(events, FOREVER, *outcome))
         finally:
             library.H5ESclose(events)
         if failed.value:
@@ -107,13 +104,14 @@ def read_many(
 
 
 @contextmanager
-def described(file: h5py.File, name: str, picked: Picked, memory: Memory) -> Iterator[Any]:
-    """The first five arguments of H5Dread and H5Dwrite and the address, with h5py's lock held."""
+def described(request: TransferRequest) -> Iterator[Any]:
+    """Yield the six arguments of H5Dread and H5Dwrite, with h5py's lock held."""
+    memory = request.given_memory
     with phil:
         library.H5Eclear2(0)
-        dataset = file[name]
-        space = selections.select(dataset.shape, picked.argument, dataset=dataset).id
+        dataset = request.file[request.name]
+        space = selections.select(dataset.shape, request.picked.argument, dataset=dataset).id
         kind = h5py.h5t.py_create(memory.dtype)
-        shape = picked.shape
+        shape = request.picked.shape
         flat = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
         yield (dataset.id.id, kind.id, flat.id, space.id, 0, memory.address)

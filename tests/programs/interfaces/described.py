@@ -1,4 +1,4 @@
-"""Selections and arrays as penstock.h has them."""
+"""Selections and arrays in the structures of penstock.h."""
 
 from __future__ import annotations
 

@@ -14,8 +14,15 @@ from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import Group
 
 from ..selection import Picked
-from ..values import Memory
-from .base import Array, CancelledError, Door, Transfer
+from .base import (
+    Array,
+    CancelledError,
+    Interface,
+    ManyRequest,
+    ReadRequest,
+    Transfer,
+    TransferRequest,
+)
 
 
 class Submitted(Transfer):
@@ -40,7 +47,7 @@ class Submitted(Transfer):
         self._request = None
 
 
-class Python(Door):
+class Python(Interface):
     settles = frozenset(
         {"close"}
         | ({"flush"} if hasattr(ps.File, "flush") else set())
@@ -55,7 +62,7 @@ class Python(Door):
     device = True
     cancels = True
     interrupts = True
-    close_tells = True
+    close_raises = True
     copies = True
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -106,29 +113,19 @@ class Python(Door):
     def create(self, file: Any, name: str, values: Array | None, **arguments: Any) -> None:
         file.create(name, data=values, **arguments)
 
-    def read(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory | None,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-        dtype: Any,
-        way: str,
-    ) -> Transfer:
-        arguments: dict[str, Any] = dict(options)
+    def read(self, request: ReadRequest) -> Transfer:
+        picked, memory, dtype, way = request.picked, request.memory, request.dtype, request.way
+        arguments: dict[str, Any] = dict(request.options)
         if memory is not None:
             arguments["out"] = memory.array
         elif dtype is not None:
             arguments["dtype"] = dtype
-        dataset = self._dataset(file, name, way)
+        dataset = self._dataset(request.file, request.name, way)
         if memory is None and dtype is not None and dtype.names:
             return Transfer(self._fields(dataset, picked, dtype, way))
-        if waits and way == "index" and not arguments:
+        if request.waits and way == "index" and not arguments:
             return Transfer(dataset[picked.argument])
-        if waits:
+        if request.waits:
             return Transfer(dataset.read(picked.argument, **arguments))
         if way != "plain":
             return Submitted(dataset.read_async(picked.argument, **arguments))
@@ -146,46 +143,29 @@ class Python(Door):
             made[name] = dataset[(name, *index)]
         return made
 
-    def read_many(
-        self,
-        file: Any,
-        pieces: list[tuple[str, Picked, Memory | None]],
-        options: dict[str, Any],
-        *,
-        by_name: bool,
-        dtype: Any,
-    ) -> list[Any]:
-        """Read parts of several datasets at once: all into memory, or all into new arrays."""
-        arguments: dict[str, Any] = dict(options)
-        if pieces[0][2] is not None:
-            arguments["out"] = [memory.array for _, _, memory in pieces if memory is not None]
-        elif dtype is not None:
-            arguments["dtype"] = dtype
-        if by_name:
-            named = [(name, picked.argument) for name, picked, _ in pieces]
+    def read_many(self, request: ManyRequest) -> list[Any]:
+        file, parts = request.file, request.parts
+        arguments: dict[str, Any] = dict(request.options)
+        if request.memories:
+            arguments["out"] = [memory.array for memory in request.memories]
+        elif request.dtype is not None:
+            arguments["dtype"] = request.dtype
+        if request.by_name:
+            named = [(name, picked.argument) for name, picked, _ in parts]
             return list(file.read_many(named, **arguments))
-        opened = [
-            (self._dataset(file, name, "kept"), picked.argument) for name, picked, _ in pieces
-        ]
+        opened = [(self._dataset(file, name, "kept"), picked.argument) for name, picked, _ in parts]
         return list(ps.read_many(opened, **arguments))
 
-    def write(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-    ) -> Transfer:
-        if waits:
-            ps.write(file[name].h5py, memory.array, picked.argument, **options)
+    def write(self, request: TransferRequest) -> Transfer:
+        dataset = request.file[request.name]
+        argument, array = request.picked.argument, request.given_memory.array
+        if request.waits:
+            ps.write(dataset.h5py, array, argument, **request.options)
             return Transfer()
-        return Submitted(file[name].write_async(memory.array, picked.argument, **options))
+        return Submitted(dataset.write_async(array, argument, **request.options))
 
     def blocks(self, file: Any, name: str, rows: int, leave: int) -> Iterator[tuple[Any, Any]]:
-        """The slabs; with ``leave`` only so many of them."""
+        """Yield the slabs; with ``leave``, only the first ``leave`` of them."""
         made = file[name].blocks(rows)
         for number, found in enumerate(made):
             yield found

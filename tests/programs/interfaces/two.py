@@ -1,7 +1,8 @@
-"""Two doors at once: the Python interface by one handle of a file, and another door by a second."""
+"""Two interfaces at once: the Python interface by one handle of a file, another by a second."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,7 @@ from penstock._native import lib
 from penstock.errors import check
 from penstock.hdf5.library import lock
 
-from ..selection import Picked
-from ..values import Memory
-from .base import Door, Transfer
+from .base import Interface, ReadRequest, Transfer, TransferRequest
 from .c import C
 from .connector import Connector
 from .driver import Driver
@@ -22,15 +21,15 @@ from .python import Python
 
 
 class Handle:
-    """A file, as h5py and as penstock.File have it, and the door that its transfers take."""
+    """A file as h5py's and as penstock.File's object, and the interface of its transfers."""
 
-    def __init__(self, door: Door, own: Any, file: Any) -> None:
-        self.door = door
+    def __init__(self, interface: Interface, own: Any, file: Any) -> None:
+        self.interface = interface
         self.own = own
         self.file = file
 
 
-class Two(Door):
+class Two(Interface):
     new_arrays = True
     strided = True
     cancels = True
@@ -55,7 +54,7 @@ class Two(Door):
         return found
 
     def close(self, file: Any) -> None:
-        file.door.let_go(file.own)
+        file.interface.let_go(file.own)
         try:
             if isinstance(file.own, penstock.File):
                 file.own.close()  # which reports, and leaves the file open
@@ -76,45 +75,28 @@ class Two(Door):
         self._python.read_closed()
         self._second.read_closed()
 
-    def door_of(self, file: Any) -> Door:
-        door: Door = file.door
-        return door
+    def interface_of(self, file: Any) -> Interface:
+        interface: Interface = file.interface
+        return interface
 
-    def read(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory | None,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-        dtype: Any,
-        way: str,
-    ) -> Transfer:
-        arguments = (name, picked, memory, options)
-        self.settle(file, name, lib.PENSTOCK_OP_READ)
-        made: Transfer = file.door.read(file.own, *arguments, waits=waits, dtype=dtype, way=way)
+    def read(self, request: ReadRequest) -> Transfer:
+        handle = request.file
+        self.settle(handle, request.name, lib.PENSTOCK_OP_READ)
+        made: Transfer = handle.interface.read(replace(request, file=handle.own))
         return made
 
-    def write(
-        self,
-        file: Any,
-        name: str,
-        picked: Picked,
-        memory: Memory,
-        options: dict[str, Any],
-        *,
-        waits: bool,
-    ) -> Transfer:
-        self.settle(file, name, lib.PENSTOCK_OP_WRITE)
-        made: Transfer = file.door.write(file.own, name, picked, memory, options, waits=waits)
+    def write(self, request: TransferRequest) -> Transfer:
+        handle = request.file
+        self.settle(handle, request.name, lib.PENSTOCK_OP_WRITE)
+        made: Transfer = handle.interface.write(replace(request, file=handle.own))
         return made
 
     def settle(self, file: Any, name: str, operation: int = lib.PENSTOCK_OP_READ) -> None:
-        """The driver sees addresses of the file, when HDF5 has looked the chunks up already: the
-        program settles what H5Dread and H5Dwrite come after."""
-        if isinstance(file.door, Driver):
+        """Wait for what precedes H5Dread and H5Dwrite by the driver.
+
+        The driver is called with addresses of the file, after HDF5 has looked the chunks up.
+        """
+        if isinstance(file.interface, Driver):
             dataset = file.file[name]
             with lock():
                 check(lib.penstock_dataset_settle(dataset.id.id, operation))
