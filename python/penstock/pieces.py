@@ -16,7 +16,7 @@ from penstock.errors import EndOfFileError, Error, IncompatibleError, InvalidErr
 from penstock.files import READ, NativeFile, Path
 from penstock.placement import Device, Library, allocate, place
 from penstock.request import Request
-from penstock.sequences import listed, told
+from penstock.sequences import described, listed
 from penstock.shapes import lengths_of
 from penstock.stacks import Wanted, allocate_stacks
 from penstock.streams import one_stream, stream_handle
@@ -40,7 +40,7 @@ def load_many(
 ) -> list[Any]:
     """Read many arrays from the plain bytes of a file, as one request.
 
-    What lies close together in the file is read together, whatever the order of the pieces.
+    Pieces that are close together in the file are read together, whatever their order.
 
     Args:
         path: The file.
@@ -112,7 +112,7 @@ def load_many_async(
 
 
 class _Loading:
-    """Pieces that are loaded."""
+    """The arrays, views and ranges of one call."""
 
     def __init__(
         self, pieces: Iterable[Any], device: Device, after: int | None, *, blocking: bool
@@ -172,7 +172,7 @@ class _Loading:
         self._views.append(view)
 
     def ranges(self) -> tuple[Any, int]:
-        """Return the ranges as the library takes them, and their number."""
+        """Return the ranges as an array of ``penstock_range``, and their number."""
         start = self._ranges.__array_interface__["data"][0]
         return ffi.cast("penstock_range *", start), len(self._ranges)
 
@@ -192,7 +192,7 @@ class _Loading:
         )
 
     def complete(self) -> None:
-        """Copy temporaries to the arrays that are given, and tell their frameworks."""
+        """Copy temporaries to the given arrays, and record the writes in their frameworks."""
         for view, copy_back in self._copies:
             transfer.complete(view, copy_back)
 
@@ -200,7 +200,7 @@ class _Loading:
 def _checked(piece: Any, number: int) -> Sequence[Any]:
     if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
         raise IncompatibleError(
-            f"piece {number}: {told(piece)} is not a piece", remedy=f"give {_FORM}"
+            f"piece {number}: {described(piece)} is not a piece", remedy=f"give {_FORM}"
         )
     return piece
 

@@ -197,7 +197,7 @@ class Dataset(Object):
         return int(self._h5py.len())
 
     def __iter__(self) -> Iterator[Any]:
-        """Read along the first dimension, several indices at a time where nobody can write."""
+        """Read along the first dimension, several indices at a time if the file cannot change."""
         if not self.shape:
             raise TypeError("a dataset without dimensions cannot be iterated over")
         step = rows_at_a_time(self._h5py)
@@ -246,7 +246,7 @@ class Dataset(Object):
             return self._view(np.dtype([]), view)
         dtype = selections.field_dtype(self.dtype, chosen)
         is_structure = not isinstance(names, str) and len(chosen) == 1
-        # A value that is an array itself cannot be told from an array of values.
+        # A value that is itself an array cannot be distinguished from an array of values.
         if is_structure and (dtype.hasobject or self.shape is None):
             return self._view(np.dtype([(chosen[0], dtype)]), view)
 
@@ -388,7 +388,7 @@ class Dataset(Object):
         return chunks
 
     def refresh(self) -> None:
-        """Look at the file again, to which a SWMR writer may have added elements."""
+        """Reload the metadata of the dataset, to which a SWMR writer may have added elements."""
         self._quick = None
         small_reader.drop(self._h5py)
         self._h5py.refresh()

@@ -288,7 +288,8 @@ class Group(Object, MutableMapping[str, Any]):
         """Call a function with each name below the group, until it returns something.
 
         The function may read and write, but HDF5 cannot flush the file meanwhile: a durable write
-        is refused. h5py's own ``visit`` is not known here, so such a write may break the file.
+        is refused. The library cannot detect h5py's own ``visit``, in which such a write may
+        damage the file.
         """
         with calls_back():
             return self._h5py.visit(func)
@@ -318,7 +319,7 @@ class Group(Object, MutableMapping[str, Any]):
 
 
 def _class(found: Any) -> Any:
-    """Return our class for one of h5py's."""
+    """Return the class of this package for a class of h5py."""
     import h5py
 
     return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)

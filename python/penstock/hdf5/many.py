@@ -19,7 +19,7 @@ from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
-from penstock.sequences import check_indexed, listed, told
+from penstock.sequences import check_indexed, described, listed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -42,9 +42,9 @@ def read_many(
 ) -> list[Any]:
     """Read many datasets, or parts of them, as one request.
 
-    What lies close together in a file is read together, and decoded together, whatever the order
-    of the pieces. Strings, other objects, and what else :func:`read` leaves to h5py are read one
-    after the other.
+    Pieces that are close together in a file are read and decoded together, whatever their order.
+    Strings, other objects, and all else that :func:`read` leaves to h5py are read one after the
+    other.
 
     Args:
         pieces: Pairs of a dataset and a selection, or datasets alone, each as for :func:`read`. A
@@ -120,7 +120,7 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
     if not isinstance(piece, tuple):
         return piece, ALL
     if len(piece) != 2:
-        raise IncompatibleError(f"piece {number} is {told(piece)}", remedy=f"give {form}")
+        raise IncompatibleError(f"piece {number} is {described(piece)}", remedy=f"give {form}")
     return piece
 
 
