@@ -23,7 +23,7 @@ def path_printed_by(*command: str) -> Path:
 @dataclass(frozen=True)
 class ParallelHdf5:
     name: str
-    """Version and MPI, such as ``1.14.4-mpich``; a copy is built when it is first asked for."""
+    """Version and MPI, such as ``1.14.4-mpich``; a copy is built on first use."""
 
     @property
     def mpi(self) -> str:

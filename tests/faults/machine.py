@@ -158,7 +158,7 @@ def check_save(case: Case, answer: dict[str, Any], target: Path) -> None:
         says_so = IN_PLACE in answer["message"]
         expect(is_new == says_so or old == new, f"in place: {is_new}; {answer['message']}")
     if fault.action == "fail" and fault.call in SYNCS and fault.error in ("EIO", "ENOSPC"):
-        expect(outcome == "error" or not has_met(answer), "a failed sync is not told")
+        expect(outcome == "error" or not has_met(answer), "a failed sync is not reported")
 
     usual = 0o666 & ~case.umask
     mode = usual if case.old is None else case.mode
@@ -219,7 +219,7 @@ def failure(machine: Machine, case: Case) -> str | None:
 
 
 def cases(machine: Machine, seed: int, number: int, most: int) -> list[Case]:
-    """A scenario of a seed with its faults, at most so many of them."""
+    """A scenario of a seed with its faults, at most ``most`` of them."""
     rng = random.Random(f"{seed}/{number}")
     case = scenario(rng)
     every = list(faulty(case, machine.calls(case)))

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Reader:
-    """Asks a process of its own to read datasets with Penstock."""
+    """A separate process that reads datasets with Penstock on request."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

@@ -6,7 +6,7 @@
  *
  * All ranks carry out the same lines. In an epoch, which ends with a barrier, each rank owns a part of
  * each dataset, which only this rank writes and reads, or all ranks only read. Any part of a program is
- * a program, so what would be wrong where it stands is left out, by all ranks. */
+ * a program: all ranks skip an operation that is impossible at its place. */
 #define _GNU_SOURCE
 #include "../alone/contents.h"
 #include "../alone/transfers.h"
