@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from penstock import request
+from penstock._keys import BlockKeys
 from penstock._native import lib
 from penstock._options import OptionKeys
 from penstock.hdf5 import (
@@ -416,14 +417,7 @@ class Dataset(Object):
     def blocks(
         self,
         shape: blocks.SlabShape,
-        *,
-        prefetch: SupportsIndex = 2,
-        device: Device = None,
-        dtype: Any = None,
-        reuse: bool = False,
-        like: Library | None = None,
-        pin: bool = False,
-        **options: Unpack[OptionKeys],
+        **keys: Unpack[BlockKeys],
     ) -> blocks.Blocks:
         """Read the dataset slab by slab, while reads of the next slabs are pending.
 
@@ -432,13 +426,14 @@ class Dataset(Object):
         Args:
             shape: Lengths of a slab. A length that is ``None`` or left out is that of the whole
                 dimension. The last slabs of a dimension may be smaller.
-            prefetch: How many reads are pending while a slab is used.
+            prefetch: The number of reads that are pending while a slab is used; 2 by default.
             device: Where the slabs go, as for :func:`penstock.load`.
             dtype: Convert the elements to this type.
             reuse: Fill arrays again. Each is then valid only until the iterator is advanced.
             like: The library of the slabs, as for :func:`penstock.load`.
             pin: Whether slabs in host memory are page-locked, as there.
-            **options: See :class:`penstock.OptionKeys`.
+            **keys: The arguments above from ``prefetch`` on, and those of
+                :class:`penstock.OptionKeys`.
 
         Returns:
             An iterator, whose ``len`` is the number of slabs. It yields the index of each slab in
@@ -447,14 +442,4 @@ class Dataset(Object):
         >>> for index, rho in f["group/rho"].blocks(64, device="cuda"):
         ...     total += rho.sum()
         """
-        return blocks.blocks(
-            self._h5py,
-            shape,
-            prefetch=prefetch,
-            device=device,
-            dtype=dtype,
-            reuse=reuse,
-            like=like,
-            pin=pin,
-            **options,
-        )
+        return blocks.blocks(self._h5py, shape, **keys)

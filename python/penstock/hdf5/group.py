@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock._options import OptionKeys
+from penstock._keys import ReadKeys
 from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.library import calls_back, creation_properties, lock
 from penstock.hdf5.objects import Object, unwrap, wrap
-from penstock.placement import Device, Library
 from penstock.shapes import Shape
 
 if TYPE_CHECKING:
@@ -108,14 +107,7 @@ class Group(Object, MutableMapping[str, Any]):
     def read_many(
         self,
         names: Iterable[Any],
-        *,
-        out: Sequence[Any] | None = None,
-        device: Device = None,
-        dtype: Any = None,
-        stream: Any = None,
-        like: Library | None = None,
-        pin: bool = False,
-        **options: Unpack[OptionKeys],
+        **keys: Unpack[ReadKeys],
     ) -> list[Any]:
         """Read many datasets, or parts of them, as one request: see :func:`penstock.read_many`.
 
@@ -129,7 +121,8 @@ class Group(Object, MutableMapping[str, Any]):
             stream: A CUDA stream, as there.
             like: The library of new arrays, as there.
             pin: Whether new arrays in host memory are page-locked, as there.
-            **options: See :class:`penstock.OptionKeys`.
+            **keys: The arguments above from ``out`` on, and those of
+                :class:`penstock.OptionKeys`.
 
         Returns:
             The arrays, in the order of the names.
@@ -140,17 +133,7 @@ class Group(Object, MutableMapping[str, Any]):
 
         >>> tensors = f.read_many([f"layers/{n}/weight" for n in range(96)], device="cuda")
         """
-        return many.read_named(
-            self._h5py,
-            names,
-            out=out,
-            device=device,
-            dtype=dtype,
-            stream=stream,
-            like=like,
-            pin=pin,
-            **options,
-        )
+        return many.read_named(self._h5py, names, **keys)
 
     def create_dataset(
         self,
