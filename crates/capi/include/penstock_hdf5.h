@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* Sets the driver in a file access property list. NULL and "" set no options. */
+/* Makes a file access property list use the driver. NULL and "" set no options. */
 PENSTOCK_API int penstock_fapl_set(int64_t fapl_id, const char *options);
 
 /* Returns PENSTOCK_OK if the driver accepts these options, otherwise PENSTOCK_ERR_INVALID with the key in
@@ -52,7 +52,7 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  *     max_mem_mb=N      the most MiB for such copies. The default is HDF5_ASYNC_MAX_MEM_MB or, without
  *                       it, a quarter of the free memory. A write that would exceed the limit waits for
  *                       other writes or runs synchronously
- *     log=FILE          the file to which the connector logs the calls that ran synchronously, and why
+ *     log=FILE          the file to which the connector logs which calls ran synchronously, and why
  *     implicit=0|1      whether calls without an event set may continue after they have returned
  *     small=SIZE        smaller transfers are left to HDF5, and complete when the call returns; by default
  *                       64KiB with an event set and 512KiB without; 0 for none
