@@ -1,4 +1,4 @@
-"""One rank does not come to a step in time: what the others are told, and itself when it comes."""
+"""One rank comes too late to a step: the errors of the other ranks, and its own."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def handle(request):
 
 @contextmanager
 def no_longer_files(length):
-    """No file grows beyond so many bytes."""
+    """Limit the length of files to ``length`` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (length, before[1]))
     try:
@@ -155,7 +155,7 @@ def test_a_failure_in_the_background_is_raised_by_wait_once_with_its_place(tmp_p
     assert handle.wait() == 0
 
 
-def test_of_several_failures_each_is_told(tmp_path, handle):
+def test_each_of_several_failures_is_reported(tmp_path, handle):
     for name in "abc":
         (tmp_path / name).write_bytes(bytes(10))
         handle.async_pread(np.empty(10, "u1"), tmp_path / name)
@@ -193,7 +193,7 @@ def test_an_operation_that_was_not_started_is_not_counted(tmp_path, handle):
     assert handle.wait() == 1
 
 
-def test_a_failure_that_a_handle_has_not_told_is_printed(tmp_path, capsys):
+def test_a_failure_that_a_handle_has_not_reported_is_printed(tmp_path, capsys):
     handle = deepnvme.aio_handle()
     with no_longer_files(100):
         handle.async_pwrite(np.zeros(200, "u1"), tmp_path / "f")
@@ -255,7 +255,7 @@ def test_validation_looks_at_the_file_that_was_meant_when_the_call_was_made(
     assert handle.wait() == 1
 
 
-def test_after_a_fork_the_child_goes_on_although_another_thread_was_waiting():
+def test_after_a_fork_the_child_continues_although_another_thread_was_waiting():
     program = """
 import os, signal, sys, threading
 import numpy as np
@@ -345,7 +345,7 @@ def disk(tmp_path):
 
 
 @pytest.mark.parametrize("call", WRITES)
-def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, memory, handle, call):
+def test_a_full_disk_is_reported_with_its_errno_file_and_range(disk, memory, handle, call):
     with pytest.raises(ps.NoSpaceError) as raised:
         CALLS[call](handle, memory.array(np.zeros(8 << 20, "u1")), disk / "f")
     assert raised.value.errno == errno.ENOSPC

@@ -26,7 +26,7 @@ def handle(request):
 
 
 @pytest.mark.parametrize("kind", [deepnvme.aio_handle, deepnvme.gds_handle])
-def test_a_handle_tells_the_arguments_that_deepspeed_has_by_default(kind):
+def test_a_handle_has_the_default_arguments_of_deepspeed(kind):
     handle = kind()
     assert handle.get_block_size() == 1 << 20
     assert handle.get_queue_depth() == 128
@@ -36,7 +36,7 @@ def test_a_handle_tells_the_arguments_that_deepspeed_has_by_default(kind):
     assert handle.get_alignment() == 512
 
 
-def test_a_handle_tells_the_arguments_that_it_was_given():
+def test_a_handle_returns_the_arguments_that_it_was_given():
     given = (1024, 2, True, True, 4)
     named = deepnvme.aio_handle(
         block_size=1024,
@@ -264,7 +264,7 @@ def test_operations_on_the_same_bytes_keep_their_order(tmp_path, noise, handle):
         out[:] = 0
 
 
-def test_operations_on_other_bytes_go_on_side_by_side(tmp_path, handle, slow_file):
+def test_operations_on_other_bytes_continue_side_by_side(tmp_path, handle, slow_file):
     started = []
 
     class Watched(type(handle)):

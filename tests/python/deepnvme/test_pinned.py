@@ -23,7 +23,7 @@ def locked_kib():
 
 
 @pytest.mark.parametrize("kind", [deepnvme.aio_handle, deepnvme.gds_handle, deepnvme.pin_handle])
-def test_a_locked_array_has_the_type_and_length_that_were_asked_for(kind):
+def test_a_locked_array_has_the_type_and_length_that_were_requested(kind):
     handle = kind()
     array = handle.new_cpu_locked_tensor(1001, np.empty(0, "f4"))
     assert (array.shape, array.dtype) == ((1001,), np.dtype("f4"))
@@ -31,7 +31,7 @@ def test_a_locked_array_has_the_type_and_length_that_were_asked_for(kind):
     assert handle.is_pinned(array)
     assert handle.free_cpu_locked_tensor(array)
     assert not handle.free_cpu_locked_tensor(array)
-    np.testing.assert_array_equal(array, np.arange(1001))  # as long as somebody has it
+    np.testing.assert_array_equal(array, np.arange(1001))  # as long as it is referenced
 
 
 def test_parts_of_a_locked_array_are_pinned_and_others_are_not():
@@ -186,7 +186,7 @@ def registered():
     """How many buffers cuFile has registered, as the stand-in counts them."""
     library = os.environ.get("PENSTOCK_CUFILE_LIBRARY", "")
     if "standin" not in library:
-        pytest.skip("only the stand-in tells what is registered")
+        pytest.skip("only the stand-in reports registered memory")
     if not ps.describe()["cufile"]["starts"]:
         pytest.skip("cuFile does not start")
     return ctypes.CDLL(library).cudasim_live_cufile_buffers()

@@ -36,7 +36,7 @@ def config_with(buffer, **more):
 
 @contextmanager
 def no_longer_files(length):
-    """No file grows beyond so many bytes."""
+    """Limit the length of files to ``length`` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (length, before[1]))
     try:
@@ -249,7 +249,7 @@ def test_what_a_writer_cannot_use_is_refused_before_the_file_is_touched(tmp_path
     assert path.read_bytes() == b"old"
 
 
-def test_nobody_gets_a_descriptor_of_the_file(tmp_path):
+def test_the_writer_exposes_no_descriptor_of_the_file(tmp_path):
     with FastFileWriter(tmp_path / "f", config_with(np.empty(10))) as writer:
         assert writer.fileno() == -1
         assert writer.file_path() == tmp_path / "f"
@@ -261,13 +261,13 @@ def test_the_statistics_have_deepspeeds_names(tmp_path, capsys):
     writer.write(bytes(11))
     writer.flush()
     writer.close()
-    told = writer.statistics()
-    assert (told["write"], told["bytes"], told["aio_bytes"]) == (2, 1011, 1011)
-    assert (told["flush"], told["close"], told["slow_bytes"]) == (1, 1, 0)
-    assert told["write_secs"] > 0
-    assert told["write_GB/s"] > 0
+    found = writer.statistics()
+    assert (found["write"], found["bytes"], found["aio_bytes"]) == (2, 1011, 1011)
+    assert (found["flush"], found["close"], found["slow_bytes"]) == (1, 1, 0)
+    assert found["write_secs"] > 0
+    assert found["write_GB/s"] > 0
     own = ["aio_write_secs", "aio_GB/s", "fill_buffer_secs", "fill_buffer_count"]
-    assert set(told) >= {*COMMON, *own, "fill_buffer_GB/s", "save_storage", "save_storage_bytes"}
+    assert set(found) >= {*COMMON, *own, "fill_buffer_GB/s", "save_storage", "save_storage_bytes"}
     writer._dump_state()
     assert "'bytes': 1011" in capsys.readouterr().out
 
@@ -278,9 +278,9 @@ def test_the_plain_writer_writes_and_counts(tmp_path):
     writer.flush()
     writer.close()
     assert (tmp_path / "f").read_bytes() == b"content"
-    told = writer.statistics()
-    assert (told["write"], told["bytes"], told["flush"], told["close"]) == (1, 7, 1, 1)
-    assert set(told) == set(COMMON)
+    found = writer.statistics()
+    assert (found["write"], found["bytes"], found["flush"], found["close"]) == (1, 7, 1, 1)
+    assert set(found) == set(COMMON)
 
 
 def test_the_mock_writer_counts_and_writes_nothing(tmp_path):

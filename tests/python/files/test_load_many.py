@@ -51,7 +51,7 @@ def test_any_pieces_are_those_of_the_file(
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_new_arrays_have_the_shapes_and_types_asked_for(path, noise, device):
+def test_new_arrays_have_the_shapes_and_types_requested(path, noise, device):
     contents = noise(LENGTH).tobytes()
     wanted = [
         (64, (10, 20), "f4"),
@@ -137,7 +137,7 @@ ROOM = np.empty(100, "u1")
 
 
 @pytest.mark.parametrize(
-    ("pieces", "told"),
+    ("pieces", "message"),
     [
         (None, "pieces is None, not a list"),
         ("w.bin", "pieces is 'w.bin', not a list"),
@@ -153,12 +153,12 @@ ROOM = np.empty(100, "u1")
     ],
 )
 @pytest.mark.parametrize("load", [ps.load_many, ps.load_many_async])
-def test_pieces_of_another_form_are_type_errors_with_their_number(path, load, pieces, told):
-    with pytest.raises(TypeError, match=told):
+def test_pieces_of_another_form_are_type_errors_with_their_number(path, load, pieces, message):
+    with pytest.raises(TypeError, match=message):
         load(path, pieces)
 
 
-def test_new_arrays_are_of_the_library_asked_for(path, noise, torch):
+def test_new_arrays_are_of_the_library_requested(path, noise, torch):
     found = ps.load_many(path, [(0, (3, 4), "u1"), (7, 5, "u1")], like="torch")
     contents = noise(LENGTH)
     assert all(isinstance(tensor, torch.Tensor) for tensor in found)

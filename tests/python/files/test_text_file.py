@@ -100,7 +100,7 @@ def test_a_pipe_is_written_to(tmp_path):
     os.close(reader)
 
 
-def test_what_cannot_be_replaced_is_told_before(tmp_path):
+def test_a_file_that_cannot_be_replaced_is_an_error_before_the_write(tmp_path):
     for path in (tmp_path, tmp_path / "absent" / "f"):
         with pytest.raises(OSError, match=str(path.name)):
             text_file.require_replaceable(path)

@@ -295,7 +295,7 @@ def test_torch_devices_are_understood(torch):
     assert parse_device(torch.device("cpu")) == -1
 
 
-def test_types_are_one_whoever_spells_them(torch):
+def test_the_spellings_of_a_type_are_one_type(torch):
     assert element_type("float32") == element_type(np.float32) == element_type(torch.float32)
     assert element_type("bfloat16") == element_type(torch.bfloat16)
     assert element_type([("a", "f4"), ("b", "i2")]).itemsize == 6

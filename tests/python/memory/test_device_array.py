@@ -55,7 +55,7 @@ def test_a_negative_length_is_refused():
         ps.DeviceArray((2, -1))
 
 
-def test_it_is_not_copied_to_the_host_unasked():
+def test_it_is_not_copied_to_the_host_implicitly():
     with pytest.raises(TypeError, match="numpy"):
         np.asarray(ps.DeviceArray(3))
 

@@ -64,7 +64,7 @@ def _limit(limit, monkeypatch):
 @EACH_SIZE
 @pytest.mark.either
 @pytest.mark.usefixtures("_limit")
-def test_host_memory_is_page_locked_if_asked_for(folder, way):
+def test_host_memory_is_page_locked_if_requested(folder, way):
     array = way(folder, pin=True)
     assert type(array) is np.ndarray
     np.testing.assert_array_equal(array, NUMBERS)
@@ -89,7 +89,7 @@ def test_a_scalar_and_a_structure_are_page_locked(folder):
 
 @pytest.mark.gpu
 @EACH_WAY
-def test_a_device_array_is_made_if_asked_for(folder, way):
+def test_a_device_array_is_made_if_requested(folder, way):
     array = way(folder, like="device")
     assert isinstance(array, ps.DeviceArray)
     assert isinstance(way(folder, like="device", device="cuda:0"), ps.DeviceArray)
@@ -142,7 +142,7 @@ def test_a_torch_tensor_is_made_in_host_memory(folder, way, torch):
         assert not tensor.is_pinned() or not torch.cuda.is_available()
 
 
-def test_a_torch_tensor_has_the_type_asked_for(folder, torch):
+def test_a_torch_tensor_has_the_type_requested(folder, torch):
     tensor = ps.read(f"{folder}/x.h5:zipped", np.s_[0, :256], like="torch", dtype="bfloat16")
     assert tensor.dtype == torch.bfloat16
     assert torch.equal(tensor, torch.from_numpy(NUMBERS[0, :256]).to(torch.bfloat16))
@@ -153,7 +153,7 @@ def test_a_torch_tensor_has_the_type_asked_for(folder, torch):
 
 @EACH_WAY
 @pytest.mark.either
-def test_a_torch_tensor_is_page_locked_if_asked_for(folder, way, torch):
+def test_a_torch_tensor_is_page_locked_if_requested(folder, way, torch):
     tensor = way(folder, like="torch", pin=True)
     np.testing.assert_array_equal(tensor.numpy(), NUMBERS)
     if ps.devices():

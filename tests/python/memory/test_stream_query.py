@@ -37,7 +37,7 @@ def test_asking_for_work_ends_no_capture_of_another_thread(driver, monkeypatch, 
     assert answers == [None]
 
 
-def test_a_stream_with_work_is_told_until_the_work_is_done(driver, monkeypatch):
+def test_a_stream_with_work_is_pending_until_the_work_is_done(driver, monkeypatch):
     stream = driver.stream()
     monkeypatch.setitem(sys.modules, "torch", as_torch(driver, stream))
     gate = driver.hold(stream)

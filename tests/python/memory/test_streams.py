@@ -83,7 +83,7 @@ def test_cupy_copies_on_the_stream_that_was_meant(monkeypatch, handle, entered):
 
 @pytest.fixture
 def pending(monkeypatch):
-    """Work on stream 5, which is done when somebody has waited for it."""
+    """Work on stream 5, which is done once a call has waited for it."""
     work: list[Any] = []
 
     def wait(device: int, stream: Any) -> int:

@@ -98,7 +98,7 @@ def kept(tmp_path, place, device):
     return Kept(tmp_path, place, device)
 
 
-def test_a_profile_decides_what_nobody_else_does(kept):
+def test_a_profile_sets_only_options_that_are_not_set_elsewhere(kept):
     kept.keep("threads=3;block=1MiB")
     tuned, threads, block, note = kept.read()
     assert (tuned, block, note) == ("threads=3;block=1MiB", 1 << 20, "")

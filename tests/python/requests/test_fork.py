@@ -357,7 +357,7 @@ def test_a_gpu_that_the_parent_has_used_is_an_error_in_the_child(used):
     np.testing.assert_array_equal(kept.numpy(), NUMBERS)
 
 
-def test_the_parent_goes_on(used):
+def test_the_parent_continues(used):
     in_child(lambda: used["zipped"][...])
     np.testing.assert_array_equal(used["zipped"].read(threads=2), NUMBERS)
     assert "forked" not in ps.last_report().note

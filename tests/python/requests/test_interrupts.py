@@ -193,7 +193,7 @@ def test_memory_outlives_the_request_wherever_its_start_is_interrupted(watch, pa
         steps = watch.interrupter.run(start)
         assert watch.started
         for at in range(max(watch.first_start - 10, 1), steps + 1):
-            with suppress(Interrupted):  # in a drop, nobody hears of it
+            with suppress(Interrupted):  # in a drop, it is not reported
                 watch.interrupter.run(start, at)
             _give_lock_back()
     assert not watch.freed_early
@@ -371,7 +371,7 @@ def test_a_place_needs_no_proc(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_failure_that_was_told_is_not_told_again(tmp_path, monkeypatch):
+def test_a_reported_failure_is_not_reported_again(tmp_path, monkeypatch):
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     made = failing(tmp_path)

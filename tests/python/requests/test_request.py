@@ -196,7 +196,7 @@ def test_a_failure_is_raised_by_await(tmp_path):
         asyncio.run(main())
 
 
-def test_cancelling_the_task_asks_the_request_to_stop_and_cleans_up(slow_file):
+def test_cancelling_the_task_cancels_the_request_and_cleans_up(slow_file):
     async def main():
         request = ps.load_async(slow_file)
         task = asyncio.ensure_future(_await(request))

@@ -129,7 +129,7 @@ class Requests:
 
 
 @pytest.mark.timeout(120 + 3 * SECONDS)
-def test_threads_get_the_elements_that_each_asks_for(path, memory):
+def test_each_thread_gets_the_elements_that_it_reads(path, memory):
     failures: list[BaseException] = []
     end = monotonic() + SECONDS
     with ps.File(path) as file:

@@ -47,9 +47,9 @@ def open_file(path, mode="r", driver=None, **options):
 
 def is_connected(file):
     """Whether HDF5 knows the file by another connector than its own."""
-    told = ctypes.c_int64()
+    identifier = ctypes.c_int64()
     access = file.id.get_access_plist()
-    assert HDF5.H5Pget_vol_id(access.id, ctypes.byref(told)) >= 0
+    assert HDF5.H5Pget_vol_id(access.id, ctypes.byref(identifier)) >= 0
     name = ctypes.create_string_buffer(64)
     own = HDF5.H5VLget_connector_name(file.id.id, name, 64)
     return own > 0 and name.value.decode() == NAME

@@ -65,7 +65,7 @@ def test_arrays_are_fresh(stored):
     np.testing.assert_array_equal(np.concatenate([array for _, array in kept]), numbers)
 
 
-def test_arrays_are_filled_again_where_that_is_asked_for(stored, device):
+def test_arrays_are_filled_again_if_requested(stored, device):
     dataset, numbers = stored
     seen = set()
     for index, array in dataset.blocks(64, prefetch=1, device=device, reuse=True):

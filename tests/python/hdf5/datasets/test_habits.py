@@ -564,7 +564,7 @@ def test_an_iteration_sees_what_is_written_before_it_comes_there(tmp_path):
             x[index + 1 :] = index + 1
 
 
-def test_rows_of_large_chunks_do_not_take_more_memory_than_asked_for(tmp_path):
+def test_rows_of_large_chunks_do_not_take_more_memory_than_requested(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         file.create_dataset("x", (10_000, 1_000_000), "f8", chunks=(1000, 1000))
     with h5py.File(tmp_path / "f.h5") as file:
@@ -580,7 +580,7 @@ def test_a_single_string_fills_an_array_without_dimensions(tmp_path):
     assert out[()] == b"fg"
 
 
-def test_what_asks_for_a_file_of_h5py_is_told_the_attribute(path):
+def test_the_error_of_a_function_for_h5py_files_names_the_attribute(path):
     with ps.File(path) as file:
         for needs_h5py in (h5py.File, open, os.fspath):
             with pytest.raises(TypeError, match=r"file\.h5py"):

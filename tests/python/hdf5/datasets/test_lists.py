@@ -367,7 +367,7 @@ def test_a_long_list_that_hdf5_must_read_takes_no_time_of_its_square(tmp_path) -
     np.testing.assert_array_equal(out, index)
 
 
-def test_an_ellipsis_separates_lists_even_if_it_stands_for_nothing(tmp_path):
+def test_an_ellipsis_separates_lists_even_if_it_selects_nothing(tmp_path):
     array = np.arange(60).reshape(5, 4, 3)
     with ps.File(tmp_path / "f.h5", "w") as file:
         file["x"] = array

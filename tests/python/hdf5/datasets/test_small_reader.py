@@ -132,7 +132,7 @@ def test_a_list_with_an_index_outside_the_dataset_is_an_error(path, index):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("penstock_arrays")
-def test_reads_that_go_on_together_fill_what_each_was_given(path):
+def test_reads_that_continue_together_fill_what_each_was_given(path):
     rows = np.random.default_rng(1).integers(0, 60, 200).tolist()
     outs = [ps.DeviceArray((200,), "f4") for _ in rows]
     with ps.File(path) as file:
@@ -146,7 +146,7 @@ def test_reads_that_go_on_together_fill_what_each_was_given(path):
 @pytest.mark.usefixtures("penstock_arrays")
 def test_reads_that_have_ended_are_not_kept_for_later_ones_to_wait_for(path):
     def unsettled():
-        """Whoever looks lets go of what has ended. Other tests may leave storage unfinished."""
+        """Release ended requests by a query. Other tests may leave storage unfinished."""
         lib.penstock_hdf5_is_settled()
         return count[0]
 
@@ -181,7 +181,7 @@ def test_reads_that_were_awaited_keep_neither_descriptors_nor_memory(path, mode,
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("penstock_arrays")
-def test_a_new_array_of_a_read_that_goes_on_is_as_any_other(path):
+def test_a_new_array_of_a_read_that_continues_is_as_any_other(path):
     with ps.File(path) as file:
         made = file["x"].read_async(([4, 2],), device="cuda")
         assert made.array.shape == (2, 200)
@@ -357,7 +357,7 @@ def test_an_index_that_h5py_refuses_is_refused(path, index):
 
 
 @pytest.mark.parametrize("index", [np.s_[..., 3], np.s_[3, ...], np.s_[2:4, ..., 5]], ids=str)
-def test_an_ellipsis_stands_for_the_other_dimensions(path, index):
+def test_an_ellipsis_selects_the_other_dimensions(path, index):
     with ps.File(path) as file:
         np.testing.assert_array_equal(file["x"][index], values()[index])
 
@@ -625,7 +625,7 @@ def test_threads_read_the_rows_that_they_ask_for(path, memory):
 
 
 @pytest.mark.parametrize("selection", [np.s_[1], np.s_[2, 5:9], np.s_[3, 7]], ids=str)
-def test_a_chunk_is_decoded_once_for_those_who_read_on_in_it(tmp_path, memory, selection):
+def test_a_chunk_is_decoded_once_for_successive_reads(tmp_path, memory, selection):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=values(), chunks=(60, 200), compression="gzip")
@@ -795,7 +795,7 @@ def test_options_of_a_call_apply_to_small_reads(path, memory):
 
 
 @pytest.mark.parametrize("keys", [{}, {"threads": 2}], ids=["defaults", "options"])
-def test_a_read_that_goes_on_does_without_the_lock_of_h5py(path, memory, keys):
+def test_a_read_that_continues_does_without_the_lock_of_h5py(path, memory, keys):
     out = memory.empty(200, "f4")
     with ps.File(path) as file:
         dataset = file["x"]

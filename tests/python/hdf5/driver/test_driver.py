@@ -128,12 +128,12 @@ def test_calls_and_bytes_are_counted(path):
 
 
 def report_of(file):
-    told = ffi.new("char **")
-    check(lib.penstock_hdf5_file_report(file.id.id, told))
+    text = ffi.new("char **")
+    check(lib.penstock_hdf5_file_report(file.id.id, text))
     try:
-        return json.loads(ffi.string(told[0]))
+        return json.loads(ffi.string(text[0]))
     finally:
-        lib.penstock_string_free(told[0])
+        lib.penstock_string_free(text[0])
 
 
 def test_two_files_are_open_at_once(tmp_path):
@@ -186,7 +186,7 @@ def test_exceptions_are_those_of_the_default_driver(tmp_path, driver):
 
 @pytest.fixture
 def forbidden(path):
-    """A file that may not be opened. Root may open everything, so root becomes somebody else."""
+    """A file that may not be opened. Root may open everything, so root becomes another user."""
     path.touch(mode=0o000)
     user = os.geteuid()
     if user == 0:

@@ -52,12 +52,12 @@ def move(function, dataset, array, first=0):
 
 
 def counted(file):
-    told = ffi.new("char **")
-    check(lib.penstock_hdf5_file_report(file.id.id, told))
+    text = ffi.new("char **")
+    check(lib.penstock_hdf5_file_report(file.id.id, text))
     try:
-        return json.loads(ffi.string(told[0]))
+        return json.loads(ffi.string(text[0]))
     finally:
-        lib.penstock_string_free(told[0])
+        lib.penstock_string_free(text[0])
 
 
 def ways(report, operation):
@@ -149,7 +149,7 @@ def test_threads_of_posix_mt_move_host_memory_too(path):
 
 @pytest.mark.parametrize("failure", ["cufileopen:*", "cufilehandle:*"])
 def test_without_cufile_the_mode_gds_is_an_error_and_not_another_way(path, values, failure):
-    """Needs the stand-in, whose cuFile can be told to fail."""
+    """Needs the stand-in, whose cuFile can be made to fail."""
     if "standin" not in os.environ.get("PENSTOCK_CUFILE_LIBRARY", ""):
         pytest.skip("needs the stand-in cuFile")
     with h5py.File(path, "w") as file:

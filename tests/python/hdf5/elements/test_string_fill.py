@@ -79,7 +79,7 @@ def test_strings_with_a_fill_value_survive_the_close_of_another_handle(path, exp
     assert done.stdout.strip() == str(result)
 
 
-def test_a_read_of_strings_asks_for_no_creation_properties(path, monkeypatch):
+def test_a_read_of_strings_queries_no_creation_properties(path, monkeypatch):
     import penstock as ps
 
     def refuse(self):

@@ -217,7 +217,7 @@ os._exit(0)
 """
 
 
-def test_hdf5_tells_of_elements_of_a_file_that_only_h5py_has(tmp_path):
+def test_hdf5_reports_elements_of_a_file_that_only_h5py_has(tmp_path):
     command = [sys.executable, "-c", OF_A_FILE_THAT_ONLY_H5PY_HAS, tmp_path / "x.h5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "File too large" in done.stdout + done.stderr

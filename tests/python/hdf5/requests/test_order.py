@@ -322,24 +322,24 @@ def write_what_does_not_fit(file, room, on, layout, name="x"):
 
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("end", ["close", "leave", "flush"])
-def test_a_failed_write_that_nobody_waits_for_is_told(tmp_path, room, on, end, keeps):
+def test_a_failed_write_that_is_not_waited_for_is_reported(tmp_path, room, on, end, keeps):
     file = ps.File(tmp_path / "f.h5", "w")
     request = write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
     if not keeps:
         del request
         gc.collect()
-    told = {
+    ends = {
         "close": file.close,
         "leave": lambda: file.__exit__(None, None, None),
         "flush": file.flush,
     }
     with pytest.raises(ps.Error, match="File too large"):
-        told[end]()
+        ends[end]()
     room(resource.RLIM_INFINITY)
     file.close()
 
 
-def test_a_failed_write_is_not_told_by_a_file_that_is_made_anew(tmp_path, room, on):
+def test_a_failed_write_is_not_reported_by_a_file_that_is_made_anew(tmp_path, room, on):
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", shape=SHAPE, dtype="f4", chunks=(300, 900))
@@ -355,7 +355,7 @@ def test_a_failed_write_is_not_told_by_a_file_that_is_made_anew(tmp_path, room, 
 
 
 @pytest.mark.timeout(60, method="thread")
-def test_a_virtual_dataset_is_read_though_nobody_was_told_of_a_failed_write(composed, room, on):
+def test_a_virtual_dataset_is_read_despite_an_unreported_failed_write(composed, room, on):
     source, path = composed
     with ps.File(source, "r+") as one, ps.File(path) as other:
         request = write_what_does_not_fit(one, room, on, {"chunks": (300, 900)}, name="y")
@@ -368,7 +368,7 @@ def test_a_virtual_dataset_is_read_though_nobody_was_told_of_a_failed_write(comp
             one.flush()
 
 
-def test_a_failure_that_was_told_is_not_told_again(tmp_path, room, on):
+def test_a_reported_failure_is_not_reported_again(tmp_path, room, on):
     with ps.File(tmp_path / "f.h5", "w") as file:
         request = write_what_does_not_fit(file, room, on, {"chunks": (300, 900)})
         with pytest.raises(ps.Error):
@@ -376,7 +376,7 @@ def test_a_failure_that_was_told_is_not_told_again(tmp_path, room, on):
         room(resource.RLIM_INFINITY)
 
 
-def test_what_is_left_to_be_told_is_seen_without_a_call(tmp_path, room, on):
+def test_unreported_failures_are_visible_without_a_call(tmp_path, room, on):
     with ps.File(tmp_path / "f.h5", "w") as file:
         pending.any_pending()  # forgets what is over
         before = pending.count[0]

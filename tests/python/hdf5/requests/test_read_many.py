@@ -202,7 +202,7 @@ def test_fields_of_structures_are_read(path):
         equal(found[2], file.h5py["points"][()])
 
 
-def test_elements_are_converted_to_the_type_asked_for(path):
+def test_elements_are_converted_to_the_type_requested(path):
     names = NUMBERS
     with ps.File(path) as file:
         for name, array in zip(names, file.read_many(names, dtype="f4"), strict=True):
@@ -265,7 +265,7 @@ def test_what_was_written_to_the_target_of_an_external_link_is_read(linked, memo
             equal(dataset[value : value + 3], dataset.h5py[value : value + 3])
 
 
-def test_nobody_writes_to_the_target_of_an_external_link_while_it_is_read(linked, monkeypatch):
+def test_the_target_of_an_external_link_is_not_written_while_it_is_read(linked, monkeypatch):
     file, _ = linked
     finish, free = many.transfer.finish, []
 
@@ -350,7 +350,7 @@ def test_neighbours_in_the_file_are_read_together(tmp_path):
     assert report.route == "host"
 
 
-def test_a_report_tells_of_datasets_that_hdf5_reads(path):
+def test_a_report_counts_datasets_that_hdf5_reads(path):
     with ps.File(path) as file:
         file.read_many(["contiguous/i4", "compact"])
         report = ps.last_report()
@@ -379,7 +379,7 @@ def test_a_missing_name_raises_what_h5py_raises(path):
 
 
 @pytest.mark.parametrize(
-    ("names", "out", "told"),
+    ("names", "out", "message"),
     [
         (None, None, "names is None, not a list"),
         ("raw/i4", None, "names is 'raw/i4', not a list"),
@@ -393,15 +393,15 @@ def test_a_missing_name_raises_what_h5py_raises(path):
         (["raw/i4"], {0: np.empty(SHAPE, "i4")}, "out is a dict"),
     ],
 )
-def test_names_of_another_form_are_type_errors_with_their_number(path, names, out, told):
-    with ps.File(path) as file, pytest.raises(TypeError, match=told):
+def test_names_of_another_form_are_type_errors_with_their_number(path, names, out, message):
+    with ps.File(path) as file, pytest.raises(TypeError, match=message):
         file.read_many(names, out=out)
 
 
 def test_pieces_of_another_form_are_type_errors_with_their_number(path):
     with ps.File(path) as file:
         dataset = file["raw/i4"]
-        for pieces, told in [
+        for pieces, message in [
             (None, "pieces is None, not a list"),
             ("f.h5:raw/i4", "pieces is 'f.h5:raw/i4', not a list"),
             ([dataset, None], "piece 1: a NoneType is not"),
@@ -410,7 +410,7 @@ def test_pieces_of_another_form_are_type_errors_with_their_number(path):
             ([dataset, [dataset, 0]], "piece 1: a list is not"),
             ([dataset, (0, dataset)], "piece 1: a int is not"),
         ]:
-            with pytest.raises(TypeError, match=told):
+            with pytest.raises(TypeError, match=message):
                 ps.read_many(pieces)
 
 
@@ -482,7 +482,7 @@ def test_the_child_of_a_fork_reads_many(path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_new_arrays_are_of_the_library_asked_for(path, torch):
+def test_new_arrays_are_of_the_library_requested(path, torch):
     with ps.File(path) as file:
         names = ["contiguous/i4", "gzip/i4", "raw/u1"]
         for name, tensor in zip(names, file.read_many(names, like="torch"), strict=True):

@@ -58,7 +58,7 @@ def wait_in_asyncio(request):
     asyncio.run(wait())
 
 
-def test_a_read_goes_on_while_the_program_does(file, device):
+def test_a_read_continues_while_the_program_does(file, device):
     request = file["x"].read_async(np.s_[10:500], device=device)
     array = request.wait()
     assert array is request.array
@@ -123,7 +123,7 @@ def test_what_hdf5_must_do_is_done_when_the_request_is_made(file):
     assert list(asyncio.run(one())) == [b"a", b"bcd"]
 
 
-def test_a_write_goes_on_while_it_is_waited_for(file, device):
+def test_a_write_continues_while_it_is_waited_for(file, device):
     changed = NUMBERS[::-1].copy()
     request = file["x"].write_async(on(device, changed))
     request.wait()
@@ -131,7 +131,7 @@ def test_a_write_goes_on_while_it_is_waited_for(file, device):
     assert request.report.chunks == 60
 
 
-def test_a_write_goes_on_while_it_is_asked_whether_it_is_done(file, device):
+def test_a_write_continues_while_done_is_called(file, device):
     request = file["x"].write_async(on(device, NUMBERS + 1))
     while not request.done():
         pass
@@ -155,7 +155,7 @@ def test_a_read_sees_a_write_that_was_started_before(file):
     request.wait()
 
 
-def test_a_write_that_nobody_waits_for_is_in_the_file_when_it_is_closed(tmp_path, device):
+def test_a_write_that_is_not_waited_for_is_in_the_file_when_it_is_closed(tmp_path, device):
     with ps.File(tmp_path / "f.h5", "w") as file:
         made = file.create("x", (600, 500), "i4", chunks=(50, 100), compression="gzip")
         request = made.write_async(on(device, NUMBERS))

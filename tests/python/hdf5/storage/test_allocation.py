@@ -17,7 +17,7 @@ FILL = 5
 
 @pytest.fixture
 def full():
-    """Return a function that lets files grow no further than so many bytes."""
+    """Return a function that limits the length of files to a number of bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -53,7 +53,7 @@ def disk(tmp_path):
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 @pytest.mark.parametrize("columns", [1024, 1025])
-def test_a_full_disk_is_told_with_its_errno_file_and_range(disk, device, layout, dtype, columns):
+def test_a_full_disk_is_reported_with_errno_file_and_range(disk, device, layout, dtype, columns):
     values = np.random.default_rng(1).integers(0, 256, (5120, 1024), dtype)
     array = ps.DeviceArray.from_numpy(values) if device == "cuda" else values
     with ps.File(disk / "f.h5", "w") as file:
@@ -219,7 +219,7 @@ def test_a_chunk_that_is_lost_because_its_filter_mask_changes_is_an_error_that_s
 
 @pytest.mark.parametrize("layout", [{}, {"compression": "gzip"}, {"maxshape": (None,)}], ids=str)
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_an_only_chunk_is_kept_or_its_loss_is_told_when_there_is_room_again(disk, libver, layout):
+def test_an_only_chunk_is_kept_or_its_loss_is_reported_once_there_is_room(disk, libver, layout):
     values = np.random.default_rng(1).integers(0, 256, 2 * LEFT, "u1")
     with ps.File(disk / "f.h5", "w", libver=libver) as file:
         dataset = file.create("x", values.shape, "u1", chunks=values.shape, **layout)

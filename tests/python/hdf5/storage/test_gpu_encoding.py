@@ -182,8 +182,8 @@ def test_a_file_is_the_same_size_within_5_percent_of_zlib_level_1(tmp_path):
         assert file["x"].id.get_storage_size() <= 1.05 * theirs
 
 
-def test_workers_go_on_after_encoded_chunks_had_to_wait(tmp_path):
-    # More than the limit of what may wait, which is the scratch, while nobody takes a step.
+def test_workers_continue_after_encoded_chunks_had_to_wait(tmp_path):
+    # More than the limit of what may wait, which is the scratch, while no thread takes a step.
     values = np.random.default_rng(1).integers(0, 1 << 62, 1 << 20, "i8")
     with ps.File(tmp_path / "f.h5", "w") as file:
         dataset = file.create("x", shape=values.shape, dtype="i8", chunks=(1 << 13,), **GZIP)

@@ -183,7 +183,7 @@ def test_requests_at_the_same_time_share_the_memory_for_one_worker(tmp_path, dec
     assert np.array_equal(found.ravel(), np.arange(ROWS * ROW, dtype="f4"))
 
 
-def test_memory_that_is_kept_for_later_is_freed_for_who_needs_it(tmp_path):
+def test_cached_memory_is_freed_for_an_allocation_that_needs_it(tmp_path):
     path = made(tmp_path / "f.h5")
     run("20M", KEPT, path)
     with h5py.File(path) as file:
@@ -202,7 +202,7 @@ def test_a_worker_after_an_attempt_of_the_gpu_needs_no_more_memory(tmp_path, dec
         assert np.array_equal(file["new"][...], file["x"][:, :65000])
 
 
-def test_memory_is_asked_for_by_need_and_not_by_the_size_of_an_idle_slot(tmp_path):
+def test_memory_is_allocated_by_need_and_not_by_the_size_of_an_idle_slot(tmp_path):
     (tmp_path / "bytes").write_bytes(bytes(80 << 20))
     run("100M", LARGE_SLOT, made(tmp_path / "f.h5"), tmp_path / "bytes")
 

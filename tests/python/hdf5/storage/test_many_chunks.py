@@ -77,8 +77,8 @@ def test_a_random_batch_is_fast_after_the_first_and_little_is_kept(path, memory)
             times.append(perf_counter() - began)
             np.testing.assert_array_equal(memory.numpy(out), contents(rows(seed)))
         kept = resident() - before
-    told = ", ".join(f"{1e3 * time:.1f}" for time in times)
-    print(f"{BATCH} rows of {CHUNKS} chunks: {told} ms; {kept / 2**20:.1f} MiB more in memory")
+    figures = ", ".join(f"{1e3 * time:.1f}" for time in times)
+    print(f"{BATCH} rows of {CHUNKS} chunks: {figures} ms; {kept / 2**20:.1f} MiB more in memory")
     assert sorted(times[1:])[2] < BATCH_SECONDS * TOLERANCE
     assert kept < MOST_KEPT
 
