@@ -51,7 +51,7 @@ def test_a_crate_takes_only_those_below_it(crate):
     ("crate", "foreign"),
     [("array", r"hdf5|\bH5|\bhid_t\b"), ("hdf5", r"penstock_vfd|penstock_vol|\bvfd::|\bvol::")],
 )
-def test_a_crate_names_no_crate_above_it(crate, foreign):
+def test_a_crate_names_nothing_that_stands_on_it(crate, foreign):
     for file in sources(crate):
         found = re.search(foreign, code(file.read_text()), re.IGNORECASE)
         assert found is None, f"{file.relative_to(CRATES)} names {found and found.group()}"

@@ -23,7 +23,7 @@ _CACHE = 8 << 20
 
 
 class Draft:
-    """A program that is being made, and the shapes that its datasets probably have."""
+    """A program under construction, and the probable shapes of its datasets."""
 
     def __init__(
         self, draw: random.Random, interface: str, device: str, without: frozenset[str]
@@ -356,7 +356,7 @@ def _reopen(draft: Draft) -> None:
 
 
 def _reading(draft: Draft) -> None:
-    """Open the files for reading only, and read by what is kept of datasets."""
+    """Open the files for reading only, and read by cached dataset objects."""
     draft.operations.append({"do": "reopen", "mode": "r", "replace": draft.maybe(0.3)})
     names = draft.draw.choices(list(draft.shapes), k=2)
     for _ in range(draft.draw.choice([2, 5, 10])):
@@ -413,7 +413,7 @@ def _visit(draft: Draft) -> None:
 
 
 def _virtual(draft: Draft) -> None:
-    """A virtual dataset over one to three new ones of the same kind, or over one twice not."""
+    """A virtual dataset over one to three different new ones of the same kind."""
     draw = draft.draw
     first = f"d{len(draft.shapes)}"
     is_alone, draft.is_penstocks_alone = draft.is_penstocks_alone, False  # HDF5 writes them

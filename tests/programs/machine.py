@@ -39,7 +39,7 @@ FILES = ("main", "other")
 
 @dataclass
 class Pending:
-    """A request under way, and what has to come of it."""
+    """A pending request, and its expected result."""
 
     about: str
     name: str
@@ -434,7 +434,7 @@ class Machine:
             about = f"block {index} of {operation['name']}"
             expected.part(index).check(np.asarray(found), about)
 
-    # -- what h5py does by itself ------------------------------------------------------------------
+    # -- plain calls of h5py -----------------------------------------------------------------------
 
     def _create(self, operation: Operation) -> None:
         name = operation["name"]

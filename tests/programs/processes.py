@@ -1,4 +1,4 @@
-"""Other processes: children of fork, and readers of a file that is being written."""
+"""Other processes: children of fork, and readers of a file during its writes."""
 
 from __future__ import annotations
 

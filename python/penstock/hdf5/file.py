@@ -101,7 +101,7 @@ class File(Group):
     def _open(self, name: str) -> Dataset | Group | None:
         """Open a dataset or group of a file that is open only for reading; ``None`` otherwise.
 
-        h5py makes an object for the file each time, only to read its mode. That takes a third of
+        h5py makes an object for the file each time, only to ask for its mode. That takes a third of
         the time of the first small read of a dataset.
         """
         import h5py

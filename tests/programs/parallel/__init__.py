@@ -1,9 +1,9 @@
 """C programs of HDF5 calls on two to four MPI ranks, which share the files: by HDF5 alone, and
 with the connector.
 
-`program.c` says what its lines mean, and has each rank print what its calls give. The oracle is
-HDF5 alone, of the same version and MPI: the outputs of each rank and the contents of the files are
-to be the same. On a machine with a GPU, some of the memory is the GPU's, but for HDF5 alone. A
+`program.c` documents its lines; each rank prints the results of its calls. The oracle is HDF5
+alone, of the same version and MPI: the outputs of each rank and the contents of the files must be
+equal. On a machine with a GPU, some of the memory is the GPU's, but for HDF5 alone. A
 program that hangs is wrong; one that HDF5 alone cannot carry out is left out.
 """
 
@@ -27,7 +27,7 @@ _SECONDS = 60
 
 
 def run(program: Program, folder: Path) -> str | None:
-    """Say what is wrong with a program; ``None`` if nothing is."""
+    """Return the failure of a program, or ``None``."""
     lines = folder / "program"
     lines.write_text("".join(f"{line}\n" for line in listing(program)))
     for pair in program.settings.get("pairs", PAIRS):
@@ -105,7 +105,7 @@ def _built(pair: str) -> tuple[ParallelHdf5, Path]:
     return hdf5, binary
 
 
-# -- what program.c reads --------------------------------------------------------------------------
+# -- the input of program.c ------------------------------------------------------------------------
 
 
 def listing(program: Program) -> list[str]:
