@@ -27,8 +27,8 @@ def row_of(rank: int, number: int, ranges: Ranges) -> _Numbers:
 def refuse_overlap(name: str, rows: _Numbers, known: Iterable[_Numbers] = ()) -> None:
     """Raise an error if a slab overlaps another one.
 
-    The time of disjoint slabs is that of sorting them; that of known slabs far from all others is
-    linear.
+    The time for disjoint slabs is about that of sorting them; for known slabs far from all others,
+    about that of detecting this.
 
     Args:
         name: The dataset.
