@@ -9,24 +9,24 @@ SOURCES := pyproject.toml hatch_build.py Cargo.toml Cargo.lock README.md LICENSE
 	$(shell find crates packaging plugins python -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest
 
-# `make test` makes what the tests run on first, beside the tests that need none of it, and then runs the
-# other tests. Each part can be made by itself. As many run side by side as LANES says, those that take
-# longest first; what a part prints comes in one piece when it ends.
+# `make test` first builds GROUND, beside the tests that do not need it, and then runs the other tests. Each
+# part can be made by itself. LANES parts run side by side, the longest first; the output of a part comes in
+# one piece when it ends.
 GROUND := build-rust standin build-hdf5-2.2.0 build-hdf5-1.14.4 build-hdf5-parallel
 PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel lint \
 	test-packaging test-dist test-c test-faults test-programs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
-# Tests with several parameters run with each value, in test-long with all combinations. Those that are
-# marked `long` run there only. See tests/combinations.py.
+# Tests with several parameters run with each value, in test-long with all combinations. Tests marked `long`
+# run in test-long only. See tests/combinations.py.
 export PENSTOCK_TEST_CASES ?= each
 
 # The threads that NumPy starts when it is imported spin for a tenth of a second, in each of a thousand
 # processes of the tests, which use none of them.
 export OPENBLAS_NUM_THREADS ?= 1
 
-# Only these run make again. Cargo and CMake would take what make tells make for their own.
+# Only these run make again. Cargo and CMake would read the flags of make as their own.
 ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
 endif
@@ -39,8 +39,8 @@ build: $(INSTALLED)
 demo: build
 	$(BIN)/penstock demo
 
-# What is compiled once needs nothing that speeds up the next time, nor lines in backtraces. Nearly all tests
-# wait for the package, so what is built beside it is nice to its compiler.
+# A single compilation needs neither incremental data nor lines in backtraces. Nearly all tests wait for the
+# package, so other builds run beside its compiler with `nice`.
 test: export CARGO_INCREMENTAL ?= 0
 test: export CARGO_PROFILE_DEV_DEBUG ?= none
 test:
@@ -51,7 +51,7 @@ test:
 	exit $$status
 	@echo "make test: everything passed"
 
-# All of `make test` with more cases, then what is slow; hours.
+# All of `make test` with more cases, then the slow tests; takes hours.
 test-long: export STANDIN_MARKERS :=
 test-long: export PENSTOCK_TEST_CASES := all
 test-long: export PENSTOCK_TEST_SECONDS ?= 0
@@ -86,7 +86,7 @@ fmt: build
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# What the tests and clippy share is compiled before both.
+# Compiles the code that the tests and clippy share, before both.
 build-rust:
 	nice cargo test --workspace --locked --no-run
 
@@ -109,7 +109,7 @@ test-loom:
 test-sanitize:
 	scripts/sanitize
 
-# Clippy links nothing: an empty libFuzzer does, where cargo would compile one.
+# Clippy does not link: an empty libFuzzer suffices, where cargo would compile one.
 LIBFUZZER := target/libfuzzer.a
 
 $(LIBFUZZER):
@@ -163,8 +163,8 @@ build-hdf5-1.14.4: $(BIN)/cmake
 build-hdf5-2.2.0: $(BIN)/cmake
 	nice scripts/build-hdf5 2.2.0 --threadsafe
 
-# The driver on HDF5 1.14.4 and 2.2.0. What uses device memory runs on the stand-in, whether or not
-# there is a GPU.
+# The driver on HDF5 1.14.4 and 2.2.0. Tests of device memory run on the stand-in, whether or not there is a
+# GPU.
 test-hdf5: test-hdf5-host test-hdf5-device
 
 test-hdf5-host: build build-hdf5 standin
@@ -184,7 +184,7 @@ test-parallel: build build-hdf5-parallel standin
 test-packaging: build
 	$(PYTEST) tests/packaging
 
-# What needs a GPU, or has another outcome where there is one; in test-long all that need none, too.
+# Tests that need a GPU, or have another outcome on one; in test-long also the tests that need none.
 test-standin: build standin
 	scripts/standin-gpu $(PYTEST) tests/python tests/cli -m "$(STANDIN_MARKERS)"
 

@@ -21,7 +21,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         pkg_config = self.fill(root / "packaging" / "penstock.pc.in")
         cmake_version = self.fill(root / "packaging" / "penstock-config-version.cmake.in")
 
-        # Of Python, penstock._core uses the stable ABI alone, so one wheel serves every Python 3.
+        # penstock._core uses only Python's stable ABI, so one wheel serves every Python 3.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"cp310-abi3-{platform}"
@@ -54,7 +54,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         return str(filled)
 
     def declarations(self, headers: Path) -> str:
-        """Write a module with what the headers declare, so that no import has to parse them."""
+        """Write a module with the declarations of the headers: imports need not parse them."""
         ffi = FFI()
         for header in ("penstock.h", "penstock_hdf5.h"):
             ffi.cdef(declarations((headers / header).read_text(encoding="utf-8")))
@@ -65,7 +65,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def declarations(header: str) -> str:
-    """Return what cffi can parse of a Penstock header: declarations and integer constants."""
+    """Return the declarations and integer constants of a header, which cffi can parse."""
     text = re.sub(r"/\*.*?\*/", " ", header.replace("\\\n", " "), flags=re.DOTALL)
     text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
@@ -82,7 +82,7 @@ PACKAGES = [
 
 
 def build_libraries(root: Path) -> dict[str, str]:
-    """Compile the shared objects and return, by name, where cargo says that it has put them."""
+    """Compile the shared objects; return their paths, as cargo reports them, by name."""
     command = ["cargo", "build", "--release", "--locked"]
     for package in PACKAGES:
         command += ["-p", package]

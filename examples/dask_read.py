@@ -1,4 +1,4 @@
-"""Dask computes on an HDF5 dataset, on processes that read their blocks by themselves.
+"""Dask computes on an HDF5 dataset: each process reads its own blocks.
 
     python examples/dask_read.py [FILE:DATASET] [--device cuda]
 

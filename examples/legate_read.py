@@ -1,4 +1,4 @@
-"""Legate computes on an HDF5 dataset, of which each leaf task reads its tile by itself.
+"""Legate computes on an HDF5 dataset: each leaf task reads its own tile.
 
     legate --cpus 2 examples/legate_read.py [FILE:DATASET]
 

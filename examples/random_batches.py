@@ -86,8 +86,8 @@ def batches(samples: int, size: int, seed: int) -> Iterator[Batch]:
 def rates(dataset: ps.Dataset, theirs: h5py.Dataset, size: int, seconds: float) -> dict[str, float]:
     """Return the samples a second of each way.
 
-    The ways take turns, a batch each, until each has had its seconds, so that they meet the same
-    machine. The first batch of each is not counted but compared.
+    The ways take turns, a batch each, until each has had its seconds, so that load affects all of
+    them equally. The first batch of each is not counted but compared.
     """
     ways = {
         "Penstock": by_penstock(dataset),

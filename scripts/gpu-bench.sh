@@ -5,8 +5,8 @@
 #
 # Results go to FOLDER ($OUT by default): benches.json, performance.md, bench.log. NAMEs choose some
 # benchmarks; `raw` means those of plain bytes, `hdf5` all of compressed and chunked datasets,
-# `driver` those of H5Dread and H5Dwrite through the driver, `connector` those of operations that go on
-# after their call, `shared` the plot files that MPI ranks write together (PENSTOCK_BENCH_SHARED has
+# `driver` those of H5Dread and H5Dwrite through the driver, `connector` those of operations that
+# continue after their call, `shared` the plot files that MPI ranks write together (PENSTOCK_BENCH_SHARED has
 # more options for it). The first two together, which is the default, take longer than one of them.
 # PENSTOCK_BENCH_DIR is where their files are, on the file system to be measured;
 # PENSTOCK_BENCH_SECONDS bounds all of them together.
@@ -25,7 +25,7 @@ deadline=$((SECONDS + ${PENSTOCK_BENCH_SECONDS:-480}))
 mkdir -p "$results"
 . scripts/gpu-site.sh || exit 1
 
-# Those that want the file cached come first, so that it is dropped and read again only once.
+# Benchmarks of a cached file come first, so that the file is dropped and read again only once.
 raw=(link cached_read sizes random_read overhead cold_read write_durable)
 hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host hdf5_small
     hdf5_sizes)
@@ -45,7 +45,7 @@ for name in "$@"; do
         *) names+=("$name") ;;
     esac
 done
-# Seconds that one may take, at most.
+# The most seconds of one benchmark.
 declare -A limits=([async_plotfile]=300 [hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90 [hdf5_sizes]=300 [hdf5_small]=300
     [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60 [vfd_small]=60
@@ -63,7 +63,7 @@ export TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST-}
 TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST//[a-z]/}
 [[ -n $TORCH_CUDA_ARCH_LIST ]] || unset TORCH_CUDA_ARCH_LIST
 
-# What each of `penstock bench` is asked for, so that all of them take a few minutes each.
+# The arguments of each benchmark, chosen so that each takes a few minutes.
 documents_arguments() { # NAME
     local share
     share=$(python3 -c 'import penstock as ps; print(max(len(ps.devices()), 1))')

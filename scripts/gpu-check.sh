@@ -3,8 +3,8 @@
 #
 #   scripts/gpu-check.sh [FOLDER]     # FOLDER: where the tests make their files, /tmp by default
 #
-# Each part runs whatever became of the others. The last lines say how each ended; the exit status
-# is that of the worst. With OUT set, the whole output of each part and the page of
+# Each part runs even if others have failed. The last lines have the outcome of each; the exit status
+# is the worst one. With OUT set, the whole output of each part and the page of
 # penstock report are kept there.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,7 +21,7 @@ part() {
     local name=$1 seconds=$2 log=$logs/${1// /-}.log begin=$SECONDS status=0
     shift 2
     echo "== $name"
-    # pytest tells what has failed when it is interrupted.
+    # pytest prints the failures when it is interrupted.
     timeout --signal=INT --kill-after=20 "$seconds" "$@" >"$log" 2>&1 || status=$?
     if ((status == 0)); then
         tail -n 25 "$log"

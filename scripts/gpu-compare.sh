@@ -8,8 +8,7 @@
 #   git worktree add /tmp/before COMMIT
 #   (cd /tmp/before && pip wheel --no-deps --wheel-dir CHECKOUT/dist-gpu/before .)
 #
-# What was seen goes to FOLDER/compare.json ($OUT by default). PENSTOCK_BENCH_DIR is where the files
-# are.
+# Results go to FOLDER/compare.json ($OUT by default). PENSTOCK_BENCH_DIR is the folder of the files.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

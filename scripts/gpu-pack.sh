@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs dist-gpu/ for a GPU machine without a network and without cargo: Penstock's wheel, its
-# peers, nvCOMP, what else is missing there, and the tests in Rust and C.
+# peers, nvCOMP, other packages that the machine lacks, and the tests in Rust and C.
 #
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
@@ -56,7 +56,7 @@ if [[ ! -e $peers/usr/include/libaio.h ]] && command -v apt-get >/dev/null; then
     rm -r "$unpacked"
 fi
 
-# Of these wheels only the libraries that are used: whole, they are larger than all that can travel.
+# Of these wheels, only the libraries in use: whole, they exceed the limit of the transfer.
 libraries() { # NAME TARGET FILE...
     local unpacked
     unpacked=$(mktemp -d)
@@ -86,7 +86,7 @@ cargo build --quiet --release --locked --package penstock-codec --example thread
 strip --strip-unneeded -o "$folder/lib/libthreaded_inflate.so" \
     "${CARGO_TARGET_DIR:-target}/release/examples/libthreaded_inflate.so"
 
-# What it costs to ask what memory an address is: dist-gpu/tools/pointer_cost.
+# Measures the cost of querying the memory kind of an address: dist-gpu/tools/pointer_cost.
 mkdir -p "$folder/tools"
 cargo build --quiet --release --locked --package penstock-engine --example pointer_cost
 strip -o "$folder/tools/pointer_cost" "${CARGO_TARGET_DIR:-target}/release/examples/pointer_cost"
@@ -139,12 +139,12 @@ for line in sys.stdin:
                 -Wl,--as-needed "-L${CARGO_TARGET_DIR:-target}/release" -lpenstock -s
         done
     }
-    # Those that have to do with device memory, by the driver and by the connector.
+    # The programs that use device memory, by the driver and by the connector.
     programs driver tests/hdf5/{transfers,device}/*.c
     programs connector tests/hdf5/async/*.c
 fi
 
-# One file, since all of it together is more than travels.
+# A file of its own, because one archive of everything would exceed the limit of the transfer.
 archive=$folder/packed.tar.gz
 rm -f "$archive"
 packed=$(mktemp)

@@ -31,7 +31,7 @@ if [[ -d $aio ]]; then
     export LD_LIBRARY_PATH=$aio/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 
-# What is packed without its wheel.
+# Libraries that are packed without their wheels.
 export HDF5_PLUGIN_PATH=${HDF5_PLUGIN_PATH:-$PWD/dist-gpu/hdf5plugin}
 if [[ -z ${PENSTOCK_NVCOMP_LIBRARY-} ]]; then
     for library in "$PWD"/dist-gpu/lib/libnvcomp.so.*; do

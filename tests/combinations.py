@@ -1,9 +1,9 @@
-"""Which tests run, and with which combinations of parameters.
+"""Selects the tests that run, and their combinations of parameters.
 
-A test with several parameters has a case for each combination of their values. Where
-PENSTOCK_TEST_CASES is "each", as in `make test`, so many run as it takes for each value to be in
-one: of n and m values max(n, m) cases instead of n m. Tests that are marked `long` do not run then.
-All run where it is "all" or not set.
+A test with several parameters has a case for each combination of their values. If
+PENSTOCK_TEST_CASES is "each", as in `make test`, only enough cases run to include each value:
+max(n, m) cases for n and m values, instead of n m; and tests marked `long` do not run. If it is
+"all" or not set, all run.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def _without_new_values(cases: Sequence[pytest.Function]) -> Iterable[pytest.Fun
 
 
 def choose(cases: Sequence[Sequence[Value]]) -> set[int]:
-    """Return the places of cases that have each value between them.
+    """Return the places of cases that together have each value.
 
-    The next one is that with the most values that no chosen one has, and among those the one whose
-    other values were chosen least, so that values of few take turns.
+    Each step chooses the case with the most new values. Among equals it chooses the one whose other
+    values were chosen least, so that the values of short parameters take turns.
     """
     used: Counter[Value] = Counter()
     chosen: set[int] = set()

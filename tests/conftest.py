@@ -17,7 +17,7 @@ from tests.combinations import leave_out
 
 import penstock as ps
 
-os.environ["PENSTOCK_PROFILE"] = "off"  # what was tuned on this machine is no part of a test
+os.environ["PENSTOCK_PROFILE"] = "off"  # tests do not use the tuned profiles of this machine
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""
 PROGRAMS = Path(__file__).parents[1] / "target" / "programs"
@@ -25,7 +25,7 @@ PROGRAMS = Path(__file__).parents[1] / "target" / "programs"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell's background jobs, and nohup, ignore what the tests send; programs inherit that.
+    # A shell's background jobs, and nohup, ignore signals of the tests; programs inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -57,14 +57,14 @@ def run(*command: str | Path, **options: object) -> str:
 
 
 def prerequisites(rule: Path) -> list[str]:
-    """What a compiler has read, headers included, by the rule for make that it wrote."""
+    """Return the files that a compiler has read, headers included, from its rule for make."""
     if not rule.exists():
         return []
     return rule.read_text().replace("\\\n", " ").partition(":")[2].split()
 
 
 def is_newer(file: Path, *others: str | Path) -> bool:
-    """Whether a file exists and none of the others was changed after it, or is gone."""
+    """Whether a file exists and is newer than all others, which exist, too."""
     try:
         return all(Path(other).stat().st_mtime < file.stat().st_mtime for other in others)
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def is_newer(file: Path, *others: str | Path) -> bool:
 
 @dataclass(frozen=True)
 class Installed:
-    """What `penstock --cmake-dir` and its siblings answer."""
+    """The paths that `penstock --cmake-dir` and its siblings print."""
 
     cmake_dir: Path
     include_dir: Path
@@ -87,7 +87,7 @@ class Installed:
 
     @cached_property
     def flags(self) -> list[str]:
-        """What every program is compiled and linked with."""
+        """The flags with which every program is compiled and linked."""
         sanitizer = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"] if SANITIZED else []
         return [*self.pkg_config("--cflags", "--libs"), "-pthread", *sanitizer]
 
@@ -100,13 +100,13 @@ class Installed:
         return output
 
     def compile_once(self, source: Path, *arguments: str | Path) -> Path:
-        """As `compile`, of C; a program that is newer than all that it was made from stays."""
+        """As `compile`, of C; a program that is newer than its sources is kept."""
         words = map(str, (source, *arguments, self.library, *self.flags))
         program = PROGRAMS / sha256("\0".join(words).encode()).hexdigest()[:16] / source.stem
         rule = program.with_suffix(".d")
         if not is_newer(program, self.library, *prerequisites(rule)):
             program.parent.mkdir(parents=True, exist_ok=True)
-            # Somebody else may be running the old one, or making the same.
+            # Another process may be running the old program, or building the same one.
             made = program.with_suffix(f".{os.getpid()}")
             self.compile("cc", made, "-MD", "-MF", rule, source, *arguments)
             made.replace(program)
@@ -114,7 +114,7 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs find the library by."""
+        """The environment variables with which programs find the library."""
         if not SANITIZED:
             return {}
         library = Path(SANITIZED) / "libpenstock.so"
@@ -123,13 +123,13 @@ class Installed:
 
 @pytest.fixture(scope="session")
 def installed() -> Installed:
-    def ask(option: str) -> Path:
+    def path_of(option: str) -> Path:
         return Path(run(sys.executable, "-m", "penstock.cli", option).strip())
 
     return Installed(
-        ask("--cmake-dir"),
-        ask("--include-dir"),
-        ask("--library"),
-        ask("--pkg-config-dir"),
-        ask("--plugin-dir"),
+        path_of("--cmake-dir"),
+        path_of("--include-dir"),
+        path_of("--library"),
+        path_of("--pkg-config-dir"),
+        path_of("--plugin-dir"),
     )

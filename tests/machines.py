@@ -149,12 +149,12 @@ _LINKS = {
 
 @functools.cache
 def _libraries() -> list[dict[str, Any]]:
-    """The HDF5 libraries of the machine that runs the tests, which takes processes to ask."""
+    """The HDF5 libraries of the machine that runs the tests; a query starts processes."""
     return hdf5.libraries(os.environ)
 
 
 class Machine:
-    """The files under ``root``, and what ``penstock.describe`` answers there."""
+    """The files under ``root``, and the result of ``penstock.describe`` there."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -197,7 +197,7 @@ class Machine:
             at.unlink()
 
     def mount(self, kind: str, source: str, options: str, number: str = NUMBER) -> None:
-        """What is mounted where the data are."""
+        """Mount a file system at the folder of the data."""
         point = str(self.data.resolve()).replace(" ", "\\040")
         self.write(
             "/proc/self/mountinfo",
@@ -206,7 +206,7 @@ class Machine:
         )
 
     def facts(self, path: bool = True) -> dict[str, Any]:
-        """What is gathered; of h5py, HDF5 and packages, what is here."""
+        """Return the gathered facts; those of h5py, HDF5 and packages are this machine's."""
         with mock.patch.object(hdf5, "libraries", return_value=_libraries()):
             facts = diagnosis.gather(
                 self.described if path else self.described | {"file_system": None},

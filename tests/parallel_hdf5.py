@@ -23,7 +23,7 @@ def path_printed_by(*command: str) -> Path:
 @dataclass(frozen=True)
 class ParallelHdf5:
     name: str
-    """Version and MPI, such as ``1.14.4-mpich``; a copy is built when it is first asked for."""
+    """Version and MPI, such as ``1.14.4-mpich``; a copy is built on first use."""
 
     @property
     def mpi(self) -> str:
@@ -36,7 +36,7 @@ class ParallelHdf5:
 
     @cached_property
     def flags(self) -> list[str]:
-        """What programs are compiled and linked with."""
+        """The flags with which programs are compiled and linked."""
         flags = ["-Wl,--as-needed"]
         for prefix in (self.prefix, path_printed_by("scripts/mpi", self.mpi, "--print-prefix")):
             lib = prefix / "lib"
@@ -46,7 +46,7 @@ class ParallelHdf5:
     def run(
         self, ranks: int, *command: object, folder: Path, seconds: float = 120, **variables: str
     ) -> tuple[int, str]:
-        """Return the status of a program, and what its ranks have printed."""
+        """Return the status of a program, and the output of its ranks."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HDF5_")}
         words = [ROOT / "scripts/mpi", self.mpi, "mpiexec", "-n", ranks, *command]
         with subprocess.Popen(

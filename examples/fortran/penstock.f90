@@ -31,7 +31,7 @@ module penstock
     integer(c_int32_t) :: durable = 0
   end type
 
-  ! The C struct up to `block`: struct_size tells the library where it ends.
+  ! The C struct up to `block`: struct_size gives the library its end.
   type, bind(C) :: penstock_report
     integer(c_size_t) :: struct_size = 128
     integer(c_int32_t) :: route = 0

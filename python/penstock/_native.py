@@ -90,7 +90,7 @@ def _copy() -> Any | None:
             copy = ffi.dlopen(f"/proc/{os.getpid()}/fd/{file.fileno()}")
     except OSError:
         return None
-    # Its own path tells the copy nothing of where the wheels are that NVIDIA's libraries come in.
+    # The copy cannot derive the folder of NVIDIA's wheels from its own path.
     copy.penstock_search_folder(os.fsencode(Path(__file__).parents[1]))
     return copy
 
@@ -103,7 +103,7 @@ def _file_in_memory() -> IO[bytes]:
 
 def _in_child() -> None:
     global _loading
-    # A thread of the parent may hold the lock, which nobody here would release.
+    # A thread of the parent may hold the lock, and no thread of the child would release it.
     _loading = RLock()
     if _loaded.penstock_is_forked():
         vars(lib).clear()

@@ -33,7 +33,7 @@ class OptionKeys(TypedDict, total=False):
     io: Literal["auto", "threads", "uring", "mmap"] | None
     """Which mechanism issues the reads and writes."""
     direct: bool | Literal["auto", "no", "yes"] | None
-    """O_DIRECT: never, always, or for pages that are not cached."""
+    """O_DIRECT: never, always, or only for pages that are not cached."""
     queue_depth: int | None
     """Reads or writes in flight per worker with io_uring."""
     slots: int | None

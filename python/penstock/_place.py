@@ -1,7 +1,7 @@
 """New files that are written under a temporary name, and replace others as a whole.
 
-The native library decides which file a path means, who may replace it, and which rights the new one
-gets, as it does for ``penstock.save``.
+The native library resolves the path, checks that the process may replace the file, and sets the
+rights of the new one, as it does for ``penstock.save``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Place:
         return os.open(name, _FOLDER, dir_fd=self._folder)
 
     def take_rights(self, descriptor: int) -> None:
-        """Give a file or folder that was created the rights of the file that it replaces."""
+        """Give a new file or folder the rights of the file that it replaces."""
         name = os.fsencode(self.name)
         try:
             check(lib.penstock_place_take_rights(descriptor, self._folder, name))
@@ -76,12 +76,12 @@ class Place:
             raise error.about(str(self.path)) from None
 
     def rename(self, name: str, other: str | None = None) -> None:
-        """Give what has a name beside the place another one, or the place."""
+        """Rename a file beside the place: to another name, or to the place itself."""
         folder = self._folder
         os.replace(name, other or self.name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def link(self, name: str) -> None:
-        """Give a file the place as a second name, if there is no file yet."""
+        """Link a file to the place as its second name; FileExistsError if a file is there."""
         os.link(name, self.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
     def remove(self, name: str) -> None:
@@ -97,7 +97,7 @@ class Place:
             os.close(descriptor)
 
     def replace(self, data: bytes) -> None:
-        """Put a file with these contents in place. After an error the old one is there."""
+        """Put a file with these contents in place. After an error, the old file is still there."""
         # A signal handler may raise between any two steps.
         hidden = self._hidden()
         try:
@@ -114,8 +114,8 @@ class Place:
     def replacement(self) -> Iterator[int]:
         """Yield the descriptor of a new file, which is put in place at the end of the block.
 
-        After an exception the old file is there. An exception of a signal handler at the very
-        beginning of the block leaves the new file until Python frees the block.
+        After an exception, the old file is still there. An exception of a signal handler at the
+        very beginning of the block leaves the new file until Python frees the block.
         """
         hidden = self._hidden()
         try:

@@ -24,7 +24,7 @@ from penstock.memory import HOST, kind_of
 from penstock.streams import normal, wait_for
 
 _MOST_PLACES = 1 << 20
-"""The most elements whose places are compared one by one."""
+"""The largest number of elements whose addresses are compared one by one."""
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ def strided_destination(array: Any, stream: int | None = None) -> View:
 
 
 def _share_memory(found: View, strides: tuple[int, ...]) -> bool:
-    """Return whether two elements share bytes; true if that is unlikely and takes long to say."""
+    """Return whether two elements share bytes; also true if the exact answer takes too long."""
     sides = sorted((abs(step), n) for n, step in zip(found.shape, strides, strict=True) if n > 1)
     behind = found.dtype.itemsize
     for step, n in sides:
@@ -218,19 +218,19 @@ def _share_memory(found: View, strides: tuple[int, ...]) -> bool:
 
 
 def refuse_overlap(views: Iterable[View]) -> None:
-    """Raise an error if two of them share memory. What is not C-contiguous is not looked at."""
+    """Raise an error if two C-contiguous arrays share memory. Other arrays are not compared."""
     parts = sorted(
         (one.pointer, one.pointer + one.nbytes) for one in views if one.contiguous and one.nbytes
     )
     if any(one[1] > other[0] for one, other in itertools.pairwise(parts)):
         raise InvalidError(
-            "two arrays to fill share memory, so what it would hold is undefined",
+            "two arrays to fill share memory, so their contents would be undefined",
             remedy="give each piece memory of its own",
         )
 
 
 def note_write(found: View) -> None:
-    """Tell torch's autograd that a tensor's contents have changed."""
+    """Record in torch's autograd that a tensor's contents have changed."""
     if found.framework == "torch":
         torch = frameworks.loaded("torch")
         assert torch is not None
@@ -342,7 +342,7 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
             imported.strides and tuple(step * imported.dtype.itemsize for step in imported.strides),
             imported.dtype.itemsize,
         ),
-        # JAX arrays are immutable, but only DLPack 1.0 and later can say so.
+        # JAX arrays are immutable, but only DLPack 1.0 and later can express it.
         readonly=imported.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib"),
         stream=after if gpu else None,
         keep=imported.capsule,

@@ -45,7 +45,7 @@ def parse(text: str) -> dict[str, Any]:
 def in_force() -> tuple[Path, dict[str, Any]]:
     """Return the path and the contents of the configuration that cuFile reads in this environment.
 
-    They are empty if there is none, unless the environment names it.
+    Both are empty if there is no configuration and the environment names none.
 
     Raises:
         InvalidError: It cannot be read, or is not valid.

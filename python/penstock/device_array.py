@@ -202,8 +202,8 @@ class _Memory:
 
     def __init__(self, device: int, nbytes: int) -> None:
         # The native call stores the address where its destructor finds it, whatever interrupts the
-        # rest. The destructor is native, too: a signal handler that raised in one of Python would
-        # leave the memory to nobody. In a forked child, it frees nothing of its parent.
+        # rest. The destructor is native, too: a signal handler that raises in a Python destructor
+        # would leak the memory. In a forked child, it frees no memory of the parent.
         self._address = ffi.gc(ffi.new("void **"), lib.penstock_device_release)
         if nbytes:
             check(lib.penstock_device_alloc(device, nbytes, self._address))

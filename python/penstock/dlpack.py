@@ -39,7 +39,7 @@ class Imported(NamedTuple):
 
 
 def import_array(array: Any, stream: int) -> Imported:
-    """Ask an object for its memory, ready for work that is queued on ``stream`` afterwards."""
+    """Return the memory of an object, ready for work that is queued on ``stream`` afterwards."""
     device_type, _ = array.__dlpack_device__()
     arguments: dict[str, Any] = {}
     if device_type in (CUDA, CUDA_MANAGED):

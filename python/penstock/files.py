@@ -37,7 +37,7 @@ class NativeFile:
     """An open file. :meth:`close` closes it, as does the end of its last reference.
 
     Args:
-        path: The file, or an open descriptor, which remains its owner's to close.
+        path: The file, or an open descriptor, which the caller closes.
         flags: :data:`READ`, :data:`WRITE` and so on; a descriptor must be open for them.
     """
 

@@ -62,14 +62,14 @@ def torch_stream(torch: Any, ordinal: int) -> int:
 
 
 def note_write(torch: Any, tensor: Any) -> None:
-    """Tell torch's autograd that a tensor's contents have changed: it may have saved the tensor."""
+    """Record in torch's autograd that a tensor has changed: autograd may have saved it."""
     increment = getattr(torch.autograd.graph, "increment_version", None)
     if increment is not None and not tensor.is_inference():
         increment(tensor)
 
 
 def records_gradients(array: object) -> bool:
-    """Whether the array is a tensor whose changes torch records, which it cannot for a read."""
+    """Whether torch would record changes of the array; it cannot record a read from a file."""
     torch = loaded("torch")
     if torch is None or not isinstance(array, torch.Tensor):
         return False

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock import arrays, report, request, transfer
-from penstock._native import ffi, lib, new_report
+from penstock._keys import ArrayKeys
+from penstock._native import CData, ffi, lib, new_report
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, IncompatibleError, InvalidError, check
 from penstock.files import READ, NativeFile, Path
 from penstock.placement import Device, Library, allocate, place
 from penstock.request import Request
-from penstock.sequences import listed, told
+from penstock.sequences import described, listed
 from penstock.shapes import lengths_of
 from penstock.stacks import Wanted, allocate_stacks
 from penstock.streams import one_stream, stream_handle
@@ -31,16 +32,11 @@ _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 def load_many(
     path: Path,
     pieces: Iterable[Any],
-    *,
-    device: Device = None,
-    stream: Any = None,
-    like: Library | None = None,
-    pin: bool = False,
-    **options: Unpack[OptionKeys],
+    **keys: Unpack[ArrayKeys],
 ) -> list[Any]:
     """Read many arrays from the plain bytes of a file, as one request.
 
-    What lies close together in the file is read together, whatever the order of the pieces.
+    Pieces that are close together in the file are read together, whatever their order.
 
     Args:
         path: The file.
@@ -52,7 +48,7 @@ def load_many(
         stream: A CUDA stream, as for :func:`load`.
         like: The library of new arrays, as there.
         pin: Whether new arrays in host memory are page-locked, as there.
-        **options: See :class:`penstock.OptionKeys`.
+        **keys: The arguments above from ``device`` on, and those of :class:`penstock.OptionKeys`.
 
     Returns:
         The arrays, in the order of the pieces.
@@ -67,18 +63,17 @@ def load_many(
     >>> ps.load_many("weights.bin", [(0, embedding), (1 << 20, head)])
     >>> a, b = ps.load_many("w.bin", [(0, (64, 64), "f4"), (1 << 20, 8, "i8")], device="cuda")
     """
-    after = stream_handle(stream)
-    native_options = resolve(options)
+    given = _arguments(**keys)
     with NativeFile(path, READ) as file:
-        loading = _Loading(pieces, place(device, like, pin), after, blocking=True)
+        loading = _Loading(pieces, given.device, given.after, blocking=True)
         if loading.stream is None and loading.nbytes <= transfer.INTERRUPTIBLE:
             done = new_report()
             ranges, count = loading.ranges()
-            check(lib.penstock_readv(file.handle, ranges, count, native_options, done))
+            check(lib.penstock_readv(file.handle, ranges, count, given.options, done))
             report.remember(done)
         else:
             flags = transfer.stream_flags(loading.stream, explicit=False) | request.CALLER_WAITS
-            transfer.finish(loading.submit(file, native_options, flags))
+            transfer.finish(loading.submit(file, given.options, flags))
     loading.complete()
     return loading.arrays
 
@@ -86,12 +81,7 @@ def load_many(
 def load_many_async(
     path: Path,
     pieces: Iterable[Any],
-    *,
-    device: Device = None,
-    stream: Any = None,
-    like: Library | None = None,
-    pin: bool = False,
-    **options: Unpack[OptionKeys],
+    **keys: Unpack[ArrayKeys],
 ) -> Request[list[Any]]:
     """Start what :func:`load_many` does, and return at once.
 
@@ -101,18 +91,38 @@ def load_many_async(
     >>> r = ps.load_many_async("weights.bin", [(0, embedding), (1 << 20, head)])
     >>> embedding, head = r.wait()
     """
-    after = stream_handle(stream)
-    native_options = resolve(options)
+    given = _arguments(**keys)
     file = NativeFile(path, READ)
-    loading = _Loading(pieces, place(device, like, pin), after, blocking=False)
-    flags = transfer.stream_flags(loading.stream, explicit=stream is not None)
-    made = loading.submit(file, native_options, flags)
+    loading = _Loading(pieces, given.device, given.after, blocking=False)
+    flags = transfer.stream_flags(loading.stream, explicit=given.after is not None)
+    made = loading.submit(file, given.options, flags)
     loading.complete()
     return made
 
 
+class _Arguments(NamedTuple):
+    """The keyword arguments of a call, resolved."""
+
+    device: Device
+    after: int | None
+    """The handle of the caller's stream."""
+    options: CData
+
+
+def _arguments(
+    *,
+    device: Device = None,
+    stream: Any = None,
+    like: Library | None = None,
+    pin: bool = False,
+    **options: Unpack[OptionKeys],
+) -> _Arguments:
+    after, native_options = stream_handle(stream), resolve(options)
+    return _Arguments(place(device, like, pin), after, native_options)
+
+
 class _Loading:
-    """Pieces that are loaded."""
+    """The arrays, views and ranges of one call."""
 
     def __init__(
         self, pieces: Iterable[Any], device: Device, after: int | None, *, blocking: bool
@@ -172,7 +182,7 @@ class _Loading:
         self._views.append(view)
 
     def ranges(self) -> tuple[Any, int]:
-        """Return the ranges as the library takes them, and their number."""
+        """Return the ranges as an array of ``penstock_range``, and their number."""
         start = self._ranges.__array_interface__["data"][0]
         return ffi.cast("penstock_range *", start), len(self._ranges)
 
@@ -192,7 +202,7 @@ class _Loading:
         )
 
     def complete(self) -> None:
-        """Copy temporaries to the arrays that are given, and tell their frameworks."""
+        """Copy temporaries to the given arrays, and record the writes in their frameworks."""
         for view, copy_back in self._copies:
             transfer.complete(view, copy_back)
 
@@ -200,7 +210,7 @@ class _Loading:
 def _checked(piece: Any, number: int) -> Sequence[Any]:
     if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
         raise IncompatibleError(
-            f"piece {number}: {told(piece)} is not a piece", remedy=f"give {_FORM}"
+            f"piece {number}: {described(piece)} is not a piece", remedy=f"give {_FORM}"
         )
     return piece
 

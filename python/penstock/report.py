@@ -205,7 +205,7 @@ def together(parts: Sequence[Report], device: int, elapsed_ns: int, note: str) -
         parts: Their reports.
         device: The CUDA ordinal, -1 for host memory.
         elapsed_ns: Nanoseconds of the call.
-        note: What the notes of the parts are preceded by.
+        note: The text before the notes of the parts.
     """
     counts = {name: sum(getattr(part, name) for part in parts) for name in (*_PATHS, *_SUMS)}
     most = {name: max((getattr(part, name) for part in parts), default=0) for name in _MOST}

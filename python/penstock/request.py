@@ -27,7 +27,7 @@ ZERO_HOLES: int = lib.PENSTOCK_ZERO_HOLES
 
 # Ctrl-C cannot interrupt a blocking call of the library, only the time between two such calls.
 _SLICE_NS = 100_000_000
-# How often steps of other requests are looked for while a request is waited for.
+# The interval at which a wait for one request also polls the steps of others.
 _STEP_NS = 1_000_000
 # Seconds, about 30 years.
 _FOR_EVER = 1e9
@@ -94,8 +94,8 @@ class _Native:
     def poll_with_others(self, timeout_ns: int) -> int:
         """Poll; while this request is pending, run the due steps of those that a stream waits for.
 
-        This request may come after that stream. Nobody else may be able to run these steps: the
-        thread that waits for their request may be this one, or wait for a lock that this one holds.
+        This request may come after that stream. Other threads may be unable to run these steps:
+        the thread that waits for their request may be this one, or wait for a lock of this one.
         """
         if _stream_holders and (status := self.poll(0)) != lib.PENSTOCK_PENDING:
             return status
@@ -113,7 +113,7 @@ class _Native:
         return status
 
     def is_over(self) -> bool:
-        """Whether the library neither uses the memory nor will start to."""
+        """Whether the library uses the memory neither now nor later."""
         if self.owner() is not None:
             running = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
             if self.handle[0] == NULL:
@@ -124,9 +124,9 @@ class _Native:
 
 
 _pending: set[_Native] = set()
-"""All requests that Python has not seen end."""
+"""All requests whose end Python has not observed."""
 _stream_holders: set[_Native] = set()
-"""Those of them that have steps and that a stream waits for."""
+"""The pending requests that have steps and that a stream waits for."""
 
 
 def _add(native: _Native) -> None:
@@ -166,7 +166,7 @@ _scan_at = _FIRST_SCAN_AT
 
 
 def _discard_finished() -> None:
-    """Discard finished requests whose owners went without seeing them end."""
+    """Discard finished requests whose owners are gone."""
     global _scan_at
     if len(_pending) >= _scan_at:
         for native in _pending.copy():
@@ -286,7 +286,7 @@ class Request(Generic[A]):
         return self._array
 
     def cancel(self) -> None:
-        """Ask the request to stop.
+        """Cancel the request.
 
         It then ends with :class:`penstock.CancelledError`, or as usual if it was too late. In
         either case, wait for it before you use the array for something else.
@@ -319,7 +319,7 @@ class Request(Generic[A]):
         return report
 
     def __await__(self) -> Generator[Any, None, A]:
-        """Wait in asyncio. Cancelling the waiting task asks the request to stop."""
+        """Wait in asyncio. Cancelling the waiting task cancels the request."""
         return self._finished().__await__()
 
     async def _finished(self) -> A:

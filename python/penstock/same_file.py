@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def conflict(output: Path, inputs: Iterable[Path]) -> str:
-    """Say which input an output would replace; "" if none.
+    """Return an error text if an output would replace an input, else "".
 
-    Names do not matter: both are followed to a device and an inode.
+    Files are compared by device and inode, not by name.
     """
     for path in inputs:
         if _are_one(output, path):

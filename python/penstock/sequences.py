@@ -12,11 +12,11 @@ def listed(items: Any, what: str, form: str) -> list[Any]:
     """Return items as a list.
 
     Raises:
-        IncompatibleError: They are one string, a mapping, or nothing that can be iterated.
+        IncompatibleError: The items are one string, a mapping, or not iterable.
     """
     if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
         raise IncompatibleError(
-            f"{what} is {told(items)}, not a list", remedy=f"give a list of {form}"
+            f"{what} is {described(items)}, not a list", remedy=f"give a list of {form}"
         )
     return list(items)
 
@@ -25,11 +25,11 @@ def check_indexed(items: Any, what: str, form: str) -> None:
     """Raise IncompatibleError unless the items have a length and can be indexed by number."""
     is_indexed = isinstance(items, Sized) and hasattr(items, "__getitem__")
     if isinstance(items, (str, bytes, Mapping)) or not is_indexed:
-        raise IncompatibleError(f"{what} is {told(items)}, not a list", remedy=f"give {form}")
+        raise IncompatibleError(f"{what} is {described(items)}, not a list", remedy=f"give {form}")
 
 
-def told(items: Any) -> str:
-    """Return what something is, in a few words."""
+def described(items: Any) -> str:
+    """Return a short description of an argument, for error messages."""
     if isinstance(items, tuple):
         return f"a tuple of {len(items)}"
     is_short = items is None or isinstance(items, (str, bytes, int, float))

@@ -22,7 +22,7 @@ def ended_by_signals() -> Iterator[None]:
     The block then ends by the signal's exception, whatever exception it raises itself.
     """
     global _arrived
-    # As nohup sets it; of a library in C, which Python cannot restore.
+    # A signal that is ignored, as under nohup, stays ignored.
     before = {number: old for number, old in _handlers().items() if old != signal.SIG_IGN}
     _arrived = 0
     for number in before:
@@ -42,9 +42,9 @@ def ended_by_signals() -> Iterator[None]:
 def raise_overlooked_signal() -> None:
     """Raise the exception of a signal that has arrived, if it was lost or became another one.
 
-    CPython drops what a handler raises within a destructor or a callback of a weak reference.
-    NumPy's ``fromfile`` goes on if a handler raises in ``isinstance(file, PathLike)``. It then
-    fails by another error, or CPython raises a SystemError in its stead.
+    CPython drops an exception that a handler raises within a destructor or a callback of a weak
+    reference. NumPy's ``fromfile`` continues if a handler raises in ``isinstance(file, PathLike)``.
+    It then fails by another error, or CPython raises a SystemError in its stead.
     """
     if _arrived:
         raise _exception(_arrived) from None
@@ -60,7 +60,7 @@ def end(number: int, _: object) -> None:
 def _handlers() -> dict[signal.Signals, Any]:
     """Return the handlers that this thread can replace and restore: not those of libraries in C.
 
-    Only the main thread can; no other one is interrupted.
+    Only the main thread can replace handlers, and signals interrupt no other thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}

@@ -16,7 +16,7 @@ from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.placement import Device, allocate, cupy_dtype, torch_dtype
 
 _ALIGNMENT = 256
-"""Each array starts at a multiple of so many bytes of the allocation, as CUDA's own would."""
+"""The alignment of each array in bytes, which is that of CUDA's allocations."""
 
 
 class Wanted(NamedTuple):
@@ -42,7 +42,7 @@ class Stack(NamedTuple):
     """New arrays of the same shape and type."""
 
     arrays: Callable[[], Sequence[Any]]
-    """Makes the arrays. What fills their memory may be under way already."""
+    """Makes the arrays. A transfer may already be filling their memory."""
     address: int
     """The address of the first array."""
     step: int

@@ -253,7 +253,7 @@ def move(
 
 
 def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:
-    """Finish a filled destination: copy the temporary back, or tell the framework of the write."""
+    """Finish a filled array: copy the temporary back, or record the write in the framework."""
     if copy_back is not None:
         copy_back()
         report.remember_note("the array is not C-contiguous: filled through a temporary")
@@ -336,7 +336,7 @@ def _new_array(
 def lengths_in(
     file: NativeFile, path: Path, element: ElementType, shape: Shape | None, offset: int
 ) -> tuple[int, ...]:
-    """Return the lengths of an array in a file; -1, or no shape, stands for the rest of the file.
+    """Return the lengths of an array in a file; -1, or no shape, means the rest of the file.
 
     Raises:
         EndOfFileError: The file ends before ``offset``.

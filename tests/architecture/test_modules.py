@@ -75,7 +75,7 @@ def reexports(source: Path) -> dict[str, str]:
 
 
 def graph(source: Path) -> Graph:
-    """Arrows between top-level modules, each with the files that it stands in."""
+    """Arrows between top-level modules, each with the files that contain it."""
     origin = reexports(source)
     modules = {
         module_of(file, source)[0] for file in source.rglob("*.rs") if module_of(file, source)

@@ -1,4 +1,4 @@
-"""Each program in programs/ shows one behaviour of the C API, which its name tells."""
+"""Each program in programs/ shows one behaviour of the C API, given by its name."""
 
 from __future__ import annotations
 

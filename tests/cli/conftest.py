@@ -62,7 +62,7 @@ def on_gpu(penstock: Command) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """What is measured; it is as empty afterwards as before."""
+    """The folder of a benchmark; it is as empty afterwards as before."""
     made = tmp_path / "measured"
     made.mkdir()
     yield made

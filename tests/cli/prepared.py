@@ -25,7 +25,7 @@ READ_AT_START = ("HDF5_", "LANG", "LC_", "LD_", "PYTHON")
 
 
 class Prepared:
-    """The interpreter, as the process that wants commands to be run sees it."""
+    """The interpreter, from the side of the process that has commands run."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -39,7 +39,7 @@ class Prepared:
         self._environment = dict(os.environ)
 
     def can_run_in(self, environment: dict[str, str]) -> bool:
-        """Return whether a fork finds what a new interpreter finds in this environment."""
+        """Return whether a fork behaves as a new interpreter in this environment."""
         return read_at_start(environment) == read_at_start(self._environment)
 
     def run(
@@ -75,7 +75,7 @@ def text(file: IO[bytes]) -> str:
 
 
 def serve(channel: socket.socket) -> None:
-    """Fork for each command; return in the fork, which is to run it, and when there are no more."""
+    """Fork for each command; return in the fork, which runs it, and after the last command."""
     while True:
         message, control, *_ = channel.recvmsg(LARGEST, socket.CMSG_SPACE(8))
         if not message:
@@ -107,7 +107,7 @@ def become(request: dict[str, Any], out: int, err: int) -> None:
 def prepare() -> None:
     from penstock import cli
 
-    # What typer and rich import late.
+    # Modules that typer and rich import late.
     for name in ("h5py", "rich.progress", "rich.table", "typer._adapters", "typer.rich_utils"):
         try:
             import_module(name)

@@ -66,7 +66,7 @@ def test_table_names_the_memory_that_was_read_to(penstock, on_gpu):
     assert "Verified" in shown
 
 
-def test_host_memory_can_be_asked_for(penstock):
+def test_host_memory_can_be_requested(penstock):
     shown = penstock.json("demo", "--size", "1MiB", "--device", "cpu")
     assert shown["device"] == "cpu"
     assert shown["verified"]

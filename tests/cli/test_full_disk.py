@@ -66,7 +66,7 @@ def test_a_result_that_cannot_be_written_leaves_the_old_file_and_is_an_error_wit
     assert sorted(file.name for file in disk.iterdir()) == ["filler", "old"]
 
 
-def test_a_log_of_the_connector_that_cannot_be_written_is_told_at_the_end(penstock, disk, tmp_path):
+def test_a_log_that_the_connector_cannot_write_is_reported_at_the_end(penstock, disk, tmp_path):
     program = "import h5py; h5py.File('x.h5', 'w')['x'] = range(100000)"
     options = ["--async", "--async-implicit", "--async-log", disk / "old", "--report"]
     shown = penstock("run", *options, "env", "-C", tmp_path, sys.executable, "-c", program)

@@ -17,7 +17,7 @@ from penstock.tuning.tuner import Found
 
 @pytest.fixture(params=[1, 20, 79, 200])
 def terminal(request, monkeypatch):
-    """A terminal of so many columns."""
+    """A terminal with a number of columns."""
     monkeypatch.setattr(output, "results", Console(width=request.param))
 
 

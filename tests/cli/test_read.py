@@ -95,7 +95,7 @@ def test_memory_is_that_of_the_gpu_where_there_is_one(penstock, raw_file, on_gpu
     assert shown["route"] in (("staged", "mapped", "gds") if on_gpu else ("host",))
 
 
-def test_host_memory_can_be_asked_for(penstock, raw_file):
+def test_host_memory_can_be_requested(penstock, raw_file):
     assert penstock.json("read", raw_file, "--device", "cpu")["route"] == "host"
 
 

@@ -42,7 +42,7 @@ def test_every_line_that_is_not_ok_has_a_remedy(machine):
     assert [line for line in lines if not line.remedy] == []
 
 
-def test_no_line_is_ok_for_a_fact_that_no_file_tells(machine):
+def test_no_line_is_ok_for_an_unknown_fact(machine):
     for path in list(machine.root.iterdir()):
         machine.remove(path.name)
     unknown = {line.name for line in machine.lines() if line.status is Status.UNKNOWN}
@@ -64,7 +64,7 @@ def test_no_line_is_ok_for_a_fact_that_no_file_tells(machine):
 # -- GPU ------------------------------------------------------------------------------------
 
 
-def test_proprietary_kernel_module_is_told(machine):
+def test_proprietary_kernel_module_is_reported(machine):
     machine.write(
         "/proc/driver/nvidia/version",
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul\n",
@@ -75,7 +75,7 @@ def test_proprietary_kernel_module_is_told(machine):
     is_remedied(machine.line("NVIDIA driver"), Status.NO, "nvidia-open 565")
 
 
-def test_driver_that_is_too_old_for_p2pdma_is_told(machine):
+def test_driver_that_is_too_old_for_p2pdma_is_reported(machine):
     machine.write(
         "/proc/driver/nvidia/version",
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build\n",
@@ -84,7 +84,7 @@ def test_driver_that_is_too_old_for_p2pdma_is_told(machine):
     is_remedied(machine.line("NVIDIA driver"), Status.NO, "565")
 
 
-def test_bar1_smaller_than_the_memory_is_told(machine):
+def test_bar1_smaller_than_the_memory_is_reported(machine):
     machine.write(
         f"{PORT}/{GPU}/resource",
         "0xb0000000 0xb0ffffff 0x40200\n0x24000000000 0x2400fffffff 0x14220c\n",
@@ -94,7 +94,7 @@ def test_bar1_smaller_than_the_memory_is_told(machine):
     assert line.found == "256.0 MiB of 150.0 GiB"
 
 
-def test_missing_lanes_are_told(machine):
+def test_missing_lanes_are_reported(machine):
     machine.write(f"{PORT}/{GPU}/current_link_width", "8\n")
     line = machine.line("cuda:0 PCIe link")
     is_remedied(line, Status.WARN, "slot")
@@ -114,7 +114,7 @@ def test_width_that_no_link_has_is_unknown(machine, width):
     is_remedied(machine.line("cuda:0 PCIe link"), Status.UNKNOWN, "--measure")
 
 
-def test_measured_rate_far_below_the_link_is_told(machine):
+def test_measured_rate_far_below_the_link_is_reported(machine):
     slow = {GPU: FULL_RATE[GPU] | {"from_gpu": 12.0e9}}
     line = machine.line("cuda:0 link rate", link_rates=slow)
     is_remedied(line, Status.WARN, "numactl")
@@ -129,14 +129,14 @@ def test_rate_that_could_not_be_measured_is_unknown(machine):
     assert "out of memory" in line.found
 
 
-def test_persistence_mode_that_is_off_is_told(machine):
+def test_persistence_mode_that_is_off_is_reported(machine):
     machine.nvml["persistence"] = False
     is_remedied(machine.line("cuda:0 persistence mode"), Status.WARN, "nvidia-smi -pm 1")
     machine.nvml["persistence"] = None
     assert machine.line("cuda:0 persistence mode").status is Status.UNKNOWN
 
 
-def test_gpu_that_cuda_does_not_offer_is_told(machine):
+def test_gpu_that_cuda_does_not_offer_is_reported(machine):
     machine.described["cuda"]["devices"] = []
     is_remedied(machine.line(GPU, "GPU"), Status.NO, "CUDA_VISIBLE_DEVICES")
 
@@ -151,14 +151,14 @@ def test_machine_without_gpu_says_so_once_for_p2pdma(machine):
 # -- host -----------------------------------------------------------------------------------
 
 
-def test_little_memory_that_may_be_locked_is_told(machine):
+def test_little_memory_that_may_be_locked_is_reported(machine):
     machine.described["memory"]["memlock_limit"] = 8 << 20
     is_remedied(machine.line("Memory that may be locked"), Status.WARN, "ulimit -l")
     machine.write("/proc/self/status", "CapEff:\t0000000000004000\n")
     assert machine.line("Memory that may be locked").status is Status.OK
 
 
-def test_io_uring_that_is_switched_off_is_told_with_the_switch(machine):
+def test_io_uring_that_is_switched_off_is_reported_with_the_switch(machine):
     machine.described["io_uring"] = {"available": False, "reason": "Operation not permitted"}
     machine.write("/proc/sys/kernel/io_uring_disabled", "2\n")
     is_remedied(machine.line("io_uring"), Status.WARN, "kernel.io_uring_disabled=0: it is 2")
@@ -166,12 +166,12 @@ def test_io_uring_that_is_switched_off_is_told_with_the_switch(machine):
     is_remedied(machine.line("io_uring"), Status.WARN, "seccomp")
 
 
-def test_huge_pages_that_are_forbidden_are_told(machine):
+def test_huge_pages_that_are_forbidden_are_reported(machine):
     machine.write("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n")
     is_remedied(machine.line("Transparent huge pages"), Status.WARN, "echo madvise")
 
 
-def test_kernel_without_cachestat_is_told(machine):
+def test_kernel_without_cachestat_is_reported(machine):
     machine.described["cachestat"] = False
     is_remedied(machine.line("Kernel"), Status.WARN, "6.5")
     assert "first 4 MiB" in machine.line("In the page cache").found
@@ -180,7 +180,7 @@ def test_kernel_without_cachestat_is_told(machine):
 # -- cuFile ---------------------------------------------------------------------------------
 
 
-def test_cufile_that_is_not_there_is_told(machine):
+def test_cufile_that_is_not_there_is_reported(machine):
     machine.described["cufile"] |= {
         "available": False,
         "starts": False,
@@ -195,7 +195,7 @@ def test_compatibility_mode_is_not_gpudirect(machine):
     is_remedied(machine.line("GPUDirect here"), Status.WARN, "P2PDMA")
 
 
-def test_path_that_cufile_refuses_is_told_with_its_reason(machine):
+def test_path_that_cufile_refuses_is_reported_with_its_reason(machine):
     machine.described["cufile"] |= {"mode": None, "reason": "CU_FILE_INTERNAL_ERROR"}
     line = machine.line("GPUDirect here")
     is_remedied(line, Status.NO, "udev")
@@ -214,12 +214,12 @@ def test_nvidia_fs_is_missed_only_where_p2pdma_is_not_complete(machine):
 # -- P2PDMA ---------------------------------------------------------------------------------
 
 
-def test_kernel_that_is_too_old_is_told(machine):
+def test_kernel_that_is_too_old_is_reported(machine):
     machine.described["kernel"] = "5.15.0-140-generic"
     is_remedied(machine.line("Kernel version"), Status.NO, "6.2")
 
 
-def test_kernel_without_p2pdma_is_told(machine):
+def test_kernel_without_p2pdma_is_reported(machine):
     machine.write(f"/boot/config-{RELEASE}", "CONFIG_PCI=y\n# CONFIG_PCI_P2PDMA is not set\n")
     is_remedied(machine.line("CONFIG_PCI_P2PDMA"), Status.NO, "CONFIG_PCI_P2PDMA=y")
 
@@ -238,7 +238,7 @@ def test_configuration_of_the_kernel_is_found_in_each_of_its_places(machine):
 
 
 @pytest.mark.parametrize("key", ["RMForceStaticBar1", "RmForceDisableIomapWC"])
-def test_registry_key_that_is_not_set_is_told(machine, key):
+def test_registry_key_that_is_not_set_is_reported(machine, key):
     other = {
         "RMForceStaticBar1": "RmForceDisableIomapWC=1",
         "RmForceDisableIomapWC": "RMForceStaticBar1=1",
@@ -251,30 +251,30 @@ def test_registry_key_that_is_not_set_is_told(machine, key):
     assert machine.line(key).found == "0"
 
 
-def test_registry_key_that_is_in_the_way_is_told(machine):
+def test_registry_key_that_is_in_the_way_is_reported(machine):
     machine.write(
         PARAMS, 'RegistryDwords: "RMForceStaticBar1=1;ForceP2P=0x11;RmForceDisableIomapWC=1"\n'
     )
     is_remedied(machine.line("ForceP2P"), Status.WARN, "Remove ForceP2P")
 
 
-def test_registry_keys_are_asked_for_on_x86_only(machine):
+def test_registry_keys_are_required_on_x86_only(machine):
     machine.processor = "aarch64"
     machine.remove(PARAMS)
     assert "Driver registry" not in {line.name for line in machine.lines()}
 
 
-def test_gpu_from_before_ampere_is_told(machine):
+def test_gpu_from_before_ampere_is_reported(machine):
     machine.described["cuda"]["devices"][0]["compute_capability"] = "7.5"
     is_remedied(machine.line("cuda:0 generation"), Status.NO, "nvidia-fs")
 
 
-def test_gpu_memory_that_the_kernel_does_not_know_is_told(machine):
+def test_gpu_memory_that_is_not_registered_is_reported(machine):
     machine.write(f"{PORT}/{GPU}/p2pmem/size", "0\n")
     is_remedied(machine.line("cuda:0 registered"), Status.NO, "CUDA program")
 
 
-def test_iommu_that_translates_is_told(machine):
+def test_iommu_that_translates_is_reported(machine):
     machine.write("/sys/class/iommu/dmar0/x", "")
     machine.write("/sys/kernel/iommu_groups/7/type", "DMA-FQ\n")
     machine.link(f"{PORT}/{GPU}/iommu_group", "/sys/kernel/iommu_groups/7")
@@ -285,7 +285,7 @@ def test_iommu_that_translates_is_told(machine):
     assert machine.line("IOMMU").status is Status.OK
 
 
-def test_iommu_that_passes_through_is_told(machine):
+def test_iommu_that_passes_through_is_reported(machine):
     machine.write("/sys/class/iommu/dmar0/x", "")
     machine.write("/sys/kernel/iommu_groups/7/type", "identity\n")
     machine.link(f"{PORT}/{GPU}/iommu_group", "/sys/kernel/iommu_groups/7")
@@ -295,7 +295,7 @@ def test_iommu_that_passes_through_is_told(machine):
     assert line.found == "passthrough (iommu=pt)"
 
 
-def test_nvme_multipath_is_told(machine):
+def test_nvme_multipath_is_reported(machine):
     machine.write(MULTIPATH, "Y\n")
     is_remedied(machine.line("NVMe multipath"), Status.NO, "nvme_core multipath=N")
 
@@ -308,7 +308,7 @@ def test_drives_over_a_network_are_no_drives_on_pcie(machine):
     is_remedied(machine.line("Drives under the path"), Status.NO, "local NVMe")
 
 
-def test_profile_that_is_left_out_is_told_with_its_reason(machine):
+def test_profile_that_is_left_out_is_reported_with_its_reason(machine):
     profile = machine.described["tuning"]["profiles"][0]
     profile |= {"state": "ignored", "reason": "it was made for 8 cores"}
     (line,) = machine.not_ok(link_rates=FULL_RATE)
@@ -317,7 +317,7 @@ def test_profile_that_is_left_out_is_told_with_its_reason(machine):
 
 
 @pytest.mark.parametrize(("level", "status"), [("raid0", Status.WARN), ("raid5", Status.NO)])
-def test_array_under_the_path_is_told(machine, level, status):
+def test_array_under_the_path_is_reported(machine, level, status):
     array = "/sys/devices/virtual/block/md0"
     machine.write(f"{array}/md/level", f"{level}\n")
     machine.link(f"{array}/slaves/nvme0n1", DRIVE)
@@ -330,21 +330,21 @@ def test_array_under_the_path_is_told(machine, level, status):
     assert f"md0 ({level}) on nvme0n1" in machine.line("File system").found
 
 
-def test_switch_in_cufile_json_is_told(machine):
+def test_switch_in_cufile_json_is_reported(machine):
     machine.write("/etc/cufile.json", CUFILE_JSON.replace('p2pdma": true', 'p2pdma": false'))
     is_remedied(machine.line("use_pci_p2pdma"), Status.NO, "CUFILE_USE_PCIP2PDMA")
     machine.environment["CUFILE_USE_PCIP2PDMA"] = "true"
     assert machine.line("use_pci_p2pdma").status is Status.OK
 
 
-def test_cufile_that_does_not_know_p2pdma_is_told(machine):
+def test_cufile_that_does_not_know_p2pdma_is_reported(machine):
     machine.described["cufile"]["version"] = "1.11"
     is_remedied(machine.line("cuFile version"), Status.NO, "CUDA 12.8")
     machine.described["cufile"]["version"] = None
     is_remedied(machine.line("cuFile version"), Status.UNKNOWN, "CUDA 12.8")
 
 
-def test_switch_of_nvme_drives_in_cufile_json_is_told(machine):
+def test_switch_of_nvme_drives_in_cufile_json_is_reported(machine):
     block = '"block": {"nvme": {"use_pci_p2pdma": false}}, "logging"'
     machine.write("/etc/cufile.json", CUFILE_JSON.replace('"logging"', block))
     is_remedied(machine.line("use_pci_p2pdma"), Status.NO, '"block": {"nvme"')
@@ -353,7 +353,7 @@ def test_switch_of_nvme_drives_in_cufile_json_is_told(machine):
 # -- path -----------------------------------------------------------------------------------
 
 
-def test_missing_entry_of_udev_is_told(machine):
+def test_missing_entry_of_udev_is_reported(machine):
     machine.remove("/run/udev/data/b259:1")
     line = machine.line("udev's entry")
     is_remedied(line, Status.NO, "E:ID_FS_USAGE=filesystem")
@@ -365,7 +365,7 @@ def test_missing_entry_of_udev_is_told(machine):
 
 
 @pytest.mark.parametrize("mode", ["journal", "writeback"])
-def test_ext4_in_another_mode_than_ordered_is_told(machine, mode):
+def test_ext4_in_another_mode_than_ordered_is_reported(machine, mode):
     machine.mount("ext4", "/dev/nvme0n1p1", f"rw,data={mode}")
     line = machine.line("ext4 data mode")
     is_remedied(line, Status.NO, "-o data=ordered")
@@ -382,7 +382,7 @@ def test_default_mode_of_ext4_is_read_from_its_own_options(machine):
 
 
 @pytest.mark.parametrize("kind", ["overlay", "tmpfs", "btrfs", "fuse.sshfs"])
-def test_file_system_that_gpudirect_does_not_know_is_told(machine, kind):
+def test_file_system_that_gpudirect_does_not_know_is_reported(machine, kind):
     machine.mount(kind, kind, "rw", "0:52")
     is_remedied(machine.line("Known to GPUDirect"), Status.NO, "XFS on NVMe")
 
@@ -398,7 +398,7 @@ def test_nfs_needs_rdma(machine):
     ("key", "entry"),
     [("filesystems", "ext4"), ("mounts", "{data}"), ("devices", "/dev/nvme0n1")],
 )
-def test_denylist_of_cufile_json_is_told(machine, key, entry):
+def test_denylist_of_cufile_json_is_reported(machine, key, entry):
     entry = entry.format(data=machine.data.resolve())
     text = CUFILE_JSON.replace('"logging"', f'"denylist": {{"{key}": ["{entry}"]}}, "logging"')
     machine.write("/etc/cufile.json", text)
@@ -407,7 +407,7 @@ def test_denylist_of_cufile_json_is_told(machine, key, entry):
     assert line.found == f"denylist.{key} in /etc/cufile.json lists {entry}"
 
 
-def test_stripes_are_told_part_by_part(machine):
+def test_stripes_are_reported_part_by_part(machine):
     machine.mount("lustre", "mds@tcp:/scratch", "rw", "0:52")
     part = {
         "start": 0,
@@ -430,12 +430,12 @@ def test_stripes_are_told_part_by_part(machine):
     is_remedied(machine.line("Stripes"), Status.UNKNOWN, "lfs getstripe")
 
 
-def test_file_system_without_direct_io_is_told(machine):
+def test_file_system_without_direct_io_is_reported(machine):
     machine.described["file_system"]["direct_io"] = False
     is_remedied(machine.line("Direct I/O"), Status.WARN, "ext4")
 
 
-def test_drive_at_another_processor_is_told(machine):
+def test_drive_at_another_processor_is_reported(machine):
     other = "/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0/nvme/nvme1/nvme1n1"
     machine.write(f"{other}/size", "1\n")
     machine.write("/sys/devices/pci0000:97/0000:97:01.0/0000:98:00.0/numa_node", "1\n")
@@ -457,7 +457,7 @@ def test_drives_that_are_as_far_share_a_line(machine):
     assert names == ["cuda:0 to nvme0n1, nvme1n1, nvme2n1", "cuda:0 to nvme3n1"]
 
 
-def test_full_file_system_is_told(machine):
+def test_full_file_system_is_reported(machine):
     facts = machine.facts()
     for free, status in ((0, Status.NO), (1 << 30, Status.WARN), (90 << 30, Status.OK)):
         room = {"free_bytes": free, "total_bytes": 100 << 30}
@@ -466,7 +466,7 @@ def test_full_file_system_is_told(machine):
         assert bool(line.remedy) == (status is not Status.OK)
 
 
-def test_file_system_that_is_read_only_is_told(machine):
+def test_file_system_that_is_read_only_is_reported(machine):
     machine.mount("ext4", "/dev/nvme0n1p1", "ro,data=ordered")
     is_remedied(machine.line("Free space"), Status.WARN, "remount,rw")
 
@@ -474,7 +474,7 @@ def test_file_system_that_is_read_only_is_told(machine):
 # -- HDF5 and packages ----------------------------------------------------------------------
 
 
-def test_library_that_is_too_old_or_broken_is_told(machine):
+def test_library_that_is_too_old_or_broken_is_reported(machine):
     old = {"loads": False, "reason": "plugins need HDF5 1.14 or later"}
     library = {
         "path": "/usr/lib/libhdf5.so.200",
@@ -498,7 +498,7 @@ def test_library_that_is_too_old_or_broken_is_told(machine):
     is_remedied(line, Status.UNKNOWN, "HDF5_DIR")
 
 
-def test_torch_without_cuda_beside_a_gpu_is_told(machine):
+def test_torch_without_cuda_beside_a_gpu_is_reported(machine):
     python = machine.facts()["python"]
     line = machine.line("torch", python=python | {"torch": "2.9.0+cpu"})
     is_remedied(line, Status.WARN, "CUDA")

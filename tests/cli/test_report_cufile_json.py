@@ -24,7 +24,7 @@ def machine(tmp_path):
         ("per_buffer_cache_size_kb", "16384", "1024"),
     ],
 )
-def test_key_of_cufile_json_is_told_with_its_value_and_advice(machine, key, good, bad):
+def test_key_of_cufile_json_is_reported_with_its_value_and_advice(machine, key, good, bad):
     assert f'"{key}": {good}' in CUFILE_JSON
     machine.write("/etc/cufile.json", CUFILE_JSON.replace(f'"{key}": {good}', f'"{key}": {bad}'))
     line = machine.line(key)
@@ -34,13 +34,13 @@ def test_key_of_cufile_json_is_told_with_its_value_and_advice(machine, key, good
     is_remedied(machine.line(key), Status.NO, f'"{key}": {good}')
 
 
-def test_key_that_is_not_set_stands_with_its_default(machine):
+def test_key_that_is_not_set_is_reported_with_its_default(machine):
     machine.remove("/etc/cufile.json")
     assert machine.line("File", "cufile.json").found == "no /etc/cufile.json"
     assert machine.line("max_io_threads").found == "not set, 4 by default"
 
 
-def test_too_few_bounce_buffers_are_told(machine):
+def test_too_few_bounce_buffers_are_reported(machine):
     text = CUFILE_JSON.replace('"note"', '"max_device_cache_size_kb": 32768, "note"')
     machine.write("/etc/cufile.json", text)
     line = machine.line("Bounce buffers")
@@ -48,7 +48,7 @@ def test_too_few_bounce_buffers_are_told(machine):
     assert line.found == "2 of 16.0 MiB"
 
 
-def test_compat_mode_that_is_not_allowed_is_told_where_it_is_needed(machine):
+def test_compat_mode_that_is_not_allowed_is_reported_where_it_is_needed(machine):
     text = CUFILE_JSON.replace('compat_mode": true', 'compat_mode": false')
     machine.write("/etc/cufile.json", text)
     assert machine.line("allow_compat_mode").status is Status.OK
@@ -60,7 +60,7 @@ def test_compat_mode_that_is_not_allowed_is_told_where_it_is_needed(machine):
     is_remedied(machine.line("allow_compat_mode"), Status.WARN, "CUFILE_FORCE_COMPAT_MODE")
 
 
-def test_variable_that_cufile_no_longer_reads_is_told(machine):
+def test_variable_that_cufile_no_longer_reads_is_reported(machine):
     machine.environment["CUFILE_ALLOW_COMPAT_MODE"] = "false"
     assert machine.line("allow_compat_mode").found == "false"
     machine.described["cufile"]["version"] = "1.17"
@@ -68,12 +68,12 @@ def test_variable_that_cufile_no_longer_reads_is_told(machine):
     assert machine.line("allow_compat_mode").found == "true"
 
 
-def test_variable_that_no_cufile_reads_is_told(machine):
+def test_variable_that_no_cufile_reads_is_reported(machine):
     machine.environment["CUFILE_CONFIG_FILE"] = "/etc/mine.json"
     is_remedied(machine.line("CUFILE_CONFIG_FILE"), Status.WARN, "CUFILE_ENV_PATH_JSON")
 
 
-def test_log_of_every_request_is_told(machine):
+def test_log_of_every_request_is_reported(machine):
     machine.write("/etc/cufile.json", CUFILE_JSON.replace('"ERROR"', '"TRACE"'))
     is_remedied(machine.line("logging.level"), Status.WARN, '"level": "ERROR"')
 
@@ -109,7 +109,7 @@ def test_cufile_json_that_is_a_pipe_is_not_waited_for(machine):
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "-1" + "0" * 400, "1e400", "NaN", '"8"'])
-def test_number_that_cufile_cannot_read_is_told(machine, number):
+def test_number_that_cufile_cannot_read_is_reported(machine, number):
     machine.write("/etc/cufile.json", f'{{"properties": {{"per_buffer_cache_size_kb": {number}}}}}')
     is_remedied(machine.line("per_buffer_cache_size_kb"), Status.NO, "Set")
     is_remedied(machine.line("Bounce buffers"), Status.UNKNOWN, "Fix the keys")

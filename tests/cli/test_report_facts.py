@@ -88,7 +88,7 @@ def test_tree_of_random_bytes_gives_facts_and_no_error(machine):
     assert machine.lines()
 
 
-def test_what_describe_told_stays_as_it_is(machine):
+def test_the_facts_of_describe_are_kept(machine):
     facts = machine.facts()
     assert {key: facts[key] for key in machine.described} == machine.described
 
@@ -111,12 +111,12 @@ def test_gpu_on_the_bus_is_found_without_cuda(machine):
     assert found["link"]["max_generation"] == 5
 
 
-def test_nvml_is_not_asked_about_another_machine(machine, monkeypatch):
+def test_nvml_is_not_queried_about_another_machine(machine, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda *_: pytest.fail("it was opened"))
     assert nvml.query([GPU], System(machine.root)) == {}
 
 
-def test_nvml_is_asked_call_by_call(monkeypatch):
+def test_nvml_is_queried_call_by_call(monkeypatch):
     def set_to(value):
         def answer(_, place):
             place._obj.value = value
@@ -218,7 +218,7 @@ def test_mount_point_with_a_space_is_understood(tmp_path):
 # -- HDF5 -----------------------------------------------------------------------------------
 
 
-def test_h5pys_library_is_asked_and_the_plugins_load_into_it():
+def test_h5pys_library_is_queried_and_the_plugins_load_into_it():
     (library,) = [found for found in hdf5.libraries(os.environ) if "h5py" in found["found"]]
     assert library["version"] == h5py.version.hdf5_version
     assert library["thread_safe"] is not None
@@ -226,7 +226,7 @@ def test_h5pys_library_is_asked_and_the_plugins_load_into_it():
     assert library["connector"] == {"loads": True, "reason": None}
 
 
-def test_library_that_is_none_is_told_with_the_loaders_reason(tmp_path):
+def test_library_that_is_none_is_reported_with_the_loaders_reason(tmp_path):
     (tmp_path / "libhdf5.so.310").write_bytes(b"no library")
     (tmp_path / "libhdf5_hl.so.310").write_bytes(b"not asked")
     (library,) = [
@@ -238,7 +238,7 @@ def test_library_that_is_none_is_told_with_the_loaders_reason(tmp_path):
     assert "file too short" in library["reason"]
 
 
-def test_plugins_that_are_not_there_are_told_with_hdf5s_reason(monkeypatch, tmp_path):
+def test_plugins_that_are_not_there_are_reported_with_hdf5s_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(hdf5.paths, "plugin_dir", lambda: tmp_path)
     library = next(found for found in hdf5.libraries(os.environ) if "h5py" in found["found"])
     for kind in ("driver", "connector"):
@@ -246,7 +246,7 @@ def test_plugins_that_are_not_there_are_told_with_hdf5s_reason(monkeypatch, tmp_
         assert library[kind]["reason"]
 
 
-def test_process_that_dies_is_told(monkeypatch, tmp_path):
+def test_process_that_dies_is_reported(monkeypatch, tmp_path):
     probe = tmp_path / "probe.py"
     probe.write_text('import os\nprint(\'{"version": "1.14.4"}\', flush=True)\nos.abort()\n')
     monkeypatch.setattr(hdf5, "_PROBE", probe)
@@ -263,7 +263,7 @@ def test_words_of_a_library_are_no_answers(monkeypatch, tmp_path):
     assert (library["version"], library["reason"]) == ("2.0.0", None)
 
 
-def test_libraries_beyond_a_number_are_named_and_not_asked(monkeypatch):
+def test_libraries_beyond_a_number_are_named_and_not_queried(monkeypatch):
     monkeypatch.setattr(hdf5, "_MOST", 0)
     monkeypatch.setattr(hdf5, "_ask", lambda *_: pytest.fail("it was asked"))
     (library, *_) = hdf5.libraries(os.environ)
@@ -271,7 +271,7 @@ def test_libraries_beyond_a_number_are_named_and_not_asked(monkeypatch):
     assert library["version"] is None
 
 
-def test_python_that_cannot_be_started_is_told(monkeypatch, tmp_path):
+def test_python_that_cannot_be_started_is_reported(monkeypatch, tmp_path):
     python = tmp_path / "python"
     python.write_text("")
     python.chmod(stat.S_IRUSR)
@@ -282,7 +282,7 @@ def test_python_that_cannot_be_started_is_told(monkeypatch, tmp_path):
 # -- describe -------------------------------------------------------------------------------
 
 
-def test_describe_tells_length_and_cached_share_of_a_file(tmp_path):
+def test_describe_reports_length_and_cached_share_of_a_file(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))
     system = ps.describe(path)["file_system"]

@@ -64,7 +64,7 @@ def test_page_needs_nothing_else(parsed):
     assert "http" not in text
 
 
-def test_each_line_stands_with_word_and_colour(parsed):
+def test_each_line_has_word_and_colour(parsed):
     badges = [
         attributes["class"]
         for tag, attributes in parsed.elements

@@ -128,7 +128,7 @@ def linked(folder: Path, version: str) -> Path:
 
 
 @BOTH_WAYS
-def test_a_program_on_an_old_hdf5_is_told_that_nothing_is_done(penstock, tmp_path, options):
+def test_a_note_names_a_program_on_an_old_hdf5(penstock, tmp_path, options):
     program = linked(tmp_path, "1.10.4")
     shown = penstock("run", *options, "env", program)
     assert f"{program} uses HDF5 1.10.4" in shown.stderr
@@ -136,14 +136,14 @@ def test_a_program_on_an_old_hdf5_is_told_that_nothing_is_done(penstock, tmp_pat
 
 
 @BOTH_WAYS
-def test_a_program_with_a_static_hdf5_is_told_that_nothing_is_done(penstock, tmp_path, options):
+def test_a_note_names_a_program_with_a_static_hdf5(penstock, tmp_path, options):
     for version in ("1.12.1", "1.14.4-3"):
         program = compiled(tmp_path, "static", version=version)
         shown = penstock("run", *options, program)
         assert f"contains HDF5 {version[:6]}" in shown.stderr
 
 
-def test_a_program_that_the_driver_can_serve_is_told_nothing(penstock, tmp_path):
+def test_no_note_names_a_program_that_the_driver_can_serve(penstock, tmp_path):
     assert penstock("run", linked(tmp_path, "1.14.4-3")).stderr == ""
     exporting = compiled(tmp_path, "static", "-rdynamic", version="2.0.0")
     assert penstock("run", exporting).stderr == ""

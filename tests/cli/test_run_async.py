@@ -1,4 +1,4 @@
-"""`penstock run --async`: what the command's HDF5 is told of the connector; what its log shows."""
+"""`penstock run --async`: the settings of the command's HDF5, and the connector's log."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_bad_option_is_an_error_that_names_it_and_runs_nothing(penstock, key, 
     assert "Traceback" not in shown.stderr
 
 
-def test_what_the_command_s_hdf5_is_told_is_nothing_to_penstock_itself(penstock):
+def test_the_environment_of_the_command_s_hdf5_does_not_affect_penstock(penstock):
     before = {"HDF5_VOL_CONNECTOR": "no_such_connector", "HDF5_DRIVER": "no_such_driver"}
     said = penstock("run", "--async", "true", **before).stderr
     replaced = "HDF5_DRIVER=no_such_driver of the environment: replaced"

@@ -110,7 +110,7 @@ def test_without_cores_and_memory_numactl_is_not_needed():
 
 
 def test_a_rank_without_a_number_or_an_item_is_an_error():
-    with pytest.raises(CannotBindError, match="has not told"):
+    with pytest.raises(CannotBindError, match="has not set"):
         bound(["--gpu=0/1", "--", "./program"], {})
     with pytest.raises(CannotBindError, match="no item"):
         bound(["--gpu=0/1", "--", "./program"], {"SLURM_LOCALID": "2"})

@@ -1,4 +1,4 @@
-"""What `penstock run` tells when the command has ended, from the accounts of its processes."""
+"""The report of `penstock run` at the end of a command, from the accounts of its processes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ def closed(number: int, path: str, **counted: object) -> dict[str, object]:
 
 @pytest.fixture
 def report(penstock, tmp_path):
-    """Return a function that runs a command which leaves these accounts, by the process's number,
-    and returns what penstock wrote as JSON."""
+    """Return a function that runs a command and returns penstock's report, parsed from JSON.
+
+    The command writes the given accounts, by process id.
+    """
 
     def run(accounts: dict[int, list[object]], *options: str, **keywords: int):
         lines = {
             f"{pid}.jsonl": "".join(
-                line if isinstance(line, str) else json.dumps(line) + "\n" for line in told
+                line if isinstance(line, str) else json.dumps(line) + "\n" for line in written
             )
-            for pid, told in accounts.items()
+            for pid, written in accounts.items()
         }
         script = (
             "import os, pathlib\n"
@@ -50,7 +52,7 @@ def report(penstock, tmp_path):
 def test_calls_bytes_and_time_are_summed_by_file_and_path(report):
     first = {"mapped": counts(2, 4 * MIB, 1000), "metadata": counts(9, 900, 90)}
     second = {"mapped": counts(1, 2 * MIB, 500)}
-    told, _ = report(
+    result, _ = report(
         {
             11: [opened(1, "a.h5"), closed(1, "a.h5", read=first)],
             12: [
@@ -61,7 +63,7 @@ def test_calls_bytes_and_time_are_summed_by_file_and_path(report):
             ],
         }
     )
-    flows = {(flow["file"], flow["operation"], flow["path"]): flow for flow in told["flows"]}
+    flows = {(flow["file"], flow["operation"], flow["path"]): flow for flow in result["flows"]}
     assert set(flows) == {
         ("a.h5", "read", "mapped"),
         ("a.h5", "read", "metadata"),
@@ -70,9 +72,9 @@ def test_calls_bytes_and_time_are_summed_by_file_and_path(report):
     }
     found = flows["a.h5", "read", "mapped"]
     assert (found["calls"], found["bytes"], found["ns"]) == (3, 6 * MIB, 1500)
-    assert told["status"] == 0
-    assert told["command"][0] == sys.executable
-    assert [process["pid"] for process in told["processes"]] == [11, 12]
+    assert result["status"] == 0
+    assert result["command"][0] == sys.executable
+    assert [process["pid"] for process in result["processes"]] == [11, 12]
 
 
 def test_table_has_a_row_for_each_path_with_its_rate(report):
@@ -85,21 +87,21 @@ def test_table_has_a_row_for_each_path_with_its_rate(report):
 
 
 def test_a_file_that_was_not_closed_is_named(report):
-    told, shown = report({11: [opened(1, "whole.h5"), opened(2, "lost.h5")]}, "--report")
-    assert any("lost.h5" in note and "not closed" in note for note in told["notes"])
+    result, shown = report({11: [opened(1, "whole.h5"), opened(2, "lost.h5")]}, "--report")
+    assert any("lost.h5" in note and "not closed" in note for note in result["notes"])
     assert "lost.h5" in shown
 
 
 def test_files_of_a_program_that_the_process_became_are_apart(report):
-    told, _ = report({11: [opened(1, "before.h5"), opened(1, "after.h5"), closed(1, "after.h5")]})
-    lost = [event["path"] for event in told["processes"][0]["lost"]]
+    result, _ = report({11: [opened(1, "before.h5"), opened(1, "after.h5"), closed(1, "after.h5")]})
+    lost = [event["path"] for event in result["processes"][0]["lost"]]
     assert lost == ["before.h5"]
 
 
-def test_a_line_that_was_cut_short_is_told(report):
-    told, _ = report({11: [opened(1, "a.h5"), closed(1, "a.h5"), '{"event":"ope']})
-    assert told["processes"][0]["damaged"] == 1
-    assert any("11" in note and "malformed" in note for note in told["notes"])
+def test_a_line_that_was_cut_short_is_reported(report):
+    result, _ = report({11: [opened(1, "a.h5"), closed(1, "a.h5"), '{"event":"ope']})
+    assert result["processes"][0]["damaged"] == 1
+    assert any("11" in note and "malformed" in note for note in result["notes"])
 
 
 def test_notes_of_the_driver_are_shown_once(report):
@@ -143,12 +145,12 @@ def test_a_file_that_a_child_got_by_fork_is_not_counted_twice(penstock, tmp_path
         "file.close()\n"
     )
     penstock("run", "--report-to", out, sys.executable, "-c", script)
-    told = json.loads(out.read_text())
+    result = json.loads(out.read_text())
     written = [
-        f for f in told["flows"] if (f["operation"], f["path"]) == ("write", "host_buffered")
+        f for f in result["flows"] if (f["operation"], f["path"]) == ("write", "host_buffered")
     ]
     assert [flow["bytes"] for flow in written] == [1000]
-    assert any("fork" in note for note in told["notes"])
+    assert any("fork" in note for note in result["notes"])
 
 
 PROGRAM = """
@@ -175,14 +177,14 @@ def test_a_program_of_several_processes_is_accounted_for(penstock, tmp_path):
     program.write_text(textwrap.dedent(PROGRAM))
     names = [str(tmp_path / name) for name in ("one.h5", "two.h5")]
     shown = penstock("run", "--report", "--report-to", out, sys.executable, program, *names)
-    told = json.loads(out.read_text())
-    assert len(told["processes"]) == 2
+    result = json.loads(out.read_text())
+    assert len(result["processes"]) == 2
     for name in names:
-        flows = {(f["operation"], f["path"]): f for f in told["flows"] if f["file"] == name}
+        flows = {(f["operation"], f["path"]): f for f in result["flows"] if f["file"] == name}
         assert flows["write", "host_buffered"]["bytes"] == 8 << 18
         assert flows["read", "host_buffered"]["bytes"] > 0
         assert flows["write", "metadata"]["calls"] > 0
-    assert told["notes"] == []
+    assert result["notes"] == []
     assert "host_buffered" in shown.stderr
 
 

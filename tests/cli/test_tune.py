@@ -95,7 +95,7 @@ def test_a_profile_with_every_row_is_kept_and_no_file_is_left(penstock, kept, pl
 
 
 @pytest.mark.long
-def test_the_table_tells_what_was_tried_and_gained(penstock, kept, place):
+def test_the_table_has_the_settings_tried_and_the_gain(penstock, kept, place):
     shown = penstock("tune", place, "--budget", BUDGET, "--device", "cpu").stdout
     for word in ("Tried", "Default", "Tuned", "Gain", "large read, cached", "GB/s", "settings"):
         assert word in shown
@@ -271,7 +271,7 @@ def test_a_file_of_an_earlier_process_with_the_same_number_is_removed(place):
     assert list(place.iterdir()) == []
 
 
-def test_what_cannot_be_removed_of_a_killed_tuner_is_in_nobodys_way(place):
+def test_files_of_a_killed_tuner_that_cannot_be_removed_disturb_no_run(place):
     # A folder, as a file of another user in a folder for all: to remove it fails.
     orphan = place / f".penstock-tune-{socket.gethostname()}-{2**22 + 1}-0.bin"
     orphan.mkdir()
@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_made_is_named(place):
     assert raised.value.filename == str(place / "f")
 
 
-def test_where_files_cannot_be_mapped_residency_is_not_told():
+def test_residency_is_unknown_where_files_cannot_be_mapped():
     with open("/dev/null", "r+b") as device:
         assert files.residency(device.fileno(), 4096) is None
 

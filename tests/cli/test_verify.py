@@ -194,7 +194,7 @@ def test_every_filter_of_hdf5plugin_reads_as_by_h5py(path):
     with h5py.File(path, "w") as file:
         for kind in plugins.get_filters():
             name = kind.filter_name
-            if name == "sz":  # crashes now and then, whoever uses it
+            if name == "sz":  # crashes now and then, by itself
                 continue
             data = smooth.astype("u2") if name in images else smooth
             file.create_dataset(name, data=data, chunks=(32, 32), **kind())

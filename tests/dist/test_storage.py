@@ -46,7 +46,7 @@ def fill_with_ones(storage, description):
 
 @pytest.mark.parametrize("old", [None, (10, 40)], ids=["contiguous", "chunks"])
 @pytest.mark.parametrize("new", [None, (10, 40), (5, 40)], ids=["contiguous", "chunks", "smaller"])
-def test_elements_nobody_writes_are_zero_where_a_deleted_dataset_was(tmp_path, old, new):
+def test_unwritten_elements_are_zero_where_a_deleted_dataset_was(tmp_path, old, new):
     storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
     description = storage.create("old", arguments(chunks=old))[1]  # an open dataset keeps its room
     fill_with_ones(storage, description)
@@ -113,7 +113,7 @@ def test_a_scalar_has_no_chunks_and_no_filters(tmp_path, keys):
     storage.discard()
 
 
-def test_a_scalar_that_nobody_writes_has_its_fill_value(tmp_path):
+def test_an_unwritten_scalar_has_its_fill_value(tmp_path):
     storage = Storage(tmp_path / "x.h5", {})
     storage.create("x", arguments(shape=(), fillvalue=7))
     storage.finish(durable=False)
@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_put_in_place_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_nobody_else_can_open_the_file_before_it_has_its_name(tmp_path, is_new):
+def test_no_other_user_can_open_the_file_before_it_has_its_name(tmp_path, is_new):
     path = tmp_path / "x.h5"
     if not is_new:
         path.write_bytes(b"old")

@@ -1,4 +1,4 @@
-"""What is tried: a load or a save of some size, and what happens to one of its system calls."""
+"""A case: a load or a save of some size, with a fault in one of its system calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 ACTIONS = {"none": 0, "fail": 1, "short": 2, "kill before": 3, "kill after": 4}
 
-# What each call can really fail with.
+# The errors that each call can have in reality.
 _ALWAYS = ("EIO", "EINTR")
 _ERRORS = {
     "open": (*_ALWAYS, "EACCES", "ENOSPC", "EMFILE"),
@@ -34,7 +34,7 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """The n-th call of a name (from 1), and what happens to it."""
+    """The n-th call of a name (from 1), and its fault."""
 
     call: str = ""
     occurrence: int = 0
@@ -129,7 +129,7 @@ def faulty(case: Case, calls: list[str]) -> Iterator[Case]:
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Cases that say less than this one, each in one thing."""
+    """Cases that are simpler than this one, each in one property."""
     plain = Case()
     for name in ("leftover", "waited", "threads", "block", "direct", "durable", "shift", "umask"):
         if getattr(case, name) != getattr(plain, name):

@@ -1,4 +1,4 @@
-/* Stands before the C library's file calls (LD_PRELOAD) and makes one call on a file of a given
+/* Intercepts the C library's file calls (LD_PRELOAD) and makes one call on a file of a given
  * folder fail, stop short, or kill the process before or after it. Calls on other files pass. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE

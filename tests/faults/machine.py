@@ -1,4 +1,4 @@
-"""Runs cases and checks what they leave, against what a load or a save promises."""
+"""Runs cases, and checks their results against the guarantees of load and save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.faults.server import NEW, OLD, content
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("interpose.c")
 NEIGHBOURS = {"neighbour": 0o640, ".penstock-notes": 0o644}
-# As a process that died left it: of this run of the system, and not locked.
+# As left by a process that died: of this boot of the system, and not locked.
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:16]
 LEFTOVER = f".penstock-{BOOT}-1-0"
 SYNCS = ("fsync", "fdatasync", "syncfs")
@@ -28,7 +28,7 @@ IN_PLACE = "the new file is in place"
 
 
 class BrokenPromiseError(AssertionError):
-    """A promise that was not kept."""
+    """A violated guarantee."""
 
 
 class Machine:
@@ -70,7 +70,7 @@ class Machine:
         return answer
 
     def run(self, case: Case) -> dict[str, Any]:
-        """Runs a case in a folder of its own; what is wrong with it is raised."""
+        """Runs a case in a folder of its own; raises its failure."""
         folder = self.base / "folder"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -121,7 +121,7 @@ def has_met(answer: dict[str, Any]) -> bool:
 
 
 def check_outcome(case: Case, answer: dict[str, Any]) -> None:
-    """What every operation promises of how it ends."""
+    """Check the guarantees on the end of every operation."""
     fault, outcome = case.fault, answer["outcome"]
     expect(outcome != "exception", answer.get("message", ""))
     if outcome == "killed":
@@ -158,7 +158,7 @@ def check_save(case: Case, answer: dict[str, Any], target: Path) -> None:
         says_so = IN_PLACE in answer["message"]
         expect(is_new == says_so or old == new, f"in place: {is_new}; {answer['message']}")
     if fault.action == "fail" and fault.call in SYNCS and fault.error in ("EIO", "ENOSPC"):
-        expect(outcome == "error" or not has_met(answer), "a failed sync is not told")
+        expect(outcome == "error" or not has_met(answer), "a failed sync is not reported")
 
     usual = 0o666 & ~case.umask
     mode = usual if case.old is None else case.mode
@@ -219,7 +219,7 @@ def failure(machine: Machine, case: Case) -> str | None:
 
 
 def cases(machine: Machine, seed: int, number: int, most: int) -> list[Case]:
-    """A scenario of a seed with its faults, at most so many of them."""
+    """A scenario of a seed with its faults, at most ``most`` of them."""
     rng = random.Random(f"{seed}/{number}")
     case = scenario(rng)
     every = list(faulty(case, machine.calls(case)))

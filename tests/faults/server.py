@@ -15,7 +15,7 @@ import penstock as ps
 
 
 def content(length: int, seed: int) -> np.ndarray[Any, Any]:
-    """Bytes that tell old from new at each position, and are never zero."""
+    """Bytes that differ between old and new at each position, and are never zero."""
     known = _KNOWN.get(seed)
     if known is None or len(known) < length:
         at = np.arange(max(length, 4 << 20), dtype=np.uint32)

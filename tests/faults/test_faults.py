@@ -70,7 +70,7 @@ def test_a_save_killed_before_its_link_leaves_no_file(machine: Machine, size: in
 def test_new_contents_are_private_at_each_moment(
     machine: Machine, unnamed: bool, call: str, action: str
 ) -> None:
-    """The machine looks at the modes of what a save leaves that is killed at the moment."""
+    """The machine checks the modes of the files that a killed save leaves."""
     machine.run(saved(5000, Fault(call, 1, action), unnamed=unnamed, mode=0o400))
 
 

@@ -65,7 +65,7 @@ def parallel_hdf5(request, installed) -> ParallelHdf5:
 
 @pytest.fixture
 def run_program(hdf5, tmp_path) -> Callable[..., None]:
-    """Return a function that runs a program as a user would, and sees that nothing is printed."""
+    """Return a function that runs a program as a user would, and checks that it prints nothing."""
 
     def run(source: Path, **variables: str) -> None:
         program = hdf5.compile(source)

@@ -1,5 +1,5 @@
-/* A program that includes this stands between all libraries and the kernel's positional reads and
- * writes, and lets them fail, do less or take their time, as storage does. */
+/* A program that includes this intercepts the calls of all libraries to the kernel's positional reads and
+ * writes, and makes them fail, transfer less or take longer, as storage does. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
@@ -50,7 +50,7 @@ static inline void hold(void) {
     pthread_mutex_unlock(&gate);
 }
 
-/* Returns when an access waits, so that what has asked for it is known to be under way. */
+/* Returns when an access waits: its caller is then known to be under way. */
 static inline void wait_for_held_call(void) {
     pthread_mutex_lock(&gate);
     while (held_calls == 0) pthread_cond_wait(&gate_changes, &gate);

@@ -55,7 +55,7 @@ static inline void need_device(void) {
 static inline void need_standin(void) {
     const char *name = getenv("PENSTOCK_CUDA_LIBRARY");
     if (name == NULL || strstr(name, "standin") == NULL)
-        skip("only the stand-in fails when it is told to");
+        skip("only the stand-in can be made to fail");
     need_device();
 }
 

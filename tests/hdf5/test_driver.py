@@ -1,4 +1,4 @@
-"""Each program shows one behaviour of the driver, which its name tells."""
+"""Each program shows one behaviour of the driver, given by its name."""
 
 from __future__ import annotations
 

@@ -66,20 +66,20 @@ def run(legate_python, environment, tmp_path):
 WITHOUT_THE_VARIABLES = ("env", "--unset=HDF5_DRIVER", "--unset=HDF5_PLUGIN_PATH")
 
 
-def flows(told, name):
-    return {(f["operation"], f["path"]): f for f in told["flows"] if f["file"].endswith(name)}
+def flows(result, name):
+    return {(f["operation"], f["path"]): f for f in result["flows"] if f["file"].endswith(name)}
 
 
 def test_the_call_of_legate_s_driver_is_answered_by_penstock(run):
-    told = run("--legate", prefix=WITHOUT_THE_VARIABLES)
-    read = flows(told, "from.h5")
+    result = run("--legate", prefix=WITHOUT_THE_VARIABLES)
+    read = flows(result, "from.h5")
     assert {operation for operation, _ in read} == {"read"}  # h5py wrote it, by its own driver
     raw = sum(f["bytes"] for (_, path), f in read.items() if path != "metadata")
     assert raw == 8 * 200_000  # the batches are read by h5py
-    written = [flow for flow in told["flows"] if flow["operation"] == "write"]
+    written = [flow for flow in result["flows"] if flow["operation"] == "write"]
     raw = sum(flow["bytes"] for flow in written if flow["path"] != "metadata")
     assert raw >= 8 * 200_000
-    assert told["notes"] == []
+    assert result["notes"] == []
 
 
 def test_without_the_switch_legate_does_not_call_its_driver(run):
@@ -87,12 +87,12 @@ def test_without_the_switch_legate_does_not_call_its_driver(run):
 
 
 def test_two_copies_of_hdf5_in_one_process_have_the_driver(run):
-    told = run("--legate")
-    operations = {operation for operation, _ in flows(told, "from.h5")}
+    result = run("--legate")
+    operations = {operation for operation, _ in flows(result, "from.h5")}
     assert operations == {"read", "write"}
 
 
 def test_options_reach_legate_s_files(run):
-    told = run("--legate", "--mode", "sec2", prefix=WITHOUT_THE_VARIABLES)
-    modes = {account["mode"] for process in told["processes"] for account in process["closed"]}
+    result = run("--legate", "--mode", "sec2", prefix=WITHOUT_THE_VARIABLES)
+    modes = {account["mode"] for process in result["processes"] for account in process["closed"]}
     assert modes == {"sec2"}

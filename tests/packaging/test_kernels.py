@@ -47,7 +47,7 @@ def test_the_ptx_is_the_same_wherever_the_sources_lie(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_source_that_was_changed_is_told(tmp_path):
+def test_a_source_that_was_changed_is_reported(tmp_path):
     source = copy_of_the_sources(tmp_path) / "place.cuh"
     source.write_text(source.read_text().replace("PLACE_TILE = 2048", "PLACE_TILE = 1024"))
     done = check(tmp_path)

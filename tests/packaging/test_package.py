@@ -82,7 +82,7 @@ def unpacked(wheel, tmp_path_factory):
 
 
 def contents(wheel: Path) -> dict[str, str]:
-    """The digest of each file, less those whose bytes follow from where cargo ran."""
+    """The digest of each file, without files whose bytes depend on the folder of the build."""
     with zipfile.ZipFile(wheel) as archive:
         return {
             name: "built"

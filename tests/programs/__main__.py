@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import __doc__ as about
-from .doors import NAMES
 from .generate import RARE, generate
+from .interfaces import NAMES
 from .program import Program
 from .runner import Outcome, default_processes, run_all
 from .shrink import shrink
@@ -34,13 +34,14 @@ def main() -> int:
         shortened = outcome
         if len(wrong) <= arguments.shrink:
             shortened = shrink(outcome, arguments.shrink_seconds)
-        print(_told(outcome, shortened), flush=True)
+        print(_described(outcome, shortened), flush=True)
         if len(wrong) >= arguments.stop_after:
             break
     seeds = " ".join(f"{o.program.seed}:{o.program.number}" for o in wrong) or "none"
-    door = "the file's" if arguments.program else arguments.door
+    interface = "the file's" if arguments.program else arguments.interface
     print(
-        f"door {door}, device {arguments.device}: {programs} programs, {operations} operations, "
+        f"interface {interface}, device {arguments.device}: "
+        f"{programs} programs, {operations} operations, "
         f"{len(wrong)} wrong; seed:number of the wrong ones: {seeds}"
     )
     return 1 if wrong else 0
@@ -59,11 +60,11 @@ def _programs(arguments: argparse.Namespace) -> Iterator[Program]:
     for number in numbers:
         if time.monotonic() > end:
             return
-        made = generate(arguments.door, arguments.seed, number, arguments.device, without)
+        made = generate(arguments.interface, arguments.seed, number, arguments.device, without)
         yield from (made for _ in range(arguments.repeat))
 
 
-def _told(outcome: Outcome, shortened: Outcome) -> str:
+def _described(outcome: Outcome, shortened: Outcome) -> str:
     program = outcome.program
     lines = [f"WRONG {program.title}: {outcome.message}"]
     if shortened is not outcome:
@@ -85,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m tests.programs", description=about, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--door", choices=NAMES, default="python", help="python if left out")
+    parser.add_argument(
+        *("--interface", "--door"), choices=NAMES, default="python", help="default: python"
+    )
     parser.add_argument("--count", type=int, default=1000, help="how many programs; 1000")
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="no program starts later; no limit"
@@ -102,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=60, help="seconds a program; 60")
     parser.add_argument("--shrink", type=int, default=3, help="how many are shortened; 3")
     parser.add_argument("--shrink-seconds", type=float, default=20, help="time for each; 20")
-    parser.add_argument("--stop-after", type=int, default=200, help="so many wrong; 200")
+    parser.add_argument(
+        "--stop-after", type=int, default=200, help="stop after this many wrong programs; 200"
+    )
     parser.add_argument(
         "--without", action="append", default=[], choices=RARE, help="kinds to leave out"
     )

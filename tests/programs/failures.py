@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .doors.base import CancelledError
+from .interfaces.base import CancelledError, ReadRequest, TransferRequest
 from .model import WrongError
 from .program import Operation
 from .selection import Picked
@@ -20,26 +20,19 @@ if TYPE_CHECKING:
 
 
 def missing(machine: Machine, operation: Operation) -> None:
-    """The external file of a dataset is not there: reads say so."""
-    file = machine.door.h5py(machine._open("main"))
+    """Read a dataset whose external file does not exist: the read has to fail."""
+    file = machine.interface.h5py(machine._open("main"))
     name = f"missing{machine.count}"
     raw = machine.folder / f"{name}.raw"
     length = operation["length"]
     file.create_dataset(name, (length,), "u1", external=[(str(raw), 0, length)])
     memory = Memory(machine._kind_for(operation["memory"]), (length,), "u1")
     try:
-        transfer = machine.door.read(
-            machine.files["main"],
-            name,
-            Picked((length,), None),
-            memory,
-            {},
-            waits=operation["waits"],
-            dtype=None,
-        )
-        transfer.wait()
+        every = Picked((length,), None)
+        request = ReadRequest(machine.files["main"], name, every, memory, waits=operation["waits"])
+        machine.interface.read(request).wait()
     except CancelledError as error:
-        raise WrongError("a read was cancelled by nobody") from error
+        raise WrongError("a read was cancelled, but not by the program") from error
     except Exception:
         del file[name]
         return
@@ -47,7 +40,7 @@ def missing(machine: Machine, operation: Operation) -> None:
 
 
 def full(machine: Machine, operation: Operation) -> None:
-    """More is written than a file system has room for, and somebody says so."""
+    """Write more than a file system has room for: a call has to fail."""
     if os.geteuid():
         return
     folder = machine.folder / f"full{machine.count}"
@@ -63,16 +56,16 @@ def full(machine: Machine, operation: Operation) -> None:
         subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
         folder.rmdir()
     if failure is None:
-        raise WrongError("a write did not fit into the file system, and nobody said so")
+        raise WrongError("a write did not fit into the file system, and no call failed")
     if getattr(failure, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(failure):
         return
     if f"errno = {errno.ENOSPC}" not in str(failure) and "event set" not in str(failure):
-        raise WrongError(f"a full file system is told as {type(failure).__name__}: {failure}")
+        raise WrongError(f"a full file system was reported as {type(failure).__name__}: {failure}")
 
 
 def _fill(machine: Machine, operation: Operation, path: Any) -> BaseException | None:
-    """The failure that is told first."""
-    door = machine.door
+    """Return the first failure."""
+    interface = machine.interface
     length = operation["room"] << 11
     found: BaseException | None = None
 
@@ -87,24 +80,25 @@ def _fill(machine: Machine, operation: Operation, path: Any) -> BaseException | 
     # What HDF5 itself has to write when the file is closed finds the room that the ballast had.
     ballast = path.with_name("ballast")
     ballast.write_bytes(bytes(128 << 10))
-    file = door.open(path, "w", libver="latest")
+    file = interface.open(path, "w", libver="latest")
     # HDF5 itself crashes, or loses them, where it cannot evict chunks from its cache. The Python
     # interface may leave to it what is waited for.
-    by_h5py = operation["waits"] and (door.settles or door.two_handles)
-    chunked = operation["chunked"] and door.cancels and not by_h5py
+    by_h5py = operation["waits"] and (interface.settles or interface.two_handles)
+    chunked = operation["chunked"] and interface.cancels and not by_h5py
     chunks: dict[str, Any] = {"chunks": (length // 16,)} if chunked else {}
     if operation["filtered"] and chunks:
         chunks |= {"compression": 1}
-    door.h5py(file).create_dataset("x", (length,), "u1", **chunks)
+    interface.h5py(file).create_dataset("x", (length,), "u1", **chunks)
     noise = np.random.default_rng(operation["room"]).integers(0, 256, length, np.uint8)
     memory = Memory.holding(machine._kind_for(operation["memory"]), noise)
     made = tried(
-        door.write, file, "x", Picked((length,), None), memory, {}, waits=operation["waits"]
+        interface.write,
+        TransferRequest(file, "x", Picked((length,), None), memory, waits=operation["waits"]),
     )
-    if made is not None and (operation["waits_for"] or "close" not in door.settles):
+    if made is not None and (operation["waits_for"] or "close" not in interface.settles):
         tried(made.wait)
     ballast.unlink()
-    tried(door.close, file)
-    if made is not None and not door.close_tells:
+    tried(interface.close, file)
+    if made is not None and not interface.close_raises:
         tried(made.wait)
     return found

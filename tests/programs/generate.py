@@ -8,7 +8,7 @@ from typing import Any
 
 from . import kinds, layouts, selection
 from .alone import generate as in_c
-from .doors import door as door_class
+from .interfaces import interface as interface_class
 from .parallel import generate as by_ranks
 from .program import Operation, Program
 
@@ -23,15 +23,15 @@ _CACHE = 8 << 20
 
 
 class Draft:
-    """A program that is being made, and the shapes that its datasets probably have."""
+    """A program under construction, and the probable shapes of its datasets."""
 
     def __init__(
-        self, draw: random.Random, door: str, device: str, without: frozenset[str]
+        self, draw: random.Random, interface: str, device: str, without: frozenset[str]
     ) -> None:
         self.draw = draw
-        self.door = door_class(door)
-        self.buffers_pages = door == "driver"
-        self.is_penstocks_alone = door == "python" and draw.random() < 0.5
+        self.interface = interface_class(interface)
+        self.buffers_pages = interface == "driver"
+        self.is_penstocks_alone = interface == "python" and draw.random() < 0.5
         """Whether HDF5 encodes no chunks: h5py only creates, opens and closes."""
         self.device = device
         self.without = without
@@ -47,15 +47,15 @@ class Draft:
 
 
 def generate(
-    door: str, seed: int, number: int, device: str, without: frozenset[str] = frozenset()
+    interface: str, seed: int, number: int, device: str, without: frozenset[str] = frozenset()
 ) -> Program:
     """The program of a number; the same for the same arguments."""
-    if door == "hdf5":
+    if interface == "hdf5":
         return in_c.generate(seed, number, device, without)
-    if door == "mpi":
+    if interface == "mpi":
         return by_ranks.generate(seed, number, device, without)
-    draw = random.Random(f"{door} {seed} {number} {device}")
-    draft = Draft(draw, door, device, without)
+    draw = random.Random(f"{interface} {seed} {number} {device}")
+    draft = Draft(draw, interface, device, without)
     settings: dict[str, Any] = {
         "small": draw.random() < 0.3,
         "libver": draw.choice(["earliest", "latest", "v108", "v110"]),
@@ -69,7 +69,7 @@ def generate(
         _create(draft, f"d{len(draft.shapes)}")
     for _ in range(draw.choice([4, 8, 12, 16, 24])):
         _operation(draft)
-    return Program(door, seed, number, device, settings, tuple(draft.operations))
+    return Program(interface, seed, number, device, settings, tuple(draft.operations))
 
 
 def _file(draft: Draft) -> dict[str, Any]:
@@ -356,7 +356,7 @@ def _reopen(draft: Draft) -> None:
 
 
 def _reading(draft: Draft) -> None:
-    """Open the files for reading only, and read by what is kept of datasets."""
+    """Open the files for reading only, and read by cached dataset objects."""
     draft.operations.append({"do": "reopen", "mode": "r", "replace": draft.maybe(0.3)})
     names = draft.draw.choices(list(draft.shapes), k=2)
     for _ in range(draft.draw.choice([2, 5, 10])):
@@ -413,7 +413,7 @@ def _visit(draft: Draft) -> None:
 
 
 def _virtual(draft: Draft) -> None:
-    """A virtual dataset over one to three new ones of the same kind, or over one twice not."""
+    """A virtual dataset over one to three different new ones of the same kind."""
     draw = draft.draw
     first = f"d{len(draft.shapes)}"
     is_alone, draft.is_penstocks_alone = draft.is_penstocks_alone, False  # HDF5 writes them

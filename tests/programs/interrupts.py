@@ -19,12 +19,15 @@ _CANARY = 0x3C
 
 
 class HandlerError(Exception):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 class Alarm:
-    """Interrupts calls. The memory of a call that was interrupted may be used for something else at
-    once, so arrays of the same size are put there, which nobody may touch."""
+    """Interrupts calls, then allocates arrays that must stay unchanged.
+
+    The arrays have the size of the memory that the interrupted call released, and would show that
+    its request still writes there.
+    """
 
     def __init__(self) -> None:
         self._armed = False
@@ -61,7 +64,7 @@ class Alarm:
 
 def run(machine: Machine, operation: Operation) -> None:
     """Operations, each of which a signal may end."""
-    if not machine.door.interrupts:
+    if not machine.interface.interrupts:
         return
     machine.alarm = alarm = Alarm()
     try:

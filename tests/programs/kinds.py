@@ -1,4 +1,4 @@
-"""The types of datasets: those of NumPy by their names, and others by names of our own."""
+"""The types of datasets: NumPy's by their names, others by names defined here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_number(name: str) -> bool:
 
 
 def stored(name: str) -> Any:
-    """What h5py makes a dataset of, where that is not the type in memory."""
+    """The type for ``create_dataset``, if it is not the type in memory."""
     made: Any
     if name == "bits":
         made = h5py.h5t.STD_B16LE.copy()
@@ -71,12 +71,12 @@ def pick_fields(values: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarr
 
 
 def flags(whole: np.dtype[Any]) -> np.dtype[Any]:
-    """A type that says yes or no of an element, or of each member of a record."""
+    """A boolean type for an element, or for each member of a record."""
     return np.dtype([(name, "?") for name in whole.names] if whole.names else "?")
 
 
 def filled(shape: tuple[int, ...], fill: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array of a fill value, which for all but numbers is HDF5's default."""
+    """An array of a fill value: HDF5's default for all types but numbers."""
     if kind.names is None and kind.kind in "iuf":
         return np.full(shape, fill, kind)
     made = np.zeros(shape, kind)

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from . import kinds, values
-from .doors import hdf5
+from .interfaces import hdf5
 from .model import Dataset
 from .program import Operation
 
@@ -44,7 +44,7 @@ _ALLOCATION = {
 
 
 def model(operation: Operation) -> Dataset:
-    """What a new dataset holds."""
+    """The values of a new dataset."""
     shape, dtype = tuple(operation["shape"]), kinds.dtype(operation["dtype"])
     fill = 0 if operation["layout"] == "external" else _fill(operation)
     if operation["seed"] is not None:
@@ -58,7 +58,7 @@ def model(operation: Operation) -> Dataset:
 
 
 def _is_filled(operation: Operation) -> bool:
-    """Whether elements that nothing was written to have the fill value."""
+    """Whether unwritten elements have the fill value."""
     if operation.get("fill_time") == "never" or operation.get("fill_is") == "undefined":
         return False
     # HDF5 does not write the default fill value to storage that it allocates as a whole, which may
@@ -83,7 +83,7 @@ def _fill(operation: Operation) -> Any:
 
 
 def arguments(operation: Operation, folder: Path) -> dict[str, Any]:
-    """What h5py.Group.create_dataset takes for it, besides name and data."""
+    """The arguments of h5py.Group.create_dataset, without name and data."""
     shape, dtype = tuple(operation["shape"]), kinds.dtype(operation["dtype"])
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     made: dict[str, Any] = {"shape": shape, "dtype": kinds.stored(operation["dtype"])}
@@ -119,7 +119,7 @@ def arguments(operation: Operation, folder: Path) -> dict[str, Any]:
 def _add_filter(properties: Any, name: str, dtype: str, elements: int) -> None:
     """Add a filter, an optional one if its name ends with a question mark.
 
-    Those that fail where they would not make a chunk shorter are always optional, as in h5py.
+    Filters that fail if they would not make a chunk shorter are always optional, as in h5py.
     """
     is_optional = name.endswith("?") or name in (*PLUGINS, "lzf")
     flags = h5py.h5z.FLAG_OPTIONAL if is_optional else h5py.h5z.FLAG_MANDATORY
@@ -150,7 +150,7 @@ def _add_filter(properties: Any, name: str, dtype: str, elements: int) -> None:
 
 
 def make_file(path: Path, libver: str, about: dict[str, Any]) -> None:
-    """An empty file, with what only its creation decides."""
+    """An empty file, with the properties that only its creation sets."""
     creation = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     creation.set_userblock(about.get("userblock", 0))
     creation.set_sizes(about.get("width", 8), 8)  # of addresses, and of lengths

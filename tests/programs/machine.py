@@ -1,7 +1,7 @@
-"""Carries out a program: the door and the model do each operation, and what comes back is compared.
+"""Carries out each operation by the interface and by the model, and compares the results.
 
-An operation that makes no sense where it stands is left out, so that any part of a program is a
-program, which is what shortening rests on.
+An operation that is impossible at its place is skipped: any part of a program is a program, which
+shrinking relies on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ import numpy as np
 from penstock.hdf5.memory_types import has_gaps
 
 from . import interrupts, kinds, layouts, selection, values
-from .doors import door as door_class
-from .doors.base import CancelledError, Door, Transfer
+from .interfaces import interface as interface_class
+from .interfaces.base import (
+    CancelledError,
+    Interface,
+    ManyRequest,
+    ReadRequest,
+    Transfer,
+    TransferRequest,
+)
 from .model import Dataset, Expected, Virtual, WrongError
 from .program import Operation, Program
 from .selection import Picked
@@ -32,7 +39,7 @@ FILES = ("main", "other")
 
 @dataclass
 class Pending:
-    """A request under way, and what has to come of it."""
+    """A pending request, and its expected result."""
 
     about: str
     name: str
@@ -49,7 +56,7 @@ class Machine:
     def __init__(self, program: Program, folder: Path) -> None:
         self.settings = program.settings
         self.folder = folder
-        self.door: Door = door_class(program.door)(program.settings)
+        self.interface: Interface = interface_class(program.interface)(program.settings)
         self.files: dict[str, Any] = {}
         self.models: dict[str, Dataset | Virtual] = {}
         self.pending: list[Pending] = []
@@ -83,12 +90,12 @@ class Machine:
                 if entry.cancel_in == 0:
                     entry.transfer.cancel()
                 entry.cancel_in -= 1
-        # After an interruption what was written is in doubt, and what was read is given up.
+        # After an interruption the model has doubts about a write and forgets a read.
         with contextlib.suppress(interrupts.HandlerError):
             getattr(self, f"_{operation['do']}")(operation)
 
     def _call(self, nbytes: int, function: Any, *arguments: Any, **more: Any) -> Any:
-        """A call of the door, which a signal may end."""
+        """Call the interface; a signal may end the call."""
         if self.alarm is None or not self.alarm_after:
             return function(*arguments, **more)
         try:
@@ -117,10 +124,10 @@ class Machine:
                 arguments["page_buf_size"] = about["page_buffer"]
             if about.get("locking") is False:
                 arguments["locking"] = False
-            if self.door.two_handles:
+            if self.interface.two_handles:
                 arguments["again"] = handle == "again"
-            self.files[handle] = self.door.open(path, mode, **arguments)
-            if self.door.two_handles and handle == "main":
+            self.files[handle] = self.interface.open(path, mode, **arguments)
+            if self.interface.two_handles and handle == "main":
                 self._open("again")
         return self.files[handle]
 
@@ -141,18 +148,18 @@ class Machine:
         return self._file(name, "main" if self.again_mode == "r" else via)
 
     def _h5py(self, name: str, via: str = "main") -> h5py.Dataset:
-        return self.door.h5py(self._file(name, via))[name]
+        return self.interface.h5py(self._file(name, via))[name]
 
     def _close_files(self) -> None:
-        if "close" not in self.door.settles:
+        if "close" not in self.interface.settles:
             self._settle()
         for handle in list(self.files):
-            self.door.close(self.files.pop(handle))
+            self.interface.close(self.files.pop(handle))
 
     def _end(self) -> None:
         self._close_files()
         self._settle()
-        self.door.end()
+        self.interface.end()
         for file in FILES:
             path = self.folder / f"{file}.h5"
             if path.exists():
@@ -173,7 +180,7 @@ class Machine:
             return self._finish(entry)
         except CancelledError:
             if entry.cancel_in is None:
-                raise WrongError(f"{entry.about} was cancelled by nobody") from None
+                raise WrongError(f"{entry.about} was cancelled, but not by the program") from None
             if entry.memory is not None:
                 entry.memory.values()
             return None
@@ -199,7 +206,7 @@ class Machine:
 
     def _plain(self, name: str | None, method: str = "plain") -> None:
         """The rule of plain access."""
-        if not {method, "plain"} & self.door.settles:
+        if not {method, "plain"} & self.interface.settles:
             self._settle(name)
 
     def _which(self, operation: Operation) -> Pending | None:
@@ -240,7 +247,7 @@ class Machine:
     ) -> None:
         model = self.models[operation["name"]]
         about = f"{operation['do']} of {operation['name']} (operation {self.count})"
-        cancel = operation.get("cancel") if self.door.cancels else None
+        cancel = operation.get("cancel") if self.interface.cancels else None
         entry = Pending(
             about, operation["name"], transfer, memory, expected, model, self.count, cancel
         )
@@ -259,9 +266,9 @@ class Machine:
 
     def _kind_for(self, kind: str) -> str:
         """The kind of memory of a transfer that is not a box of a dataset of the model."""
-        return "device" if kind == "device" and self.door.device else "c"
+        return "device" if kind == "device" and self.interface.device else "c"
 
-    def _memory_kind(self, operation: Operation, picked: Picked, door: Door) -> str:
+    def _memory_kind(self, operation: Operation, picked: Picked, interface: Interface) -> str:
         kind: str = operation["memory"]
         model = self.models[operation["name"]]
         if kind == "device":
@@ -270,16 +277,18 @@ class Machine:
             dtype = _dtype(operation, model, kind)
             if not kinds.is_number(model.kind.get("dtype", "u1")):
                 return "c"
-            return kind if door.device and door.takes_device(model.kind, dtype) else "c"
+            return kind if interface.device and interface.takes_device(model.kind, dtype) else "c"
         # Records with gaps that are not in C order need a copy, which no pending read has.
-        is_strided = door.strided and picked.regular and not has_gaps(model.dtype)
+        is_strided = interface.strided and picked.regular and not has_gaps(model.dtype)
         return kind if is_strided else "c"
 
     def _dtype(
-        self, operation: Operation, model: Dataset | Virtual, kind: str, door: Door
+        self, operation: Operation, model: Dataset | Virtual, kind: str, interface: Interface
     ) -> np.dtype[Any] | None:
-        """The type of the elements in memory; ``None`` if the door has no such memory, or the
-        dataset none of the members."""
+        """The type of the elements in memory.
+
+        ``None``: the interface has no memory of this type, or the dataset has none of the members.
+        """
         if fields := operation.get("fields"):
             names = [name for name in fields if name in (model.dtype.names or ())]
             if not names:
@@ -287,28 +296,28 @@ class Machine:
             found = kinds.some_fields(model.dtype, names)
         else:
             found = _dtype(operation, model, kind)
-        return None if found.hasobject and not door.objects else found
+        return None if found.hasobject and not interface.objects else found
 
     def _write(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
         if model is None:
             return
         file = self._file_to_write(operation["name"], operation["via"])
-        door = self.door.door_of(file)
+        interface = self.interface.interface_of(file)
         # HDF5 itself writes objects, for one sorted list at a time.
-        lists = "sorted" if model.dtype.hasobject else door.lists
+        lists = "sorted" if model.dtype.hasobject else interface.lists
         picked = _picked(model, operation["select"], lists)
         if picked is None:
             return
-        kind = self._memory_kind(operation, picked, door)
-        dtype = self._dtype(operation, model, kind, door)
+        kind = self._memory_kind(operation, picked, interface)
+        dtype = self._dtype(operation, model, kind, interface)
         if dtype is None:
             return
         shape = picked.shape
         # HDF5 2.0 itself is wrong where it repeats values in virtual datasets. h5py, which writes
         # row by row, takes minutes where a chunk does not fit into the cache.
         quick = isinstance(model, Dataset) and model.values.nbytes <= 1 << 20
-        repeats = door.broadcasts and picked.regular and quick and not model.dtype.names
+        repeats = interface.broadcasts and picked.regular and quick and not model.dtype.names
         if repeats and operation["repeat"] != "no":
             shape = () if operation["repeat"] == "value" else shape[-1:]
         if not shape:
@@ -316,20 +325,17 @@ class Machine:
         new = values.make(operation["seed"], shape, dtype)
         memory = Memory.holding(kind, new)
         doubtful = None
-        if door.cancels and operation.get("cancel") is not None and not operation["waits"]:
+        if interface.cancels and operation.get("cancel") is not None and not operation["waits"]:
             doubtful = self.count
         if self.alarm is not None:
             doubtful = self.count
         model.write(picked, new if new.dtype.names else new.astype(model.dtype), doubtful)
         transfer = self._call(
             memory.nbytes,
-            self.door.write,
-            file,
-            operation["name"],
-            picked,
-            memory,
-            operation["options"],
-            waits=operation["waits"],
+            self.interface.write,
+            TransferRequest(
+                file, operation["name"], picked, memory, operation["options"], operation["waits"]
+            ),
         )
         self._started(operation, transfer, memory, None)
 
@@ -338,17 +344,17 @@ class Machine:
         if model is None:
             return
         file = self._file(operation["name"], operation["via"])
-        door = self.door.door_of(file)
-        picked = _picked(model, operation["select"], door.lists)
+        interface = self.interface.interface_of(file)
+        picked = _picked(model, operation["select"], interface.lists)
         if picked is None:
             return
-        kind = self._memory_kind(operation, picked, door)
-        dtype = self._dtype(operation, model, kind, door)
+        kind = self._memory_kind(operation, picked, interface)
+        dtype = self._dtype(operation, model, kind, interface)
         if dtype is None:
             return
         memory = None
         # An array of objects cannot be given.
-        if not ((operation["new"] or dtype.hasobject) and door.new_arrays):
+        if not ((operation["new"] or dtype.hasobject) and interface.new_arrays):
             memory = Memory(kind, picked.shape, dtype)
         expected = model.expected(picked)
         if operation.get("fields"):
@@ -358,15 +364,17 @@ class Machine:
             options["device"] = "cuda:0"
         transfer = self._call(
             expected.values.size * dtype.itemsize,
-            self.door.read,
-            file,
-            operation["name"],
-            picked,
-            memory,
-            options,
-            waits=operation["waits"],
-            dtype=(operation["dtype"] or operation.get("fields")) and dtype,
-            way=operation.get("way", "plain"),
+            self.interface.read,
+            ReadRequest(
+                file,
+                operation["name"],
+                picked,
+                memory,
+                options,
+                operation["waits"],
+                dtype=(operation["dtype"] or operation.get("fields")) and dtype,
+                way=operation.get("way", "plain"),
+            ),
         )
         self._started(operation, transfer, memory, expected)
 
@@ -375,30 +383,30 @@ class Machine:
         if not names:
             return
         file = self._file(names[0], operation["via"])
-        door = self.door.door_of(file)
-        if not hasattr(door, "read_many"):
+        interface = self.interface.interface_of(file)
+        if not hasattr(interface, "read_many"):
             return
         home = self.models[names[0]].kind["file"]
         pieces, expected = [], []
         kind = self._kind_for(operation["memory"])
-        is_given = operation["given"] or not door.new_arrays
+        is_given = operation["given"] or not interface.new_arrays
         for part in operation["parts"]:
             model = self.models.get(part["name"])
             if model is None or model.kind["file"] != home:
                 continue
             others = [name for name, *_ in pieces]
-            if door.once_a_call and (part["name"] in others or isinstance(model, Virtual)):
+            if interface.once_a_call and (part["name"] in others or isinstance(model, Virtual)):
                 continue
-            picked = _picked(model, part["select"], door.lists)
+            picked = _picked(model, part["select"], interface.lists)
             dtype = _dtype(operation, model, kind)
             if picked is None or (isinstance(model, Virtual) and dtype != model.dtype):
                 continue
             if not kinds.is_number(model.kind.get("dtype", "u1")):
                 continue
-            if kind == "device" and not door.takes_device(model.kind, dtype):
+            if kind == "device" and not interface.takes_device(model.kind, dtype):
                 continue
             memory = Memory(kind, picked.shape, dtype) if is_given else None
-            self.door.settle(file, part["name"])
+            self.interface.settle(file, part["name"])
             pieces.append((part["name"], picked, memory))
             expected.append(model.expected(picked))
         if not pieces:
@@ -407,8 +415,8 @@ class Machine:
         if not is_given and kind == "device":
             options |= {"device": "cuda:0", "like": "device"}  # torch lacks some types
         own = getattr(file, "own", file)
-        found = door.read_many(
-            own, pieces, options, by_name=operation["by_name"], dtype=operation["dtype"]
+        found = interface.read_many(
+            ManyRequest(own, pieces, options, operation["by_name"], operation["dtype"])
         )
         for array, (name, _, memory), wanted in zip(found, pieces, expected, strict=True):
             about = f"{name} among {len(pieces)} (operation {self.count})"
@@ -417,16 +425,16 @@ class Machine:
     def _blocks(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
         file = None if model is None else self._file(operation["name"])
-        if model is None or not hasattr(self.door.door_of(file), "blocks"):
+        if model is None or not hasattr(self.interface.interface_of(file), "blocks"):
             return
         expected = model.expected(Picked(model.shape, None))
         own = getattr(file, "own", file)
-        blocks = self.door.door_of(file).blocks
+        blocks = self.interface.interface_of(file).blocks
         for index, found in blocks(own, operation["name"], operation["rows"], operation["leave"]):
             about = f"block {index} of {operation['name']}"
             expected.part(index).check(np.asarray(found), about)
 
-    # -- what h5py does by itself ------------------------------------------------------------------
+    # -- plain calls of h5py -----------------------------------------------------------------------
 
     def _create(self, operation: Operation) -> None:
         name = operation["name"]
@@ -437,14 +445,14 @@ class Machine:
         file = self._open(operation["file"])
         arguments = layouts.arguments(operation, self.folder)
         new = model.values if operation["seed"] is not None else None
-        self.door.create(file, name, None if new is None else new.copy(), **arguments)
+        self.interface.create(file, name, None if new is None else new.copy(), **arguments)
         self.models[name] = model
 
     def _copy(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
         if not isinstance(model, Dataset) or operation["to"] in self.models:
             return
-        by_h5py = operation["plain"] or not self.door.copies
+        by_h5py = operation["plain"] or not self.interface.copies
         if by_h5py and (model.kind["layout"] == "chunked" or not operation["flush"]):
             return  # HDF5 2.0 itself copies old or wrong elements, or writes beyond its memory
         if model.kind.get("filters") and model.dtype.hasobject:
@@ -457,9 +465,9 @@ class Machine:
             self._flush(operation)
         if operation["plain"]:
             self._plain(operation["name"])
-            self.door.h5py(file).copy(operation["name"], operation["to"])
+            self.interface.h5py(file).copy(operation["name"], operation["to"])
         else:
-            self.door.copy(file, operation["name"], operation["to"])
+            self.interface.copy(file, operation["name"], operation["to"])
         self.models[operation["to"]] = model.copy(operation["to"])
 
     def _visit(self, operation: Operation) -> None:
@@ -469,7 +477,7 @@ class Machine:
         name = next(iter(self.models))
         file = self._file(name, operation["via"])
         home = self.models[name].kind["file"]
-        door = self.door.door_of(file)
+        interface = self.interface.interface_of(file)
         self._plain(None)
         failures: list[Exception] = []
 
@@ -480,21 +488,15 @@ class Machine:
             every = Picked(model.shape, None)
             memory = Memory("c", model.shape, model.dtype)
             try:
-                transfer = door.read(
-                    getattr(file, "own", file),
-                    *(name, every, memory, {}),
-                    waits=True,
-                    dtype=None,
-                    way="plain",
-                )
-                transfer.wait()
+                own = getattr(file, "own", file)
+                interface.read(ReadRequest(own, name, every, memory)).wait()
                 model.expected(every).check(memory.values(), f"{name} as a visit reads it")
             except Exception as error:
                 failures.append(error)
                 return True
             return None
 
-        self.door.h5py(file).visit(look)
+        self.interface.h5py(file).visit(look)
         if failures:
             raise failures[0]
 
@@ -508,7 +510,7 @@ class Machine:
         self._plain(None)
         kind = operation | {"file": "main"}
         model = Virtual(found, kind)
-        layouts.make_virtual(self.door.h5py(self._open("main")), self.folder, operation, found)
+        layouts.make_virtual(self.interface.h5py(self._open("main")), self.folder, operation, found)
         self.models[operation["name"]] = model
 
     def _is_source(self, name: str) -> bool:
@@ -531,7 +533,7 @@ class Machine:
             self._h5py(name).resize(shape)
         else:
             self._plain(name, "resize")
-            self.door.resize(file, name, shape)
+            self.interface.resize(file, name, shape)
         before = model.shape
         model.resize(shape)
         if any(
@@ -549,31 +551,31 @@ class Machine:
         if name not in self.models or self._is_source(name):
             return
         file = self._file_to_write(name)
-        self.door.forget(name)
+        self.interface.forget(name)
         if operation.get("plain"):
             self._plain(name)
-            del self.door.h5py(file)[name]
+            del self.interface.h5py(file)[name]
         else:
             self._plain(name, "delete")
-            self.door.delete(file, name)
+            self.interface.delete(file, name)
         del self.models[name]
 
     def _flush(self, _: Operation) -> None:
         self._plain(None, "flush")
         for file in list(self.files.values()):
-            self.door.flush(file)
+            self.interface.flush(file)
 
     def _reopen(self, operation: Operation) -> None:
         self._close_files()
         self.mode = operation.get("mode", "r+")
         path = self.folder / "main.h5"
         if operation.get("replace") and path.exists():
-            # Another file takes the place, as with a program that writes a new one and renames it.
+            # As by a program that writes a new file and renames it.
             shutil.copyfile(path, path.with_suffix(".new"))
             path.with_suffix(".new").replace(path)
 
     def _read_closed(self, _: Operation) -> None:
-        self.door.read_closed()
+        self.interface.read_closed()
 
     def _open_again(self, operation: Operation) -> None:
         if "main" in self.files and "again" not in self.files:
@@ -582,9 +584,9 @@ class Machine:
 
     def _close_again(self, _: Operation) -> None:
         if "again" in self.files:
-            if "close" not in self.door.settles:
+            if "close" not in self.interface.settles:
                 self._settle()
-            self.door.close(self.files.pop("again"))
+            self.interface.close(self.files.pop("again"))
             self.again_mode = "r+"
 
     def _plain_read(self, operation: Operation) -> None:
@@ -605,20 +607,20 @@ class Machine:
         self._plain(name)
         file = self._file_to_write(name, operation["via"])
         new = values.make(operation["seed"], picked.shape, model.dtype)
-        self.door.h5py(file)[name][picked.argument] = new
+        self.interface.h5py(file)[name][picked.argument] = new
         model.write(picked, new)
 
     def _attribute(self, operation: Operation) -> None:
         if operation["name"] in self.models:
             file = self._file_to_write(operation["name"], operation["via"])
-            self.door.h5py(file)[operation["name"]].attrs["note"] = self.count
+            self.interface.h5py(file)[operation["name"]].attrs["note"] = self.count
 
     def _refresh(self, operation: Operation) -> None:
         # HDF5 2.0 itself crashes where other identifiers of a chunked dataset are open, as after a
         # read of a virtual dataset.
         if operation["name"] in self.models and not self._is_source(operation["name"]):
             self._plain(None)
-            self.door.forget(operation["name"])
+            self.interface.forget(operation["name"])
             self._h5py(operation["name"], operation["via"]).refresh()
 
     # -- rare things -------------------------------------------------------------------------------
@@ -637,7 +639,7 @@ class Machine:
 
     def _interrupts(self, operation: Operation) -> None:
         self._to_write()
-        if self.door.two_handles:
+        if self.interface.two_handles:
             # Only the Python interface holds on to the memory of what is interrupted.
             self._settle()
             groups = [[part | {"via": "main"} for part in group] for group in operation["groups"]]

@@ -1,4 +1,4 @@
-"""What the datasets hold if all operations happen one after the other."""
+"""A model of the datasets, in which all operations happen one after the other."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ Array = np.ndarray[Any, Any]
 
 
 class WrongError(AssertionError):
-    """Penstock did something that it may not do."""
+    """Penstock violated a guarantee."""
 
 
 @dataclass
 class Doubt:
-    """A write of which nobody knows whether it took place: elements may have their older values."""
+    """A write that may not have taken place: elements may have their older values."""
 
     number: int
     where: Array
     older: Array
     members: tuple[str, ...] = ()
-    """Those of the records that it writes; none if it writes whole elements."""
+    """The members of records that it writes; empty if it writes whole elements."""
 
 
 @dataclass
 class Expected:
-    """What a read may give: the values, or, where a doubt is, the older ones."""
+    """The allowed results of a read: the values or, in doubtful elements, the older ones."""
 
     values: Array
     doubts: list[tuple[Array, Array]] = field(default_factory=list)
     unknown: Array | None = None
-    """What nothing was written to, where no fill value is written either: see ``kinds.flags``."""
+    """Elements without any value, not even a fill value: see ``kinds.flags``."""
 
     def part(self, index: Any) -> Expected:
-        """What a read of a part may give."""
+        """The allowed results of a read of a part."""
         doubts = [(where[index], older[index]) for where, older in self.doubts]
         unknown = None if self.unknown is None else self.unknown[index]
         return Expected(self.values[index], doubts, unknown)
 
     def fields(self, wanted: np.dtype[Any]) -> Expected:
-        """What a read of some members of records may give."""
+        """The allowed results of a read of some members of records."""
         doubts = [(where, kinds.pick_fields(older, wanted)) for where, older in self.doubts]
         unknown = self.unknown
         if unknown is not None:
@@ -71,7 +71,7 @@ class Expected:
             )
 
     def _known(self, found: Array, values: Array) -> Array:
-        """What was found, with the values where nothing is known."""
+        """The result of a read, with the expected values in unknown elements."""
         if self.unknown is None:
             return found
         made = np.array(found)
@@ -83,7 +83,7 @@ class Expected:
         return made
 
     def _torn(self, found: Array) -> Array:
-        """Which elements are of bytes of several of the values that they may have.
+        """Whether each element consists of bytes of several allowed values.
 
         A write that is cancelled may have written any part of its bytes: an element may lie across
         two of the blocks in which it goes to the file, of which one is written.
@@ -101,7 +101,7 @@ class Expected:
         return torn & may_be.all(axis=-1)
 
     def _of_several(self, found: Array, mixed: Array) -> Array:
-        """Which records have members of several of the values that they may have."""
+        """Whether each record has members of several allowed values."""
         may_be = np.ones(found.shape, bool)
         known = self._known(found, self.values)
         names = found.dtype.names or ()
@@ -117,7 +117,7 @@ class Expected:
 
 
 def _is_same(member: Array, other: Array, shape: tuple[int, ...]) -> Array:
-    """Which records have the same in a member, which may itself be an array."""
+    """Whether each record has an equal member, which may itself be an array."""
     same: Array = (member == other).reshape(*shape, -1).all(axis=-1)
     return same
 
@@ -136,7 +136,7 @@ class Dataset:
         self.kind = kind
         self._doubts: list[Doubt] = []
         self.unknown: Array | None = None
-        """What nothing was written to, not even a fill value: see :class:`Expected`."""
+        """Elements without any value, not even a fill value: see :class:`Expected`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,7 +182,7 @@ class Dataset:
         np.copyto(self.values, new, where=where)
 
     def took_place(self, number: int) -> None:
-        """A doubtful write turned out to be done: older values are gone."""
+        """Record that a doubtful write took place: older values are no longer allowed."""
         for place, doubt in enumerate(self._doubts):
             if doubt.number == number:
                 before = self._doubts[:place]

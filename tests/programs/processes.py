@@ -1,4 +1,4 @@
-"""Other processes: children of fork, and readers of a file that is being written."""
+"""Other processes: children of fork, and readers of a file during its writes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import values
+from .interfaces.base import TransferRequest
 from .model import Expected, WrongError
 from .program import Operation
 from .reader import reader
@@ -48,11 +49,11 @@ def _uses(path: Path) -> int:
 
 def swmr(machine: Machine, operation: Operation) -> None:
     """A dataset grows, and another process reads it after each flush."""
-    door = machine.door
+    interface = machine.interface
     path = machine.folder / f"swmr{machine.count}.h5"
     rows, columns = operation["rows"], operation["columns"]
-    file = door.open(path, "w", libver="latest")
-    plain = door.h5py(file)
+    file = interface.open(path, "w", libver="latest")
+    plain = interface.h5py(file)
     chunks = (max(1, rows // operation["pieces"]), columns)
     filters = {"compression": 1} if operation["filtered"] else {}
     plain.create_dataset(
@@ -69,12 +70,13 @@ def swmr(machine: Machine, operation: Operation) -> None:
             last = slice(rows * step, rows * (step + 1), 1)
             picked = Picked(whole.shape, [last, slice(0, columns, 1)])
             memory = Memory.holding("c", new)
-            door.write(file, "x", picked, memory, {}, waits=operation["waits"]).wait()
+            request = TransferRequest(file, "x", picked, memory, waits=operation["waits"])
+            interface.write(request).wait()
             plain["x"].flush()
             target = machine.folder / "found.npy"
-            way = operation.get("way", "async") if door.penstock else "h5py"
+            way = operation.get("way", "async") if interface.penstock else "h5py"
             found = reader().read(path, "x", target, way)
             Expected(whole).check(found, "x in another process")
     finally:
         reader().close(path)
-        door.close(file)
+        interface.close(file)

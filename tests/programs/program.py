@@ -13,7 +13,7 @@ Operation = dict[str, Any]
 class Program:
     """Operations, with all that they need to be run again."""
 
-    door: str
+    interface: str
     seed: int
     number: int
     device: str
@@ -22,7 +22,10 @@ class Program:
 
     @property
     def title(self) -> str:
-        return f"--door {self.door} --device {self.device} --seed {self.seed} --only {self.number}"
+        return (
+            f"--interface {self.interface} --device {self.device} "
+            f"--seed {self.seed} --only {self.number}"
+        )
 
     def with_operations(self, operations: Any) -> Program:
         return replace(self, operations=tuple(operations))
@@ -43,6 +46,8 @@ class Program:
     @classmethod
     def from_listing(cls, text: str) -> Program:
         head, *operations = (json.loads(line) for line in text.splitlines() if line.strip())
+        if "door" in head:  # the key of older listings
+            head["interface"] = head.pop("door")
         return cls(**head, operations=tuple(operations))
 
 

@@ -1,4 +1,4 @@
-"""Another process, which reads what this one is writing."""
+"""Another process, which reads the files during this one's writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Reader:
-    """Asks a process of its own to read datasets with Penstock."""
+    """A separate process that reads datasets with Penstock on request."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -87,7 +87,7 @@ def main() -> None:
 
     files: dict[str, Any] = {}
     datasets: dict[str, Any] = {}
-    """By path: what is kept of a dataset must not be what it was."""
+    """Dataset objects by path: a kept object must not return old elements."""
     limit = small.LIMIT
     for line in sys.stdin:
         asked = json.loads(line)

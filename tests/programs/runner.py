@@ -1,4 +1,4 @@
-"""Runs programs in processes of their own, so that one that crashes or hangs is known by name."""
+"""Runs programs in separate processes, to identify a program that crashes or hangs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 class Outcome:
     program: Program
     message: str | None
-    """What is wrong; ``None`` if all is right."""
+    """The failure; ``None`` after success."""
     operations: int = 0
 
 
 class Worker:
-    """A process that is started when it is needed, and again after it was lost."""
+    """A process that is started on demand, and again after a crash."""
 
     def __init__(self, folder: str | None, timeout: float) -> None:
         self._folder = folder
@@ -51,10 +51,10 @@ class Worker:
             return Outcome(program, f"no answer for {self._timeout:.0f} s: it hangs")
         if not answer:
             status = process.wait()
-            told = self._told()
+            output = self._output()
             self.close()
             name = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-            return Outcome(program, f"the process ended with {name}{told}")
+            return Outcome(program, f"the process ended with {name}{output}")
         message, operations, goes_on = json.loads(answer)
         if not goes_on:
             self.close()
@@ -82,10 +82,10 @@ class Worker:
         assert process.stdout is not None
         return process.stdout.readline()
 
-    def _told(self) -> str:
+    def _output(self) -> str:
         self._complaints.seek(0)
-        told = self._complaints.read().strip()[-1500:]
-        return f"\n{told}" if told else ""
+        output = self._complaints.read().strip()[-1500:]
+        return f"\n{output}" if output else ""
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -108,7 +108,7 @@ class Worker:
 
 
 def run_all(programs: Iterator[Program], processes: int, timeout: float = 60) -> Iterator[Outcome]:
-    """The outcomes, in the order in which they come."""
+    """Yield the outcomes in the order of completion."""
     from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
     from queue import SimpleQueue
 
@@ -137,7 +137,7 @@ def run_all(programs: Iterator[Program], processes: int, timeout: float = 60) ->
 
 
 def _unmount(folder: str) -> None:
-    """File systems that programs which crashed have left."""
+    """Unmount file systems that crashed programs have left."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         place = line.split(" ")[1]
         if place.startswith(folder):

@@ -1,4 +1,4 @@
-"""Selections as data, and what they mean to NumPy and to h5py."""
+"""Selections as data, and their indices for NumPy and h5py."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Picked:
             self._lengths = tuple(1 if n is None else n for n in lengths)
             self.shape = tuple(n for n in lengths if n is not None)
             if self._has_several_lists:
-                # NumPy puts what lists select first, where a slice stands between them.
+                # NumPy moves the dimension of lists to the front if a slice separates them.
                 self.shape = np.broadcast_to(np.uint8(0), shape)[self.argument].shape
 
     @property
     def regular(self) -> bool:
-        """Whether integers and slices make it, so that arrays may have strides."""
+        """Whether it consists of integers and slices, so that arrays may have strides."""
         return self._mask is None and not any(isinstance(p, list) for p in self.parts or ())
 
     @property
@@ -51,7 +51,7 @@ class Picked:
 
     @property
     def argument(self) -> Any:
-        """What stands between the brackets of a dataset."""
+        """The index of a dataset: what is between the brackets."""
         if self._mask is not None:
             return self._mask
         if self.parts is None or not self._has_several_lists:
@@ -117,7 +117,7 @@ def _length(part: Any) -> int | None:
 def pick(shape: tuple[int, ...], data: Any, lists: str = "sorted") -> Picked | None:
     """The selection that data describe, cut down to a shape; ``None`` if nothing is left.
 
-    ``lists`` says which lists there may be: one that is ``sorted``, as h5py has it, ``adjacent``
+    ``lists`` are the allowed lists: one that is ``sorted``, as h5py has it, ``adjacent``
     ones in any order and with repeats, or ``any``.
     """
     if not math.prod(shape):
@@ -142,7 +142,7 @@ def pick(shape: tuple[int, ...], data: Any, lists: str = "sorted") -> Picked | N
 
 
 def _leave_lists(parts: list[Any], lists: str) -> None:
-    """Make slices of the lists that there may not be."""
+    """Replace lists that are not allowed by slices."""
     at = [axis for axis, part in enumerate(parts) if isinstance(part, list)]
     between = [part for part in parts[at[0] : at[-1]] if isinstance(part, slice)] if at else []
     if lists == "sorted" or (lists == "adjacent" and between):

@@ -1,4 +1,4 @@
-"""Makes a program that is wrong shorter, as long as it stays wrong."""
+"""Shortens a failing program to the shortest one that still fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .runner import Outcome, Worker
 
 
 def shrink(outcome: Outcome, seconds: float = 20, tries: int = 8) -> Outcome:
-    """The shortest program that was found; what depends on time is tried several times."""
+    """Return the shortest failing program; each is tried several times, for races."""
     end = time.monotonic() + seconds
     with Worker(None, timeout=30) as worker:
 
@@ -49,7 +49,7 @@ def shrink(outcome: Outcome, seconds: float = 20, tries: int = 8) -> Outcome:
 
 
 def _simpler(operation: Operation) -> list[Operation]:
-    """Ways to say less with an operation."""
+    """Return simpler forms of an operation."""
     plain: dict[str, Any] = {
         "dtype": None,
         "via": "main",

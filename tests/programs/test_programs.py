@@ -1,4 +1,4 @@
-"""A few of the random programs, through each door; PENSTOCK_TEST_PROGRAMS says how many in all."""
+"""PENSTOCK_TEST_PROGRAMS random programs, divided among the interfaces."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHARES = {
 
 
 @pytest.mark.timeout(300 + COUNT)
-@pytest.mark.parametrize("door", SHARES)
-def test_programs_do_what_the_model_does(door):
+@pytest.mark.parametrize("interface", SHARES)
+def test_programs_do_what_the_model_does(interface):
     device = "both" if ps.devices() else "host"
-    count = max(int(COUNT * SHARES[door]), 1)
-    programs = (generate(door, SEED, number, device) for number in range(count))
+    count = max(int(COUNT * SHARES[interface]), 1)
+    programs = (generate(interface, SEED, number, device) for number in range(count))
     wrong = [
         f"python -m tests.programs {outcome.program.title}: {outcome.message}"
         for outcome in run_all(programs, default_processes())

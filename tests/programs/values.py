@@ -52,7 +52,7 @@ def to_host(array: Any) -> Array:
 
 
 class Memory:
-    """An array in some kind of memory, with bytes around it that nobody may touch.
+    """An array in some kind of memory, between bytes that must stay unchanged.
 
     Kinds: ``c`` and ``f`` for the two orders, ``step`` for every second element of rows of a larger
     array, ``device`` for a GPU.

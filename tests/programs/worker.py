@@ -1,4 +1,4 @@
-"""A process that runs programs, one after the other: a line comes in for each, and one goes out."""
+"""A process that runs programs: it reads a line for each, and answers with a line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .program import Program, count_operations
 
 
 def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
-    """What is wrong with a program, if anything, and whether another one may follow here."""
+    """Return the failure of a program or ``None``, and whether the process can run another."""
     from penstock.hdf5 import small
 
     from . import alone, parallel
@@ -26,7 +26,7 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
     from .model import WrongError
 
     place = Path(tempfile.mkdtemp(dir=folder))
-    if in_c := {"hdf5": alone.run, "mpi": parallel.run}.get(program.door):
+    if in_c := {"hdf5": alone.run, "mpi": parallel.run}.get(program.interface):
         try:
             return in_c(program, place), True
         finally:
@@ -49,14 +49,14 @@ def run(program: Program, folder: str | None = None) -> tuple[str | None, bool]:
 
 
 def _clean_up(machine: Any) -> None:
-    """After something went wrong, so that the next program finds nothing of it."""
+    """Release everything after a failure, so that it cannot affect the next program."""
     for entry in machine.pending:
         _quietly(entry.transfer.wait)
     machine.pending.clear()
     for file in machine.files.values():
-        _quietly(machine.door.close, file)
+        _quietly(machine.interface.close, file)
     machine.files.clear()
-    _quietly(machine.door.end)
+    _quietly(machine.interface.end)
     gc.collect()
 
 

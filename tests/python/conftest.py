@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class CudaInterface:
-    """An array that speaks nothing but ``__cuda_array_interface__``."""
+    """An array that supports only ``__cuda_array_interface__``."""
 
     def __init__(self, array: Any, **changes: Any) -> None:
         self._array = array
@@ -38,7 +38,7 @@ class CudaInterface:
 
 
 class Memory:
-    """Makes and looks into arrays of one kind of memory."""
+    """Makes arrays of one kind of memory, and returns their contents."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -58,7 +58,7 @@ class Memory:
         return made
 
     def misaligned(self, length: int, by: int) -> tuple[Any, Callable[[], np.ndarray[Any, Any]]]:
-        """Bytes at an address that is ``by`` off, and a function that looks into them."""
+        """Return bytes at an address that is ``by`` off, and a function for their values."""
         whole = self.empty(length + by)
         if self.kind != "device":
             return whole[by:], lambda: whole[by:]
@@ -88,7 +88,7 @@ class _Pinned:
 
 
 class DLPackOnly:
-    """An array that speaks nothing but DLPack, with or without versions."""
+    """An array that supports only DLPack, with or without versions."""
 
     def __init__(self, array: Any, *, versioned: bool) -> None:
         self._array = array
@@ -189,7 +189,7 @@ class Driver:
         return stream
 
     def hold(self, stream: ctypes.c_void_p) -> ctypes.c_uint32:
-        """A word: what is queued on the stream from now on waits until it is 1."""
+        """Return a word; later work on the stream waits until it is 1."""
         word = ctypes.c_void_p()
         self.call("cuMemHostAlloc", ctypes.byref(word), ctypes.c_size_t(4096), 3)
         assert word.value is not None

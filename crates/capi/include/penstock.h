@@ -206,7 +206,8 @@ PENSTOCK_API int penstock_drain(void);
 
 /* Traces all I/O, copies and requests to `path` as Chrome trace JSON (which Perfetto reads) until
  * penstock_trace_stop. The environment variable PENSTOCK_TRACE starts a trace with the process.
- * If another process, as the parent of a forked one, writes a trace to the file, the number of this process is added to its name. */
+ * If another process, such as the parent after a fork, already writes a trace to this file, the id of this
+ * process is added to the name. */
 PENSTOCK_API int penstock_trace_start(const char *path);
 PENSTOCK_API int penstock_trace_stop(void);
 
@@ -510,22 +511,23 @@ PENSTOCK_API void penstock_reader_close(penstock_reader *reader);
 /* Closes the reader in *place and sets *place to NULL, as penstock_request_release does with a request. */
 PENSTOCK_API void penstock_reader_release(penstock_reader **place);
 
-/* While a file is open only for reading, the library keeps descriptions and chunk tables of its datasets,
- * and decoded chunks: 64 MiB a file, or what PENSTOCK_CHUNK_CACHE says (0 for none),
- * or what HDF5's own cache has if that is more (H5Pset_cache). HDF5's lock keeps out only writers that
- * take it. Of a settled file, any other change is noticed within 20 ms; nothing is kept for longer of a file that
- * changed in the 10 s before, unless HDF5 holds the lock. Frees what is kept of an object's file.
- * Call it after H5Drefresh, and before the file is closed if the memory matters. */
+/* Frees the cache of an object's file. Call it after H5Drefresh, and before the file is closed if the memory matters.
+ *
+ * While a file is open only for reading, the library caches descriptions and chunk tables of its datasets, and
+ * decoded chunks: up to 64 MiB a file, or the size in PENSTOCK_CHUNK_CACHE (0 for none), or the size of HDF5's
+ * own cache if that is larger (H5Pset_cache). HDF5's lock excludes only writers that take it. In a settled file,
+ * the library detects any other change within 20 ms; of a file that changed in the 10 s before, it caches nothing
+ * for longer than that, unless HDF5 holds the lock. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 
-/* What is read of a dataset by the functions below, and where it goes. */
+/* A part of a dataset to read, and the array to fill, for the functions below. */
 typedef struct penstock_piece {
     const penstock_selection *selection; /* NULL selects all */
     penstock_array array;                /* one whose type is 0 reads nothing */
 } penstock_piece;
 
-/* Reads `pieces[i]` of `datasets[i]`, all as one request: what lies close together in a file is read
- * together, and there is one wait. A dataset may occur several times. The arrays must not overlap, and are
+/* Reads `pieces[i]` of `datasets[i]`, all as one request: parts that are close together in a file are
+ * read together, and there is one wait. A dataset may occur several times. The arrays must not overlap, and are
  * all in host memory, or all in the memory of one GPU. `report` and `request` are as for
  * penstock_dataset_read_selected. An error names the dataset. */
 PENSTOCK_API int penstock_dataset_read_many(const penstock_hid *datasets, const penstock_piece *pieces,
@@ -680,8 +682,8 @@ PENSTOCK_API int penstock_stored_open(const penstock_stored_array *array, pensto
 /* Describes a dataset. Returns PENSTOCK_ERR_UNAVAILABLE, with the reason, if only HDF5 can read it. `number` is
  * PENSTOCK_NUMBER_NONE: the caller knows the datatype. The description is true until the storage of the dataset
  * changes, by the library or by a write through another description. Addresses are those of HDF5: offsets in the
- * file, unless its driver has several. What HDF5 or a pending request has yet to write is not in the file: flush
- * the dataset before, if this process may have written to it. */
+ * file, unless its driver has several. Elements that HDF5 or a pending request has not written yet are not in
+ * the file: flush the dataset before, if this process may have written to it. */
 PENSTOCK_API int penstock_dataset_describe(penstock_hid dataset, penstock_stored **stored);
 /* Writes the description; set struct_size before. The pointers are valid until penstock_stored_close. */
 PENSTOCK_API int penstock_stored_describe(penstock_stored *stored, penstock_stored_array *array);
@@ -710,7 +712,7 @@ PENSTOCK_API int penstock_stored_write_submit(penstock_file *file, penstock_stor
 /* Encoded chunks in memory, for a caller that allocates storage of their sizes by the format's library and
  * then writes them there. */
 typedef struct penstock_encoded penstock_encoded;
-/* Encodes the selected chunks, which must be whole up to the array's edge. Where chunks are stored does not
+/* Encodes the selected chunks, which must be whole up to the array's edge. The places of stored chunks do not
  * matter. `report` may be NULL. */
 PENSTOCK_API int penstock_stored_encode(penstock_stored *stored, const penstock_selection *selection,
                                         const penstock_array *array, const penstock_options *options,

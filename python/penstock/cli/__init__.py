@@ -18,7 +18,7 @@ _NAMES = ("bench", "demo", "read", "report", "run", "tune", "verify")
 
 
 class _Commands(TyperGroup):
-    """Imports the module of a command when it is asked for that command: only help needs all."""
+    """Imports the module of a command on its first use; only help imports all."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_NAMES)
@@ -27,7 +27,7 @@ class _Commands(TyperGroup):
         return _command(cmd_name) if cmd_name in _NAMES else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and end it by one sentence if it fails.
+        """Run the command; after a failure, end it with a one-sentence message.
 
         This must happen inside click's `main`, which takes an EOFError, and so an EndOfFileError,
         for the end of the user's input.

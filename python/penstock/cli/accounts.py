@@ -34,8 +34,9 @@ class Process:
     lost: list[dict[str, Any]] = field(default_factory=list)
     """Files that were never closed: the process ended before it wrote their accounts."""
     inherited: list[dict[str, Any]] = field(default_factory=list)
-    """Accounts of files that a parent had opened before it forked. They include what the parent had
-    counted by then, so the part of this process is unknown."""
+    """Accounts of files that a parent had opened before it forked.
+
+    They include the counts of the parent, so the part of this process is unknown."""
     damaged: int = 0
     """Malformed lines, such as the last line of a process that was killed."""
 
@@ -113,18 +114,18 @@ def total(processes: Iterable[Process]) -> list[Flow]:
 
 
 def notes(processes: Iterable[Process]) -> list[str]:
-    """Return what the reader should know besides the counts, without duplicates."""
+    """Return notes on incomplete counts, without duplicates."""
     found: dict[str, None] = {}
     for process in processes:
         for account in process.closed:
             found.update((f"{account['path']}: {note}", None) for note in account.get("notes", ()))
         for event in process.lost:
-            told = f"{event['path']}: opened by process {process.pid} and not closed, so its"
-            found[f"{told} transfers are not counted"] = None
+            text = f"{event['path']}: opened by process {process.pid} and not closed, so its"
+            found[f"{text} transfers are not counted"] = None
         for account in process.inherited:
-            told = f"{account['path']}: closed by process {process.pid}, which inherited it by fork"
-            found[f"{told}; its part is not counted"] = None
+            text = f"{account['path']}: closed by process {process.pid}, which inherited it by fork"
+            found[f"{text}; its part is not counted"] = None
         if process.damaged:
-            told = f"process {process.pid}: {process.damaged} malformed line(s) in its account"
-            found[told] = None
+            text = f"process {process.pid}: {process.damaged} malformed line(s) in its account"
+            found[text] = None
     return list(found)

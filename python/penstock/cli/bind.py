@@ -59,12 +59,13 @@ def _among(places: str, visible: str | None) -> str:
 def _own(items: list[str], environment: Mapping[str, str]) -> str:
     if len(items) == 1:
         return items[0]
-    told = Launched.by(environment)
-    local = told.local_rank
-    if local is None and told.rank is not None:
-        local = told.rank % len(items)  # as mpirun and srun count where they fill nodes in turn
+    launched = Launched.by(environment)
+    local = launched.local_rank
+    if local is None and launched.rank is not None:
+        # mpirun and srun number the ranks so if they fill one node after the other.
+        local = launched.rank % len(items)
     if local is None:
-        raise CannotBindError("the launcher has not told the rank: use mpirun or srun")
+        raise CannotBindError("the launcher has not set the rank: use mpirun or srun")
     if local >= len(items):
         raise CannotBindError(f"local rank {local} has no item among {len(items)}")
     return items[local]

@@ -17,8 +17,11 @@ class Calls:
 
     name: str
     manner: str
-    """When the calls were executed: async, in the background; deferred, by a wait, or by a flush
-    or close of the file; sync, before the call returned."""
+    """When the calls were executed.
+
+    async: in the background; deferred: by a wait, or by a flush or close of the file; sync: before
+    the call returned.
+    """
     why: str
     count: int = 0
     bytes: int = 0
@@ -42,7 +45,7 @@ def why_incomplete(folder: Path) -> str | None:
     """Return why a process could not write lines of the log; ``None`` if all could.
 
     Args:
-        folder: That of the accounts, where the connector notes the error.
+        folder: The folder of the accounts, where the connector stores the error.
     """
     errors = (file.read_text() for file in sorted(folder.glob("*.log-error")))
     return next(errors, None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import h5py
 
 SLAB = 64 << 20
-"""The bytes above which a dataset is compared in parts, each of at most so many or of one chunk."""
+"""The most bytes compared at a time. A part of a larger dataset has at least one chunk."""
 
 _QUICK = 0.02
 """Seconds below which a single timing of a read is mostly noise."""
@@ -147,7 +147,7 @@ def _compare_part(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: st
 def _compare_fields(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: str) -> None:
     """Compare each field of records alone: it is read from its own offset in the stored record.
 
-    Fields of which only h5py reads the elements are left out.
+    Fields whose elements only h5py reads are left out.
     """
     if not dataset.shape:
         return
@@ -267,5 +267,5 @@ def _same_object(x: Any, y: Any) -> bool:
     if isinstance(x, (np.ndarray, np.generic)):
         return not difference(x, y)
     if isinstance(x, (h5py.Reference, h5py.RegionReference)):
-        return bool(x) == bool(y)  # h5py cannot compare what they point to
+        return bool(x) == bool(y)  # h5py cannot compare the targets of references
     return bool(x == y)

@@ -38,7 +38,7 @@ def log_of(options: Mapping[str, str], inherited: Mapping[str, str]) -> str | No
 
 
 def _parts(inherited: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the connector below, and the settings that the environment has for this one."""
+    """Return the connector below, and the environment's settings of this one."""
     below = {"under_vol": "0", "under_info": "{}"}
     settings: dict[str, str] = {}
     # HDF5 reads a name, and takes the rest of the line as the connector's configuration.

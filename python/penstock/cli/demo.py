@@ -118,7 +118,7 @@ def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _alternate(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
-    """Return the median seconds of both. They alternate, so neither has the quieter machine."""
+    """Return the median seconds of both, which alternate so that load affects both equally."""
     peer()
     ours()
     pairs = [(_seconds(ours), _seconds(peer)) for _ in range(ROUNDS)]

@@ -1,4 +1,4 @@
-"""Chooses the GPU that a command uses, or says why there is none, and copies from and to it."""
+"""Chooses the GPU that a command uses, or reports why it has none; copies to and from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target:
 
 
 def choose(asked: str | None) -> Target:
-    """Return the device asked for; by default, the first GPU or else host memory."""
+    """Return the requested device; by default, the first GPU or else host memory."""
     if asked == "cpu":
         return Target("cpu", "host memory")
     cuda = ps.describe(None)["cuda"]
@@ -40,7 +40,7 @@ def choose(asked: str | None) -> Target:
     for found in cuda["devices"]:
         if device == f"cuda:{found['ordinal']}":
             return Target(device, f"{device}, {found['name']}")
-    # Its first use raises an error that says what is wrong with it.
+    # The first use of the device raises an error with the cause.
     return Target(device, device)
 
 

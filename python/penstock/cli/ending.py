@@ -1,4 +1,4 @@
-"""How a command ends: with one sentence and an exit status, whatever is raised."""
+"""The end of a command: one sentence and an exit status for every exception."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPECTED = (Error, OSError, MemoryError, RuntimeError)
 """Their messages are for users. h5py raises a RuntimeError for errors of HDF5."""
 
 _BY_TYPER: Any = (typer.Exit, typer.Abort, typer.BadParameter.__mro__[2])
-"""What typer itself turns into a message and a status: the last is click's ClickException."""
+"""Exceptions that typer itself turns into a message and a status; the last is click's."""
 
 
 @contextmanager

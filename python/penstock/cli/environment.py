@@ -97,7 +97,7 @@ def settings(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def replaced(inherited: Mapping[str, str]) -> str | None:
-    """Say which settings of the user's Penstock's driver replaces; ``None`` if none."""
+    """Return a note on the user's settings that Penstock's driver replaces, or ``None``."""
     if _is_ours(inherited):
         return None
     names = [name for name in ("HDF5_DRIVER", "HDF5_DRIVER_CONFIG") if inherited.get(name)]

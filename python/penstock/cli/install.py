@@ -1,4 +1,4 @@
-"""The root options, which tell build systems where the library, headers and configuration are."""
+"""The root options, which print the paths of library, headers and configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line by which `penstock run` starts several ranks: mpirun or srun, and what binds each rank.
+"""The line by which `penstock run` starts several ranks: mpirun or srun, then the binding.
 
 Flags and meaning are those of Legate's command: one item a rank of a node, separated by slashes.
 """
@@ -16,18 +16,20 @@ LAUNCHERS = ("mpirun", "srun", "none")
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks run where, and what each of a node is bound to."""
+    """The numbers of nodes and ranks, and the binding of each rank of a node."""
 
     launcher: str = "none"
     nodes: int = 1
     ranks_per_node: int = 1
     gpus: int | None = None
-    """GPUs of a rank; ``None`` leaves it all that the node shows."""
+    """The number of GPUs of a rank; ``None``: all visible ones."""
     gpu_bind: tuple[str, ...] = ()
     """For each rank of a node its GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
     gpu_places: tuple[str, ...] = ()
-    """For each rank of a node, without ``gpu_bind``, the places of its GPUs among those that the
-    node shows: an allocation may have set ``CUDA_VISIBLE_DEVICES`` there."""
+    """For each rank of a node, without ``gpu_bind``, the places of its GPUs among the visible ones.
+
+    An allocation may have set ``CUDA_VISIBLE_DEVICES`` on the node.
+    """
     cpu_bind: tuple[str, ...] = ()
     """For each rank of a node its cores, as ``numactl --physcpubind`` takes them."""
     mem_bind: tuple[str, ...] = ()
@@ -106,7 +108,7 @@ class Layout:
         """
         bound = list(command)
         if self._bindings:
-            # The launcher tells each rank its number, so the rank binds itself.
+            # The launcher sets each rank's number in its environment, so the rank binds itself.
             bound = [sys.executable, "-m", "penstock.cli.bind", *self._bindings, "--", *command]
         ranks, each = str(self.nodes * self.ranks_per_node), str(self.ranks_per_node)
         if self.launcher == "mpirun":

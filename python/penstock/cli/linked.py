@@ -1,4 +1,4 @@
-"""Which HDF5 a program has, as far as its files tell before it runs."""
+"""The HDF5 of a program, as found in its files before it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 _VERSION = re.compile(rb"HDF5 library version:? (\d+)\.(\d+)\.(\d+)")
-"""What every HDF5 library contains."""
+"""A text that every HDF5 library contains."""
 
 _OLDEST = (1, 14)
 """The first version that loads file drivers as plugins."""
@@ -25,16 +25,16 @@ _STRINGS, _LOADED = 3, 2
 
 
 def problems(command: Iterable[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield why Penstock can do nothing for a program of a command, for each such program.
+    """Yield a reason for each program of a command that cannot use Penstock.
 
-    Programs that only load HDF5 as they run, such as Python, are not looked into.
+    Programs that load HDF5 only as they run, such as Python, are not examined.
     """
     for word in dict.fromkeys(command):
         path = shutil.which(word, path=environment.get("PATH"))
         if path is not None and _is_program(path):
             reason = _reason(path, environment)
             if reason is not None:
-                yield f"{word} {reason}, so Penstock does nothing for it"
+                yield f"{word} {reason}, so it cannot use Penstock"
 
 
 def _is_program(path: str) -> bool:

@@ -72,14 +72,14 @@ def _text(raw: _Stream, like: TextIO) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=like.encoding,
-        errors="backslashreplace",  # names of datasets and files may be no text
+        errors="backslashreplace",  # names of datasets and files may not be valid text
         line_buffering=bool(getattr(like, "line_buffering", False)),
         write_through=bool(getattr(like, "write_through", False)),
     )
 
 
 def end_by_sigpipe() -> NoReturn:
-    """End this process as a write to a closed pipe ends one that does not handle SIGPIPE."""
+    """End this process by SIGPIPE, as a write to a closed pipe does by default."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
     os.kill(os.getpid(), signal.SIGPIPE)

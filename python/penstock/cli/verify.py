@@ -71,7 +71,7 @@ def _verify_all(files: list[Path], device: str | None, as_json: bool) -> None:
 
 
 def _require_working(target: devices.Target) -> None:
-    """Raise what is wrong with options or device: each dataset would seem to differ by it."""
+    """Raise an error of options or device, which would otherwise be reported for each dataset."""
     with NamedTemporaryFile() as file:
         file.write(b"penstock")
         file.flush()

@@ -31,7 +31,7 @@ class BaseFileWriter:
         return self._file_path
 
     def fileno(self) -> int:
-        """Return -1, so that nobody else writes to the file."""
+        """Return -1: no other writer may use the file."""
         self._stats["fileno"] += 1
         return NO_DESCRIPTOR
 

@@ -150,7 +150,7 @@ def _device_memory(tensor: Any) -> arrays.View:
 
 
 _asked: dict[int, str | None] = {}
-"""cuFile's answers for file systems, by device number."""
+"""cuFile's results for file systems, by device number."""
 
 
 def _refusal(device: int, target: Target) -> str | None:

@@ -196,8 +196,8 @@ class Handle:
     def async_pread(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
         """Start to fill an array from a file, and return 0.
 
-        What is wrong with file or array from the start is raised here, and what fails later by
-        :meth:`wait`. Until then, the memory must stay: ``resize_`` of a tensor's storage frees it.
+        This call raises errors of the arguments and of the open; :meth:`wait` raises later
+        failures. Until then, the memory must stay: ``resize_`` of a tensor's storage frees it.
         """
         return self._move(READ, buffer, filename, file_offset, False, True)
 
@@ -385,9 +385,9 @@ class Handle:
     def _options(
         self, view: arrays.View, target: Target, keys: dict[str, Any]
     ) -> tuple[CData, str]:
-        """Return the options of a transfer, and why its route is not the one the handle stands for.
+        """Return the options of a transfer, and why its route is not that of the handle.
 
-        The reason is empty if it is.
+        The reason is empty if the route is the handle's.
         """
         route, note = self._route(view, target)
         return _options.resolve({**self._keys, **keys, "route": route}), note
@@ -428,7 +428,8 @@ def _target(given: Target) -> Target:
 def _memory(operation: int, buffer: Any) -> tuple[arrays.View, Callable[[], None] | None]:
     """Return contiguous memory for an array, and a function that completes a read into it."""
     if operation == READ:
-        return arrays.destination(frameworks.detached(buffer))  # DeepSpeed's fills parameters, too
+        # DeepSpeed's handles fill parameters, too.
+        return arrays.destination(frameworks.detached(buffer))
     return arrays.source(buffer), None
 
 
@@ -453,7 +454,7 @@ _handles: WeakSet[Handle] = WeakSet()
 
 
 def _renew_locks() -> None:
-    """Replace the locks after a fork: nobody would release one that another thread held.
+    """Replace the locks after a fork: no thread would release one that another thread held.
 
     Calls of the child on a handle of its parent must not block.
     """

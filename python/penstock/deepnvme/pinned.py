@@ -21,7 +21,7 @@ Each step on it is atomic instead.
 """
 
 _MOST = (1 << 63) - 1
-"""The most bytes that can be asked for."""
+"""The largest length of an allocation, in bytes."""
 
 
 class pin_handle:  # noqa: N801 - DeepSpeed's name

@@ -1,6 +1,6 @@
-"""What a machine offers for I/O between storage and GPUs, and what prevents it.
+"""Checks of a machine's support for I/O between storage and GPUs.
 
-There are three steps, none of which knows the next: :mod:`~penstock.diagnosis.facts` gathers facts
+There are three steps, each independent of the next: :mod:`~penstock.diagnosis.facts` gathers facts
 as a plain dictionary; :mod:`~penstock.diagnosis.checks` judges them, line by line; the command and
 :mod:`~penstock.diagnosis.page` display the lines.
 """

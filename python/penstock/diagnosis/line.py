@@ -16,7 +16,7 @@ class Status(str, Enum):
     NO = "NO"
     """Something cannot be used."""
     UNKNOWN = "unknown"
-    """The machine does not show it."""
+    """The machine does not report it."""
 
 
 # All control characters but the newline.

@@ -1,6 +1,6 @@
 """Arrays that many processes read and write together.
 
-Penstock partitions and moves; the engine that a program already has starts its processes:
+Penstock partitions and moves the arrays; the program's own engine starts its processes:
 :mod:`penstock.dist.mpi` for MPI, :mod:`penstock.dist.dask` for Dask, :mod:`penstock.dist.legate`
 for Legate. :func:`load_replicated` is for ranks of MPI or torch.distributed that all need the same
 array.
@@ -19,7 +19,7 @@ __all__ = ["Partition", "load_replicated", "partition"]
 
 
 def __getattr__(name: str) -> Any:
-    # Commands import this package for what launchers tell, and should not wait for the rest of it.
+    # Commands import this package for ``launched`` only, and should not wait for the rest.
     if name == "load_replicated":
         from penstock.dist.replicated import load_replicated
 

@@ -75,7 +75,7 @@ def from_hdf5(
         stored = (*stored, *inner)
     if on_gpu:
         dtype = dtype.newbyteorder("=")
-    # Dask cannot tell how long strings of variable length are; in the file, each has a reference.
+    # Dask cannot compute the bytes of strings of variable length; the file has references.
     sized = np.dtype(_REFERENCE) if dtype.hasobject else dtype
     try:
         blocks = da.core.normalize_chunks(chunks, shape, dtype=sized, previous_chunks=stored)
@@ -88,7 +88,7 @@ def from_hdf5(
 
 
 _REFERENCE = "V16"
-"""As long as what HDF5 stores in place of an element of variable length."""
+"""A type as long as HDF5's reference to an element of variable length."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Source:
 
 
 def _meta(dimensions: int, dtype: np.dtype[Any], on_gpu: bool) -> Any:
-    """Return an empty block, from which Dask learns the library of the others."""
+    """Return an empty block, from which Dask infers the library of all blocks."""
     if not on_gpu:
         return np.empty((0,) * dimensions, dtype)
     try:

@@ -1,4 +1,4 @@
-"""Agreement of ranks by a collective call in which each tells all others something."""
+"""Agreement of ranks by a collective call in which each rank sends a value to all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Gathering:
-    """Ranks with an :meth:`all_gather` and a :meth:`share` of theirs.
+    """Ranks whose subclass defines :meth:`all_gather` and :meth:`share`.
 
     The methods are those of :class:`penstock.dist.group.Group`.
 
@@ -30,7 +30,7 @@ class Gathering:
         self.is_broken = False
 
     def all_gather(self, value: T, step: str) -> list[T]:
-        """Return on all ranks the values of all, in order."""
+        """Return on all ranks the values of all ranks, in order."""
         raise NotImplementedError
 
     def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
@@ -39,13 +39,13 @@ class Gathering:
 
     def agree(self, step: str, error: BaseException | None = None) -> None:
         """Return on all ranks, or raise on all."""
-        told = self.all_gather((step, None if error is None else in_words(error)), step)
-        for rank, (_, words) in enumerate(told):
+        gathered = self.all_gather((step, None if error is None else in_words(error)), step)
+        for rank, (_, words) in enumerate(gathered):
             if words is not None:
                 self.failure = failed_error(step, rank, words)
                 raise self.failure from error
-        of_root = told[0][0]
-        for rank, (other, _) in enumerate(told):
+        of_root = gathered[0][0]
+        for rank, (other, _) in enumerate(gathered):
             if other != of_root:
                 self.failure = disagreement(of_root, rank, other)
                 raise self.failure
@@ -72,8 +72,8 @@ class Gathering:
         return found
 
     def free(self) -> None:
-        """Do nothing: the group is its owner's."""
+        """Do nothing: the caller owns the group."""
 
     def leave(self) -> None:
-        """Take part in no step any more. The others find out by a timeout of the group."""
+        """Take part in no further step. The other ranks then fail by a timeout of the group."""
         self.is_broken = True

@@ -1,4 +1,4 @@
-"""What a call needs of the processes that make it together, whoever has started them."""
+"""The collective operations that the calls need, independent of the launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Group(Protocol):
-    """What ranks do together. All methods are collective, but for :meth:`leave`."""
+    """The collective operations of ranks; :meth:`leave` alone is not collective."""
 
     rank: int
     size: int
@@ -30,20 +30,20 @@ class Group(Protocol):
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
 
     def all_gather(self, value: T, step: str) -> list[T]:
-        """Return on all ranks the small values of all, in order."""
+        """Return on all ranks the small values of all ranks, in order."""
 
     def share(self, memory: np.ndarray[Any, Any], bounds: Sequence[int], step: str) -> None:
         """Complete bytes in host memory on all ranks, each of which has filled its own share."""
 
     def free(self) -> None:
-        """Give back what the group took. All ranks do so after the same step."""
+        """Release the resources of the group. All ranks do so after the same step."""
 
     def leave(self) -> None:
-        """Take part in no step any more."""
+        """Take part in no further step."""
 
 
 def made_by_all(group: Group, step: str, make: Callable[[], T]) -> T:
-    """Return what each rank has made, or raise on all if one cannot. It is collective."""
+    """Return what ``make`` returns on each rank, or raise on all if it fails on one. Collective."""
     made: Any = None
     error: Exception | None = None
     try:

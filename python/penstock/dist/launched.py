@@ -1,6 +1,6 @@
-"""What launchers of parallel programs tell a process in its environment: rank, size, local rank.
+"""Rank, size and local rank of a process, from the environment variables of its launcher.
 
-This is the only place that knows the names of their variables.
+This module alone has the names of the variables.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import NamedTuple
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "LEGATE_RANK")
 """The rank: Open MPI; PMIx; MPICH and Intel MPI; Slurm; Legate."""
 MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE")
-"""The number of ranks, from those who start nothing but ranks: Slurm's is set in an allocation,
-too."""
+"""The number of ranks, by launchers that only start ranks; Slurm's is set in allocations, too."""
 SIZES = (*MPI_SIZES, "SLURM_NTASKS", "LEGATE_SIZE")
 """The number of ranks, in the order of :data:`RANKS`."""
 LOCAL_RANKS = (
@@ -28,7 +27,7 @@ LOCAL_RANKS = (
 
 
 class Launched(NamedTuple):
-    """What a launcher has told; ``None`` where it did not."""
+    """The values that a launcher has set; ``None`` for a missing one."""
 
     rank: int | None
     size: int | None
@@ -43,7 +42,7 @@ class Launched(NamedTuple):
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
     for name in names:
-        told = environment.get(name, "")
-        if told.isdecimal():
-            return int(told)
+        value = environment.get(name, "")
+        if value.isdecimal():
+            return int(value)
     return None

@@ -69,8 +69,10 @@ _LONGEST_ERROR = 1200
 """Bytes of a pickled error. With its text and a short traceback it stays below the 4096 bytes of
 Legate (``LEGATE_MAX_EXCEPTION_SIZE``), beyond which Legate ends the process."""
 _CORES = os.sched_getaffinity(0)
-"""The cores of the process. Legate binds the thread of a leaf to one of them, and threads that are
-started by it inherit that."""
+"""The cores of the process.
+
+Legate binds the thread of a leaf to one of them, and the threads that it starts inherit this.
+"""
 
 
 def from_file(
@@ -102,7 +104,7 @@ def from_file(
         InvalidError: There is no such dataset, or it has no elements (a null dataspace), or the
             slab is outside.
         IncompatibleError: Legate holds no elements of this type (strings of variable length,
-            structures, references), or no arrays of so many dimensions.
+            structures, references), or no arrays with this number of dimensions.
         Error: A leaf could not read its tile.
     """
     source = _Source.find(path, dataset_name, dict(options))
@@ -231,7 +233,7 @@ class _Source:
 
 
 def _leaf(function: Callable[..., None]) -> Callable[..., None]:
-    """Let the workers of a leaf run on all cores, and have it raise what can reach the caller."""
+    """Let the workers of a leaf run on all cores; raise errors that can reach the caller."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:
@@ -331,7 +333,7 @@ def to_file(array: Any, path: Path, dataset_name: str) -> None:
     with Scope(exception_mode=ExceptionMode.IMMEDIATE):
         made = runtime.create_store(uint64, (1,))
         _once(_create, (name, dataset_name, shape, _dtype_of(store)), made)
-        # All processes get the number that one of them has drawn.
+        # One process draws the number, and all get it.
         token = int(np.asarray(made.get_physical_store())[0])
         temporary = temporary_path(FilePath(os.path.realpath(name)), token)
         try:
@@ -348,7 +350,7 @@ def to_file(array: Any, path: Path, dataset_name: str) -> None:
 
 @_leaf
 def _create_file(token: OutputStore, plan: bytes) -> None:
-    """Make the file with storage for all elements, and tell the number in its temporary name."""
+    """Make the file with storage for all elements; return the number in its temporary name."""
     name, dataset, shape, dtype = pickle.loads(plan)
     path = FilePath(name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -81,7 +81,7 @@ def partition(
 
 
 class Partition(Sequence["Slab | None"]):
-    """The hyperslabs that :func:`partition` returns. Each is computed when it is asked for."""
+    """The hyperslabs that :func:`partition` returns. Each is computed on access."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Partition(Sequence["Slab | None"]):
     ) -> None:
         self.shape = shape
         self.is_striped = is_striped
-        """Whether hyperslabs start at multiples of the stripe that was asked for."""
+        """Whether hyperslabs start at multiples of the requested stripe."""
         self._units = tuple(max(unit, 1) for unit in units)
         self._n = n
         counts = tuple(-(-side // unit) for side, unit in zip(shape, self._units, strict=True))
@@ -165,7 +165,7 @@ class Partition(Sequence["Slab | None"]):
     def bounds(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return the first and the end index of all parts: an array of shape ``(n, rank, 2)``.
 
-        It is faster than asking for each part, and takes 16 bytes a part and dimension.
+        It is faster than an access to each part, and takes 16 bytes a part and dimension.
         """
         found = np.zeros((self._n, len(self.shape), 2), dtype=np.int64)
         ranks = np.arange(self.filled, dtype=np.int64)
@@ -220,8 +220,8 @@ def _best_grid(counts: tuple[int, ...], n: int) -> tuple[int, ...]:
     Of several, it is the one that divides outer dimensions most, because such parts are in fewer
     ranges of the file.
     """
-    # What is left of the parts and the largest part so far, for each choice along the outer
-    # dimensions. Only choices that no other one beats in both can be part of the best grid.
+    # The remaining parts and the largest part so far, for each choice along the outer dimensions.
+    # Only choices that no other one beats in both can be part of the best grid.
     choices: list[tuple[int, int, tuple[int, ...]]] = [(n, 1, ())]
     for at, count in enumerate(counts):
         is_last = at == len(counts) - 1
@@ -245,7 +245,7 @@ def _negative(grid: tuple[int, ...]) -> tuple[int, ...]:
 def _unbeaten(
     found: dict[int, tuple[int, int, tuple[int, ...]]],
 ) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Return the choices that no other beats both in what is left and in the largest part."""
+    """Return the choices that no other beats in both remaining parts and largest part."""
     kept: list[tuple[int, int, tuple[int, ...]]] = []
     for left in sorted(found, reverse=True):
         if not kept or found[left][1] < kept[-1][1]:
@@ -275,8 +275,7 @@ def _rows_of_stripes(
 ) -> int:
     """Return the rows of elements after which a border of chunks is one of stripes as well.
 
-    0 if such rows are so many that not every one of ``n`` readers would get some, or if a row has
-    no bytes.
+    0 if a reader among ``n`` would get no rows, or if a row has no bytes.
     """
     if not shape or 0 in shape:
         return 0

@@ -1,8 +1,8 @@
-"""The HDF5 file that one process makes and many write: an ordinary one, without parallel HDF5.
+"""An ordinary HDF5 file that one process makes and many write, without parallel HDF5.
 
-HDF5 writes the metadata and finds the storage of the chunks. The bytes of the elements come from
-others: the ranks of an MPI program, or Dask's workers. Until :meth:`Storage.finish`, the file has a
-temporary name beside its own, so an interrupted run leaves the file that was there before.
+HDF5 writes the metadata and allocates the storage of the chunks. Other processes write the bytes of
+the elements: the ranks of an MPI program, or Dask's workers. Until :meth:`Storage.finish`, the file
+has a temporary name beside its own, so an interrupted run leaves the file that was there before.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Storage:
     def create(self, name: str, arguments: dict[str, Any]) -> tuple[Any, Description]:
         """Create a dataset that has all its storage, or whose chunks get theirs one by one.
 
-        Elements that nobody writes are zero, or the fill value that the caller gave, which HDF5
+        Elements that are never written are zero, or the fill value that the caller gave, which HDF5
         then writes.
 
         Returns:
-            The ``h5py.Dataset``, and its description for those who write the elements.
+            The ``h5py.Dataset``, and its description for the processes that write the elements.
         """
         if has_filters(arguments):
             dataset = self._create(name, arguments, early=False)
@@ -131,8 +131,8 @@ class Storage:
     ) -> np.ndarray[Any, Any]:
         """Have HDF5 find storage for encoded chunks, and enter them in the index.
 
-        HDF5 is told to write each chunk, and the driver below it leaves the bytes out: another
-        process has them, and writes them later.
+        HDF5 writes each chunk, and the driver below it discards the bytes: another process has the
+        real ones, and writes them later.
 
         Args:
             dataset: The ``h5py.Dataset``.
@@ -148,7 +148,7 @@ class Storage:
             return addresses
         counts = [-(-s // c) for s, c in zip(dataset.shape, dataset.chunks, strict=True)]
         places = np.stack(np.unravel_index(numbers, counts), axis=1) * np.array(dataset.chunks)
-        # Nobody touches these bytes, so they take no memory.
+        # These bytes are never accessed, so they take no memory.
         unused: Any = np.empty(int(sizes.max()) + 1, np.uint8)
         nothing = memoryview(unused)
         with lock(), self._raw.without(nothing):
@@ -225,7 +225,7 @@ class Storage:
 
     def discard(self) -> None:
         """Remove the unfinished file. The one at the path stays as it was."""
-        # HDF5 would write to a file that is gone; what fails there is of no interest.
+        # HDF5 would write to a file that is gone; errors of those writes do not matter.
         with contextlib.suppress(Exception):
             self.file.close()
         self._discard()
@@ -238,8 +238,8 @@ def temporary_path(path: Path, token: int) -> Path:
 
 
 def shortened(name: str, more: int) -> str:
-    """Return as much of a name as leaves room for so many more bytes in the name of a file."""
-    # What is left of a character that was cut is no text.
+    """Shorten a name so that a file name has room for ``more`` further bytes."""
+    # The rest of a character that was cut is not valid text.
     return os.fsencode(name)[: _LONGEST_NAME - more].decode(errors="ignore")
 
 

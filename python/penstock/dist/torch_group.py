@@ -1,6 +1,6 @@
 """The ranks of a process group of torch.distributed.
 
-The group's own timeout applies. A rank that does not come in that time is torch's error.
+The group's own timeout applies. If a rank does not come in that time, torch raises an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TorchGroup(Gathering):
         self._gpu: int | None = None
 
     def use_gpu(self, ordinal: int) -> None:
-        """Send what this rank tells the others from this GPU. NCCL allows no two ranks the same."""
+        """Send this rank's values from this GPU. NCCL requires a different GPU for each rank."""
         self._gpu = ordinal
 
     def _on_gpu(self) -> AbstractContextManager[Any]:
@@ -44,7 +44,7 @@ class TorchGroup(Gathering):
         return cuda.device(self._gpu) if is_there else nullcontext()
 
     def all_gather(self, value: T, step: str) -> list[T]:
-        """Return on all ranks the small values of all, in order."""
+        """Return on all ranks the small values of all ranks, in order."""
         found: list[Any] = [None] * self.size
         with self._on_gpu():
             self._distributed.all_gather_object(found, value, group=self.group)
@@ -83,8 +83,8 @@ class TorchGroup(Gathering):
 
     def backends(self) -> dict[str, str]:
         """Return the backend for each type of device, such as ``{"cuda": "nccl"}``."""
-        told = str(self._distributed.get_backend_config(self.group))
-        pairs = (pair.partition(":") for pair in told.split(",") if ":" in pair)
+        text = str(self._distributed.get_backend_config(self.group))
+        pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
         return {device: backend for device, _, backend in pairs}
 
     def has_nccl(self) -> bool:

@@ -8,12 +8,13 @@
 2. **Select**: ``selection`` turns the argument of ``dataset[...]`` into a dataspace, and
    ``memory_types`` the type of an array's elements into an HDF5 type. ``reading`` and ``writing``
    combine both, and decide whether the native library or h5py moves the elements. ``small``
-   decides which transfers are so small that h5py is faster; ``by_h5py`` is h5py's own way.
+   decides which transfers are so small that h5py is faster; ``by_h5py`` carries those out.
 3. **Submit**: ``submit`` gives the native library the dataset, the dataspace and the memory.
 4. **Wait**: :class:`penstock.Request` waits for one transfer. ``pending`` waits for those with
    which another access to the file would conflict.
 
-``blocks`` reads a dataset slab by slab in these steps, ``rows`` says how an iteration does.
+``blocks`` reads a dataset slab by slab in these steps, ``rows`` sets the rows of each read of an
+iteration.
 ``views`` are datasets that convert what they read; ``direct`` moves elements between parts of a
 dataset and of an array. ``driver`` and ``connector`` hold the options of Penstock's HDF5 plugins;
 ``registration`` makes both known to h5py.

@@ -1,4 +1,4 @@
-"""The pieces of a read of many datasets, as the native library takes them."""
+"""The pieces of a read of many datasets, in the structures of the C API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PIECE = np.dtype(
     ]
 )
 _ARRAY = 8
-"""The offset in a piece of its array."""
+"""The offset of the array in a ``penstock_piece``."""
 
 
 class Destination(NamedTuple):
@@ -88,17 +88,17 @@ class Batch:
         self._destination = destination
         self._kinds: dict[Any, _Kind | None] = {}
         self._selected: dict[int, Selection] = {}
-        """What is selected for new arrays, where it is not all."""
+        """The selections of new arrays, except those of a whole dataset."""
         self._new: list[tuple[list[int], Stack]] = []
         """New arrays, with the numbers of their pieces."""
         self._rows: dict[int, np.ndarray[Any, Any]] = {}
         self._kept: list[Any] = []
-        """What the native call reads."""
+        """Objects that must live until the native call returns."""
         self._memory: list[View] = []
         """The memory that is filled."""
         self.results: list[Any] = [None] * len(arguments)
         self.can_change = False
-        """Whether others may write to a dataset, which must not happen while it is read."""
+        """Whether a dataset is writable: then the caller keeps the lock until the read ends."""
         self.left: list[int] = []
         """The numbers of the pieces that are read one after the other."""
 
@@ -126,7 +126,7 @@ class Batch:
         return started
 
     def complete(self) -> None:
-        """Tell the frameworks of arrays that were filled."""
+        """Record the writes in the frameworks of the filled arrays."""
         for view in self._memory:
             arrays.note_write(view)
 
@@ -143,7 +143,7 @@ class Batch:
 
     @contextmanager
     def about(self, number: int) -> Iterator[None]:
-        """Let errors of an index name the dataset of the piece."""
+        """Add the number and the dataset of a piece to errors of its index."""
         try:
             yield
         except (IndexError, TypeError, ValueError) as error:
@@ -152,13 +152,13 @@ class Batch:
                 raise error.about(what) from error
             if type(error) in (IndexError, TypeError, ValueError):
                 raise type(error)(f"{what}: {error}") from error
-            raise  # others are made of more than a text
+            raise  # the constructor of another class may need more than a text
 
     # -- planning ----------------------------------------------------------------------------------
 
     def _plan(self, types: list[int], shapes: list[tuple[int, ...] | None]) -> None:
         new: dict[Any, list[int]] = defaultdict(list)
-        """Numbers of pieces that are all of a dataset, by type and shape."""
+        """Numbers of the pieces for new arrays, by type, shape and fields."""
         for number, (kind, shape, argument) in enumerate(
             zip(types, shapes, self._arguments, strict=True)
         ):
@@ -171,7 +171,7 @@ class Batch:
                     indices, names = selections.split(argument)
                     selection = _select(shape, indices)
                 if selection is None or (self._out is None and not selection.shape):
-                    self.left.append(number)  # among them single elements, which are no arrays
+                    self.left.append(number)  # such as a single element, which is no array
                 elif self._out is None:
                     self._selected[number] = selection
                     new[kind, selection.shape, names].append(number)
@@ -191,7 +191,7 @@ class Batch:
             arrays.refuse_overlap(self._memory)
 
     def _plan_new(self, found: list[tuple[tuple[int, ...], _Kind, list[int]]]) -> None:
-        """Plan reads into new arrays, of which those of one shape and type come together."""
+        """Plan reads into new arrays; arrays of one shape and type form one stack."""
         stream = self._destination.options.stream
         wanted = [
             Wanted(shape + how.inner, how.wanted, len(numbers)) for shape, how, numbers in found

@@ -1,8 +1,8 @@
 """Transfers that h5py does itself, in host memory and under HDF5's lock.
 
 These are elements that only HDF5 can read (of variable length, references), conversions that NumPy
-has to finish, and transfers that are too small to gain by another way. The report has the route
-"hdf5" and says why.
+has to finish, and transfers so small that h5py is faster. The report has the route "hdf5" and the
+reason.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def takes_over(error: Error, dataset: Any) -> bool:
 
 
 def without_dimensions(dataset: Any) -> str:
-    """Say why a dataset without dimensions is left to h5py."""
+    """Return why a dataset without dimensions is left to h5py."""
     return "there are no data" if dataset.shape is None else "the dataspace is scalar"
 
 

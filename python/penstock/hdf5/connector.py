@@ -62,7 +62,7 @@ def open_file(
             raise InvalidError("connector_options without a connector")
         return h5py.File(name, mode, **arguments)
     if connector != NAME:
-        raise InvalidError(f"no connector {connector!r}: there is {NAME!r}")
+        raise InvalidError(f"unknown connector {connector!r}: the only one is {NAME!r}")
     # An argument that is not h5py's own is an option of the driver, which the file has as well.
     own = signature(h5py.File.__init__).parameters
     for_driver = {key: arguments.pop(key) for key in set(arguments) - set(own)}

@@ -1,12 +1,13 @@
 """Copies of objects by HDF5, kept from its defects.
 
-``H5Ocopy`` (1.14.4, 2.0.0, 2.2.0) copies bytes of the file beside what HDF5 has not written yet, of
-all handles of the file. From the cache of an open dataset it takes stored chunks with filters into
-a buffer that can be shorter than a chunk, which ends the process or worse. Chunks in the cache that
-are not stored have a buffer that suffices, but not where the index is an extensible array.
+``H5Ocopy`` (1.14.4, 2.0.0, 2.2.0) copies the bytes of the file, without the elements that HDF5 has
+not written yet, of all handles of the file. It copies stored chunks with filters from the cache of
+an open dataset into a buffer that can be shorter than a chunk, which ends the process or damages
+its memory. For chunks in the cache that are not stored the buffer suffices, except where the index
+is an extensible array.
 
 An open virtual dataset keeps the sources that HDF5 has read through it open as well, without
-identifiers. HDF5 does not tell which, so all its sources in open files count as open.
+identifiers. HDF5 does not report which, so all its sources in open files count as open.
 
 One defect remains: see ``Group.copy``. It concerns elements with strings or arrays of variable
 length, which ``H5Ocopy`` decodes and encodes again, from the file as from the cache.

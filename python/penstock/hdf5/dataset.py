@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from penstock import request
+from penstock._keys import BlockKeys
 from penstock._native import lib
 from penstock._options import OptionKeys
 from penstock.hdf5 import (
@@ -197,7 +198,7 @@ class Dataset(Object):
         return int(self._h5py.len())
 
     def __iter__(self) -> Iterator[Any]:
-        """Read along the first dimension, several indices at a time where nobody can write."""
+        """Read along the first dimension, several indices at a time if the file cannot change."""
         if not self.shape:
             raise TypeError("a dataset without dimensions cannot be iterated over")
         step = rows_at_a_time(self._h5py)
@@ -246,7 +247,7 @@ class Dataset(Object):
             return self._view(np.dtype([]), view)
         dtype = selections.field_dtype(self.dtype, chosen)
         is_structure = not isinstance(names, str) and len(chosen) == 1
-        # A value that is an array itself cannot be told from an array of values.
+        # A value that is itself an array cannot be distinguished from an array of values.
         if is_structure and (dtype.hasobject or self.shape is None):
             return self._view(np.dtype([(chosen[0], dtype)]), view)
 
@@ -388,7 +389,7 @@ class Dataset(Object):
         return chunks
 
     def refresh(self) -> None:
-        """Look at the file again, to which a SWMR writer may have added elements."""
+        """Reload the metadata of the dataset, to which a SWMR writer may have added elements."""
         self._quick = None
         small_reader.drop(self._h5py)
         self._h5py.refresh()
@@ -416,14 +417,7 @@ class Dataset(Object):
     def blocks(
         self,
         shape: blocks.SlabShape,
-        *,
-        prefetch: SupportsIndex = 2,
-        device: Device = None,
-        dtype: Any = None,
-        reuse: bool = False,
-        like: Library | None = None,
-        pin: bool = False,
-        **options: Unpack[OptionKeys],
+        **keys: Unpack[BlockKeys],
     ) -> blocks.Blocks:
         """Read the dataset slab by slab, while reads of the next slabs are pending.
 
@@ -432,13 +426,14 @@ class Dataset(Object):
         Args:
             shape: Lengths of a slab. A length that is ``None`` or left out is that of the whole
                 dimension. The last slabs of a dimension may be smaller.
-            prefetch: How many reads are pending while a slab is used.
+            prefetch: The number of reads that are pending while a slab is used; 2 by default.
             device: Where the slabs go, as for :func:`penstock.load`.
             dtype: Convert the elements to this type.
             reuse: Fill arrays again. Each is then valid only until the iterator is advanced.
             like: The library of the slabs, as for :func:`penstock.load`.
             pin: Whether slabs in host memory are page-locked, as there.
-            **options: See :class:`penstock.OptionKeys`.
+            **keys: The arguments above from ``prefetch`` on, and those of
+                :class:`penstock.OptionKeys`.
 
         Returns:
             An iterator, whose ``len`` is the number of slabs. It yields the index of each slab in
@@ -447,14 +442,4 @@ class Dataset(Object):
         >>> for index, rho in f["group/rho"].blocks(64, device="cuda"):
         ...     total += rho.sum()
         """
-        return blocks.blocks(
-            self._h5py,
-            shape,
-            prefetch=prefetch,
-            device=device,
-            dtype=dtype,
-            reuse=reuse,
-            like=like,
-            pin=pin,
-            **options,
-        )
+        return blocks.blocks(self._h5py, shape, **keys)

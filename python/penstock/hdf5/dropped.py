@@ -30,7 +30,7 @@ from penstock.hdf5.library import creation_property, lock
 
 
 class _Watched(NamedTuple):
-    """A dataset of which HDF5 was given elements."""
+    """A dataset whose elements HDF5 may buffer."""
 
     identifier: weakref.ref[Any]
     """A reference to h5py's identifier, which calls :func:`_write_before_close`."""
@@ -83,7 +83,7 @@ def adopt(dataset: Any, file: Any) -> None:
 
 
 def watch(dataset: Any) -> None:
-    """Note that HDF5 is given elements of an ``h5py.Dataset``, if a file of ours has it."""
+    """Watch an ``h5py.Dataset`` that HDF5 writes to, if a :class:`penstock.File` has it."""
     file = getattr(dataset, "_reached_from", None)
     number = dataset.id.id
     if file is not None and number not in _watched:
@@ -92,15 +92,15 @@ def watch(dataset: Any) -> None:
 
 
 def keeper(dataset: Any) -> Callable[[Error], None]:
-    """Return what takes the failure of a write to a dataset whose request is dropped."""
+    """Return the function that keeps the failure of a write whose request is dropped."""
     reached_from = getattr(dataset, "_reached_from", None)
     if reached_from is None:
         return request.print_error
     # Neither the request nor its error keeps the file open.
-    file, last_told, number = weakref.ref(reached_from), _last_told(reached_from), next(_numbers)
+    file, last, number = weakref.ref(reached_from), _last_reported(reached_from), next(_numbers)
 
     def keep(error: Error) -> None:
-        if number <= last_told[0]:
+        if number <= last[0]:
             return
         if file() and not _is_ending:
             _lost.append(_Lost(file, error))
@@ -110,18 +110,18 @@ def keeper(dataset: Any) -> Callable[[Error], None]:
     return keep
 
 
-def _last_told(file: Any) -> list[int]:
+def _last_reported(file: Any) -> list[int]:
     """Return the number of an ``h5py.File``'s last write whose failure the library has raised.
 
-    It is in a list, which requests have that outlive the file.
+    The number is in a list, because requests that outlive the file refer to it.
     """
-    told: list[int] = file.__dict__.setdefault("_last_told", [0])
-    return told
+    last: list[int] = file.__dict__.setdefault("_last_reported", [0])
+    return last
 
 
 def forget_requests(file: Any) -> None:
     """Note that the library is about to raise the first failure of a write to an ``h5py.File``."""
-    _last_told(file)[0] = next(_numbers)
+    _last_reported(file)[0] = next(_numbers)
     _lost[:] = [one for one in _lost if one.file() is not file]
 
 
@@ -237,7 +237,7 @@ def _write_before_close(number: int) -> None:
             return
         h5py.h5i.inc_ref(identifier)
         with _kept_errors(identifier, known.file):
-            # A linked file is closed with its last dataset, and has no failures to ask for then.
+            # A linked file is closed with its last dataset, and has no failures to report then.
             _wait_for_linked_file(identifier, known.file)
         with _kept_errors(identifier, known.file):
             _write_out(identifier)
@@ -251,7 +251,7 @@ def _kept_errors(identifier: Any, file: Any) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        # The frames of a traceback have the identifier. It would be open as long as the error is.
+        # The frames of a traceback refer to the identifier, and would keep it open.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         _unwritten.append(_Unwritten(h5py.Dataset(identifier), file, error))
 
@@ -272,7 +272,7 @@ def _at_exit() -> None:
 
 
 def _in_child() -> None:
-    """Leave what the parent has written to the parent."""
+    """Forget the writes of the parent, which reports them itself."""
     _watched.clear()
     _lost.clear()
     for one in _unwritten:

@@ -19,8 +19,8 @@ from penstock.hdf5.objects import unwrap
 class File(Group):
     """An HDF5 file, with the arguments, the methods and the errors of ``h5py.File``.
 
-    A file that is open for reading can be pickled, and so can its groups and datasets. Whoever
-    unpickles it opens the path again, with the same arguments. A file that is open for writing, or
+    A file that is open for reading can be pickled, and so can its groups and datasets. Unpickling
+    opens the path again, with the same arguments. A file that is open for writing, or
     in memory, cannot be pickled; that of a SWMR writer is opened again as a reader.
 
     Args:
@@ -206,7 +206,7 @@ class File(Group):
             return
         # HDF5 2.0 crashes on any call for a file whose close has failed.
         self._is_closed = True
-        # Nothing is kept of files that may change. In a forked child the call fails.
+        # Files that may change are not cached. In a forked child the call fails.
         if self._reads_only and self._h5py:
             with lock():
                 lib.penstock_hdf5_forget(self._h5py.id.id)
@@ -227,7 +227,7 @@ class File(Group):
     def __fspath__(self) -> str:
         """Raise an error that names :attr:`h5py`.
 
-        Functions that ask for ``h5py.File`` by its class take anything else for a path.
+        Functions that test for the class ``h5py.File`` take any other object for a path.
         """
         raise IncompatibleError(
             "a penstock.File is no path, and not derived from h5py.File",

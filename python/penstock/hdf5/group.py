@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock._options import OptionKeys
+from penstock._keys import ReadKeys
 from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.library import calls_back, creation_properties, lock
 from penstock.hdf5.objects import Object, unwrap, wrap
-from penstock.placement import Device, Library
 from penstock.shapes import Shape
 
 if TYPE_CHECKING:
@@ -108,14 +107,7 @@ class Group(Object, MutableMapping[str, Any]):
     def read_many(
         self,
         names: Iterable[Any],
-        *,
-        out: Sequence[Any] | None = None,
-        device: Device = None,
-        dtype: Any = None,
-        stream: Any = None,
-        like: Library | None = None,
-        pin: bool = False,
-        **options: Unpack[OptionKeys],
+        **keys: Unpack[ReadKeys],
     ) -> list[Any]:
         """Read many datasets, or parts of them, as one request: see :func:`penstock.read_many`.
 
@@ -129,7 +121,8 @@ class Group(Object, MutableMapping[str, Any]):
             stream: A CUDA stream, as there.
             like: The library of new arrays, as there.
             pin: Whether new arrays in host memory are page-locked, as there.
-            **options: See :class:`penstock.OptionKeys`.
+            **keys: The arguments above from ``out`` on, and those of
+                :class:`penstock.OptionKeys`.
 
         Returns:
             The arrays, in the order of the names.
@@ -140,17 +133,7 @@ class Group(Object, MutableMapping[str, Any]):
 
         >>> tensors = f.read_many([f"layers/{n}/weight" for n in range(96)], device="cuda")
         """
-        return many.read_named(
-            self._h5py,
-            names,
-            out=out,
-            device=device,
-            dtype=dtype,
-            stream=stream,
-            like=like,
-            pin=pin,
-            **options,
-        )
+        return many.read_named(self._h5py, names, **keys)
 
     def create_dataset(
         self,
@@ -288,7 +271,8 @@ class Group(Object, MutableMapping[str, Any]):
         """Call a function with each name below the group, until it returns something.
 
         The function may read and write, but HDF5 cannot flush the file meanwhile: a durable write
-        is refused. h5py's own ``visit`` is not known here, so such a write may break the file.
+        is refused. The library cannot detect h5py's own ``visit``, in which such a write may
+        damage the file.
         """
         with calls_back():
             return self._h5py.visit(func)
@@ -318,7 +302,7 @@ class Group(Object, MutableMapping[str, Any]):
 
 
 def _class(found: Any) -> Any:
-    """Return our class for one of h5py's."""
+    """Return the class of this package for a class of h5py."""
     import h5py
 
     return {h5py.Dataset: Dataset, h5py.Group: Group}.get(found, found)

@@ -21,7 +21,7 @@ def lock() -> Any:
 
 
 def _bind() -> Any:
-    """Bind the native library to h5py's copy of HDF5, and tell it where a wheel put nvCOMP.
+    """Bind the native library to h5py's copy of HDF5, and set the path of nvCOMP's wheel.
 
     nvCOMP decodes chunks on the GPU.
     """
@@ -69,10 +69,10 @@ def check_dataset(dataset: Any) -> None:
 
 @contextmanager
 def creation_properties(dataset: Any) -> Iterator[Any]:
-    """Hold the lock, with an ``h5py.Dataset`` whose creation properties h5py may ask for.
+    """Hold the lock, with an ``h5py.Dataset`` whose creation properties h5py may query.
 
-    HDF5 may crash when h5py asks for those of strings and other objects, unless the library has
-    asked before: see ``penstock_dataset_creation_list``. A read needs none of them.
+    HDF5 may crash when h5py queries those of strings and other objects, unless the library has
+    queried them before: see ``penstock_dataset_creation_list``. A read needs none of them.
     """
     import h5py
 
@@ -137,7 +137,7 @@ def explain(dataset: Any, error: Exception) -> None:
 def is_writable(dataset: Any) -> bool:
     """Whether the file of a dataset is open for writing.
 
-    The note that h5py has of it is about the file from which an external link leads to the dataset.
+    h5py's own flag is that of the file from which an external link leads to the dataset.
     """
     import h5py
 
@@ -145,9 +145,9 @@ def is_writable(dataset: Any) -> bool:
 
 
 def seems_writable(dataset: Any) -> bool:
-    """As :func:`is_writable`, but cheaper, and false for some datasets that are.
+    """Return :func:`is_writable` at a lower cost, but ``False`` for some writable datasets.
 
-    It is for the choice of a way that the library itself refuses for those.
+    Use it only for a choice that the library itself refuses for writable datasets.
     """
     return not getattr(dataset, "_readonly", False) and is_writable(dataset)
 

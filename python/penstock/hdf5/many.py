@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock import transfer
+from penstock._keys import ReadKeys
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5 import reading
@@ -19,7 +20,7 @@ from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
-from penstock.sequences import check_indexed, listed, told
+from penstock.sequences import check_indexed, described, listed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,20 +32,13 @@ _NAMED_FORM = "paths within the group, or pairs (path, selection)"
 
 def read_many(
     pieces: Iterable[Any],
-    *,
-    out: Sequence[Any] | None = None,
-    device: Device = None,
-    dtype: Any = None,
-    stream: Any = None,
-    like: Library | None = None,
-    pin: bool = False,
-    **options: Unpack[OptionKeys],
+    **keys: Unpack[ReadKeys],
 ) -> list[Any]:
     """Read many datasets, or parts of them, as one request.
 
-    What lies close together in a file is read together, and decoded together, whatever the order
-    of the pieces. Strings, other objects, and what else :func:`read` leaves to h5py are read one
-    after the other.
+    Pieces that are close together in a file are read and decoded together, whatever their order.
+    Strings, other objects, and all else that :func:`read` leaves to h5py are read one after the
+    other.
 
     Args:
         pieces: Pairs of a dataset and a selection, or datasets alone, each as for :func:`read`. A
@@ -56,7 +50,7 @@ def read_many(
         stream: A CUDA stream, as for :func:`read`.
         like: The library of new arrays, as there.
         pin: Whether new arrays in host memory are page-locked, as there.
-        **options: See :class:`penstock.OptionKeys`.
+        **keys: The arguments above from ``out`` on, and those of :class:`penstock.OptionKeys`.
 
     Returns:
         The arrays, in the order of the pieces.
@@ -85,15 +79,24 @@ def read_many(
                 raise error.about(f"piece {number}") from error
             datasets.append(dataset)
             selections.append(selection)
-        destination = Destination(
-            place(device, like, pin, out), dtype, SubmitOptions.of(stream, options), options
-        )
-        return _read(Opened(datasets), selections, out, destination)
+        return _read(Opened(datasets), selections, keys.get("out"), _destination(**keys))
 
 
 def read_named(
     group: Any,
     names: Iterable[Any],
+    **keys: Unpack[ReadKeys],
+) -> list[Any]:
+    """Do what :meth:`penstock.Group.read_many` does, for an ``h5py.Group``."""
+    paths, selections = [], []
+    for number, item in enumerate(listed(names, "names", _NAMED_FORM)):
+        path, selection = _pair(item, number, _NAMED_FORM)
+        paths.append(path)
+        selections.append(selection)
+    return _read(Named(group, paths), selections, keys.get("out"), _destination(**keys))
+
+
+def _destination(
     *,
     out: Sequence[Any] | None = None,
     device: Device = None,
@@ -102,17 +105,10 @@ def read_named(
     like: Library | None = None,
     pin: bool = False,
     **options: Unpack[OptionKeys],
-) -> list[Any]:
-    """Do what :meth:`penstock.Group.read_many` does, for an ``h5py.Group``."""
-    paths, selections = [], []
-    for number, item in enumerate(listed(names, "names", _NAMED_FORM)):
-        path, selection = _pair(item, number, _NAMED_FORM)
-        paths.append(path)
-        selections.append(selection)
-    destination = Destination(
-        place(device, like, pin, out), dtype, SubmitOptions.of(stream, options), options
-    )
-    return _read(Named(group, paths), selections, out, destination)
+) -> Destination:
+    """Return where the elements go, by the arguments of the call."""
+    where = place(device, like, pin, out)
+    return Destination(where, dtype, SubmitOptions.of(stream, options), options)
 
 
 def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
@@ -120,7 +116,7 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
     if not isinstance(piece, tuple):
         return piece, ALL
     if len(piece) != 2:
-        raise IncompatibleError(f"piece {number} is {told(piece)}", remedy=f"give {form}")
+        raise IncompatibleError(f"piece {number} is {described(piece)}", remedy=f"give {form}")
     return piece
 
 

@@ -87,7 +87,7 @@ def field_type(element: Any, name: str) -> Any:
 def fields_type(dtype: np.dtype[Any], names: tuple[str, ...]) -> Any:
     """Return the compound type of some fields of a structure, at their offsets in it.
 
-    ``None`` if it has none of them: HDF5 crashes when asked for a conversion of no fields.
+    ``None`` if it has none of them: HDF5 crashes on a conversion of no fields.
     """
     import h5py
 

@@ -15,13 +15,13 @@ class Origin(Protocol):
     """Where datasets come from."""
 
     def describe(self, shapes: CData, opened: CData) -> None:
-        """Let the library describe the datasets, under the lock of HDF5."""
+        """Have the library describe the datasets, under the lock of HDF5."""
 
     def dataset(self, number: int) -> Any:
         """Return one as an ``h5py.Dataset``."""
 
     def explain(self) -> None:
-        """Raise what h5py raises for what is not there, if that is why the library failed."""
+        """Raise h5py's error for a missing object, if the library failed because of one."""
 
 
 class Opened:

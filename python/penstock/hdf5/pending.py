@@ -16,7 +16,7 @@ It is read without a call, and may include requests that have ended since the la
 """
 
 _UNKNOWN = (1,)
-"""Stands for the count of a forked child's own library until that is needed."""
+"""Placeholder for the count of a forked child's own library until the first use."""
 
 
 def any_pending() -> bool:

@@ -1,6 +1,6 @@
 """Pickling of files by path, and of their objects by name.
 
-Whoever unpickles opens the file again, for reading. A file that is open for writing cannot be
+Unpickling opens the file again, for reading. A file that is open for writing cannot be
 pickled: HDF5 keeps parts of it in the memory of the process that writes. The exception is SWMR: a
 writer's file is opened again as a reader.
 """
@@ -57,7 +57,7 @@ def of_file(
         raise IncompatibleError("a file that is closed cannot be pickled")
     path = file.filename
     if file.driver == "fileobj" or (file.driver == "core" and not os.path.exists(path)):
-        raise _refusal(path, "it is in memory, where another process does not find it", None)
+        raise _refusal(path, "it is in memory, which other processes cannot open", None)
     if file.mode != "r" and not file.swmr_mode:
         raise _refusal(
             path,

@@ -88,7 +88,7 @@ def read_described(
     """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
 
     The device may be a placement; ``options`` are those of :class:`penstock.OptionKeys`. ``is_new``
-    says that ``out`` holds nothing that the caller may see, so that a read leaves none of it.
+    requires a read that overwrites all of ``out``, whose old elements the caller must not see.
     """
     check_dataset(dataset)
     submit_options = SubmitOptions.of(stream, options)

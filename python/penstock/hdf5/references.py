@@ -115,10 +115,10 @@ def _references(found: np.ndarray[Any, Any], stored: np.dtype[Any]) -> np.ndarra
     buffer = np.frombuffer(bytearray(found.tobytes()), np.uint8)
     with lock():
         source, target = h5py.h5t.py_create(stored, logical=True), h5py.h5t.py_create(stored)
-        # h5py releases the objects of the background, which are none.
+        # h5py releases the objects of the background; zeros are no objects.
         h5py.h5t.convert(source, target, found.size, buffer, np.zeros_like(buffer))
-    # What is left are the addresses of objects, which the array takes over. Those that it loses are
-    # of None, whose number of references does not matter.
+    # The buffer now has the addresses of objects, which the array takes over. The array loses
+    # references to None, whose reference count does not matter.
     made = np.empty(found.shape, stored)
     ctypes.memmove(made.ctypes.data, buffer.ctypes.data, made.nbytes)
     return made

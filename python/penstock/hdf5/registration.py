@@ -15,8 +15,8 @@ def register_with_h5py() -> None:
     """Register driver and connector with h5py: now, or when the program imports h5py.
 
     This does not import h5py. An import takes time, starts MPI where h5py is built with it, and
-    makes HDF5 read its environment (HDF5_DRIVER, HDF5_PLUGIN_PATH), which the program may have yet
-    to set.
+    makes HDF5 read its environment (HDF5_DRIVER, HDF5_PLUGIN_PATH), which the program may set
+    later.
     """
     if "h5py" in sys.modules:
         _register()
@@ -25,7 +25,7 @@ def register_with_h5py() -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """Registers once h5py is loaded, which the other finders find.
+    """Registers once h5py is loaded; the other finders find h5py itself.
 
     It stays in ``sys.meta_path`` until then: a program may look for h5py without importing it.
     """

@@ -8,10 +8,10 @@ from typing import Any
 from penstock.hdf5.library import creation_property, is_writable
 
 READ_BYTES = 1 << 20
-"""About so many bytes are read at a time, which makes the start of a read cheap."""
+"""The approximate bytes of a read: enough to make the start of a read cheap."""
 
 CHUNK_BYTES = 64 << 20
-"""Whole chunks are read, so that each is decoded once, unless they make more bytes than these."""
+"""The most bytes of a read of whole chunks, which decodes each chunk once."""
 
 
 def rows_at_a_time(dataset: Any) -> int:

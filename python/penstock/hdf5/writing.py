@@ -72,8 +72,8 @@ def write_async(
 ) -> Request[Any]:
     """Start what :func:`write` does, and return at once. The array must not change meanwhile.
 
-    HDF5 stores each chunk on the thread of the caller. So a write into chunks continues only while
-    it is waited for or asked whether it is done. Wait for it before the file is closed.
+    HDF5 stores each chunk on the thread of the caller. So a write into chunks continues only in
+    the request's ``wait`` and ``done``. Wait for it before the file is closed.
 
     >>> r = ps.write_async(h5py_file["rho"], x)
     >>> r.wait()
@@ -108,11 +108,11 @@ def _start(
         array, _ = lists.values_of(dataset, array, names)
         view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
     if view is None or field.hasobject:
-        return left_to_h5py(f"values of type {field} are for HDF5 to make")
+        return left_to_h5py(f"HDF5 converts values to {field}")
     dtype = view.dtype.numpy
     opaque = stored.kind == "V" and stored.subdtype is None
     if opaque and not names and (dtype is None or dtype.kind != "V"):
-        return left_to_h5py(f"values of type {view.dtype.name} become {stored} by NumPy")
+        return left_to_h5py(f"NumPy converts values of type {view.dtype.name} to {stored}")
 
     base, inner = field.subdtype or (field, ())
     kind = memory_types.memory_type(view.dtype, base)
@@ -124,7 +124,7 @@ def _start(
         elif len(names) == 1 and dtype == base and not inner:
             kind = memory_types.field_type(kind, names[0])
         else:
-            return left_to_h5py("NumPy makes the values of the fields")
+            return left_to_h5py("NumPy converts the values of the fields")
     elif kind is not None:
         kind = memory_types.array_type(kind, inner)
     needs_numpy = dtype is not None and memory_types.needs_numpy(dtype, base)

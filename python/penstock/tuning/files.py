@@ -46,7 +46,7 @@ class Contents:
 
 
 def require_space(folder: Path, nbytes: int) -> None:
-    """Raise an error unless the file system has room for so many bytes, with a margin."""
+    """Raise an error unless the file system has room for ``nbytes``, with a margin."""
     free = shutil.disk_usage(folder).free
     if free < nbytes * 1.05:
         raise NoSpaceError(
@@ -87,7 +87,7 @@ def warm(descriptor: int, nbytes: int) -> None:
 def residency(descriptor: int, nbytes: int) -> float | None:
     """Return the fraction of the file that is in the page cache; ``None`` if it is unknown.
 
-    Reads with RWF_NOWAIT would also find out, but they start readahead.
+    Reads with RWF_NOWAIT would show it as well, but they start readahead.
     """
     try:
         mapping = mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)

@@ -21,7 +21,7 @@ from penstock.tuning.search import RefusedError, Setting
 TIMEOUT = 120.0
 """Seconds after which a worker that does not answer is killed."""
 _LEAD = 0.003
-"""Seconds of notice that workers get of the common start."""
+"""Seconds between the order to start and the common start."""
 _PROGRAM = (
     "import sys; sys.path = [p for p in sys.path if p]; "
     "from penstock.tuning.worker import main; main()"
@@ -174,7 +174,7 @@ class Workers:
     ) -> Measured:
         """Have the first ``count`` workers make a transfer at the same time.
 
-        ``check`` says which bytes are compared: "none", some "windows" or the "whole".
+        ``check`` selects the bytes that are compared: "none", some "windows" or the "whole".
 
         Raises:
             RefusedError: The setting does not work here.

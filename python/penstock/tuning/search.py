@@ -1,7 +1,7 @@
-"""Finds the best options in few measurements. It knows neither files nor GPUs.
+"""Finds the best options in few measurements; independent of files and GPUs.
 
 A measurement is a noisy rate, and costs time. Settings are compared in races: the remaining ones
-are measured alternately, so that none has the quieter machine, and slower ones drop out. For each
+are measured alternately, so that load affects all equally, and slower ones drop out. For each
 way, a race between a few distant settings finds the start; from there the search varies one option
 at a time, and at last all of them by one step. As long as time is left, it restarts from random
 settings. The winner must then beat the default in paired measurements (a duel) by more than the
@@ -100,7 +100,7 @@ class _Point:
 
 
 LEAST_GAIN = 0.01
-"""A smaller gain counts as none."""
+"""A smaller gain is treated as no gain."""
 FINAL_SHARE, DUEL_SHARE = 0.3, 0.15
 """The shares of the time that are reserved for final and duel together, and for the duel alone."""
 LEAST_PAIRS, MOST_PAIRS = 7, 49
@@ -216,7 +216,7 @@ class Search:
         return best
 
     def _final(self, best: _Point) -> _Point:
-        """Measure the best points again and for longer: some of them were only lucky."""
+        """Measure the best points again and for longer: some of the rates were outliers."""
         self._until *= DUEL_SHARE / FINAL_SHARE
         ranked = sorted(self._trials.values(), key=lambda trial: trial.rate, reverse=True)
         known = [self._points[trial.setting] for trial in ranked if trial.setting in self._points]
@@ -251,7 +251,7 @@ class Search:
     ) -> _Point | None:
         """Return the fastest point; ``None`` if none can be measured.
 
-        The race has as many rounds as it takes to tell the points apart, at most ``rounds``. No
+        The race ends when the points differ by more than the noise, or after ``rounds`` rounds. No
         point drops out before round ``least``.
         """
         racing = list(dict.fromkeys(points))
@@ -266,7 +266,7 @@ class Search:
                 racing = self._still_racing(racing, number + 1)
             if len(racing) == 1 or not self._has_time():
                 break
-        # If several cannot be told apart, take the one with the best median.
+        # If several do not differ by more than the noise, take the one with the best median.
         return max(racing, key=self._rate)
 
     def _still_racing(self, racing: list[_Point], rounds: int) -> list[_Point]:
@@ -274,7 +274,7 @@ class Search:
         # Both rates have errors: this is twice that of the difference of two means.
         margin = 2.0 * math.sqrt(2.0 / rounds) * self._noise()
         close = [p for p in racing if self._rate(p) >= leader * (1 - margin)]
-        # After few rounds, more points would remain than can ever be told apart.
+        # After few rounds, more points would remain than the rates could ever separate.
         most = max(2, len(racing) // 2) if rounds > 1 else len(racing)
         return sorted(close, key=self._rate, reverse=True)[:most]
 

@@ -169,7 +169,7 @@ def remove_orphans(folder: Path) -> None:
     name = re.compile(rf"\.penstock-tune-{re.escape(socket.gethostname())}-(\d+)-\d+\.bin")
     for path in folder.iterdir():
         found = name.fullmatch(path.name)
-        # This process has made none yet: a file with its id is another's, as in containers.
+        # This process has made no file yet: one with its id is of another container.
         if found and (int(found[1]) == os.getpid() or not Path(f"/proc/{found[1]}").exists()):
             with suppress(OSError):  # another user's, in a shared folder
                 path.unlink()

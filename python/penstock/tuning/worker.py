@@ -150,7 +150,7 @@ class _Measurer:
             raise _AbsentError("the file system keeps the file in memory")
 
     def _verifier(self, row: Row, pieces: list[_Piece], kind: str) -> Callable[[], None]:
-        """Overwrite what is to be compared, so that a missing transfer shows; return the check."""
+        """Overwrite the compared bytes, to detect a missing transfer; return the check."""
         if kind == "none":
             return lambda: None
         ranges = [

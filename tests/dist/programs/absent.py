@@ -1,4 +1,4 @@
-"""One rank does not come to a step in time: what the others are told, and itself when it comes."""
+"""One rank comes too late to a step: the errors of the other ranks, and its own."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def run(comm: Any, folder: Path, absent: int) -> None:
     # Without a duplicate of the communicator, no rank can be named.
     other = comm.Dup()
     if comm.rank != absent:
-        with pytest.raises(mpi.RankError, match=r"not all ranks have come.* is of no further use"):
+        with pytest.raises(mpi.RankError, match=r"not all ranks have come.* cannot be used again"):
             mpi.File(path, other, timeout=TIMEOUT)
     comm.Barrier()

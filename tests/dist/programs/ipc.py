@@ -19,7 +19,7 @@ from penstock.dist.replicated import peers
 _FORM = "qqq"
 """Process, descriptor of its memory file, and the offset of an allocation there."""
 _SPACING = 1 << 50
-"""Between the addresses of opened allocations, which nobody dereferences."""
+"""Between the addresses of opened allocations, which are never dereferenced."""
 
 
 def is_missing() -> bool:
@@ -62,8 +62,8 @@ class _WithIpc(peers._Driver):
 
     def _cuIpcGetMemHandle(self, handle: Any, base: Any) -> None:  # noqa: N802
         inode, offset = _mapped(base.value)
-        told = struct.pack(_FORM, os.getpid(), _descriptor(inode), offset)
-        ctypes.memmove(handle._obj.bytes, told, len(told))
+        packed = struct.pack(_FORM, os.getpid(), _descriptor(inode), offset)
+        ctypes.memmove(handle._obj.bytes, packed, len(packed))
 
     def _cuIpcOpenMemHandle_v2(self, base: Any, handle: Any, flags: int) -> None:  # noqa: N802
         assert flags == 1

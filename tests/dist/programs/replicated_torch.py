@@ -41,12 +41,12 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     keys: dict[str, Any] = {"device": device, "piece": PIECE}
     for name in ("contiguous", "gzip"):
         assert (on_host(load_replicated(f"{path}:{name}", **keys)) == whole).all(), name
-        assert told().bytes < whole.nbytes / size + PIECE, told()
+        assert reported().bytes < whole.nbytes / size + PIECE, reported()
         way = {"nccl": "by NCCL", "cuda": "copies between", "cpu": "through host memory"}
         expected = way[backend if backend == "nccl" else device]
         # The stand-in, for example, has no memory that another process can open.
-        is_other = device == "cuda" and "through host memory: rank" in told().note
-        assert expected in told().note or is_other, told().note
+        is_other = device == "cuda" and "through host memory: rank" in reported().note
+        assert expected in reported().note or is_other, reported().note
     assert (on_host(load_replicated(f"{path}:scalar", **keys)) == 7.5).all()
     found = load_replicated(raw, dtype="float32", shape=(1003, 30), **keys)
     assert (on_host(found) == whole).all()
@@ -82,7 +82,7 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     print("done", flush=True)
 
 
-def told() -> ps.Report:
+def reported() -> ps.Report:
     """The report of the last call."""
     found = ps.last_report()
     assert found is not None

@@ -30,7 +30,7 @@ int main(void) {
     CHECK_ERROR_SAYS("No space left on device");
     check_closed();
 
-    /* HDF5 keeps the identifier when closing fails. It stands for nothing, and is closed as any other. */
+    /* HDF5 keeps the identifier when closing fails. It refers to no file, and is closed as any other. */
     CHECK(H5Fflush(file, H5F_SCOPE_GLOBAL) < 0);
     CHECK(H5Gcreate2(file, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) < 0);
     hid_t other = make_file("other.h5");

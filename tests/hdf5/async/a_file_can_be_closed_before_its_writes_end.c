@@ -1,6 +1,6 @@
 #include "events.h"
 
-/* The calls return while the write is held; whoever opens the file again waits for it. */
+/* The calls return while the write is held; an open of the file waits for it. */
 int main(void) {
     begin();
     hid_t events = new_events();

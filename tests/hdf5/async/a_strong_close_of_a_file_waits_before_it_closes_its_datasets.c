@@ -1,5 +1,5 @@
 /* H5Fclose_async of a file with H5F_CLOSE_STRONG or H5F_CLOSE_SEMI is done when it returns: what it
- * closes, or fails for, may be in use when somebody waits for it later. */
+ * closes, or fails for, may be in use when the program waits for it later. */
 #include "events.h"
 
 static hid_t make_file_with(H5F_close_degree_t degree) {

@@ -2,7 +2,7 @@
 
 enum { ELEMENTS = 100000, SOME = 1000 };
 
-/* How many operations of the event set a write of so many elements is. */
+/* The number of operations of the event set for a write of `count` elements. */
 static size_t operations(hid_t dataset, const int *from, hsize_t count, bool has_memory_space) {
     hid_t events = new_events(), space = slab(ELEMENTS, 0, count);
     hid_t memory_space = has_memory_space ? space : H5S_ALL;

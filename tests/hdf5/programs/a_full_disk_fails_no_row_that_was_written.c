@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-/* The limit of a file's size stands for that of the disk. */
+/* The limit of a file's size replaces that of the disk. */
 int main(void) {
     begin();
     hid_t file = create_file("file.h5"), dataset = create_rows(file, "x");

@@ -1,4 +1,4 @@
-/* The program stands between all libraries and the kernel, and every other call is interrupted by a
+/* The program intercepts the system calls of all libraries, and every other one is interrupted by a
  * signal, as happens on network file systems. */
 #include "../check.h"
 

@@ -2,7 +2,7 @@
 
 enum { COUNT = 3000001 };
 
-/* Its name is another file's now, or nobody's, and the folder is another one. */
+/* Its name is another file's now, or no file's, and the folder is another one. */
 static void check(void (*change)(void), const char *kept) {
     hid_t file = create_file("file.h5"), dataset = create_dataset(file, "x", COUNT, H5P_DEFAULT);
     CHECK(unlink("kept.h5") == 0 || errno == ENOENT);

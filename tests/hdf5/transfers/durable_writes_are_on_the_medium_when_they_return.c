@@ -1,5 +1,5 @@
-/* This program stands between all libraries and the kernel, and sees what is written and when that
- * is brought to the medium. */
+/* This program intercepts the system calls of all libraries, and records the writes and their syncs
+ * to the medium. */
 #include "../memory.h"
 
 #include <stdatomic.h>

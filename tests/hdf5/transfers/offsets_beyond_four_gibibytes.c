@@ -2,7 +2,7 @@
 
 enum { COUNT = 10007 };
 
-/* Some elements around `first` of a dataset of `total`, that HDF5 allocates and nobody fills. */
+/* Some elements around `first` of a dataset of `total`, that HDF5 allocates and that stay unwritten. */
 static void check_around(hsize_t total, hsize_t first) {
     hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), file = create_file("file.h5");
     OK(H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER));

@@ -1,8 +1,8 @@
 """C programs of HDF5 calls: by HDF5 alone, and with the driver, the connector, and both.
 
-`program.c` carries a program out and prints what each call gives. The oracle is HDF5 alone, of the
-same version: outputs and the contents of the files are to be the same. On a machine with a GPU
-some of the memory is the GPU's, but for HDF5 alone.
+`program.c` carries a program out and prints the result of each call. The oracle is HDF5 alone, of
+the same version: outputs and the contents of the files must be equal. On a machine with a GPU, some
+of the memory is the GPU's, except for HDF5 alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILTERS = {"nbit": 4, "gzip": 1, "shuffle": 2, "fletcher32": 3}
 
 
 def run(program: Program, folder: Path) -> str | None:
-    """Say what is wrong with a program; ``None`` if nothing is."""
+    """Return the failure of a program, or ``None``."""
     lines = folder / "program"
     lines.write_text("".join(f"{line}\n" for line in listing(program)))
     for version in program.settings.get("versions", VERSIONS):
@@ -87,8 +87,8 @@ def _call(
             timeout=_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        told = (error.stdout or b"").decode(errors="replace")
-        return subprocess.CompletedProcess(command, 124, told, "it hangs")
+        output = (error.stdout or b"").decode(errors="replace")
+        return subprocess.CompletedProcess(command, 124, output, "it hangs")
 
 
 def difference(wanted: str, found: str) -> str | None:
@@ -145,7 +145,7 @@ def _built(version: str) -> Path:
     return binary
 
 
-# -- what program.c reads --------------------------------------------------------------------------
+# -- the input of program.c ------------------------------------------------------------------------
 
 
 def listing(program: Program) -> list[str]:

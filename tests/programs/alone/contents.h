@@ -54,7 +54,7 @@ static herr_t visited(hid_t group, const char *name, const H5O_info2_t *about, v
         int value = -1;
         hid_t attribute = H5Aopen(id, "note", H5P_DEFAULT);
         H5Aread(attribute, H5T_NATIVE_INT, &value);
-        told(name, value);
+        report(name, value);
         H5Aclose(attribute);
     }
     H5Dclose(id);
@@ -74,7 +74,7 @@ static int dump(int count, char **folders)
             char path[4096];
             snprintf(path, sizeof path, "%s/%s.h5", folders[i], file ? "other" : "main");
             hid_t id = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-            told("visits", id < 0 ? -1 : visit(id));
+            report("visits", id < 0 ? -1 : visit(id));
             if (id >= 0)
                 H5Fclose(id);
         }

@@ -13,7 +13,7 @@ static long next(void)
     return strtol(words, &words, 10);
 }
 
-static void told(const char *what, long long value)
+static void report(const char *what, long long value)
 {
     printf("%d %s %lld\n", line, what, value < 0 ? -1 : value);
 }

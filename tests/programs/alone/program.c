@@ -128,7 +128,7 @@ static void create(void)
         datasets[slot].id = H5Dcreate2(
             files[file], name, in_file[type], space, H5P_DEFAULT, properties, H5P_DEFAULT);
         datasets[slot].type = type;
-        told("creates", datasets[slot].id < 0 ? -1 : 0);
+        report("creates", datasets[slot].id < 0 ? -1 : 0);
     }
     H5Sclose(space);
     H5Pclose(properties);
@@ -141,7 +141,7 @@ static void extend(void)
     for (int i = 0; i < RANK; i++)
         extent[i] = (hsize_t)next();
     if (datasets[slot].id >= 0)
-        told("extends", H5Dset_extent(datasets[slot].id, extent));
+        report("extends", H5Dset_extent(datasets[slot].id, extent));
 }
 
 static void copy(void)
@@ -161,7 +161,7 @@ static void copy(void)
     if (is_alone)
         datasets[source].id = H5Dopen2(home, from, H5P_DEFAULT);
     H5Fclose(home);
-    told("copies", status);
+    report("copies", status);
     if (status >= 0) {
         datasets[target].id = H5Dopen2(files[file], to, H5P_DEFAULT);
         datasets[target].type = datasets[source].type;
@@ -181,7 +181,7 @@ static void attribute(void)
         id = H5Acreate2(datasets[slot].id, "note", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT);
     H5Awrite(id, H5T_NATIVE_INT, &value);
     H5Aread(id, H5T_NATIVE_INT, &found);
-    told("notes", found);
+    report("notes", found);
     H5Aclose(id);
     H5Sclose(space);
 }
@@ -197,7 +197,7 @@ static herr_t iterated(hid_t group, const char *name, const H5L_info2_t *about, 
 static void close_dataset(long slot)
 {
     if (datasets[slot].id >= 0)
-        told("closes", H5Dclose(datasets[slot].id));
+        report("closes", H5Dclose(datasets[slot].id));
     datasets[slot].id = -1;
 }
 
@@ -218,7 +218,7 @@ static void open_files(int is_new)
     for (int i = 0; i < 2; i++)
         files[i] = is_new ? H5Fcreate(names[i], H5F_ACC_TRUNC, creation, access)
                           : H5Fopen(names[i], H5F_ACC_RDWR, access);
-    told("opens", files[0] < 0 || files[1] < 0 ? -1 : 0);
+    report("opens", files[0] < 0 || files[1] < 0 ? -1 : 0);
     H5Pclose(access);
     H5Pclose(creation);
 }
@@ -234,7 +234,7 @@ static void reopen(void)
         homes[i] = datasets[i].id < 0 ? -1 : H5Lexists(files[1], name, H5P_DEFAULT) > 0;
         close_dataset(i);
     }
-    told("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
+    report("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
     open_files(0);
     for (long i = 0; i < SLOTS; i++) {
         name_of(i, name);
@@ -253,7 +253,7 @@ static void delete(void)
         return;
     int file = H5Lexists(files[1], name, H5P_DEFAULT) > 0;
     close_dataset(slot);
-    told("deletes", H5Ldelete(files[file], name, H5P_DEFAULT));
+    report("deletes", H5Ldelete(files[file], name, H5P_DEFAULT));
 }
 
 static void step(char *text)
@@ -281,11 +281,11 @@ static void step(char *text)
     else if (!strcmp(what, "attribute"))
         attribute();
     else if (!strcmp(what, "visit"))
-        told("visits", visit(files[next()]));
+        report("visits", visit(files[next()]));
     else if (!strcmp(what, "iterate"))
-        told("iterates", H5Literate2(files[next()], H5_INDEX_NAME, H5_ITER_INC, NULL, iterated, NULL));
+        report("iterates", H5Literate2(files[next()], H5_INDEX_NAME, H5_ITER_INC, NULL, iterated, NULL));
     else if (!strcmp(what, "flush"))
-        told("flushes", H5Fflush(files[next()], H5F_SCOPE_GLOBAL));
+        report("flushes", H5Fflush(files[next()], H5F_SCOPE_GLOBAL));
     else if (!strcmp(what, "reopen"))
         reopen();
     else if (!strcmp(what, "delete"))
@@ -310,8 +310,8 @@ static int run(const char *path)
     for (long i = 0; i < SLOTS; i++)
         close_dataset(i);
     for (int i = 0; i < SETS; i++)
-        told("closes a set", H5ESclose(sets[i]));
-    told("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
+        report("closes a set", H5ESclose(sets[i]));
+    report("closes", H5Fclose(files[0]) < 0 || H5Fclose(files[1]) < 0 ? -1 : 0);
     fclose(program);
     return 0;
 }

@@ -72,7 +72,7 @@ static void wait_for(long set)
     hbool_t failed = 0;
     int status = H5ESwait(sets[set], H5ES_WAIT_FOREVER, &left, &failed);
     int is_right = status >= 0 && !failed && !has_failed[set];
-    told("waits", is_right ? 0 : -1);
+    report("waits", is_right ? 0 : -1);
     for (int i = 0; i < pending_count[set]; i++)
         finished(&pending[set][i], is_right);
     pending_count[set] = has_failed[set] = 0;
@@ -117,7 +117,7 @@ static void carry_out(transfer *made, int used, long set, hid_t list)
         status = is_read ? H5Dread_multi_async(n, ids, types, flats, spaces, list, buffers, sets[set])
                          : H5Dwrite_multi_async(n, ids, types, flats, spaces, list, sources, sets[set]);
     if (set < 0)
-        told(is_read ? "reads" : "writes", status);
+        report(is_read ? "reads" : "writes", status);
     else
         has_failed[set] |= status < 0;
     for (int i = 0; i < used; i++)

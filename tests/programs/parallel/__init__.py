@@ -1,9 +1,9 @@
 """C programs of HDF5 calls on two to four MPI ranks, which share the files: by HDF5 alone, and
 with the connector.
 
-`program.c` says what its lines mean, and has each rank print what its calls give. The oracle is
-HDF5 alone, of the same version and MPI: the outputs of each rank and the contents of the files are
-to be the same. On a machine with a GPU, some of the memory is the GPU's, but for HDF5 alone. A
+`program.c` documents its lines; each rank prints the results of its calls. The oracle is HDF5
+alone, of the same version and MPI: the outputs of each rank and the contents of the files must be
+equal. On a machine with a GPU, some of the memory is the GPU's, but for HDF5 alone. A
 program that hangs is wrong; one that HDF5 alone cannot carry out is left out.
 """
 
@@ -27,7 +27,7 @@ _SECONDS = 60
 
 
 def run(program: Program, folder: Path) -> str | None:
-    """Say what is wrong with a program; ``None`` if nothing is."""
+    """Return the failure of a program, or ``None``."""
     lines = folder / "program"
     lines.write_text("".join(f"{line}\n" for line in listing(program)))
     for pair in program.settings.get("pairs", PAIRS):
@@ -45,13 +45,13 @@ def _with(pair: str, program: Program, folder: Path, lines: Path) -> str | None:
         place = folder / f"{pair}-{way}"
         place.mkdir()
         command = (binary, "run", lines)
-        status, told = hdf5.run(ranks, *command, folder=place, seconds=_SECONDS, **environment)
+        status, output = hdf5.run(ranks, *command, folder=place, seconds=_SECONDS, **environment)
         found = [_read(place / f"rank{rank}.out") for rank in range(ranks)]
         if status and way != "connector":
-            return f"HDF5 {way}: {told[-300:]}" if "strict" in program.settings else None
+            return f"HDF5 {way}: {output[-300:]}" if "strict" in program.settings else None
         if status:
             ends = ", ".join(alone.last(text) for text in found)
-            wrong = f"{way}: status {status} after {ends}: {told.strip()[-400:]}"
+            wrong = f"{way}: status {status} after {ends}: {output.strip()[-400:]}"
             continue
         left = subprocess.run([binary, "dump", place], capture_output=True, text=True).stdout
         outputs[way] = [*found, left.partition("\n")[2]]
@@ -105,7 +105,7 @@ def _built(pair: str) -> tuple[ParallelHdf5, Path]:
     return hdf5, binary
 
 
-# -- what program.c reads --------------------------------------------------------------------------
+# -- the input of program.c ------------------------------------------------------------------------
 
 
 def listing(program: Program) -> list[str]:

@@ -6,7 +6,7 @@
  *
  * All ranks carry out the same lines. In an epoch, which ends with a barrier, each rank owns a part of
  * each dataset, which only this rank writes and reads, or all ranks only read. Any part of a program is
- * a program, so what would be wrong where it stands is left out, by all ranks. */
+ * a program: all ranks skip an operation that is impossible at its place. */
 #define _GNU_SOURCE
 #include "../alone/contents.h"
 #include "../alone/transfers.h"
@@ -320,7 +320,7 @@ static void create(void)
     made->is_whole = is_whole;
     for (int i = 0; i < RANK; i++)
         made->chunk[i] = layout == 1 ? chunk[i] : 0;
-    told("creates", made->of.id < 0 ? -1 : 0);
+    report("creates", made->of.id < 0 ? -1 : 0);
     if (made->of.id >= 0) {
         divide(made, (uint64_t)line);
         made->is_read_only = 0;
@@ -355,7 +355,7 @@ static void extend(void)
     if (shrinks) {
         settle();
     }
-    told("extends", H5Dset_extent(of->of.id, wanted));
+    report("extends", H5Dset_extent(of->of.id, wanted));
     if (shrinks) {
         barrier();
         note_extent(of);
@@ -375,7 +375,7 @@ static void attribute(void)
         id = H5Acreate2(of, "note", H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT);
     H5Awrite(id, H5T_NATIVE_INT, &value);
     H5Aread(id, H5T_NATIVE_INT, &found);
-    told("notes", found);
+    report("notes", found);
     H5Aclose(id);
     H5Sclose(space);
 }
@@ -391,7 +391,7 @@ static void open_files(int is_new)
     for (int i = 0; i < FILES; i++) {
         files[i] = is_new ? H5Fcreate(names[i], H5F_ACC_TRUNC, H5P_DEFAULT, access)
                           : H5Fopen(names[i], is_open_for_reading ? H5F_ACC_RDONLY : H5F_ACC_RDWR, access);
-        told("opens", files[i] < 0 ? -1 : 0);
+        report("opens", files[i] < 0 ? -1 : 0);
     }
     H5Pclose(access);
 }
@@ -399,7 +399,7 @@ static void open_files(int is_new)
 static void close_dataset(shared_dataset *of, long set)
 {
     if (of->of.id >= 0)
-        told("closes", set < 0 ? H5Dclose(of->of.id) : H5Dclose_async(of->of.id, sets[set]));
+        report("closes", set < 0 ? H5Dclose(of->of.id) : H5Dclose_async(of->of.id, sets[set]));
     of->of.id = -1;
 }
 
@@ -409,7 +409,7 @@ static void close_files(long set)
     for (int i = 0; i < SLOTS; i++)
         close_dataset(&datasets[i], set);
     for (int i = 0; i < FILES; i++)
-        told("closes", set < 0 ? H5Fclose(files[i]) : H5Fclose_async(files[i], sets[set]));
+        report("closes", set < 0 ? H5Fclose(files[i]) : H5Fclose_async(files[i], sets[set]));
     wait_for_all();
     for (long i = 0; i < SETS; i++)
         if (set >= 0)
@@ -444,7 +444,7 @@ static void visit_files(void)
 {
     settle();
     for (int i = 0; i < FILES; i++)
-        told("visits", visit(files[i]));
+        report("visits", visit(files[i]));
     barrier();
 }
 
@@ -457,7 +457,7 @@ static void delete(void)
         return;
     settle();
     close_dataset(&datasets[slot], -1);
-    told("deletes", H5Ldelete(files[datasets[slot].file], name, H5P_DEFAULT));
+    report("deletes", H5Ldelete(files[datasets[slot].file], name, H5P_DEFAULT));
     barrier();
 }
 
@@ -465,7 +465,7 @@ static void flush(void)
 {
     hid_t file = files[next()];
     if (!is_open_for_reading)
-        told("flushes", H5Fflush(file, H5F_SCOPE_GLOBAL));
+        report("flushes", H5Fflush(file, H5F_SCOPE_GLOBAL));
 }
 
 /* SET RANKS: some of them wait. */
@@ -530,7 +530,7 @@ static int run(const char *path)
     line++;
     close_files(-1);
     for (int i = 0; i < SETS; i++)
-        told("closes a set", H5ESclose(sets[i]));
+        report("closes a set", H5ESclose(sets[i]));
     fclose(program);
     fflush(stdout);
     return 0;

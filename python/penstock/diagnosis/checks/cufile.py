@@ -65,7 +65,7 @@ def _state(facts: Mapping[str, Any], cufile: Mapping[str, Any]) -> Iterator[Line
     else:
         yield _SECTION.unknown(
             f"GPUDirect{here}",
-            "cuFile does not show which path it takes",
+            "cuFile does not report which path it takes",
             "Reports of transfers count the bytes as gds_unproven.",
         )
 

@@ -205,7 +205,7 @@ def _json(value: Any) -> str:
 
 
 def _bounce(config: Mapping[str, Any]) -> Line:
-    """Check the two sizes together: NVIDIA's guide wants room for many bounce buffers."""
+    """Check the two sizes together: NVIDIA's guide recommends room for many bounce buffers."""
     what = "Bounce buffers"
 
     def number(name: str, default: int) -> int | None:

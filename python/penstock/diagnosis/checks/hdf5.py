@@ -20,7 +20,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
     if not facts["hdf5"]:
         yield _SECTION.unknown(
             "HDF5 library",
-            "none was found as a file: h5py may contain HDF5 itself",
+            "no library file was found: h5py may contain HDF5 itself",
             "Name the folder of another one in LD_LIBRARY_PATH or HDF5_DIR.",
         )
     for library in facts["hdf5"]:
@@ -32,7 +32,7 @@ def _library(library: Mapping[str, Any]) -> Iterator[Line]:
     if not library["asked"]:
         yield _SECTION.unknown(
             what,
-            f"{where}: not queried, because there are too many others",
+            f"{where}: not queried, because too many libraries were found",
             "Name its folder in HDF5_DIR.",
         )
         return
@@ -55,26 +55,26 @@ def _library(library: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _plugin(kind: str, library: Mapping[str, Any]) -> Line:
-    what, told = f"Penstock's {kind} in it", library[kind]
-    if told is None:
+    what, answer = f"Penstock's {kind} in it", library[kind]
+    if answer is None:
         return _SECTION.no(
             what,
             str(library["reason"] or "no answer"),
             "It cannot be used with this library.",
             "Reinstall penstock; if that does not help, report a defect with this line.",
         )
-    if told["loads"]:
+    if answer["loads"]:
         return _SECTION.ok(what, "loads")
-    if "or later" in str(told["reason"]):
+    if "or later" in str(answer["reason"]):
         return _SECTION.warn(
             what,
-            str(told["reason"]),
+            str(answer["reason"]),
             "Programs on this library cannot use it.",
             "Build them with HDF5 1.14 or later.",
         )
     return _SECTION.no(
         what,
-        str(told["reason"]),
+        str(answer["reason"]),
         "Programs on this library cannot use it.",
         "Check that the folder that penstock --plugin-dir prints is readable, or reinstall "
         "penstock.",

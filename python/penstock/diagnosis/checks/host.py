@@ -41,7 +41,7 @@ def _kernel(facts: Mapping[str, Any]) -> Line:
     return _SECTION.warn(
         "Kernel",
         f"{facts['kernel']}, without cachestat(2)",
-        "Penstock asks mincore(2) instead, only about the first 4 MiB of a file.",
+        "Penstock calls mincore(2) instead, for the first 4 MiB of a file only.",
         "Linux 6.5 or later has cachestat(2); a container may have to allow the call.",
     )
 
@@ -61,7 +61,7 @@ def _transparent_huge_pages(mode: str | None) -> Line:
             "Staging memory consists of small pages, which take longer to pin.",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, as root.",
         )
-    return _SECTION.ok(what, mode, "Staging memory asks for them by madvise(2).")
+    return _SECTION.ok(what, mode, "Staging memory requests them by madvise(2).")
 
 
 def _huge_pages(host: Mapping[str, Any]) -> Line:

@@ -34,7 +34,7 @@ def lines(facts: Mapping[str, Any]) -> Iterator[Line]:
         yield _SECTION.no(
             "P2PDMA",
             "no GPU",
-            "There is nothing to exchange data with.",
+            "There is no GPU to exchange data with.",
             "Run the report where the GPU is.",
         )
         return
@@ -162,12 +162,12 @@ def _gpu(gpu: Mapping[str, Any], machine: str) -> Iterator[Line]:
         return
     what, pool = f"{name(gpu)} registered", gpu["p2pmem_bytes"]
     if pool:
-        yield _SECTION.ok(what, f"{size(pool)} of BAR1", "The kernel knows it as peer memory.")
+        yield _SECTION.ok(what, f"{size(pool)} of BAR1", "It is registered as peer memory.")
     else:
         yield _SECTION.no(
             what,
             "no p2pmem in sysfs" if pool is None else "p2pmem is empty",
-            "The kernel does not know the GPU's memory as peer memory.",
+            "The GPU's memory is not registered as peer memory.",
             "Meet the conditions above, and run a CUDA program, so that the driver registers it.",
         )
 
@@ -185,7 +185,7 @@ def _iommu(facts: Mapping[str, Any]) -> Line:
     translates = on and any(kind != "identity" for kind in kinds)
     if facts["machine"] == "aarch64":
         if translates:
-            return _SECTION.ok(what, f"{mode}{asked}", "Grace needs it so.")
+            return _SECTION.ok(what, f"{mode}{asked}", "Grace requires this.")
         return _SECTION.warn(
             what,
             f"{mode}{asked}",

@@ -249,7 +249,7 @@ def _udev(storage: Mapping[str, Any], kind: str) -> Line:
         return _SECTION.no(
             what,
             f"no {place}",
-            "cuFile refuses files here: it asks udev for the file system of the device.",
+            "cuFile refuses files here: it reads the file system of the device from udev.",
             f"Run systemd-udevd; in a container, mount the host's /run/udev, or write {place} with "
             f"the lines E:ID_FS_TYPE={kind} and E:ID_FS_USAGE=filesystem.",
         )
@@ -258,7 +258,7 @@ def _udev(storage: Mapping[str, Any], kind: str) -> Line:
         return _SECTION.no(
             what,
             f"{place} without {' and '.join(missing)}",
-            "cuFile refuses files here: it asks udev for the file system of the device.",
+            "cuFile refuses files here: it reads the file system of the device from udev.",
             f"Run udevadm trigger --action=change /dev/{storage['device']}.",
         )
     if entry["ID_FS_USAGE"] != "filesystem":
@@ -297,7 +297,7 @@ def _distance(distance: Mapping[str, Any], drives: list[str], facts: Mapping[str
     one_node = facts["cpu"]["numa_nodes"] == 1
     if None in nodes and not one_node:
         return _SECTION.unknown(
-            what, "NUMA nodes are unknown", "nvidia-smi topo -m shows what the driver knows."
+            what, "NUMA nodes are unknown", "nvidia-smi topo -m shows the driver's view."
         )
     if one_node:
         found = "one NUMA node"

@@ -24,10 +24,10 @@ OVERRIDES = {
 
 def nvidia_fs(system: System) -> dict[str, Any]:
     """Return the state of the kernel module of GPUDirect Storage."""
-    told = system.text("/proc/driver/nvidia-fs/version") or ""
-    version = re.search(r"\d+(?:\.\d+)+", told)
+    text = system.text("/proc/driver/nvidia-fs/version") or ""
+    version = re.search(r"\d+(?:\.\d+)+", text)
     return {
-        "loaded": system.exists("/sys/module/nvidia_fs") or bool(told),
+        "loaded": system.exists("/sys/module/nvidia_fs") or bool(text),
         "version": version[0] if version else system.text("/sys/module/nvidia_fs/version"),
     }
 

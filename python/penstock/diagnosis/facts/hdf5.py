@@ -112,7 +112,7 @@ def _ask(path: str, environment: Mapping[str, str]) -> subprocess.Popen[str] | s
 
 
 def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "version": None,
         "thread_safe": None,
         "driver": None,
@@ -120,27 +120,27 @@ def _answer(process: subprocess.Popen[str] | str | None) -> dict[str, Any]:
         "reason": None,
     }
     if process is None or isinstance(process, str):
-        return told | {"reason": process}
+        return answer | {"reason": process}
     try:
         output, errors = process.communicate(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return told | {"reason": f"it did not answer within {_SECONDS} s"}
+        return answer | {"reason": f"it did not answer within {_SECONDS} s"}
     for line in output.splitlines():
-        told |= _told(line)
-    if process.returncode and not told["reason"]:
+        answer |= _parsed(line)
+    if process.returncode and not answer["reason"]:
         last = (errors.strip().splitlines() or [""])[-1]
         how = (
             f"by signal {-process.returncode}"
             if process.returncode < 0
             else f"with status {process.returncode}"
         )
-        told["reason"] = f"the process that queried it ended {how}{last and ': '}{last}"
-    return told
+        answer["reason"] = f"the process that queried it ended {how}{last and ': '}{last}"
+    return answer
 
 
-def _told(line: str) -> dict[str, Any]:
+def _parsed(line: str) -> dict[str, Any]:
     """Parse a line of the probe; return {} for a line that a library printed as it was loaded."""
     try:
         facts = json.loads(line)

@@ -85,7 +85,7 @@ def _try(load: Callable[[], bool]) -> dict[str, object]:
     if not loads and reason is None:
         # The innermost entry of HDF5's error stack has the cause.
         causes = re.findall(r"^\s*#\d+: .*? in \w+\(\): (.*)$", printed, re.MULTILINE)
-        reason = causes[-1] if causes else "HDF5 does not say why"
+        reason = causes[-1] if causes else "HDF5 gives no reason"
     return {"loads": loads, "reason": reason}
 
 

@@ -40,7 +40,7 @@ def query(bus_ids: Iterable[str], system: System) -> dict[str, dict[str, Any]]:
     except (OSError, AttributeError):
         return {}
     try:
-        return {bus_id: told for bus_id in wanted if (told := _device(library, bus_id))}
+        return {bus_id: facts for bus_id in wanted if (facts := _device(library, bus_id))}
     finally:
         library.nvmlShutdown()
 
@@ -61,7 +61,7 @@ def _device(library: Any, bus_id: str) -> dict[str, Any]:
         return ask(call, ctypes.c_uint(), lambda place: place.value)
 
     persistence = number("nvmlDeviceGetPersistenceMode")
-    told = {
+    facts = {
         "persistence": None if persistence is None else bool(persistence),
         "bar1_bytes": ask("nvmlDeviceGetBAR1MemoryInfo", _Bar1(), lambda place: place.total),
         "generation": number("nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -69,4 +69,4 @@ def _device(library: Any, bus_id: str) -> dict[str, Any]:
         "max_generation": number("nvmlDeviceGetMaxPcieLinkGeneration"),
         "max_width": number("nvmlDeviceGetMaxPcieLinkWidth"),
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in facts.items() if value is not None}

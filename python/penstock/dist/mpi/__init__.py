@@ -10,8 +10,8 @@
 >>> with mpi.File("run.h5", comm) as f:
 ...     x = f["rho"].read(parts[comm.rank], device="cuda")
 
-Rank 0 alone calls HDF5: it opens or makes the file, and tells the others where the elements lie.
-All ranks then move their bytes by themselves, at most with one ``open`` of the file each. With
+Rank 0 alone calls HDF5: it opens or makes the file, and sends the places of the elements to the
+other ranks. Each rank then moves its bytes itself, with at most one ``open`` of the file. With
 ``layout="file-per-rank"``, each rank makes a file of its own, by HDF5, and virtual datasets join
 them.
 

@@ -45,8 +45,7 @@ class Dataset:
         """Whether each rank has to open the file by HDF5 to read its slab.
 
         So it is for virtual, external and compact datasets, those behind external links, strings of
-        variable length, and filters that Penstock lacks. Datasets of 10^4 ranks had better be
-        others.
+        variable length, and filters that Penstock lacks. Avoid these for 10^4 ranks.
         """
         return self._stored is None
 

@@ -28,7 +28,7 @@ _OF_PARTS = (
 
 @dataclass
 class Plan:
-    """What becomes a virtual dataset when the file is closed. Only rank 0 has the slabs."""
+    """The plan of a virtual dataset, made when the file is closed. Only rank 0 has the slabs."""
 
     name: str
     shape: tuple[int, ...]

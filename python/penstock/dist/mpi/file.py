@@ -53,8 +53,8 @@ class File:
             the new one, whose virtual datasets lead to them by relative paths.
 
     Use it in a ``with`` block: an exception on one rank then ends the call in which the others
-    wait. After an error, a new file cannot be completed; one that is read is of use if all ranks go
-    on. Until :meth:`close` returns, the new file has a temporary name, which ends in
+    wait. After an error, a new file cannot be completed; one that is read remains usable if all
+    ranks continue. Until :meth:`close` returns, the new file has a temporary name, which ends in
     ``.unfinished``, and the file at the path is what it was before.
 
     >>> with mpi.File("run.h5", comm) as f:
@@ -86,7 +86,7 @@ class File:
         try:
             is_new = mode in _WRITES
             name = os.path.abspath(path_of_new(path) if is_new else os.fsdecode(encode(path)))
-        except Exception as raised:  # the others are told in the first step
+        except Exception as raised:  # reported to the other ranks in the first step
             name, error = repr(path), raised
         settings: dict[str, Any] = {"libver": libver}
         if alignment is not None:
@@ -109,11 +109,13 @@ class File:
             found, identity, folder = self._ranks.broadcast(step, open_on_root, error)
             if folder is not None:
                 self._part = parts.Part(folder, self._ranks.rank, settings)
-            told = Launched.by().local_rank
-            if self._ranks.maximum(int(told is None), step):
-                told = self._ranks.local_rank()
+            local = Launched.by().local_rank
+            if self._ranks.maximum(int(local is None), step):
+                local = self._ranks.local_rank()
             writes = mode in _WRITES
-            self._shared = Shared(self._ranks, found, identity, writes=writes, local_rank=told or 0)
+            self._shared = Shared(
+                self._ranks, found, identity, writes=writes, local_rank=local or 0
+            )
             if writes:
                 self._shared.together(f"{step} (open)", self._see)
         except BaseException:
@@ -249,7 +251,7 @@ class File:
         failure = self._ranks.failure
         is_known = error is failure or (failure is not None and self._mode in _WRITES)
         try:
-            # The others learn of it in whatever step they are. What failed together, they know.
+            # The other ranks get the error in their present step, unless it is their own, too.
             if not is_known and not self._ranks.is_broken:
                 self._ranks.agree("with", error)
         except RankError:

@@ -144,7 +144,7 @@ class Part:
     def discard(self) -> None:
         """Remove the file, and the folder with the last one."""
         if self._file is not None:
-            # HDF5 would write to a file that is gone; what fails there is of no interest.
+            # HDF5 would write to a file that is gone; errors of those writes do not matter.
             with contextlib.suppress(Exception):
                 self._file.close()
             self._file = None

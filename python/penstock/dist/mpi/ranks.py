@@ -1,11 +1,11 @@
-"""Ranks that do the same together: what fails on one of them fails on all, and none waits for ever.
+"""Collective steps of ranks: a failure on one rank fails on all, and no rank waits for ever.
 
 Every collective step starts with one reduction of three numbers, whatever the step is. So a rank
-that has failed meets the others wherever they are, and ranks that do different things notice it.
+that has failed meets the others in any step, and ranks in different steps detect it.
 
 A rank that waits longer than the timeout raises the alarm at rank 0. Rank 0 calls all ranks; those
-that wait answer, and after a grace rank 0 tells all who did not. So no rank waits longer than the
-timeout and :data:`GRACES` graces of a tenth of it, at least 0.5 s and at most 10 s each.
+that wait answer, and after a grace rank 0 sends the missing ranks to all. So no rank waits longer
+than the timeout and :data:`GRACES` graces of a tenth of it, at least 0.5 s and at most 10 s each.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PAUSE = 2e-4
 _LARGEST = 1 << 30
 """Bytes of one message: MPI counts in 31 bits."""
 _FEW = 1 << 16
-"""Bytes that are received without asking whether all ranks have memory for them."""
+"""Bytes that are received without a check that all ranks have memory for them."""
 _MOST_NAMED = 8
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Tells hosts of one name apart."""
+"""The file that distinguishes hosts of the same name."""
 
 _abandoned: list[Any] = []
-"""Steps that others never joined. MPI may still use their buffers."""
+"""Steps that not all ranks joined. MPI may still use their buffers."""
 
 
 class RankError(Error, RuntimeError):
@@ -60,7 +60,7 @@ class RankError(Error, RuntimeError):
 
 
 class Ranks:
-    """The ranks of a communicator, and what they do together.
+    """The ranks of a communicator, and their collective steps.
 
     Args:
         comm: An ``mpi4py.MPI.Comm``. The messages go through a duplicate of it.
@@ -69,7 +69,7 @@ class Ranks:
 
     def __init__(self, comm: Any, timeout: float = DEFAULT_TIMEOUT) -> None:
         self._refused: Exception | None = None
-        """Why the timeout cannot be used, which the others are told in the first step."""
+        """The error of an invalid timeout, which the first step reports to the other ranks."""
         try:
             is_usable = timeout > 0
         except TypeError:
@@ -80,7 +80,7 @@ class Ranks:
         self.timeout = timeout
         self.grace = min(max(timeout / 10, 0.5), 10.0)
         self.is_broken = False
-        """Whether ranks are missing, so that no step is possible any more."""
+        """Whether ranks are missing, so that no further step is possible."""
         self.failure: RankError | None = None
         """The last error of a step. All ranks have it."""
         self.rank: int = comm.Get_rank()
@@ -100,7 +100,7 @@ class Ranks:
 
         Args:
             step: What this rank does, in the same words on all ranks.
-            error: Why this rank cannot go on.
+            error: The error that stops this rank.
 
         Raises:
             RankError: A rank has failed, does something else, or has not come in time.
@@ -112,8 +112,8 @@ class Ranks:
         mine = [self.size if error is None else self.rank, number, -number]
         failed, least, most = self._minimum(mine, step)
         if failed < self.size:
-            told = "" if error is None else in_words(error)
-            self.failure = failed_error(step, failed, self._text(failed, told, step))
+            words = "" if error is None else in_words(error)
+            self.failure = failed_error(step, failed, self._text(failed, words, step))
             raise self.failure from error
         if least != -most:
             self.failure = self._disagreement(step)
@@ -122,7 +122,7 @@ class Ranks:
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all.
 
-        ``error`` is why this rank cannot go on.
+        ``error`` is the error that stops this rank.
         """
         made: Any = None
         parts: list[Any] = []
@@ -178,9 +178,9 @@ class Ranks:
         return own
 
     def all_gather(self, value: T, step: str) -> list[T]:
-        """Return on all ranks the values of all, in order. All ranks have just agreed on something.
+        """Return on all ranks the values of all ranks, in order.
 
-        It is for small values that can be pickled.
+        The caller has just called :meth:`agree`. The values are small and can be pickled.
         """
         own = np.frombuffer(pickle.dumps(value), np.uint8)
         count, counts = np.array([own.size], np.int64), np.empty(self.size, np.int64)
@@ -223,13 +223,13 @@ class Ranks:
         return int((all_hosts[: self.rank] == own[0]).sum())
 
     def free(self) -> None:
-        """Give the duplicate of the communicator back. All ranks do so after the same step."""
+        """Free the duplicate of the communicator. All ranks do so after the same step."""
         if not self.is_broken:
             self.is_broken = True
             self._comm.Free()
 
     def leave(self) -> None:
-        """Take part in no step any more. The others miss this rank in their next step."""
+        """Take part in no further step. The other ranks miss this one in their next step."""
         self.is_broken = True
 
     def _minimum(self, numbers: list[int], step: str) -> list[int]:
@@ -314,16 +314,16 @@ class Ranks:
         if self._comm is None:
             # Messages need the duplicate, of which the missing rank is to be a part.
             return RankError(
-                f"{step}: not all ranks have come within {self.timeout:g} s; which ones have not "
-                "is unknown, and the communicator is of no further use, because MPI cannot take "
-                "back what has begun",
+                f"{step}: not all ranks have come within {self.timeout:g} s; the missing "
+                "ranks are unknown, and the communicator cannot be used again, because MPI cannot "
+                "cancel the step",
                 remedy="see whether a rank was killed or waits for something else",
             )
         missing = self._roll_call() if self.is_root else self._verdict()
         if missing is None:
             return RankError(
                 f"{step}: rank 0 does not answer: it has not come within {self.timeout:g} s, or "
-                "waited for this rank before, and in vain",
+                "has already waited for this rank without success",
                 rank=0,
             )
         if not missing:
@@ -339,7 +339,7 @@ class Ranks:
         )
 
     def _roll_call(self) -> list[int]:
-        """Call all ranks, and tell them which did not answer: these, too, if they come late."""
+        """Call all ranks, and send the missing ranks to all, also to those that come late."""
         for other in range(1, self.size):
             self._send(b"", other, _CALL)
         present = {0}
@@ -349,9 +349,9 @@ class Ranks:
                 present.add(answer[0])
             time.sleep(_PAUSE)
         missing = [rank for rank in range(self.size) if rank not in present]
-        told = np.array(missing, np.int64).tobytes()
+        message = np.array(missing, np.int64).tobytes()
         for other in range(1, self.size):
-            self._send(told, other, _VERDICT)
+            self._send(message, other, _VERDICT)
         return missing
 
     def _verdict(self) -> list[int] | None:
@@ -366,7 +366,7 @@ class Ranks:
 
     def _send(self, message: bytes, to: int, tag: int) -> None:
         # A message this short is on its way when the call returns. To a dead rank it fails or is
-        # lost; whoever is alive is what matters.
+        # lost, which does not matter.
         buffer = bytearray(message)
         _abandoned.append((self._comm.Isend([buffer, _byte()], dest=to, tag=tag), buffer))
 
@@ -383,17 +383,17 @@ class Ranks:
 
 
 def in_words(error: BaseException) -> str:
-    """Return what the other ranks are told of an error of this one."""
+    """Return the text of an error of this rank for the other ranks."""
     return f"{type(error).__name__} on {socket.gethostname()}: {error}"
 
 
-def failed_error(step: str, rank: int, told: str) -> RankError:
-    """Return the error of a step that has failed on a rank, which has told why."""
-    return RankError(f"{step}: rank {rank}: {told}", rank=rank)
+def failed_error(step: str, rank: int, words: str) -> RankError:
+    """Return the error of a step that has failed on a rank, with the rank's own words."""
+    return RankError(f"{step}: rank {rank}: {words}", rank=rank)
 
 
 def disagreement(of_root: str, other: int, of_other: str) -> RankError:
-    """Return the error of ranks that do different things: rank 0, and the first that differs."""
+    """Return the error of ranks in different steps: rank 0, and the first that differs."""
     return RankError(
         f"the ranks disagree: rank 0 is at {of_root}, rank {other} at {of_other}",
         rank=other,
@@ -402,19 +402,19 @@ def disagreement(of_root: str, other: int, of_other: str) -> RankError:
 
 
 def this_host() -> str:
-    """Return what tells this host from all others, hosts of one name included."""
+    """Return a text that identifies this host, also among hosts of the same name."""
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     return f"{socket.gethostname()} {boot}"
 
 
 def _digest(text: str) -> int:
-    """Return a number of 56 bits that stands for a text."""
+    """Return a hash of a text, of 56 bits."""
     words = text.encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(words, digest_size=7).digest(), "big")
 
 
 def _pickled(value: Any) -> list[np.ndarray[Any, Any]]:
-    """Pickle an object. Its arrays come as they are, uncopied, after the head."""
+    """Pickle an object. The bytes of its arrays follow the head, uncopied."""
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return [_bytes(part) for part in (head, *(buffer.raw() for buffer in buffers))]

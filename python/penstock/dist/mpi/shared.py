@@ -1,4 +1,4 @@
-"""What the datasets of a shared file have in common on one rank."""
+"""The state that the datasets of a shared file share on one rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slabs that ranks write: what rank 0 knows of them."""
+"""Slabs that ranks write: rank 0 checks that they are disjoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.errors import InvalidError
 _Numbers = np.ndarray[Any, Any]
 
 _ROUNDS = 16
-"""Divisions along all dimensions after which pairs are compared. One is enough for a grid."""
+"""Divisions along all dimensions before pairs are compared. One is enough for a grid."""
 _PAIRS = 1 << 20
 """Pairs that are compared at a time."""
 
@@ -27,8 +27,8 @@ def row_of(rank: int, number: int, ranges: Ranges) -> _Numbers:
 def refuse_overlap(name: str, rows: _Numbers, known: Iterable[_Numbers] = ()) -> None:
     """Raise an error if a slab overlaps another one.
 
-    Disjoint slabs take about as long as it takes to sort them, and known ones far from all others
-    as long as it takes to see that.
+    The time for disjoint slabs is about that of sorting them; for known slabs far from all others,
+    about that of detecting this.
 
     Args:
         name: The dataset.
@@ -71,7 +71,7 @@ def _overlapping(starts: _Numbers, stops: _Numbers) -> tuple[int, int] | None:
     places = np.arange(len(starts))
     groups = np.zeros(len(starts), np.int64)
     low, high = _ranked(starts, stops)
-    # A number that tells the group and the place along a dimension, ordered by the group first.
+    # A number that encodes the group and, within it, the place along a dimension.
     unit = 2 * len(starts) + 1
     for _ in range(_ROUNDS):
         before = len(places), len(np.unique(groups))

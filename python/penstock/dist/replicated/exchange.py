@@ -1,4 +1,4 @@
-"""How the share that a rank has read gets into the memory of all others."""
+"""Exchanges of shares: each rank copies its share into the memory of all other ranks."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Exchange(Protocol):
     """Which way it is, and why it is not a faster one."""
 
     def share(self, bounds: Sequence[int]) -> None:
-        """Start to give this rank's share to all others, and to take theirs. Collective.
+        """Start to send this rank's share to all others, and to receive theirs. Collective.
 
         Args:
             bounds: At which byte of the result the shares begin, and where the last one ends.
         """
 
     def finish(self) -> None:
-        """Return when this rank's shares are with all others, and theirs here, as far as known."""
+        """Wait until this rank's shares are sent and, if it can detect that, theirs received."""
 
     def close(self) -> None:
-        """Give back what the exchange took."""
+        """Release the resources of the exchange."""
 
 
 class Alone:
@@ -193,7 +193,7 @@ class _Bytes:
 
 
 def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
-    """Return the way that shares go. Collective: all ranks return the same one.
+    """Return the exchange for a result. Collective: all ranks return the same one.
 
     Args:
         asked: One of :data:`WAYS`.
@@ -202,11 +202,11 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
         is_one_host: Whether all ranks are on one host.
 
     Raises:
-        RankError: The way that was asked for is not possible on a rank.
+        RankError: The requested way is not possible on a rank.
     """
     on_gpu = view.device >= 0
     has_nccl = isinstance(group, TorchGroup) and group.has_nccl()
-    step, why = f"load_replicated (exchange={asked!r})", "it was asked for"
+    step, why = f"load_replicated (exchange={asked!r})", "it was requested"
     if asked in ("nccl", "peer") and not on_gpu:
         group.agree(
             step, InvalidError(f"{asked!r} is for GPU memory, and the result is on the host")

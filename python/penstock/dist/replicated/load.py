@@ -39,7 +39,7 @@ _AHEAD = 2
 _STEP = "load_replicated"
 
 _kept: list[Any] = []
-"""Results into which other ranks may still copy, because this one did not stay to the end."""
+"""Results into which other ranks may still copy, because this rank left the call early."""
 
 
 def load_replicated(
@@ -112,7 +112,7 @@ def load_replicated(
         call = _Call(asked, device, out, stream, like, pin, piece, exchange)
         if isinstance(group, TorchGroup) and call.ordinal is not None:
             group.use_gpu(call.ordinal)
-    except Exception as raised:  # the others are told in the first step
+    except Exception as raised:  # reported to the other ranks in the first step
         error = raised
     try:
         found = _load(group, call, error, options, began)
@@ -152,7 +152,7 @@ class _Call:
         where = parse_device(place(self.device, like, pin, out))
         kind = "cpu" if where == HOST else "cuda"
         self.ordinal = None if where == HOST else where
-        """The GPU that was asked for; ``None`` for this rank's own, and for the host."""
+        """The requested GPU; ``None`` for this rank's own, and for the host."""
         if self.piece < 1:
             raise InvalidError(f"piece is {self.piece} bytes, but must be at least 1")
         if exchange not in ways.WAYS:
@@ -211,12 +211,12 @@ def _load(
 
     about = group.broadcast(step, describe, error)
     assert call is not None
-    told = group.all_gather(
+    gathered = group.all_gather(
         (this_host(), Launched.by().local_rank, call.copy_back is not None), step
     )
-    hosts = [host for host, *_ in told]
-    local = told[group.rank][1]
-    if local is None or any(other is None for _, other, _ in told):
+    hosts = [host for host, *_ in gathered]
+    local = gathered[group.rank][1]
+    if local is None or any(other is None for _, other, _ in gathered):
         local = hosts[: group.rank].count(hosts[group.rank])
     shared = Shared(group, about.path, about.identity, writes=False, local_rank=local)
     try:
@@ -242,7 +242,7 @@ def _load(
     elapsed = time.perf_counter_ns() - began
     report.remember(report.together(read, view.device, elapsed, note))
     complete = partial(transfer.complete, view, call.copy_back)
-    if any(copies for *_, copies in told):
+    if any(copies for *_, copies in gathered):
         made_by_all(group, f"{_STEP} (copy)", complete)
     else:
         complete()
@@ -250,7 +250,7 @@ def _load(
 
 
 def _in_memory(view: arrays.View) -> str:
-    """Describe what the result of a rank must have in common with those of the others."""
+    """Describe what the results of all ranks must have in common."""
     dtype = view.dtype.numpy
     layout = "" if dtype is None else f", {dtype.descr if dtype.names else dtype.str}"
     place = "host" if view.device < 0 else "GPU"
@@ -262,7 +262,7 @@ def _fill(
 ) -> list[Report]:
     """Read and exchange all shares. Return the reports of the reads of this rank.
 
-    A rank whose read fails goes on with the exchange, so that the others need not ask before each.
+    A rank whose read fails continues with the exchange, so that no exchange needs an agreement.
 
     Raises:
         RankError: A read or a copy has failed.
@@ -321,7 +321,7 @@ class _Reads:
             self._pending.append(self._source.start(*self._left.popleft()))
 
     def stop(self) -> None:
-        """Cancel what is under way, and return when nothing touches the memory any more."""
+        """Cancel pending reads, and wait until no request uses the memory."""
         while self._pending:
             made = self._pending.popleft()
             if made is not None:

@@ -1,7 +1,7 @@
 """Copies between the GPUs of one host: each rank writes its share into the memory of all others.
 
 A rank gets the memory of another process by CUDA's IPC handles. A share has its place in every
-result, and nobody else writes there, so a copy needs no word from the rank that it goes to.
+result, and no other process writes there, so a copy needs no message from the target rank.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _Handle(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What a rank tells the others of its result."""
+class _Exported:
+    """The result of a rank, as sent to the other ranks."""
 
     handle: bytes
     offset: int
@@ -99,7 +99,7 @@ class Peers:
         self._last.callback(self._driver.close)
         self._stream = ctypes.c_void_p()
 
-    def tell(self) -> _Told:
+    def export(self) -> _Exported:
         """Return what the other ranks need to open this rank's result."""
         handle, base, size = _Handle(), ctypes.c_uint64(), ctypes.c_size_t()
         address = ctypes.c_uint64(self._view.pointer)
@@ -107,21 +107,21 @@ class Peers:
             places = ctypes.byref(base), ctypes.byref(size)
             self._driver.call("cuMemGetAddressRange_v2", *places, address)
             self._driver.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
-        return _Told(bytes(handle.bytes), self._view.pointer - base.value, "")
+        return _Exported(bytes(handle.bytes), self._view.pointer - base.value, "")
 
-    def open(self, all_told: Sequence[_Told]) -> None:
+    def open(self, all_exported: Sequence[_Exported]) -> None:
         """Open the results of all ranks but this one."""
         with self._driver.current():
             self._driver.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
             self._last.callback(self._driver.call, "cuStreamDestroy_v2", self._stream)
             # Beginning with the next one, so that not all ranks write to one GPU at a time.
-            for told in (*all_told[self._rank + 1 :], *all_told[: self._rank]):
+            for result in (*all_exported[self._rank + 1 :], *all_exported[: self._rank]):
                 base = ctypes.c_uint64()
-                handle = _Handle.from_buffer_copy(told.handle)
+                handle = _Handle.from_buffer_copy(result.handle)
                 flags = _LAZY_ENABLE_PEER_ACCESS
                 self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, flags)
                 self._last.callback(self._driver.call, "cuIpcCloseMemHandle", base)
-                self._results.append(base.value + told.offset)
+                self._results.append(base.value + result.offset)
 
     def share(self, bounds: Sequence[int]) -> None:
         """Queue the copies of this rank's share. A failure is raised by :meth:`finish`."""
@@ -139,20 +139,20 @@ class Peers:
             self._error = error
 
     def finish(self) -> None:
-        """Wait until this rank's shares are with all others. Theirs are here once they say so."""
+        """Wait until this rank's shares are copied. Theirs are here once they report it."""
         with self._driver.current():
             self._driver.call("cuStreamSynchronize", self._stream)
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Close the results of the others, who may free them once all ranks have agreed."""
+        """Close the results of the other ranks, which may free them once all ranks have agreed."""
         with self._driver.current():
             self._last.close()
 
 
 class Refusal(NamedTuple):
-    """Why a rank cannot take part."""
+    """The reason for which a rank cannot take part."""
 
     rank: int
     why: str
@@ -164,27 +164,27 @@ def connect(group: Group, view: arrays.View, is_one_host: bool) -> Peers | Refus
     Collective: all ranks connect, or all return the same refusal.
     """
     made: Peers | None = None
-    told = _Told(b"", 0, "")
+    exported = _Exported(b"", 0, "")
     try:
         if not is_one_host:
             raise UnavailableError("the ranks are on several hosts")
         made = Peers(group.rank, view)
-        told = made.tell()
+        exported = made.export()
     except Exception as error:
-        told = _Told(b"", 0, in_words(error))
-    all_told = group.all_gather(told, _STEP)
-    refusal = _first([one.why for one in all_told])
+        exported = _Exported(b"", 0, in_words(error))
+    all_exported = group.all_gather(exported, _STEP)
+    refusal = _first([one.why for one in all_exported])
     if refusal is None and made is not None:
         why = ""
         try:
-            made.open(all_told)
+            made.open(all_exported)
         except Exception as error:
             why = in_words(error)
         refusal = _first(group.all_gather(why, _STEP))
         if refusal is None:
             return made
     if made is not None:
-        # The others go on to the next step. A context that has failed is told there.
+        # The other ranks continue with the next step, which reports a failed context.
         with suppress(Exception):
             made.close()
     assert refusal is not None

@@ -39,7 +39,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True)
 class Asked:
-    """What the caller has asked for."""
+    """The arguments of the caller."""
 
     source: Any
     dtype: object
@@ -164,7 +164,7 @@ class Source:
     """What a rank reads, as rows of the array in memory that follow each other there.
 
     Args:
-        asked: What the caller has asked for.
+        asked: The arguments of the caller.
         about: What rank 0 has found.
         shared: The file as this rank sees it.
         options: The options of the call.
