@@ -153,14 +153,14 @@ impl AccessSet {
         }
     }
 
-    pub(super) fn object(&self) -> Option<&ObjectKey> {
+    pub(in crate::transfer) fn object(&self) -> Option<&ObjectKey> {
         match self {
             AccessSet::Elements { dataset, .. } | AccessSet::Object(dataset) => Some(dataset),
             AccessSet::File(_) | AccessSet::Sources(_) | AccessSet::All(_) => None,
         }
     }
 
-    pub(super) fn region(&self) -> Option<&Region> {
+    pub(in crate::transfer) fn region(&self) -> Option<&Region> {
         match self {
             AccessSet::Elements { region, .. } => Some(region),
             _ => None,

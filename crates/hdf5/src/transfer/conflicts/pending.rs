@@ -10,9 +10,9 @@ use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
 use super::access::{Access, AccessSet, FileKey};
-use super::failures::Failures;
-use super::nearby::Index;
-use crate::transfer::unresolved;
+use super::box_index::Index;
+use super::unreported_failures::Failures;
+use crate::transfer::hdf5_state::{changed, has_nothing_pending};
 
 /// How far a thread is to carry an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Copy {
     }
 
     /// Returns the copy with a function at this address.
-    pub(super) const fn of_address(address: usize) -> Copy {
+    pub(in crate::transfer) const fn of_address(address: usize) -> Copy {
         Copy(address)
     }
 }
@@ -123,7 +123,7 @@ impl<T> Entry<T> {
 }
 
 /// Operations in the order of their submission.
-pub(super) struct Table<T> {
+pub(in crate::transfer) struct Table<T> {
     entries: BTreeMap<u64, Entry<T>>,
     index: Index,
     /// How many of them write.
@@ -136,7 +136,7 @@ pub(super) struct Table<T> {
 const FEW: usize = 64;
 
 impl<T: Clone> Table<T> {
-    pub(super) const fn new() -> Table<T> {
+    pub(in crate::transfer) const fn new() -> Table<T> {
         Table {
             entries: BTreeMap::new(),
             index: Index::new(),
@@ -147,7 +147,12 @@ impl<T: Clone> Table<T> {
     }
 
     /// Adds an operation and returns its unique number.
-    pub(super) fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
+    pub(in crate::transfer) fn enter(
+        &mut self,
+        copy: Copy,
+        sets: Vec<AccessSet>,
+        operation: T,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
         self.index.add(number, &sets);
@@ -161,7 +166,7 @@ impl<T: Clone> Table<T> {
         number
     }
 
-    pub(super) fn leave(&mut self, number: u64) -> Option<T> {
+    pub(in crate::transfer) fn leave(&mut self, number: u64) -> Option<T> {
         let entry = self.entries.remove(&number)?;
         self.index.remove(number, &entry.sets);
         self.writers -= usize::from(entry.writes());
@@ -169,7 +174,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// Removes and returns the operations for which `is_over` is true.
-    pub(super) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(in crate::transfer) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let over = self
             .entries
             .iter()
@@ -182,7 +187,7 @@ impl<T: Clone> Table<T> {
 
     /// As [`prune`](Self::prune), but of many operations it removes the oldest, up to the first for which
     /// `is_over` is false. So it takes no longer when thousands are pending.
-    pub(super) fn prune_quickly(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(in crate::transfer) fn prune_quickly(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
         while self.entries.len() > FEW
             && let Some((number, entry)) = self.entries.first_key_value()
@@ -199,13 +204,13 @@ impl<T: Clone> Table<T> {
 
     /// Returns whether no operation can conflict with an access set: reads do not wait for reads, of
     /// which there may be thousands.
-    pub(super) fn is_free_for(&self, set: &AccessSet) -> bool {
+    pub(in crate::transfer) fn is_free_for(&self, set: &AccessSet) -> bool {
         self.writers == 0 && set.access() == Access::Read
     }
 
     /// Returns the operations of a copy of HDF5 that conflict with an access set or for which
     /// `also` is true.
-    pub(super) fn before_or(
+    pub(in crate::transfer) fn before_or(
         &self,
         copy: Copy,
         set: &AccessSet,
@@ -217,7 +222,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// Returns the operations of a copy of HDF5 that conflict with an access set.
-    pub(super) fn before(&self, copy: Copy, set: &AccessSet) -> Vec<T> {
+    pub(in crate::transfer) fn before(&self, copy: Copy, set: &AccessSet) -> Vec<T> {
         let near = self.near(set).filter(|entry| entry.is_before(copy, set));
         near.map(|entry| entry.operation.clone()).collect()
     }
@@ -232,7 +237,7 @@ impl<T: Clone> Table<T> {
 
     /// Returns whether an operation of a copy of HDF5 for which `is_there` is true conflicts with an
     /// access set.
-    pub(super) fn has_before(
+    pub(in crate::transfer) fn has_before(
         &self,
         copy: Copy,
         set: &AccessSet,
@@ -243,12 +248,12 @@ impl<T: Clone> Table<T> {
     }
 
     /// Returns the operations that read or write a file.
-    pub(super) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
+    pub(in crate::transfer) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
         self.chosen(|entry| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file)))
     }
 
     /// Returns the oldest operations of a copy of HDF5.
-    pub(super) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
+    pub(in crate::transfer) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
         let of_copy = self.entries.values().filter(|entry| entry.copy == copy);
         of_copy
             .take(most)
@@ -256,11 +261,11 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
-    pub(super) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
+    pub(in crate::transfer) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
         self.entries.values().all(|entry| is_so(&entry.operation))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::transfer) fn len(&self) -> usize {
         self.entries.len()
     }
 
@@ -290,7 +295,7 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     };
     let before = table.len();
     let (answer, gone) = act(&mut table);
-    unresolved::changed(before, table.len());
+    changed(before, table.len());
     drop(table);
     drop(gone);
     answer
@@ -298,7 +303,7 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
 
 /// As [`with_current`], but of many operations that are over, it removes the oldest only.
 fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if unresolved::is_none() {
+    if has_nothing_pending() {
         return nothing;
     }
     with(nothing, |table| {
@@ -308,7 +313,7 @@ fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T)
 }
 
 fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if unresolved::is_none() {
+    if has_nothing_pending() {
         return nothing;
     }
     with(nothing, |table| {
@@ -376,7 +381,7 @@ pub fn before_or(hdf5: &Hdf5, set: &AccessSet, also: impl Fn(&Shared) -> bool) -
 
 /// Returns the pending operations that conflict with an access set.
 pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
-    if unresolved::is_none() {
+    if has_nothing_pending() {
         return Vec::new();
     }
     with(Vec::new(), |table| {
@@ -395,7 +400,7 @@ pub fn has_before(hdf5: &Hdf5, set: &AccessSet) -> bool {
     let has_any = |table: &mut Table<Shared>| {
         !table.is_free_for(set) && table.has_before(Copy::of(hdf5), set, |o| !o.is_over())
     };
-    !unresolved::is_none() && with(false, |table| (has_any(table), Vec::new()))
+    !has_nothing_pending() && with(false, |table| (has_any(table), Vec::new()))
 }
 
 /// Returns the operations that touch a file, including failed ones that were not reported yet.

@@ -1,0 +1,68 @@
+//! Chunk tables of the datasets of one request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use penstock_array::ChunkTable;
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::hid_t;
+
+use super::dataset_key::{DatasetKey, key};
+use super::eligibility::keep;
+use super::files::find;
+use crate::dataset::{DatasetInfo, read_chunk_table};
+use crate::library::Session;
+
+/// Chunk tables of the datasets of one request, each of which is read once, however often a dataset
+/// occurs.
+#[derive(Default)]
+pub(in crate::transfer) struct ChunkTables(HashMap<DatasetKey, Arc<ChunkTable>>);
+
+impl ChunkTables {
+    /// With so many chunks, the table is kept for later requests: to read it takes longer than to
+    /// describe the dataset again.
+    const MANY: usize = 64;
+
+    /// Returns whether the chunk table of a dataset need not be read.
+    pub(in crate::transfer) fn know(&self, session: &Session<'_>, dataset: hid_t) -> bool {
+        let is_known = |key: DatasetKey| {
+            let is_kept = || find(key).is_some_and(|kept| kept.known_table().is_some());
+            self.0.contains_key(&key) || is_kept()
+        };
+        key(session, dataset).is_ok_and(is_known)
+    }
+
+    /// Returns the chunk table of a dataset that cannot change.
+    pub(in crate::transfer) fn of(
+        &mut self,
+        session: &Session<'_>,
+        dataset: hid_t,
+        info: &DatasetInfo,
+    ) -> Result<Arc<ChunkTable>> {
+        let key = key(session, dataset).ok();
+        if let Some(known) = key.and_then(|key| self.0.get(&key)) {
+            return Ok(Arc::clone(known));
+        }
+        let kept = key.and_then(find);
+        let known = kept.as_ref().and_then(|kept| kept.known_table());
+        let table = match known {
+            Some(known) => known,
+            None => {
+                let read = read_chunk_table(session, dataset, info);
+                let table = Arc::new(read.map_err(|error| info.name_in(error))?);
+                if table.len() >= Self::MANY
+                    && let Some(key) = key
+                    && let Some(kept) = kept.or_else(|| keep(session, dataset, key, info))
+                {
+                    // The caller asks for the array, and why there may be none, when it plans a read.
+                    _ = kept.set_table(Arc::clone(&table))?;
+                }
+                table
+            }
+        };
+        if let Some(key) = key {
+            self.0.insert(key, Arc::clone(&table));
+        }
+        Ok(table)
+    }
+}

@@ -1,0 +1,16 @@
+//! Carries out planned transfers: at once, by workers, or many datasets as one request.
+
+mod cached_reader;
+mod handle;
+pub mod many;
+mod ordered_plan;
+mod start;
+mod waits;
+
+pub use cached_reader::{Opened, PlannedRead, Reader, WorkerRead, small_read};
+pub use handle::Held;
+pub use start::start;
+pub use waits::{
+    make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,
+    wait_for_path,
+};

@@ -1,0 +1,12 @@
+//! Whether transfers bypass the page cache.
+
+use penstock_engine::file::side::Direct;
+use penstock_engine::options::{Choice, Options};
+
+pub(in crate::transfer) fn direct(options: &Options) -> Direct {
+    match options.direct.unwrap_or(Choice::Auto) {
+        Choice::No => Direct::Never,
+        Choice::Yes => Direct::Always,
+        Choice::Auto => Direct::WhereCold,
+    }
+}
