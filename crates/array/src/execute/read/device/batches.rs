@@ -1,201 +1,26 @@
-//! Batches of chunks that the GPU decodes: their way from the work queue through loading to the
-//! results.
+//! All batches of one request: when one is started, what is under way, and its end.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use penstock_codec::Filter;
-use penstock_codec::filters::id;
-use penstock_codec::gpu::PlaceTable;
 use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
 use penstock_engine::Recover;
-use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{CopyQueue, Holding, Lent};
+use penstock_engine::error::{Kind, Result};
+use penstock_engine::gpu::Lent;
 use penstock_engine::options::Decoder;
 
-use super::DeviceRead;
 use super::balance::{Balance, Busy};
-use super::launch::Results;
-use crate::ChunkJob;
+use super::batch::{DECODED, GpuBatch};
+use super::gpu_filters::{GpuFilters, stride};
+use super::plans::DevicePlans;
+use super::results::Results;
 use crate::execute::bound::BoundPlan;
-use crate::execute::device::ALIGNMENT;
-use crate::execute::device::scratch::Scratch;
-
-/// Filters that the GPU undoes for the most part.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GpuFilters {
-    pub method: Method,
-    method_at: usize,
-    is_shuffled: bool,
-    /// Position of the outermost checksum filter, which the CPU verifies while it loads.
-    pub fletcher: Option<usize>,
-}
-
-impl GpuFilters {
-    /// Accepts, in order of encoding: an optional shuffle, a filter that the GPU decodes, an
-    /// optional checksum.
-    fn of(filters: &[Filter]) -> Option<GpuFilters> {
-        let mut rest = filters.iter().enumerate().peekable();
-        // The kernel that places the elements undoes the shuffle.
-        let shuffle = rest.next_if(|(_, f)| f.id == id::SHUFFLE);
-        let (method_at, method) = rest.next()?;
-        let fletcher = rest.next_if(|(_, f)| f.id == id::FLETCHER32);
-        if rest.next().is_some() {
-            return None;
-        }
-        Some(GpuFilters {
-            method: Method::of_filter(method.id)?,
-            method_at,
-            is_shuffled: shuffle.is_some(),
-            fletcher: fletcher.map(|(at, _)| at),
-        })
-    }
-
-    /// Returns whether the chunk has a checksum, which the filter mask may skip.
-    pub(super) fn has_fletcher(&self, job: &ChunkJob) -> bool {
-        self.fletcher.is_some_and(|at| job.mask >> at & 1 == 0)
-    }
-
-    /// Returns the GPU memory that a chunk needs; `None` if the CPU must decode it.
-    fn needs(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
-        let most = self.method.max_decodable() as u64;
-        let boxes = job.box_count();
-        let fits = !job.is_plain
-            && boxes <= MOST_BOXES
-            && job.mask >> self.method_at & 1 == 0
-            && job.decoded_size <= most
-            && job.stored_size <= most;
-        // nvCOMP needs temporary memory of this size in addition.
-        let temp = match self.method {
-            Method::Zstd => 3 * job.decoded_size,
-            Method::Deflate | Method::Lz4 => 0,
-        };
-        let decoded = match self.place(job, bound) {
-            Some(_) => 0,
-            None => stride(job.decoded_size),
-        };
-        fits.then(|| stored_room(job.stored_size) + decoded + temp + boxes * TABLES)
-    }
-
-    /// Returns the place in the destination to which a chunk is decoded directly. Only Penstock's
-    /// own kernel never writes outside the place, whatever its input.
-    fn place(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
-        let fits = self.method == Method::Deflate
-            && job.decoded_size >= IN_PLACE_FROM
-            && bound.conversion.size_after(job.decoded_size as usize) as u64 == job.decoded_size;
-        fits.then(|| job.whole(&bound.plan)).flatten()
-    }
-}
+use crate::execute::read::queue::WorkQueue;
 
 /// Largest number of chunks in a batch: their tables must fit into one slot.
 const MOST_JOBS: u64 = 1 << 16;
-/// Chunks with more boxes are left to the CPU, which uploads their tables in parts.
-const MOST_BOXES: u64 = 64;
-/// Approximate size of a box in the tables.
-const TABLES: u64 = 128;
-
-/// Smallest chunk that is decoded directly into its place: the GPU needs many chunks at a time, and
-/// large ones would take too much memory.
-const IN_PLACE_FROM: u64 = 128 << 10;
-
-/// A batch that workers load.
-pub(super) struct GpuBatch {
-    /// Number of its plan.
-    pub plan: usize,
-    pub filters: GpuFilters,
-    pub jobs: Vec<ChunkJob>,
-    /// Where each job's decoded bytes go.
-    pub outputs: Vec<Output>,
-    /// Memory for the stored bytes, and how many bytes of it are taken.
-    pub stored: Scratch,
-    pub taken: AtomicU64,
-    decoded: Scratch,
-    pub queue: Mutex<CopyQueue>,
-    /// Dropped after the queue, which waits for the release of the memory.
-    _holding: Holding,
-    /// Number of jobs whose loading has begun, and number of jobs loaded.
-    pub next: AtomicUsize,
-    pub loaded: AtomicUsize,
-    pub found: Mutex<Found>,
-}
-
-/// Where the GPU decodes a chunk to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Output {
-    pub address: u64,
-    /// Whether this is the chunk's place in the destination, where it may still have to be
-    /// unshuffled or converted.
-    pub in_place: bool,
-}
-
-/// The results of loading.
-#[derive(Default)]
-pub(super) struct Found {
-    pub entries: Vec<Entry>,
-    /// Jobs that the CPU must decode.
-    pub again: Vec<usize>,
-    /// Tables for the kernel that places elements, for jobs that are not decoded in place.
-    pub places: Vec<PlaceTable>,
-    /// Number of elements of all jobs except those that the CPU must decode.
-    pub elements: u64,
-}
-
-/// A piece of a chunk that the GPU decodes. Addresses are on the GPU.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub job: usize,
-    pub input: u64,
-    pub input_size: u64,
-    pub output: u64,
-    pub room: u64,
-    /// Address of the chunk's Adler-32 checksum, in the entry of its first piece.
-    pub checksum: Option<u64>,
-}
-
-impl GpuBatch {
-    /// Returns the decoded size of a chunk.
-    pub(super) fn chunk(&self) -> u64 {
-        self.jobs.first().map_or(1, |job| job.decoded_size)
-    }
-
-    pub(super) fn queue(&self) -> MutexGuard<'_, CopyQueue> {
-        self.queue.lock().recover()
-    }
-
-    pub(super) fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().recover()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.stored.bytes + self.decoded.bytes
-    }
-
-    /// Releases the memory once all queued work has finished.
-    fn release(&self) {
-        let mut queue = self.queue();
-        self.stored.release(&mut queue);
-        self.decoded.release(&mut queue);
-    }
-
-    /// Takes room in the memory for stored bytes; `None` if there is not enough.
-    pub(super) fn take(&self, bytes: u64) -> Option<u64> {
-        let bytes = bytes.next_multiple_of(ALIGNMENT as u64);
-        let at = self.taken.fetch_add(bytes, Relaxed);
-        (at + bytes <= self.stored.bytes).then_some(self.stored.address + at)
-    }
-}
-
-/// Returns the room for a chunk's stored bytes, including the alignment of its pieces.
-fn stored_room(stored: u64) -> u64 {
-    (stored + ALIGNMENT as u64).next_multiple_of(ALIGNMENT as u64)
-}
-
-fn stride(decoded: u64) -> u64 {
-    decoded.next_multiple_of(ALIGNMENT as u64)
-}
-
 /// A batch that the GPU is decoding or has decoded.
 pub(super) struct Launched {
     pub batch: Arc<GpuBatch>,
@@ -330,7 +155,12 @@ impl GpuBatches {
     }
 
     /// Starts a batch if the GPU should have more work.
-    pub(super) fn begin(&self, task: &DeviceRead, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn begin(
+        &self,
+        plans: &DevicePlans,
+        queue: &WorkQueue,
+        lent: &mut Lent<'_>,
+    ) -> Result<()> {
         if self.closed.load(Relaxed) {
             return Ok(());
         }
@@ -341,7 +171,7 @@ impl GpuBatches {
         if state.loading.is_some() {
             return Ok(());
         }
-        let Some((current, left, chunk)) = task.queue.left()? else {
+        let Some((current, left, chunk)) = queue.left()? else {
             return Ok(());
         };
         if state.busy.is_none() && state.left_to_workers == Some(current) {
@@ -376,8 +206,8 @@ impl GpuBatches {
             return Ok(());
         }
         let count = wanted.min(MOST_JOBS) as usize;
-        let (plan, jobs) = task.queue.take(count, room, |number, job| {
-            let bound = &task.plans[number];
+        let (plan, jobs) = queue.take(count, room, |number, job| {
+            let bound = plans.bound(number);
             // What is kept is decoded by the CPU, into host memory.
             let is_kept = bound.place_in_cache(job).is_some();
             let is_asked = matches!(self.decoder, Decoder::Gpu);
@@ -390,7 +220,7 @@ impl GpuBatches {
             return Ok(());
         };
         let since = Instant::now();
-        match self.make(task, plan, filters, jobs, lent) {
+        match GpuBatch::new(plans, plan, filters, jobs, lent) {
             Ok(batch) => {
                 let chunks = batch.jobs.len() as u64;
                 let busy = state.busy.get_or_insert(Busy {
@@ -408,78 +238,10 @@ impl GpuBatches {
             // The CPU needs less GPU memory.
             Err((error, jobs)) if error.kind() == Kind::Memory => {
                 self.closed.store(true, Relaxed);
-                task.queue.put_back(plan, jobs);
+                queue.put_back(plan, jobs);
                 Ok(())
             }
             Err((error, _)) => Err(error),
-        }
-    }
-
-    fn make(
-        &self,
-        task: &DeviceRead,
-        plan: usize,
-        filters: GpuFilters,
-        jobs: Vec<ChunkJob>,
-        lent: &Lent<'_>,
-    ) -> std::result::Result<GpuBatch, (Error, Vec<ChunkJob>)> {
-        let stored = jobs.iter().map(|j| stored_room(j.stored_size)).sum();
-        let mut decoded = 0;
-        let mut outputs: Vec<Output> = jobs
-            .iter()
-            .map(|job| match filters.place(job, &task.plans[plan]) {
-                Some(place) => Output {
-                    address: task.target.start + place,
-                    in_place: true,
-                },
-                None => {
-                    let address = decoded;
-                    decoded += stride(job.decoded_size);
-                    Output {
-                        address,
-                        in_place: false,
-                    }
-                }
-            })
-            .collect();
-        let holding = lent.context().hold_memory();
-        let made = lent.context().queue().and_then(|mut queue| {
-            let stored = Scratch::new(&mut queue, stored)?;
-            match Scratch::new(&mut queue, decoded) {
-                Ok(decoded) => Ok((queue, stored, decoded)),
-                Err(error) => {
-                    stored.release(&mut queue);
-                    Err(error)
-                }
-            }
-        });
-        match made {
-            Ok((mut queue, stored, decoded)) => {
-                // Loaders copy on their own queues, which must wait for this allocation.
-                if let Err(error) = queue.mark(ALLOCATED) {
-                    stored.release(&mut queue);
-                    decoded.release(&mut queue);
-                    return Err((error, jobs));
-                }
-                for output in outputs.iter_mut().filter(|o| !o.in_place) {
-                    output.address += decoded.address;
-                }
-                Ok(GpuBatch {
-                    outputs,
-                    plan,
-                    filters,
-                    jobs,
-                    stored,
-                    taken: AtomicU64::new(0),
-                    decoded,
-                    queue: Mutex::new(queue),
-                    _holding: holding,
-                    next: AtomicUsize::new(0),
-                    loaded: AtomicUsize::new(0),
-                    found: Mutex::default(),
-                })
-            }
-            Err(error) => Err((error, jobs)),
         }
     }
 
@@ -599,7 +361,3 @@ impl GpuBatches {
         outcome
     }
 }
-
-/// Marks on a batch's queue: its memory is allocated; all its chunks are decoded and placed.
-pub(super) const ALLOCATED: usize = 0;
-pub(super) const DECODED: usize = 1;

@@ -1,58 +1,32 @@
-//! Reads into GPU memory. Workers decode chunks into pinned slots and launch kernels that place
-//! them; meanwhile the GPU itself decodes batches of chunks.
-
-mod balance;
-mod batch;
-mod decoding;
-mod gather;
-mod in_place;
-mod launch;
-mod loader;
-mod rates;
-mod slots;
-mod stager;
+//! The task of reading into GPU memory: what each worker does in turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use penstock_codec::filters::id;
-use penstock_codec::gpu::Kernels;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::gpu::{Context, Lent};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::{Share, Task};
 
-use super::queue::{Batch, WorkQueue};
-use crate::ChunkJob;
+use super::batches::{GpuBatches, Launched};
+use super::loader::Loader;
+use super::plans::DevicePlans;
+use super::stager::{Left, Stager};
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::placing;
 use crate::execute::device::scratch::wait_for_memory;
 use crate::execute::memory::DeviceMemory;
-use batch::{GpuBatches, Launched};
-use loader::Loader;
-use stager::{Left, Stager};
+use crate::execute::read::queue::{Batch, WorkQueue};
 
 /// The task of reading into GPU memory.
 pub(crate) struct DeviceRead {
-    plans: Vec<BoundPlan>,
+    plans: DevicePlans,
     queue: WorkQueue,
-    target: DeviceMemory,
-    context: Arc<Context>,
-    /// `None` if a stream waits for the request: kernels may share a hardware queue with that
-    /// stream, and would then wait for it in turn (docs/decisions/0006). Copies do all the work in
-    /// that case.
-    kernels: Option<Arc<Kernels>>,
     /// Why kernels are missing although they should be used.
     pub note: Option<String>,
     batches: GpuBatches,
-    /// For each plan, the size of the elements that its first filter shuffles; 1 if it is no
-    /// shuffle.
-    shuffles: Vec<u32>,
 }
-
-/// Position of a shuffle filter that the GPU can undo.
-const SHUFFLE_AT: usize = 0;
 
 /// Default size of the GPU memory for chunks in flight.
 const SCRATCH: u64 = 1 << 30;
@@ -81,28 +55,12 @@ impl DeviceRead {
             Some(_) => options.decode.unwrap_or(Decoder::Auto),
         };
         let batches = GpuBatches::new(&plans, decoder, scratch, (context.device, workers));
-        let shuffles = plans.iter().map(shuffled_element).collect();
         Ok(DeviceRead {
-            shuffles,
-            plans,
+            plans: DevicePlans::new(plans, target, context, kernels),
             queue,
-            target,
-            context: Arc::clone(context),
-            kernels,
             note,
             batches,
         })
-    }
-
-    /// Returns how many elements of a chunk the GPU must unshuffle.
-    fn shuffled(&self, number: usize, job: &ChunkJob) -> u64 {
-        let element = self.shuffles[number];
-        let is_left_out = job.is_plain || job.mask >> SHUFFLE_AT & 1 == 1;
-        match element {
-            0 | 1 => 0,
-            _ if is_left_out => 0,
-            size => job.decoded_size / u64::from(size),
-        }
     }
 
     /// Returns how many of `most` workers would find work.
@@ -113,8 +71,8 @@ impl DeviceRead {
 
 impl Task for DeviceRead {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
-        let mut lent = Lent::new(&self.context)?;
-        let mut stager = Stager::new(self, share);
+        let mut lent = Lent::new(&self.plans.context)?;
+        let mut stager = Stager::new(&self.plans, &self.batches, share);
         self.batches.enter();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.serve_with(share, &mut lent, &mut stager)
@@ -129,7 +87,7 @@ impl Task for DeviceRead {
     }
 
     fn named(&self, error: Error) -> Error {
-        match self.plans.iter().find_map(BoundPlan::path) {
+        match self.plans.all.iter().find_map(BoundPlan::path) {
             Some(path) => error.in_file(path),
             None => error,
         }
@@ -150,17 +108,17 @@ impl DeviceRead {
         stager: &mut Stager<'a>,
     ) -> Result<()> {
         while !share.stopping() {
-            let seen = self.context.memory_returns();
-            self.batches.begin(self, lent)?;
+            let seen = self.plans.context.memory_returns();
+            self.batches.begin(&self.plans, &self.queue, lent)?;
             if let Some(batch) = self.batches.to_load() {
                 share.joined();
                 stager.flush(lent)?;
-                Loader::new(self, share, stager).load(&batch, lent)?;
+                Loader::new(&self.plans, &self.batches, share, stager).load(&batch, lent)?;
                 continue;
             }
             let lacking = if let Some(batch) = self.batches.done()? {
                 self.conclude(batch, lent, stager, share)?
-            } else if let Some(work) = self.queue.next_batch(&self.plans)? {
+            } else if let Some(work) = self.queue.next_batch(&self.plans.all)? {
                 share.joined();
                 self.stage(work, lent, stager)?
             } else {
@@ -219,7 +177,7 @@ impl DeviceRead {
     ) -> Result<()> {
         stager.flush(lent)?;
         stager.drain(lent)?;
-        wait_for_memory(&self.context, seen, error, || {
+        wait_for_memory(&self.plans.context, seen, error, || {
             if share.stopping() || self.batches.to_load().is_some() {
                 return Ok(true);
             }
@@ -248,7 +206,7 @@ impl DeviceRead {
         let again = again?;
         launched
             .results
-            .count(batch, &again, self, share.counters());
+            .count(batch, &again, &self.plans, share.counters());
         let plan = batch.plan;
         // Whoever waits for memory waits for that of the batch until it is dropped.
         drop(launched);
@@ -261,12 +219,4 @@ impl DeviceRead {
         }
         Ok(None)
     }
-}
-
-fn shuffled_element(bound: &BoundPlan) -> u32 {
-    let first = bound.plan.pipeline().filters.get(SHUFFLE_AT);
-    let element = first
-        .filter(|f| f.id == id::SHUFFLE)
-        .and_then(|f| f.values.first());
-    (*element.unwrap_or(&1)).max(1)
 }

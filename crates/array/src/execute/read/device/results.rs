@@ -1,14 +1,15 @@
 //! Decodes and places a loaded batch on the GPU, and evaluates the results.
 
+use penstock_codec::gpu::nvcomp::Nvcomp;
 use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{CopyQueue, Direction, Lent};
 use penstock_engine::report::{Counters, Path};
 
-use super::DeviceRead;
 use super::batch::{DECODED, Entry, Found, GpuBatch};
 use super::decoding::Decoding;
 use super::in_place::InPlace;
+use super::plans::DevicePlans;
 use super::slots::Slots;
 use crate::ChunkJob;
 use crate::execute::device::ALIGNMENT;
@@ -44,8 +45,9 @@ impl Parts {
 impl Results {
     /// Queues all work that turns the loaded bytes of a batch into elements in their places.
     pub(super) fn launch(
-        task: &DeviceRead,
+        plans: &DevicePlans,
         batch: &GpuBatch,
+        nvcomp: Option<Nvcomp>,
         slots: &mut Slots,
         lent: &mut Lent<'_>,
     ) -> Result<Results> {
@@ -63,15 +65,15 @@ impl Results {
                 checked.push(at);
             }
         }
-        let decoding = Decoding::new(batch.filters.method, task.batches.nvcomp, &entries);
-        let (Some(decoding), Some(kernels)) = (decoding, &task.kernels) else {
+        let decoding = Decoding::new(batch.filters.method, nvcomp, &entries);
+        let (Some(decoding), Some(kernels)) = (decoding, &plans.kernels) else {
             let cause = "the GPU has no decoder for a batch";
             return Err(Error::new(Kind::Internal, cause));
         };
 
         let mut queue = batch.queue();
         let stream = queue.lend_stream();
-        let in_place = InPlace::new(task, batch, &entries);
+        let in_place = InPlace::new(plans, batch, &entries);
         // SAFETY: the stream belongs to the context that is current on this worker.
         let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
         let mut scratch = Vec::with_capacity(3);
@@ -127,13 +129,13 @@ impl Results {
             // waited for below; the memory has room for it.
             unsafe { queue.copy(Direction::ToGpu, start, memory.address, uploaded as u64)? };
             queue.mark(DECODED)?;
-            let failed = |e| placing::gpu_error(&task.context, &e);
+            let failed = |e| placing::gpu_error(&plans.context, &e);
             // SAFETY: all memory in the tables belongs to the batch, which lives until it is
             // concluded, or to the caller, who guarantees its validity; the context is current on
             // this worker.
             unsafe {
                 let parts = (at(decoding_at), at(results_at));
-                let way = (&*task.context, stream);
+                let way = (&*plans.context, stream);
                 decoding.queue(entries, parts, &temp, kernels, way)?;
                 kernels
                     .checksum(&checksums, at(checksum_at), at(work_at), stream)
@@ -234,10 +236,10 @@ impl Results {
         &self,
         batch: &GpuBatch,
         again: &[ChunkJob],
-        task: &DeviceRead,
+        plans: &DevicePlans,
         counters: &Counters,
     ) {
-        let plan = &task.plans[batch.plan].plan;
+        let plan = &plans.bound(batch.plan).plan;
         let missing: u64 = again.iter().map(|job| job.elements).sum();
         // Jobs that the GPU cannot decode were never counted.
         let never = self.again.iter().map(|at| batch.jobs[*at].elements);
