@@ -20,7 +20,8 @@ use penstock_engine::report::Counters;
 use penstock_engine::request::{Remaining, Share, Task};
 
 use super::device_encode::{DeviceEncode, GPU_WORKERS, GpuEncoding};
-use super::gather::{Array, Filled};
+use super::filled::Filled;
+use super::gather::Array;
 use super::queue::{BATCH, ChangeQueue, Numbered};
 use crate::execute::bound::{BoundPlan, kind_of};
 use crate::execute::buffer::copied;
