@@ -9,8 +9,8 @@ use penstock_engine::error::{Error, Kind};
 use crate::dataset::{Layout, VirtualMapping};
 use crate::open_files::Identity;
 
-use super::DEEPEST;
 use super::files::numbered;
+use super::limits::DEEPEST;
 use super::sources::{Place, Sources};
 
 /// Largest number of names that are tried for a mapping with a running number.

@@ -3,9 +3,11 @@
 mod circle;
 mod cover;
 mod files;
+mod limits;
 mod mapping;
 mod progression;
 mod rows;
+mod source_dataset;
 mod sources;
 
 use std::rc::Rc;
@@ -14,27 +16,21 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Kind};
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::{DatasetInfo, Layout, MappedSelection, TouchedChunks, VirtualMapping};
+use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 use crate::dataset::{FileType, Fill};
 use crate::library::Session;
-use crate::open_files::{Identity, SourceFile};
-use penstock_array::{Axis, ChunkCache, ChunkTable, Selection, in_dataset};
+use crate::open_files::Identity;
+use penstock_array::{Axis, ChunkCache, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
 pub(crate) use files::numbered;
+use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
+pub(crate) use source_dataset::FEW_OF_MANY_CHUNKS;
+pub use source_dataset::{Keeper, KeptSource, SourceDataset, Store};
 use sources::{Place, Source, Sources};
-
-/// Largest number of pieces of a selection, and of steps of work on them, before the read is left
-/// to HDF5.
-const MOST_PIECES: usize = 1 << 22;
-const MOST_PARTS: usize = 1 << 17;
-/// Largest nesting depth of virtual datasets.
-const DEEPEST: usize = 32;
-/// Largest number of times that a dataset may be its own source, directly or indirectly.
-const MOST_RETURNS: usize = 64;
 
 /// The result of resolving a virtual dataset.
 #[derive(Debug)]
@@ -44,39 +40,6 @@ pub enum Resolution {
     /// The reason why only HDF5 can read the dataset.
     Hdf5(String),
 }
-
-/// Why a read of a few chunks is left to HDF5.
-pub(crate) const FEW_OF_MANY_CHUNKS: &str =
-    "few chunks of a large index: HDF5 looks them up faster";
-
-/// A source dataset while HDF5 has it open.
-pub struct SourceDataset<'a> {
-    /// The dataset.
-    pub dataset: hid_t,
-    /// Its file.
-    pub file: hid_t,
-    /// Its description.
-    pub info: &'a DatasetInfo,
-    /// Whether it is in the file of the virtual dataset.
-    pub is_same_file: bool,
-    /// The file of the virtual dataset that is read.
-    pub reader: Identity,
-}
-
-/// What is kept of a source from one read to the next.
-pub trait KeptSource: Send + Sync {
-    /// Returns the chunk table, if it is known.
-    fn table(&self) -> Option<Arc<ChunkTable>>;
-    /// Keeps the chunk table.
-    fn keep(&self, table: &Arc<ChunkTable>);
-    /// Returns whether HDF5 reads this many chunks faster, and counts the request.
-    fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
-    /// Returns where decoded chunks are kept, and the number of the array there.
-    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
-}
-
-/// Returns what is kept of a source, if anything may be.
-pub type Keeper<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn KeptSource>>;
 
 /// A plan that reads from one dataset.
 #[derive(Debug)]
@@ -90,37 +53,6 @@ pub struct SourcePart {
     pub store: Store,
     /// Where decoded chunks are kept, and the number of the array there.
     pub decoded: Option<(Arc<ChunkCache>, u64)>,
-}
-
-/// Where the stored bytes of a part are.
-#[derive(Clone, Debug)]
-pub enum Store {
-    /// In this file, or in the files of an external layout.
-    File(Arc<SourceFile>),
-    /// In memory: all elements, as a plan of `Source::Memory` requires.
-    Memory(Arc<Vec<u8>>),
-    /// Nowhere: the plan only fills.
-    None,
-}
-
-/// Why resolution ended.
-enum Stop {
-    Hdf5(String),
-    Failed(Error),
-    /// A mapping selects elements that its source does not have.
-    Outside,
-}
-
-impl Stop {
-    fn too_many() -> Stop {
-        Stop::Hdf5("the selection consists of too many pieces".to_owned())
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Failed(error)
-    }
 }
 
 /// Returns the wanted part of an element of a type; see [`resolve`].
@@ -216,7 +148,7 @@ impl Resolver<'_> {
         let mut targets = Vec::with_capacity(mappings.len());
         for mapping in mappings {
             for side in [&mapping.target, &mapping.source] {
-                if let MappedSelection::Some { selection, shape } = side {
+                if let MappedSelection::Part { selection, shape } = side {
                     let checked = selection.check(shape).map_err(Stop::Failed);
                     checked.map_err(|stop| of_mapping(stop, place, mapping))?;
                 }
@@ -226,7 +158,7 @@ impl Resolver<'_> {
                     return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
                 }
                 (MappedSelection::All, _) => targets.push((mapping, &all, &place.info.shape)),
-                (MappedSelection::Some { selection, shape }, _) => {
+                (MappedSelection::Part { selection, shape }, _) => {
                     targets.push((mapping, selection, shape));
                 }
             }
@@ -381,7 +313,7 @@ impl Resolver<'_> {
             };
             let all = Selection::all(&info.shape);
             let (selection, made_for) = match &found.mapping.source {
-                MappedSelection::Some { selection, shape } => (selection, shape),
+                MappedSelection::Part { selection, shape } => (selection, shape),
                 _ => (&all, &info.shape),
             };
             let target = Side {

@@ -26,8 +26,9 @@ use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
 use penstock_array::ChunkTable;
 
 use super::files::{Origin, PREFIXES, unescaped};
+use super::limits::Stop;
 use super::mapping::Wanted;
-use super::{FEW_OF_MANY_CHUNKS, Keeper, KeptSource, SourceDataset, Stop, Store};
+use super::source_dataset::{FEW_OF_MANY_CHUNKS, Keeper, KeptSource, SourceDataset, Store};
 
 /// Largest number of source files that stay open for the next mapping.
 const MOST_OPEN: u64 = 64;
