@@ -37,6 +37,7 @@ mod mpi;
 mod object;
 mod operation;
 mod policy;
+mod registration;
 mod report_order;
 mod request;
 mod settings;
@@ -49,7 +50,7 @@ mod visit;
 mod wrap;
 mod wrapped;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
@@ -65,19 +66,9 @@ use info::Info;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
+use registration::{CAP_FLAGS, NAME, VALUE, VERSION};
 use settings::ConnectorSettings;
 use visit::while_closing;
-
-/// Some programs conclude from "async" in the name that operations continue after a call.
-const NAME: &CStr = c"penstock_async";
-
-/// HDF5 knows the connector by this value and by its name. Values from 512 on are free for all.
-const VALUE: i32 = 27_022;
-
-const VERSION: u32 = 1;
-
-/// What this connector can do even if the connector below cannot.
-const CAP_FLAGS: u64 = H5VL_CAP_FLAG_ASYNC;
 
 forward! {
     operate optional = H5VLoptional, NAME;
