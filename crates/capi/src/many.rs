@@ -7,7 +7,7 @@ use std::time::Instant;
 use penstock_array::Selection;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::refuse_fork;
-use penstock_hdf5::transfer::many::{Many, Part, Wanted, describe};
+use penstock_hdf5::transfer::many::{DatasetPart, Many, Wanted, describe};
 use penstock_hdf5::transfer::{Held, MemoryShape};
 use penstock_sys::hdf5::hid_t;
 
@@ -85,7 +85,7 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
             });
             selections.push(selection.map_err(|error| info.name_in(error))?);
         }
-        let mut parts: Vec<Option<Part<'_>>> = Vec::with_capacity(pieces.len());
+        let mut parts: Vec<Option<DatasetPart<'_>>> = Vec::with_capacity(pieces.len());
         for (piece, selection) in pieces.iter().zip(&selections) {
             if piece.array.element == 0 {
                 parts.push(None);
@@ -95,7 +95,7 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
             let MemoryShape::Array { shape, strides } = shape else {
                 return Err(Error::invalid("an array has no shape"));
             };
-            parts.push(Some(Part {
+            parts.push(Some(DatasetPart {
                 selection: selection.as_ref(),
                 memory_type: array.element,
                 address: array.data as usize,

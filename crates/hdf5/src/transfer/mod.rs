@@ -23,7 +23,7 @@ mod prepare;
 mod request;
 mod sinks;
 
-pub use cache::{Described, forget, open_file};
+pub use cache::{TransferDescription, forget, open_file};
 pub use conflicts::{is_done, rewritten_blocks, unfinished_storage};
 pub use execution::{
     Held, Opened, PlannedRead, Reader, WorkerRead, make_durable, many, may_make_durable,

@@ -30,7 +30,7 @@ use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 pub(crate) use source_dataset::FEW_OF_MANY_CHUNKS;
 pub use source_dataset::{Keeper, KeptSource, SourceDataset, Store};
-use sources::{Place, Source, Sources};
+use sources::{Source, Sources, VirtualDataset};
 
 /// The result of resolving a virtual dataset.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Resolver<'_> {
         done
     }
 
-    fn virtual_dataset(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
+    fn virtual_dataset(&mut self, place: &VirtualDataset, wanted: &Wanted) -> Result<(), Stop> {
         self.enter(place, wanted)?;
         let Layout::Virtual(mappings) = &place.info.layout else {
             return Err(Stop::Hdf5(format!("{} is not virtual", place.info.name)));
@@ -174,7 +174,7 @@ impl Resolver<'_> {
     }
 
     /// Returns an error if the dataset is its own source without end or too often.
-    fn enter(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
+    fn enter(&mut self, place: &VirtualDataset, wanted: &Wanted) -> Result<(), Stop> {
         let name = &place.info.name;
         let before = self
             .chain
@@ -197,7 +197,12 @@ impl Resolver<'_> {
     }
 
     /// Resolves a read in which the wanted elements and all mappings are boxes.
-    fn grid(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
+    fn grid(
+        &mut self,
+        place: &VirtualDataset,
+        targets: &[Target<'_>],
+        wanted: &Wanted,
+    ) -> Result<(), Stop> {
         let Selection::Grid(axes) = &wanted.selection else {
             return self.rows(place, targets, wanted);
         };
@@ -242,7 +247,12 @@ impl Resolver<'_> {
         self.read(place, found, wanted)
     }
 
-    fn rows(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
+    fn rows(
+        &mut self,
+        place: &VirtualDataset,
+        targets: &[Target<'_>],
+        wanted: &Wanted,
+    ) -> Result<(), Stop> {
         let shape = &place.info.shape;
         let bounds = match &wanted.selection {
             Selection::Grid(axes) => Side::bounds(axes).unwrap_or_default(),
@@ -288,7 +298,7 @@ impl Resolver<'_> {
     /// Adds the mapping if its source exists.
     fn add<'a>(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         (mapping, target, made_for): Target<'a>,
         touched: Touched,
         found: &mut Vec<Found<'a>>,
@@ -305,7 +315,12 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    fn read(&mut self, place: &Place, found: Vec<Found<'_>>, wanted: &Wanted) -> Result<(), Stop> {
+    fn read(
+        &mut self,
+        place: &VirtualDataset,
+        found: Vec<Found<'_>>,
+        wanted: &Wanted,
+    ) -> Result<(), Stop> {
         for found in found {
             let info = match &*found.source {
                 Source::Virtual(place) => &place.info,
@@ -439,7 +454,7 @@ fn may_grow_to(info: &DatasetInfo, selection: &Selection, made_for: &[u64]) -> b
         && sizes.iter().zip(&info.shape).any(|(size, now)| size > now)
 }
 
-fn of_mapping(stop: Stop, place: &Place, mapping: &VirtualMapping) -> Stop {
+fn of_mapping(stop: Stop, place: &VirtualDataset, mapping: &VirtualMapping) -> Stop {
     let (cause, remedy) = match &stop {
         Stop::Failed(error) => (error.cause(), error.remedy_text()),
         Stop::Outside => (OUTSIDE, ""),

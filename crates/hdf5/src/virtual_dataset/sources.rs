@@ -38,7 +38,7 @@ const MOST_UNREAD: usize = 16;
 const MOST_COMPACT: u64 = 1 << 16;
 
 /// A virtual dataset, as the origin from which its sources are found.
-pub(super) struct Place {
+pub(super) struct VirtualDataset {
     file: Rc<Id>,
     /// Property lists with which its sources are opened.
     file_access: Id,
@@ -52,7 +52,7 @@ pub(super) struct Place {
 
 /// A source dataset. HDF5 keeps it open only if it is virtual itself.
 pub(super) enum Source {
-    Virtual(Place),
+    Virtual(VirtualDataset),
     Stored(StoredSource),
 }
 
@@ -128,7 +128,11 @@ impl<'a> Sources<'a> {
     }
 
     /// Describes a virtual dataset as an origin; `info` is its description.
-    pub(super) fn place(&self, dataset: hid_t, info: Arc<DatasetInfo>) -> Result<Place, Stop> {
+    pub(super) fn place(
+        &self,
+        dataset: hid_t,
+        info: Arc<DatasetInfo>,
+    ) -> Result<VirtualDataset, Stop> {
         let session = self.session;
         let hdf5 = session.hdf5;
         // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
@@ -156,7 +160,7 @@ impl<'a> Sources<'a> {
         let intent = self.intent(&file)?;
         let name = info.file.name.clone();
         let (absolute, identity) = whereabouts(&info, &name)?;
-        Ok(Place {
+        Ok(VirtualDataset {
             file: Rc::new(file),
             file_access,
             dataset_access,
@@ -183,10 +187,10 @@ impl<'a> Sources<'a> {
     /// Returns whether a source of that name can be opened, and its origin if it is virtual itself.
     pub(super) fn find_virtual(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         file: &Path,
         name: &Path,
-    ) -> Option<Option<Place>> {
+    ) -> Option<Option<VirtualDataset>> {
         let name = CString::new(name.as_os_str().as_bytes()).ok()?;
         let opened = match file.as_os_str() == "." {
             true => place.file.clone(),
@@ -211,7 +215,7 @@ impl<'a> Sources<'a> {
     /// returns the fill value.
     pub(super) fn find(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         mapping: &VirtualMapping,
     ) -> Result<Option<Rc<Source>>, Stop> {
         let name = unescaped(mapping.dataset.as_ref());
@@ -237,7 +241,11 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
-    fn open(&mut self, place: &Place, file: &Path) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
+    fn open(
+        &mut self,
+        place: &VirtualDataset,
+        file: &Path,
+    ) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
         // Names files, but HDF5 looks at it in every program: others would be the wrong files.
         for path in place
             .origin
@@ -270,7 +278,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Opens a source file that exists.
-    fn open_file(&mut self, place: &Place, path: &Path) -> Result<Id, Stop> {
+    fn open_file(&mut self, place: &VirtualDataset, path: &Path) -> Result<Id, Stop> {
         let (session, hdf5) = (self.session, self.session.hdf5);
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|error| unreadable(path, &error.to_string()))?;
@@ -292,7 +300,7 @@ impl<'a> Sources<'a> {
 
     fn load(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         file: &Id,
         name: &CString,
         is_same: bool,

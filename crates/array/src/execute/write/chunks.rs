@@ -47,10 +47,10 @@ pub(crate) struct ChunkWrite {
     most: usize,
     /// Held during a step: only one runs at a time, so that chunks are written in order.
     stepping: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<WriteState>,
 }
 
-struct State {
+struct WriteState {
     queue: ChangeQueue,
     /// Encoded chunks by their place in the order.
     encoded: BTreeMap<u64, Encoded>,
@@ -116,7 +116,7 @@ impl ChunkWrite {
         let by_work = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
         let most = workers.min(by_memory).min(by_work).max(1);
         ChunkWrite {
-            state: Mutex::new(State {
+            state: Mutex::new(WriteState {
                 queue: ChangeQueue::new(&bound.plan),
                 encoded: BTreeMap::new(),
                 bytes: 0,
@@ -141,7 +141,7 @@ impl ChunkWrite {
         self.most
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriteState> {
         self.state.lock().recover()
     }
 
@@ -171,7 +171,7 @@ impl ChunkWrite {
     }
 
     /// Returns how many workers find work.
-    fn useful_workers(&self, state: &State) -> usize {
+    fn useful_workers(&self, state: &WriteState) -> usize {
         let is_for_gpu = |gpu: &GpuEncoding| {
             let next = state.queue.peek();
             next.is_some_and(|changed| gpu.fits(changed, &self.bound.plan))
@@ -357,7 +357,7 @@ impl Encoded {
     }
 }
 
-impl State {
+impl WriteState {
     fn has_next(&self) -> bool {
         self.encoded.contains_key(&self.next)
     }

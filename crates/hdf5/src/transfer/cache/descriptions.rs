@@ -15,31 +15,34 @@ use crate::library::Session;
 use crate::transfer::hdf5_state::is_writable;
 
 /// The description of a dataset for one transfer.
-pub struct Described {
+pub struct TransferDescription {
     /// The description.
     pub info: DatasetInfo,
     /// What else is known of the dataset, if it cannot change.
     pub(in crate::transfer) kept: Option<Arc<CachedDataset>>,
 }
 
-impl From<DatasetInfo> for Described {
-    fn from(info: DatasetInfo) -> Described {
-        Described { info, kept: None }
+impl From<DatasetInfo> for TransferDescription {
+    fn from(info: DatasetInfo) -> TransferDescription {
+        TransferDescription { info, kept: None }
     }
 }
 
-impl Described {
+impl TransferDescription {
     /// Describes a dataset by what is kept of it, or else through HDF5.
-    pub(in crate::transfer) fn of(session: &Session<'_>, dataset: hid_t) -> Result<Described> {
+    pub(in crate::transfer) fn of(
+        session: &Session<'_>,
+        dataset: hid_t,
+    ) -> Result<TransferDescription> {
         let key = key(session, dataset).ok();
         if let Some(kept) = key.and_then(find) {
             let info = kept.info.clone();
             let kept = Some(kept);
-            return Ok(Described { info, kept });
+            return Ok(TransferDescription { info, kept });
         }
         let info = describe(session, dataset, key)?;
         let kept = key.and_then(|key| keep(session, dataset, key, &info));
-        Ok(Described { info, kept })
+        Ok(TransferDescription { info, kept })
     }
 }
 

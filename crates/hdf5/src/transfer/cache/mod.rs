@@ -13,7 +13,7 @@ mod virtual_sources;
 
 pub(super) use cached_dataset::CachedDataset;
 pub(super) use chunk_tables::ChunkTables;
-pub use descriptions::Described;
+pub use descriptions::TransferDescription;
 pub use forget::forget;
 pub use idle_files::open_file;
 pub(super) use virtual_sources::of as virtual_source;

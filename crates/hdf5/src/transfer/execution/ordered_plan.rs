@@ -6,7 +6,7 @@ use penstock_engine::file::position::Operation;
 
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
-use crate::transfer::cache::Described;
+use crate::transfer::cache::TransferDescription;
 use crate::transfer::conflicts::{
     Access, AccessSet, access_set, by_hdf5, finish_before, is_partly_read, sets_of_plan,
 };
@@ -63,9 +63,14 @@ pub(in crate::transfer) unsafe fn prepare_in_order(
 
 /// Describes the dataset of a transfer. Only reads use what is kept: nothing is kept of a dataset
 /// that can be written.
-fn describe_for(session: &Session<'_>, transfer: &DatasetTransfer<'_>) -> Result<Described> {
+fn describe_for(
+    session: &Session<'_>,
+    transfer: &DatasetTransfer<'_>,
+) -> Result<TransferDescription> {
     match transfer.operation {
-        Operation::Read => Described::of(session, transfer.dataset),
-        Operation::Write => DatasetInfo::read(session, transfer.dataset).map(Described::from),
+        Operation::Read => TransferDescription::of(session, transfer.dataset),
+        Operation::Write => {
+            DatasetInfo::read(session, transfer.dataset).map(TransferDescription::from)
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::outcome::{Planned, Refused, Stop, prepared};
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
-use crate::transfer::cache::Described;
+use crate::transfer::cache::TransferDescription;
 use crate::transfer::request::{DatasetTransfer, HostBuffer};
 
 /// Plans a transfer of the dataset that is described. What HDF5 must transfer itself goes directly to or
@@ -21,7 +21,7 @@ use crate::transfer::request::{DatasetTransfer, HostBuffer};
 pub unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    described: impl Into<Described>,
+    described: impl Into<TransferDescription>,
     host: HostBuffer,
     before_hdf5: &dyn Fn(),
 ) -> Result<PreparedTransfer> {
@@ -62,7 +62,7 @@ pub fn prepare_or_refuse(
 fn plan(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    described: &mut Described,
+    described: &mut TransferDescription,
 ) -> Result<Planned<PreparedTransfer>> {
     let planned = match transfer.operation {
         Operation::Read => read::plan(session, transfer, described),

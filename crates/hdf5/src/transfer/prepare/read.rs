@@ -16,7 +16,7 @@ use super::outcome::{Stop, or_hdf5, refused};
 use super::virtual_read::virtual_parts;
 use crate::dataset::{DatasetInfo, Layout, TouchedChunks, flush, read_chunk_table};
 use crate::library::Session;
-use crate::transfer::cache::Described;
+use crate::transfer::cache::TransferDescription;
 use crate::transfer::conflicts::unfinished_storage;
 use crate::transfer::request::{DatasetTransfer, direct};
 use crate::virtual_dataset::FEW_OF_MANY_CHUNKS;
@@ -24,9 +24,9 @@ use crate::virtual_dataset::FEW_OF_MANY_CHUNKS;
 pub(in crate::transfer) fn plan(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
-    described: &mut Described,
+    described: &mut TransferDescription,
 ) -> std::result::Result<(TransferKind, MemorySide), Stop> {
-    let Described { info, kept } = described;
+    let TransferDescription { info, kept } = described;
     if info.is_final() && kept.is_none() {
         unfinished_storage::refuse(session, transfer.dataset)?;
     }

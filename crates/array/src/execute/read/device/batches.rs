@@ -69,12 +69,12 @@ pub(super) struct GpuBatches {
     has_gpu: bool,
     /// Whether no further batch will be started.
     closed: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<InFlight>,
     workers: AtomicUsize,
 }
 
 #[derive(Default)]
-struct State {
+struct InFlight {
     loading: Option<Arc<GpuBatch>>,
     under_way: VecDeque<Launched>,
     in_flight_bytes: u64,
@@ -150,7 +150,7 @@ impl GpuBatches {
             .clamp(LEAST, MOST)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InFlight> {
         self.state.lock().recover()
     }
 

@@ -2,7 +2,7 @@
 //! unshuffled or converted: they pass through temporary memory, a few at a time.
 
 use penstock_codec::convert::TypeConversion;
-use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 use penstock_engine::error::Result;
 
 use super::batch::{Entry, GpuBatch};
@@ -90,7 +90,7 @@ impl<'a> InPlace<'a> {
             offset: 0,
             shuffled: 0,
         };
-        let all = Axis {
+        let all = PlaceAxis {
             count: job.decoded_size,
             source_stride: 1,
             target_stride: 1,

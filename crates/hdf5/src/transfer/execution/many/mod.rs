@@ -19,7 +19,7 @@ use crate::transfer::conflicts;
 use crate::transfer::hdf5_state::inside;
 
 use opener::Opener;
-pub use read::Part;
+pub use read::DatasetPart;
 
 /// A dataset to describe.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub enum Wanted<'a> {
 /// read. The thread that drops it may call HDF5.
 pub struct Many {
     hdf5: &'static Hdf5,
-    datasets: Vec<Described>,
+    datasets: Vec<DescribedDataset>,
     /// HDF5's identifiers of the distinct element types.
     types: Vec<hid_t>,
     /// Those of the files, whose descriptors are used.
@@ -42,7 +42,7 @@ pub struct Many {
 }
 
 /// A dataset that was described.
-pub struct Described {
+pub struct DescribedDataset {
     /// The description.
     pub info: DatasetInfo,
     /// The number of the element type: equal for datasets of equal types.
@@ -106,7 +106,7 @@ fn described(
     wanted: Wanted<'_>,
     is_idle: bool,
     (opener, common, tables): (&mut Opener, &mut Common, &mut ChunkTables),
-) -> Result<Described> {
+) -> Result<DescribedDataset> {
     let (id, opened, name) = match wanted {
         Wanted::Open(id) => (id, None, None),
         Wanted::Named(place, path) => {
@@ -135,7 +135,7 @@ fn described(
             Stored::Dataset { id, is_own }
         }
     };
-    Ok(Described {
+    Ok(DescribedDataset {
         info,
         element,
         stored,
@@ -162,7 +162,7 @@ fn is_known(info: &DatasetInfo) -> bool {
 
 impl Many {
     /// Returns the descriptions, in the order in which the datasets were given.
-    pub fn datasets(&self) -> &[Described] {
+    pub fn datasets(&self) -> &[DescribedDataset] {
         &self.datasets
     }
 }

@@ -17,7 +17,7 @@ use penstock_engine::options::Options;
 use penstock_sys::hdf5::{H5S_ALL, hid_t};
 
 use super::opener::{named, open};
-use super::{Described, Many, Origin, Stored};
+use super::{DescribedDataset, Many, Origin, Stored};
 use crate::conversion::Conversion;
 use crate::dataset::{DatasetInfo, pointers};
 use crate::library::Session;
@@ -30,7 +30,7 @@ use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, Memor
 
 /// What is read of a dataset, and where it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct DatasetPart<'a> {
     /// The elements; `None` for all.
     pub selection: Option<&'a Selection>,
     /// HDF5's type of an element in memory.
@@ -56,7 +56,7 @@ impl Many {
     /// that run submitter steps may call HDF5.
     pub unsafe fn read<'a>(
         &self,
-        parts: impl Iterator<Item = Option<Part<'a>>>,
+        parts: impl Iterator<Item = Option<DatasetPart<'a>>>,
         with: SubmitOptions,
     ) -> Result<Held> {
         let hdf5 = self.hdf5;
@@ -131,7 +131,7 @@ struct Placed {
 impl Reading<'_> {
     /// # Safety
     /// As for [`Many::read`].
-    unsafe fn add(&mut self, described: &Described, part: &Part<'_>) -> Result<()> {
+    unsafe fn add(&mut self, described: &DescribedDataset, part: &DatasetPart<'_>) -> Result<()> {
         self.look_at(part)?;
         if let Stored::Known(table, origin) = &described.stored {
             match self.conversion(described, part)? {
@@ -161,7 +161,7 @@ impl Reading<'_> {
     }
 
     /// Finds the memory of an array, which must be where the others are.
-    fn look_at(&mut self, part: &Part<'_>) -> Result<()> {
+    fn look_at(&mut self, part: &DatasetPart<'_>) -> Result<()> {
         let last = self.memory.as_ref();
         let is_same = |memory: &Memory| {
             let range = memory.range.as_ref();
@@ -183,8 +183,8 @@ impl Reading<'_> {
 
     fn conversion(
         &mut self,
-        described: &Described,
-        part: &Part<'_>,
+        described: &DescribedDataset,
+        part: &DatasetPart<'_>,
     ) -> Result<std::result::Result<Conversion, String>> {
         let is_gpu = self.memory.as_ref().is_some_and(|m| m.context.is_some());
         Ok(
@@ -212,7 +212,7 @@ impl Reading<'_> {
         &mut self,
         info: &DatasetInfo,
         (table, file): (&Option<Arc<ChunkTable>>, Arc<File>),
-        part: &Part<'_>,
+        part: &DatasetPart<'_>,
         conversion: Conversion,
     ) -> Result<()> {
         let transfer = self.transfer(0, part);
@@ -239,7 +239,7 @@ impl Reading<'_> {
     ///
     /// # Safety
     /// As for [`Many::read`].
-    unsafe fn add_dataset(&mut self, dataset: hid_t, part: &Part<'_>) -> Result<()> {
+    unsafe fn add_dataset(&mut self, dataset: hid_t, part: &DatasetPart<'_>) -> Result<()> {
         let is_gpu = self.memory.as_ref().is_some_and(|m| m.context.is_some());
         if is_gpu {
             // SAFETY: this thread may call HDF5.
@@ -268,7 +268,7 @@ impl Reading<'_> {
         }
     }
 
-    fn transfer<'p>(&self, dataset: hid_t, part: &Part<'p>) -> DatasetTransfer<'p> {
+    fn transfer<'p>(&self, dataset: hid_t, part: &DatasetPart<'p>) -> DatasetTransfer<'p> {
         DatasetTransfer {
             operation: Operation::Read,
             dataset,
@@ -321,7 +321,7 @@ impl Reading<'_> {
     fn place(
         &mut self,
         plans: Vec<BoundPlan>,
-        part: &Part<'_>,
+        part: &DatasetPart<'_>,
         low: i64,
         length: u64,
     ) -> Result<()> {
