@@ -8,7 +8,7 @@ use penstock_array::Selection;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::refuse_fork;
 use penstock_hdf5::transfer::many::{DatasetPart, Many, Wanted, describe};
-use penstock_hdf5::transfer::{Held, MemoryShape};
+use penstock_hdf5::transfer::{MemoryShape, TransferHandle};
 use penstock_sys::hdf5::hid_t;
 
 use crate::copied::end_for_connector;
@@ -57,7 +57,7 @@ struct Call {
 
 /// # Safety
 /// As the header requires. This thread may call HDF5.
-unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
+unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<TransferHandle> {
     // SAFETY: by contract of this function.
     unsafe {
         let pieces = list(call.pieces, call.count as u64, "pieces")?;

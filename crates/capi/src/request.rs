@@ -37,7 +37,7 @@ pub(crate) enum AnyRequest {
     /// A transfer of the bytes of a file.
     Plain(Request),
     /// A transfer of a dataset.
-    Dataset(transfer::Held),
+    Dataset(transfer::TransferHandle),
 }
 
 impl AnyRequest {

@@ -516,7 +516,7 @@ unsafe fn answer_after_pending(
 ) -> herr_t {
     let finish = |under: &Under| {
         // SAFETY: the caller guarantees this.
-        unsafe { background::finish_untold(under, || object_access(under, H5I_DATASET)) };
+        unsafe { background::finish_unreported(under, || object_access(under, H5I_DATASET)) };
         Ok(())
     };
     // SAFETY: the caller guarantees this.

@@ -26,7 +26,7 @@ mod sinks;
 pub use cache::{TransferDescription, forget, open_file};
 pub use conflicts::{is_done, rewritten_blocks, unfinished_storage};
 pub use execution::{
-    Held, Opened, PlannedRead, Reader, WorkerRead, make_durable, many, may_make_durable,
+    Opened, PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many, may_make_durable,
     nothing_is_pending, small_read, start, wait_for_dataset, wait_for_file, wait_for_path,
 };
 pub use hdf5_state::{InCall, cannot_flush, inside, is_inside, may_flush, unresolved_count};

@@ -24,5 +24,5 @@ pub(crate) use closing::{
 };
 pub(crate) use dataset_call::DatasetCall;
 pub(crate) use dataset_io::{Disposition, read_or_write};
-pub(crate) use pending::{finish_all, finish_conflicting, finish_untold};
+pub(crate) use pending::{finish_all, finish_conflicting, finish_unreported};
 pub(crate) use shared_io::{alone_if_it_allocates, alone_to_fill, extend_alone, took_part};

@@ -30,7 +30,7 @@ pub(crate) fn may_conflict_in(container: &Container) -> bool {
 pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let failures = &under.container.policy.failures;
     let is_reported =
-        |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
+        |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.reports_to(failures);
     conflicts::before_or(under.library().hdf5, set, is_reported)
 }
 
@@ -66,7 +66,7 @@ pub(crate) unsafe fn finish_conflicting(
     set: impl FnOnce() -> AccessSet,
 ) -> Result<()> {
     // SAFETY: the caller guarantees this.
-    unsafe { finish_untold(under, set) };
+    unsafe { finish_unreported(under, set) };
     if under.container.is_parallel {
         // The other processes make the call, and this one must not leave it out.
         return Ok(());
@@ -79,7 +79,7 @@ pub(crate) unsafe fn finish_conflicting(
 ///
 /// # Safety
 /// As for [`finish_conflicting`].
-pub(crate) unsafe fn finish_untold(under: &Under, set: impl FnOnce() -> AccessSet) {
+pub(crate) unsafe fn finish_unreported(under: &Under, set: impl FnOnce() -> AccessSet) {
     if may_conflict(under) {
         let before = conflicting_with(under, &set());
         before.into_iter().for_each(Pending::finish);

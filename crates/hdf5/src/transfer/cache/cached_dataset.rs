@@ -46,9 +46,10 @@ impl CachedDataset {
 
     /// Returns an error if HDF5 has closed the file, even if it is open again.
     pub(in crate::transfer) fn check_open(&self) -> Result<()> {
-        match self.marked.is_open() {
-            true => Ok(()),
-            false => Err(closed().in_file(&self.info.file.name)),
+        if self.marked.is_open() {
+            Ok(())
+        } else {
+            Err(closed().in_file(&self.info.file.name))
         }
     }
 

@@ -8,7 +8,7 @@ use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
 use super::dataset_key::{DatasetKey, key};
-use super::eligibility::keep;
+use super::eligibility::add_to_cache;
 use super::files::find;
 use crate::dataset::{DatasetInfo, read_chunk_table};
 use crate::library::Session;
@@ -26,8 +26,8 @@ impl ChunkTables {
     /// Returns whether the chunk table of a dataset need not be read.
     pub(in crate::transfer) fn know(&self, session: &Session<'_>, dataset: hid_t) -> bool {
         let is_known = |key: DatasetKey| {
-            let is_kept = || find(key).is_some_and(|kept| kept.known_table().is_some());
-            self.0.contains_key(&key) || is_kept()
+            let is_cached = || find(key).is_some_and(|cached| cached.known_table().is_some());
+            self.0.contains_key(&key) || is_cached()
         };
         key(session, dataset).is_ok_and(is_known)
     }
@@ -43,8 +43,8 @@ impl ChunkTables {
         if let Some(known) = key.and_then(|key| self.0.get(&key)) {
             return Ok(Arc::clone(known));
         }
-        let kept = key.and_then(find);
-        let known = kept.as_ref().and_then(|kept| kept.known_table());
+        let cached = key.and_then(find);
+        let known = cached.as_ref().and_then(|cached| cached.known_table());
         let table = match known {
             Some(known) => known,
             None => {
@@ -52,10 +52,11 @@ impl ChunkTables {
                 let table = Arc::new(read.map_err(|error| info.name_in(error))?);
                 if table.len() >= Self::MANY
                     && let Some(key) = key
-                    && let Some(kept) = kept.or_else(|| keep(session, dataset, key, info))
+                    && let Some(cached) =
+                        cached.or_else(|| add_to_cache(session, dataset, key, info))
                 {
                     // The caller asks for the array, and why there may be none, when it plans a read.
-                    _ = kept.set_table(Arc::clone(&table))?;
+                    _ = cached.set_table(Arc::clone(&table))?;
                 }
                 table
             }

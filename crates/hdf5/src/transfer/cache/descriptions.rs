@@ -8,7 +8,7 @@ use penstock_sys::hdf5::hid_t;
 
 use super::cached_dataset::CachedDataset;
 use super::dataset_key::{DatasetKey, key};
-use super::eligibility::keep;
+use super::eligibility::add_to_cache;
 use super::files::{count_table, find, known_file};
 use crate::dataset::{Common, DatasetInfo, Layout, read_chunk_table};
 use crate::library::Session;
@@ -19,12 +19,12 @@ pub struct TransferDescription {
     /// The description.
     pub info: DatasetInfo,
     /// What else is known of the dataset, if it cannot change.
-    pub(in crate::transfer) kept: Option<Arc<CachedDataset>>,
+    pub(in crate::transfer) cached: Option<Arc<CachedDataset>>,
 }
 
 impl From<DatasetInfo> for TransferDescription {
     fn from(info: DatasetInfo) -> TransferDescription {
-        TransferDescription { info, kept: None }
+        TransferDescription { info, cached: None }
     }
 }
 
@@ -35,14 +35,14 @@ impl TransferDescription {
         dataset: hid_t,
     ) -> Result<TransferDescription> {
         let key = key(session, dataset).ok();
-        if let Some(kept) = key.and_then(find) {
-            let info = kept.info.clone();
-            let kept = Some(kept);
-            return Ok(TransferDescription { info, kept });
+        if let Some(cached) = key.and_then(find) {
+            let info = cached.info.clone();
+            let cached = Some(cached);
+            return Ok(TransferDescription { info, cached });
         }
         let info = describe(session, dataset, key)?;
-        let kept = key.and_then(|key| keep(session, dataset, key, &info));
-        Ok(TransferDescription { info, kept })
+        let cached = key.and_then(|key| add_to_cache(session, dataset, key, &info));
+        Ok(TransferDescription { info, cached })
     }
 }
 
@@ -59,7 +59,7 @@ impl CachedDataset {
                 return None;
             }
             let info = describe(session, dataset, Some(key)).ok()?;
-            keep(session, dataset, key, &info)
+            add_to_cache(session, dataset, key, &info)
         })
     }
 
@@ -70,7 +70,7 @@ impl CachedDataset {
         info: &DatasetInfo,
     ) -> Option<Arc<CachedDataset>> {
         let key = key(session, dataset).ok()?;
-        find(key).or_else(|| keep(session, dataset, key, info))
+        find(key).or_else(|| add_to_cache(session, dataset, key, info))
     }
 
     /// Returns the array, whose chunk table the first call reads, or why HDF5 alone reads it.

@@ -17,7 +17,7 @@ use crate::transfer::conflicts::{self, FileKey, ObjectKey, identity_of};
 use crate::transfer::hdf5_state::{MarkedFile, chunk_cache_bytes_of, drop_at_close};
 
 /// Adds a dataset to the cache. Returns `None` if it may change.
-pub(super) fn keep(
+pub(super) fn add_to_cache(
     session: &Session<'_>,
     dataset: hid_t,
     (number, token): DatasetKey,
@@ -45,18 +45,18 @@ pub(super) fn keep(
     }
     // HDF5 is not called with the lock: its driver may be Python's, which may read by Penstock.
     let is_new = !files().files.contains_key(&number);
-    let bytes = match is_new {
-        true => chunk_cache_bytes_of(session, dataset)?,
-        false => 0,
+    let bytes = if is_new {
+        chunk_cache_bytes_of(session, dataset)?
+    } else {
+        0
     };
     if is_new && files().has_many() {
         drop_closed(session);
     }
-    let gone = match is_new {
-        true => {
-            files().take(|other, file| *other != number && file.info.descriptor == Some(descriptor))
-        }
-        false => Vec::new(),
+    let gone = if is_new {
+        files().take(|other, file| *other != number && file.info.descriptor == Some(descriptor))
+    } else {
+        Vec::new()
     };
     drop(gone);
     let mut files = files();
@@ -75,7 +75,7 @@ pub(super) fn keep(
         file.datasets.clear();
         file.tables = 0;
     }
-    let kept = Arc::new(CachedDataset {
+    let cached = Arc::new(CachedDataset {
         info: info.clone(),
         file: number,
         key: ObjectKey {
@@ -94,6 +94,6 @@ pub(super) fn keep(
         left_to_hdf5: AtomicU64::new(0),
         conversions: Mutex::default(),
     });
-    file.datasets.insert(token, Arc::clone(&kept));
-    Some(kept)
+    file.datasets.insert(token, Arc::clone(&cached));
+    Some(cached)
 }

@@ -70,8 +70,8 @@ pub(super) fn files() -> MutexGuard<'static, Files> {
 
 pub(super) fn find((file, token): DatasetKey) -> Option<Arc<CachedDataset>> {
     drop_changed(file);
-    let kept = files().files.get(&file)?.datasets.get(&token).cloned()?;
-    kept.unchanged.holds().then_some(kept)
+    let cached = files().files.get(&file)?.datasets.get(&token).cloned()?;
+    cached.unchanged.holds().then_some(cached)
 }
 
 /// Drops what is kept of a file that may have changed.

@@ -53,7 +53,7 @@ pub(in crate::transfer) fn of(
 ) -> Option<Arc<dyn KeptSource>> {
     if source.is_same_file || is_open_elsewhere(session, source.file) {
         return CachedDataset::of_described(session, source.dataset, source.info)
-            .map(|kept| kept as Arc<dyn KeptSource>);
+            .map(|cached| cached as Arc<dyn KeptSource>);
     }
     let status = source.info.file.unchanged.as_ref()?.status()?;
     let (number, token) = session.object(source.dataset).ok()?;
@@ -80,9 +80,10 @@ pub(in crate::transfer) fn of(
     let bytes = |source: &Arc<Source>| source.table.get().map_or(0, |table| table.bytes());
     let is_full =
         sources.len() >= MOST_SOURCES || sources.values().map(bytes).sum::<usize>() >= MOST_TABLES;
-    let all = match is_full {
-        true => std::mem::take(&mut *sources),
-        false => BTreeMap::new(),
+    let all = if is_full {
+        std::mem::take(&mut *sources)
+    } else {
+        BTreeMap::new()
     };
     let old = sources.insert(key, Arc::clone(&new));
     drop(sources);

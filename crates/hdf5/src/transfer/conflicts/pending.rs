@@ -51,7 +51,7 @@ pub trait Pending: Send + Sync {
     fn has_request(&self) -> bool;
 
     /// Returns whether its failure is reported to these failures.
-    fn tells(&self, _failures: &Arc<Failures>) -> bool {
+    fn reports_to(&self, _failures: &Arc<Failures>) -> bool {
         false
     }
 
@@ -66,12 +66,12 @@ pub trait Pending: Send + Sync {
 
     /// Returns why a write to the open file with this number has failed, if that was not reported
     /// and no request will report it. The caller must report it.
-    fn untold_failure(&self, _file: u64) -> Option<Error> {
+    fn unreported_failure(&self, _file: u64) -> Option<Error> {
         None
     }
 
     /// Records that its failure was reported.
-    fn told(&self) {}
+    fn mark_reported(&self) {}
 
     /// Returns whether any thread may drop it. Otherwise that releases something of HDF5's, for which
     /// a thread must be inside HDF5 or hold the lock that guards it.
@@ -423,7 +423,7 @@ pub fn forget(copy: usize) {
             Arc::clone(&operation).finish();
         }
         if operation.has_ended() {
-            operation.told();
+            operation.mark_reported();
         }
     }
 }

@@ -18,7 +18,7 @@ use penstock_engine::request::{MOST_OF_WAITER, MOST_WORK_OF_WAITER, Request, Wai
 use penstock_engine::{Stream, any_stream_waits, merged_options};
 use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
-use super::handle::Held;
+use super::handle::TransferHandle;
 use crate::conversion::Conversion;
 use crate::dataset::{Layout, TouchedChunks};
 use crate::library::Session;
@@ -30,7 +30,7 @@ use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemorySha
 /// Plans reads of one dataset that cannot change, without calling HDF5.
 pub struct Reader {
     hdf5: &'static Hdf5,
-    kept: Arc<CachedDataset>,
+    cached: Arc<CachedDataset>,
     conversion: Conversion,
 }
 
@@ -70,21 +70,24 @@ impl Reader {
         inside(hdf5, || {
             // SAFETY: the caller may call HDF5, and no other thread comes between.
             let session = unsafe { Session::begin(hdf5) };
-            let kept = CachedDataset::of(&session, dataset)?;
-            let filters = kept.info.filters.clone();
+            let cached = CachedDataset::of(&session, dataset)?;
+            let filters = cached.info.filters.clone();
             if (Pipeline { filters }).unknown().is_some() {
                 return None;
             }
-            let conversion = kept.conversion(&session, dataset, memory_type).ok()?.ok()?;
-            if kept.is_for_hdf5(TouchedChunks::ONE) {
+            let conversion = cached
+                .conversion(&session, dataset, memory_type)
+                .ok()?
+                .ok()?;
+            if cached.is_for_hdf5(TouchedChunks::ONE) {
                 *is_later = true;
                 return None;
             }
             // Reads the chunk table.
-            kept.array(&session, dataset).ok()?.ok()?;
+            cached.array(&session, dataset).ok()?.ok()?;
             Some(Reader {
                 hdf5,
-                kept,
+                cached,
                 conversion,
             })
         })
@@ -92,24 +95,24 @@ impl Reader {
 
     /// Returns the shape of the dataset.
     pub fn shape(&self) -> &[u64] {
-        &self.kept.info.shape
+        &self.cached.info.shape
     }
 
     /// Returns whether what is known of the dataset was forgotten, so that nothing is read any more.
     pub fn is_forgotten(&self) -> bool {
-        self.kept.is_forgotten()
+        self.cached.is_forgotten()
     }
 
     /// Returns whether a read finds the file open, in a file system that knows reads which do not wait.
     pub fn has_open_file(&self) -> bool {
-        self.kept
+        self.cached
             .lingering_file()
             .is_some_and(|file| file.may_read_cached())
     }
 
     /// Returns an error if HDF5 has closed the file.
     pub fn check_open(&self) -> Result<()> {
-        self.kept.check_open()
+        self.cached.check_open()
     }
 
     /// Plans a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, and for those that
@@ -146,7 +149,7 @@ impl Reader {
         shape: (&[u64], Option<&[i64]>),
         buffer: &Buffer,
         with: SubmitOptions,
-    ) -> Result<Option<Held>> {
+    ) -> Result<Option<TransferHandle>> {
         if may_wait_for_others(&buffer.memory, with.stream.is_some()) {
             return Ok(None);
         }
@@ -158,7 +161,7 @@ impl Reader {
         // SAFETY: upheld by the caller.
         let request =
             unsafe { execute::submit(read.prepared, read.address, Some(read.memory), with)? };
-        let held = Held::without_hdf5(request, self.hdf5);
+        let held = TransferHandle::without_hdf5(request, self.hdf5);
         Ok(Some(held.entered(vec![set])))
     }
 
@@ -182,11 +185,11 @@ impl Reader {
         with: &SubmitOptions,
         after: Option<Stream>,
     ) -> Option<SmallReadOrder> {
-        if self.kept.is_forgotten() {
+        if self.cached.is_forgotten() {
             return None;
         }
         let options = merged_options(with.options).ok()?;
-        let info = &self.kept.info;
+        let info = &self.cached.info;
         let selection = match selection {
             None => Selection::all(&info.shape),
             Some(some) => {
@@ -206,14 +209,14 @@ impl Reader {
             return None;
         }
         let is_dense = memory.has_no_gaps(&selection, size);
-        let array: &StoredArray = self.kept.known_array()?;
+        let array: &StoredArray = self.cached.known_array()?;
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read);
         let mut plan = plan.ok()?;
         plan.set_holes(with.holes);
         Some(SmallReadOrder {
             bound: BoundPlan {
                 plan: Arc::new(plan),
-                files: vec![self.kept.file_for_small_read().ok()?.into()],
+                files: vec![self.cached.file_for_small_read().ok()?.into()],
                 conversion: self.conversion.values,
                 direct: direct(&options),
                 given: None,
@@ -225,7 +228,7 @@ impl Reader {
             memory: buffer.memory.clone(),
             options,
             after,
-            cache: Some((Arc::clone(&self.kept.chunks), self.kept.number)),
+            cache: Some((Arc::clone(&self.cached.chunks), self.cached.number)),
         })
     }
 
@@ -256,7 +259,7 @@ impl Reader {
                 direction: Operation::Read,
                 low: 0,
                 length: order.length,
-                path: self.kept.info.file.name.clone(),
+                path: self.cached.info.file.name.clone(),
                 beforehand: Beforehand::default(),
             },
             address: order.address,
@@ -268,13 +271,13 @@ impl Reader {
     /// Returns what a read of these elements, or of all, accesses. A write by another handle of the file
     /// may be pending.
     fn access_set(&self, selection: Option<&Selection>) -> AccessSet {
-        let chunk: &[u64] = match &self.kept.info.layout {
+        let chunk: &[u64] = match &self.cached.info.layout {
             Layout::Chunked { chunk, .. } => chunk,
             _ => &[],
         };
-        let bounds = selection.and_then(|some| some.bounds(&self.kept.info.shape));
+        let bounds = selection.and_then(|some| some.bounds(&self.cached.info.shape));
         AccessSet::Elements {
-            dataset: self.kept.key,
+            dataset: self.cached.key,
             region: Region::between(bounds).of_chunks(chunk),
             access: Access::Read,
         }

@@ -36,7 +36,7 @@ impl Drop for Step {
 
 /// A transfer of a dataset in flight. Clones share the request.
 #[derive(Clone)]
-pub struct Held {
+pub struct TransferHandle {
     request: Arc<Request>,
     hdf5: &'static Hdf5,
     /// HDF5's number of the open file that a write changes, which is never that of another file.
@@ -48,13 +48,13 @@ pub struct Held {
     number: Option<u64>,
 }
 
-impl Held {
+impl TransferHandle {
     pub(in crate::transfer) fn new(
         request: Request,
         hdf5: &'static Hdf5,
         writes_to: Option<u64>,
-    ) -> Held {
-        Held {
+    ) -> TransferHandle {
+        TransferHandle {
             request: Arc::new(request),
             hdf5,
             writes_to,
@@ -64,22 +64,26 @@ impl Held {
     }
 
     /// A read that comes after no stream that may wait for another request.
-    pub(in crate::transfer) fn without_hdf5(request: Request, hdf5: &'static Hdf5) -> Held {
-        Held {
+    pub(in crate::transfer) fn without_hdf5(
+        request: Request,
+        hdf5: &'static Hdf5,
+    ) -> TransferHandle {
+        TransferHandle {
             is_apart: true,
-            ..Held::new(request, hdf5, None)
+            ..TransferHandle::new(request, hdf5, None)
         }
     }
 
     /// Adds the transfer to the pending operations, if it accesses anything that another may change.
-    pub(in crate::transfer) fn entered(mut self, sets: Vec<AccessSet>) -> Held {
+    pub(in crate::transfer) fn entered(mut self, sets: Vec<AccessSet>) -> TransferHandle {
         if sets.is_empty() {
             return self;
         }
         let shared: Shared = Arc::new(self.clone());
-        let enter = match self.is_apart {
-            true => enter_on_any_thread,
-            false => enter,
+        let enter = if self.is_apart {
+            enter_on_any_thread
+        } else {
+            enter
         };
         self.number = Some(enter(self.hdf5, sets, &shared));
         self
@@ -173,7 +177,7 @@ impl Held {
     }
 }
 
-impl Deref for Held {
+impl Deref for TransferHandle {
     type Target = Request;
 
     fn deref(&self) -> &Request {
@@ -181,7 +185,7 @@ impl Deref for Held {
     }
 }
 
-impl Pending for Held {
+impl Pending for TransferHandle {
     fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool {
         match effort {
             // Its steps belong to those who hold the request.
@@ -206,14 +210,14 @@ impl Pending for Held {
         match self.request.peek() {
             Waited::Finished(Ok(())) => true,
             Waited::Finished(Err(_)) => {
-                let is_untold = |number| self.untold_failure(number).is_some();
-                !self.writes_to.is_some_and(is_untold)
+                let is_unreported = |number| self.unreported_failure(number).is_some();
+                !self.writes_to.is_some_and(is_unreported)
             }
             Waited::Step | Waited::Pending => false,
         }
     }
 
-    fn untold_failure(&self, file: u64) -> Option<Error> {
+    fn unreported_failure(&self, file: u64) -> Option<Error> {
         let is_lost = |error: &Error| {
             self.writes_to == Some(file)
                 && !self.request.is_told()
@@ -223,7 +227,7 @@ impl Pending for Held {
         ended.finished()?.err().filter(is_lost)
     }
 
-    fn told(&self) {
+    fn mark_reported(&self) {
         self.request.tell();
     }
 

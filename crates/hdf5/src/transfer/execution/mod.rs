@@ -8,7 +8,7 @@ mod start;
 mod waits;
 
 pub use cached_reader::{Opened, PlannedRead, Reader, WorkerRead, small_read};
-pub use handle::Held;
+pub use handle::TransferHandle;
 pub use start::start;
 pub use waits::{
     make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,

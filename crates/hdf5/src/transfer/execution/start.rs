@@ -5,7 +5,7 @@ use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::Hdf5;
 
-use super::handle::Held;
+use super::handle::TransferHandle;
 use super::ordered_plan::prepare_in_order;
 use crate::dataset::pointers;
 use crate::library::Session;
@@ -25,7 +25,7 @@ pub unsafe fn start(
     transfer: &DatasetTransfer<'_>,
     buffer: Buffer,
     with: SubmitOptions,
-) -> Result<Held> {
+) -> Result<TransferHandle> {
     inside(hdf5, || {
         // SAFETY: the caller may call HDF5, and no other thread comes between.
         let session = unsafe { Session::begin(hdf5) };
@@ -36,9 +36,10 @@ pub unsafe fn start(
         // HDF5 may access it now if the CPU can. After a stream it is neither there to be written yet,
         // nor may it be filled.
         let is_after = with.stream.is_some_and(|order| order.after);
-        let host = match buffer.memory.context.is_none() && !is_after {
-            true => buffer.address as *mut u8,
-            false => std::ptr::null_mut(),
+        let host = if buffer.memory.context.is_none() && !is_after {
+            buffer.address as *mut u8
+        } else {
+            std::ptr::null_mut()
         };
         let host = HostBuffer::new(host, with.holes);
         // SAFETY: upheld by the caller.
@@ -55,6 +56,6 @@ pub unsafe fn start(
         if writes_to.is_some() {
             drop_at_close(hdf5, &[conflicts::forget]);
         }
-        Ok(Held::new(request, hdf5, writes_to).entered(sets))
+        Ok(TransferHandle::new(request, hdf5, writes_to).entered(sets))
     })
 }

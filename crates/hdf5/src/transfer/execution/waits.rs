@@ -64,9 +64,11 @@ pub unsafe fn wait_for_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         let mut first: Option<Error> = None;
         for operation in in_file {
             Arc::clone(&operation).finish();
-            let failure = key.number.and_then(|file| operation.untold_failure(file));
+            let failure = key
+                .number
+                .and_then(|file| operation.unreported_failure(file));
             if let Some(failure) = failure {
-                operation.told();
+                operation.mark_reported();
                 first.get_or_insert(failure);
             }
         }
@@ -79,9 +81,10 @@ pub unsafe fn wait_for_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
 /// # Errors
 /// [`cannot_flush`].
 pub fn may_make_durable() -> Result<()> {
-    match may_flush() {
-        true => Ok(()),
-        false => Err(cannot_flush()),
+    if may_flush() {
+        Ok(())
+    } else {
+        Err(cannot_flush())
     }
 }
 

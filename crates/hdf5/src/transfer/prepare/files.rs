@@ -28,11 +28,12 @@ pub(in crate::transfer) fn files(info: &DatasetInfo) -> Result<Vec<PlanFile>> {
 fn unable_to_open(error: Error) -> Error {
     let is_missing = error.kind() == Kind::NotFound;
     let error = error.about("unable to open an external raw data file");
-    match is_missing {
-        true => error.remedy(
+    if is_missing {
+        error.remedy(
             "put the file there, or name its folder by HDF5_EXTFILE_PREFIX or H5Pset_efile_prefix",
-        ),
-        false => error,
+        )
+    } else {
+        error
     }
 }
 

@@ -111,9 +111,10 @@ fn copied(
     // It is not one of the open datasets.
     drop(source);
     let mut open = open_datasets(session);
-    let files = match expands {
-        true => open_identifiers(session, H5F_OBJ_FILE),
-        false => vec![file.get()],
+    let files = if expands {
+        open_identifiers(session, H5F_OBJ_FILE)
+    } else {
+        vec![file.get()]
     };
     let sources = add_sources(session, &files, &mut open);
     if !expands {
@@ -193,9 +194,10 @@ fn add_sources(session: &Session<'_>, files: &[hid_t], open: &mut HashMap<Key, h
             for (number, (id, path)) in &by_number {
                 // HDF5 looks for a file in several folders, but always under the last part of its name.
                 // Links to it that have other names are not recognized.
-                let is_there = match file.as_os_str() == "." {
-                    true => *number == own,
-                    false => file.file_name() == path.file_name(),
+                let is_there = if file.as_os_str() == "." {
+                    *number == own
+                } else {
+                    file.file_name() == path.file_name()
                 };
                 if !is_there {
                     continue;
@@ -259,9 +261,10 @@ fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
         Layout::Chunked { chunk, .. } => {
             let elements: u64 = chunk.iter().product();
             let bytes = elements.saturating_mul(info.element.size().0);
-            match bytes <= cache_size(session, dataset)? {
-                true => evict_chunks(session, dataset, &info),
-                false => Ok(()),
+            if bytes <= cache_size(session, dataset)? {
+                evict_chunks(session, dataset, &info)
+            } else {
+                Ok(())
             }
         }
         Layout::Contiguous { offset: Some(_) } if info.file.is_writable && info.bytes()? > 0 => {

@@ -27,9 +27,12 @@ impl From<Error> for Stop {
 
 /// Leaves a transfer to HDF5 if its file could not be opened because no descriptor is left: HDF5 has one.
 pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T, Stop> {
-    file.or_else(|error| match error.is_out_of_descriptors() {
-        true => refused("no file descriptor is left"),
-        false => Err(Stop::Failed(error)),
+    file.or_else(|error| {
+        if error.is_out_of_descriptors() {
+            refused("no file descriptor is left")
+        } else {
+            Err(Stop::Failed(error))
+        }
     })
 }
 

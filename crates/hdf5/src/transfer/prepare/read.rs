@@ -26,11 +26,11 @@ pub(in crate::transfer) fn plan(
     transfer: &DatasetTransfer<'_>,
     described: &mut TransferDescription,
 ) -> std::result::Result<(TransferKind, MemorySide), Stop> {
-    let TransferDescription { info, kept } = described;
-    if info.is_final() && kept.is_none() {
+    let TransferDescription { info, cached } = described;
+    if info.is_final() && cached.is_none() {
         unfinished_storage::refuse(session, transfer.dataset)?;
     }
-    let conversion = match conversion_of(transfer, session, info, kept.as_deref())? {
+    let conversion = match conversion_of(transfer, session, info, cached.as_deref())? {
         Ok(found) => found,
         Err(why) => return refused(why),
     };
@@ -47,8 +47,8 @@ pub(in crate::transfer) fn plan(
             chunks: selection.touched_chunks(chunk),
             bytes: memory.layout.length,
         };
-        let is_for_hdf5 = match &kept {
-            Some(kept) => kept.is_for_hdf5(touched),
+        let is_for_hdf5 = match &cached {
+            Some(cached) => cached.is_for_hdf5(touched),
             None => info.is_sooner_by_hdf5(touched),
         };
         if is_for_hdf5 {
@@ -69,9 +69,10 @@ pub(in crate::transfer) fn plan(
             let info = Arc::new(info.clone());
             let layout = &memory.layout;
             let parts = virtual_parts(session, transfer, &info, &selection, layout, &conversion)?;
-            let kind = match parts.is_empty() {
-                true => TransferKind::Nothing,
-                false => TransferKind::Read(parts),
+            let kind = if parts.is_empty() {
+                TransferKind::Nothing
+            } else {
+                TransferKind::Read(parts)
             };
             return Ok((kind, memory));
         }
@@ -84,8 +85,8 @@ pub(in crate::transfer) fn plan(
     let element = conversion.element;
     let plan =
         |array: &StoredArray| Plan::new(array, selection, &memory.layout, element, Operation::Read);
-    let plan = match kept {
-        Some(kept) => match kept.array(session, transfer.dataset)? {
+    let plan = match cached {
+        Some(cached) => match cached.array(session, transfer.dataset)? {
             Ok(array) => plan(array)?,
             Err(why) => return refused(why),
         },
@@ -96,8 +97,8 @@ pub(in crate::transfer) fn plan(
     };
     let mut bound = BoundPlan {
         plan: Arc::new(plan),
-        files: match (&kept, transfer.file) {
-            (Some(kept), None) => vec![or_hdf5(kept.file())?.into()],
+        files: match (&cached, transfer.file) {
+            (Some(cached), None) => vec![or_hdf5(cached.file())?.into()],
             _ => or_hdf5(files_of_transfer(transfer, info))?,
         },
         conversion: conversion.values,
@@ -105,8 +106,8 @@ pub(in crate::transfer) fn plan(
         given: None,
         cache: None,
     };
-    if let Some(kept) = kept {
-        bound.keep_in((Arc::clone(&kept.chunks), kept.number));
+    if let Some(cached) = cached {
+        bound.keep_in((Arc::clone(&cached.chunks), cached.number));
     }
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))

@@ -112,9 +112,8 @@ pub(in crate::transfer) fn plan(
         given: None,
         cache: None,
     };
-    let kind = match is_contiguous {
-        false => TransferKind::Write(bound, Sink::Chunks(Box::new(ChunkWriter(written)))),
-        true => match extents(&bound, false)? {
+    let kind = if is_contiguous {
+        match extents(&bound, false)? {
             Some(ranges) => TransferKind::Plain {
                 file: opened,
                 ranges,
@@ -124,7 +123,9 @@ pub(in crate::transfer) fn plan(
                 }),
             },
             None => TransferKind::Write(bound, Sink::Blocks(Box::new(ContiguousStorage(written)))),
-        },
+        }
+    } else {
+        TransferKind::Write(bound, Sink::Chunks(Box::new(ChunkWriter(written))))
     };
     Ok((kind, memory))
 }

@@ -103,9 +103,10 @@ impl DatasetTransfer<'_> {
             }
             MemoryShape::Space(space) => {
                 // H5S_ALL of a null dataspace stands for no element.
-                let selection = match info.is_null {
-                    true => Selection::none(),
-                    false => selection,
+                let selection = if info.is_null {
+                    Selection::none()
+                } else {
+                    selection
                 };
                 let (memory, shape) = match space {
                     // As in H5Dread, H5S_ALL stands for the dataspace of the file.
@@ -142,9 +143,10 @@ impl DatasetTransfer<'_> {
                     )));
                 }
                 // An array for a dataset without elements has its shape, that of a scalar.
-                match info.is_null {
-                    true => Ok(Selection::all(shape)),
-                    false => dataspace::selection(session, space),
+                if info.is_null {
+                    Ok(Selection::all(shape))
+                } else {
+                    dataspace::selection(session, space)
                 }
             }
         }

@@ -85,9 +85,10 @@ impl WrittenDataset {
         }
         let old = self.indexed(session, first, before)?;
         if old.as_ref().is_some_and(|(old, _)| old == mask) {
-            return match may_be_first {
-                true => Ok(()),
-                false => self.write_stored(session, first, *mask, bytes),
+            return if may_be_first {
+                Ok(())
+            } else {
+                self.write_stored(session, first, *mask, bytes)
             };
         }
         let other: &[u8] = if bytes.len() == 1 { &[0; 2] } else { &[0] };
@@ -95,11 +96,12 @@ impl WrittenDataset {
         if let Err(error) = self.write_stored(session, first, *mask, bytes) {
             let is_back =
                 old.is_some_and(|(mask, old)| self.store(session, first, mask, &old) >= 0);
-            return Err(match is_back {
-                true => error,
-                false => error.remedy(
+            return Err(if is_back {
+                error
+            } else {
+                error.remedy(
                     "write all elements of this chunk again: those that were stored before are lost",
-                ),
+                )
             });
         }
         let written = self.indexed(session, first, before)?;
@@ -139,9 +141,8 @@ impl WrittenDataset {
             self.put_back(session, first, bytes.len() as u64);
             return Err(error);
         }
-        match self.is_lost(session, first) {
-            false => Ok(()),
-            true => Err(self.named(
+        if self.is_lost(session, first) {
+            Err(self.named(
                 Error::new(
                     Kind::Io,
                     format!(
@@ -150,7 +151,9 @@ impl WrittenDataset {
                     ),
                 )
                 .remedy("close the dataset wherever it is open, open it again, and write it again"),
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -76,9 +76,10 @@ impl WrittenDataset {
 
     /// Flushes HDF5's buffers and syncs the file, if the caller wants durability.
     pub(in crate::transfer) fn make_durable(&self, session: &Session<'_>) -> Result<()> {
-        match self.is_durable {
-            true => flush_and_sync(session, self.dataset),
-            false => Ok(()),
+        if self.is_durable {
+            flush_and_sync(session, self.dataset)
+        } else {
+            Ok(())
         }
     }
 

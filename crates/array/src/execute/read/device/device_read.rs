@@ -40,13 +40,14 @@ impl DeviceRead {
         options: &Options,
         copies_only: bool,
     ) -> Result<DeviceRead> {
-        let (kernels, note) = match copies_only {
-            true => (None, None),
-            false => match placing::kernels(context) {
+        let (kernels, note) = if copies_only {
+            (None, None)
+        } else {
+            match placing::kernels(context) {
                 Ok(kernels) => (Some(kernels), None),
                 Err(error) if options.decode == Some(Decoder::Gpu) => return Err(error),
                 Err(error) => (None, Some(format!("no kernels on this GPU: {error}"))),
-            },
+            }
         };
         let queue = WorkQueue::new(&plans, workers);
         let scratch = options.scratch.unwrap_or(SCRATCH);

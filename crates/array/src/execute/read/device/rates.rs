@@ -169,9 +169,10 @@ impl Rates {
         let far = seen - expected;
         let is_confirmed = self.was_far && far.abs() > most;
         self.was_far = far.abs() > most;
-        let error = match is_confirmed {
-            true => far,
-            false => far.clamp(-most, most),
+        let error = if is_confirmed {
+            far
+        } else {
+            far.clamp(-most, most)
         };
         if std::mem::take(&mut self.on_trial) {
             // What it cost beyond the expected is made up for before the next one.
@@ -195,9 +196,10 @@ impl Rates {
                 weight: if error < 0.0 { 0.0 } else { 1.0 },
             };
         }
-        known.weight = match is_confirmed {
-            true => 1.0,
-            false => (known.weight + 1.0).min(GPU_MEAN),
+        known.weight = if is_confirmed {
+            1.0
+        } else {
+            (known.weight + 1.0).min(GPU_MEAN)
         };
         known.logarithm += (expected + error - known.logarithm) / known.weight;
     }
@@ -211,9 +213,10 @@ impl Rates {
         let (mut low, mut high) = (0, of.chunks + 1);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.gpu_ends(of, middle) <= self.workers_end(of, middle) {
-                true => low = middle,
-                false => high = middle,
+            if self.gpu_ends(of, middle) <= self.workers_end(of, middle) {
+                low = middle
+            } else {
+                high = middle
             }
         }
         let (mut share, mut ends) = (0, self.workers_end(of, 0));

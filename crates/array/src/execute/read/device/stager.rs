@@ -489,9 +489,10 @@ impl<'a> Stager<'a> {
     fn make_room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
         let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
         let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
-        match is_other || is_full {
-            true => self.flush(lent),
-            false => Ok(()),
+        if is_other || is_full {
+            self.flush(lent)
+        } else {
+            Ok(())
         }
     }
 

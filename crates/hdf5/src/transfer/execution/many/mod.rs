@@ -122,18 +122,15 @@ fn described(
         Layout::Chunked { .. } if is_known => Some(tables.of(session, id, &info)?),
         _ => None,
     };
-    let stored = match is_known && info.only_hdf5_fills(table.as_deref()).is_none() {
-        true => {
-            let origin = match wanted {
-                Wanted::Open(id) => Origin::Open(id),
-                Wanted::Named(place, path) => Origin::Named(place, path.into()),
-            };
-            Stored::Known(table, origin)
-        }
-        false => {
-            let is_own = opened.map(Id::keep).is_some();
-            Stored::Dataset { id, is_own }
-        }
+    let stored = if is_known && info.only_hdf5_fills(table.as_deref()).is_none() {
+        let origin = match wanted {
+            Wanted::Open(id) => Origin::Open(id),
+            Wanted::Named(place, path) => Origin::Named(place, path.into()),
+        };
+        Stored::Known(table, origin)
+    } else {
+        let is_own = opened.map(Id::keep).is_some();
+        Stored::Dataset { id, is_own }
     };
     Ok(DescribedDataset {
         info,

@@ -88,8 +88,9 @@ pub(in crate::transfer) fn open(session: &Session<'_>, place: hid_t, path: &CStr
 
 /// Names the dataset in an error that does not yet.
 pub(in crate::transfer) fn named(error: Error, name: &str) -> Error {
-    match error.cause().starts_with("dataset ") {
-        true => error,
-        false => in_dataset(error, name),
+    if error.cause().starts_with("dataset ") {
+        error
+    } else {
+        in_dataset(error, name)
     }
 }

@@ -23,7 +23,7 @@ use crate::dataset::{DatasetInfo, pointers};
 use crate::library::Session;
 use crate::transfer::cache::open_file;
 use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of, number_of_file};
-use crate::transfer::execution::handle::Held;
+use crate::transfer::execution::handle::TransferHandle;
 use crate::transfer::execution::ordered_plan::prepare_in_order;
 use crate::transfer::hdf5_state::inside;
 use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, direct};
@@ -58,7 +58,7 @@ impl Many {
         &self,
         parts: impl Iterator<Item = Option<DatasetPart<'a>>>,
         with: SubmitOptions,
-    ) -> Result<Held> {
+    ) -> Result<TransferHandle> {
         let hdf5 = self.hdf5;
         inside(hdf5, || {
             // SAFETY: the caller may call HDF5, and no other thread comes between.
@@ -91,7 +91,7 @@ impl Many {
             let (prepared, start, memory) = reading.prepared();
             // SAFETY: upheld by the caller.
             let request = unsafe { submit(prepared, start, Some(memory), with)? };
-            Ok(Held::new(request, hdf5, None).entered(sets))
+            Ok(TransferHandle::new(request, hdf5, None).entered(sets))
         })
     }
 }
@@ -245,9 +245,10 @@ impl Reading<'_> {
             // SAFETY: this thread may call HDF5.
             unsafe { pointers::refuse(self.session.hdf5, part.memory_type)? };
         }
-        let address = match is_gpu || self.is_after {
-            true => std::ptr::null_mut(),
-            false => part.address as *mut u8,
+        let address = if is_gpu || self.is_after {
+            std::ptr::null_mut()
+        } else {
+            part.address as *mut u8
         };
         let host = HostBuffer::new(address, self.holes);
         let transfer = self.transfer(dataset, part);
@@ -371,9 +372,10 @@ impl Reading<'_> {
         let path = plans.iter().find_map(BoundPlan::path);
         let prepared = PreparedTransfer {
             path: path.unwrap_or("".as_ref()).to_owned(),
-            kind: match plans.is_empty() {
-                true => TransferKind::Nothing,
-                false => TransferKind::Read(plans),
+            kind: if plans.is_empty() {
+                TransferKind::Nothing
+            } else {
+                TransferKind::Read(plans)
             },
             direction: Operation::Read,
             low: 0,
