@@ -14,32 +14,35 @@ use crate::ChunkJob;
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::scratch::Scratch;
 
-/// Marks on a batch's queue: its memory is allocated; all its chunks are decoded and placed.
+/// Mark on a batch's queue after its memory is allocated.
 pub(super) const ALLOCATED: usize = 0;
+/// Mark on a batch's queue after all its chunks are decoded and placed.
 pub(super) const DECODED: usize = 1;
 
 /// A batch that workers load.
 pub(super) struct GpuBatch {
-    /// Number of its plan.
+    /// Number of the plan.
     pub plan: usize,
     pub filters: GpuFilters,
     pub jobs: Vec<ChunkJob>,
-    /// Where each job's decoded bytes go.
+    /// Destinations of the decoded bytes, by job.
     pub outputs: Vec<Output>,
-    /// Memory for the stored bytes, and how many bytes of it are taken.
+    /// Memory for the stored bytes.
     pub stored: Scratch,
+    /// Bytes of `stored` that are taken.
     pub taken: AtomicU64,
     decoded: Scratch,
     pub queue: Mutex<CopyQueue>,
     /// Dropped after the queue, which waits for the release of the memory.
     _holding: Holding,
-    /// Number of jobs whose loading has begun, and number of jobs loaded.
+    /// Number of jobs whose loading has begun.
     pub next: AtomicUsize,
+    /// Number of jobs that are loaded.
     pub loaded: AtomicUsize,
     pub found: Mutex<Found>,
 }
 
-/// Where the GPU decodes a chunk to.
+/// The memory to which the GPU decodes a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Output {
     pub address: u64,

@@ -25,9 +25,9 @@ const MOST_JOBS: u64 = 1 << 16;
 pub(super) struct Launched {
     pub batch: Arc<GpuBatch>,
     pub results: Results,
-    /// When the GPU was seen to be still at it.
+    /// Last time at which the GPU had not finished.
     seen: Instant,
-    /// When the GPU had finished.
+    /// Time at which the GPU had finished.
     ended: Instant,
 }
 
@@ -47,7 +47,7 @@ impl Launched {
         let is_done = self.batch.queue().passed(DECODED)?;
         let now = Instant::now();
         match is_done {
-            // It ended at some time since it was looked at last.
+            // The end lies between the last two queries.
             true => self.ended = self.seen + now.duration_since(self.seen) / 2,
             false => self.seen = now,
         }
@@ -79,7 +79,7 @@ struct InFlight {
     under_way: VecDeque<Launched>,
     in_flight_bytes: u64,
     in_flight_chunks: u64,
-    /// `None` while the GPU has nothing.
+    /// `None` while the GPU is idle.
     busy: Option<Busy>,
     /// The plan whose chunks are left to the workers.
     left_to_workers: Option<usize>,
@@ -132,7 +132,7 @@ impl GpuBatches {
         }
     }
 
-    /// Starts no further batch, since workers lack memory.
+    /// Stops starting batches, because workers lack GPU memory.
     pub(super) fn close(&self) {
         self.closed.store(true, Relaxed);
     }
@@ -191,8 +191,8 @@ impl GpuBatches {
             self.closed.store(left == 0 || is_idle && is_last, Relaxed);
             return Ok(());
         }
-        // As many chunks as the GPU can hold at a time form one batch if two batches had memory for
-        // only half of them each.
+        // The chunks that the GPU decodes at a time form one batch if each of two batches had memory
+        // for only half of them.
         let full = balance.map_or(0, Balance::saturation);
         let full = full.saturating_mul(stride(chunk));
         let full = full.saturating_add(full / 2);
@@ -208,11 +208,11 @@ impl GpuBatches {
         let count = wanted.min(MOST_JOBS) as usize;
         let (plan, jobs) = queue.take(count, room, |number, job| {
             let bound = plans.bound(number);
-            // What is kept is decoded by the CPU, into host memory.
-            let is_kept = bound.place_in_cache(job).is_some();
+            // The CPU decodes chunks that are cached, because the cache is in host memory.
+            let is_cached = bound.place_in_cache(job).is_some();
             let is_asked = matches!(self.decoder, Decoder::Gpu);
             self.filters[number]
-                .filter(|_| is_asked || !is_kept)?
+                .filter(|_| is_asked || !is_cached)?
                 .needs(job, bound)
         })?;
         let Some(filters) = self.filters[plan].filter(|_| !jobs.is_empty()) else {
@@ -245,7 +245,7 @@ impl GpuBatches {
         }
     }
 
-    /// Returns the batch to load if some of its jobs are not begun.
+    /// Returns the batch that is being loaded, if some of its jobs are not begun.
     pub(super) fn to_load(&self) -> Option<Arc<GpuBatch>> {
         if !self.has_gpu {
             return None;
@@ -296,7 +296,7 @@ impl GpuBatches {
         match waited {
             Ok(()) => Ok(Some(first)),
             Err(error) => {
-                // The last worker to leave handles it.
+                // `leave` handles it on the last worker.
                 self.lock().under_way.push_back(first);
                 Err(error)
             }
@@ -310,7 +310,7 @@ impl GpuBatches {
         let mut state = self.lock();
         state.in_flight_bytes -= batch.bytes();
         state.in_flight_chunks -= batch.jobs.len() as u64;
-        // Batches overlap, so that only the time of all together says what the GPU can do.
+        // Batches overlap, so only the time of all batches together measures the GPU.
         let is_idle = state.in_flight_chunks == 0;
         let busy = match (is_idle, &mut state.busy) {
             (true, busy) => busy.take(),

@@ -23,7 +23,7 @@ use crate::execute::read::queue::{Batch, WorkQueue};
 pub(crate) struct DeviceRead {
     plans: DevicePlans,
     queue: WorkQueue,
-    /// Why kernels are missing although they should be used.
+    /// The reason why kernels are missing although they should be used.
     pub note: Option<String>,
     batches: GpuBatches,
 }
@@ -136,8 +136,8 @@ impl DeviceRead {
         stager.flush(lent)
     }
 
-    /// Has a worker decode and place a batch. If the GPU has no memory for it, the work that is left goes back to
-    /// the queue; returns why.
+    /// Decodes and places a batch on this worker. If the GPU has no memory for it, puts the rest of the work
+    /// back into the queue and returns the error.
     fn stage(
         &self,
         work: Batch,
@@ -164,10 +164,11 @@ impl DeviceRead {
         })
     }
 
-    /// Waits until others return memory: a batch of this request, or a worker of any. Fails with `error` if
-    /// nobody has held any since there were `seen` returns.
+    /// Waits until a batch of this request, or a worker of any request, returns GPU memory. Fails with
+    /// `error` if no memory was held since the count of returns was `seen`.
     ///
-    /// This worker has put its work back, which others may do. It holds nothing while it waits.
+    /// This worker has put its work back, so that another worker may do it. It holds no memory and no slot
+    /// while it waits.
     fn wait_for_memory(
         &self,
         seen: u64,
@@ -185,14 +186,14 @@ impl DeviceRead {
             let Some(batch) = self.batches.wait()? else {
                 return Ok(false);
             };
-            // What is left of it is back in the queue, if there is no memory for it either.
+            // If there is no memory for its rest either, that is back in the queue.
             self.conclude(batch, lent, stager, share)?;
             Ok(true)
         })
     }
 
-    /// Decodes what the GPU could not decode on the CPU, which also reports what is wrong with it. As
-    /// [`stage`](Self::stage) if there is no memory for that.
+    /// Ends a batch: decodes on the CPU, which reports errors in chunks, what the GPU could not decode. If the
+    /// GPU has no memory for that, does as [`stage`](Self::stage).
     fn conclude(
         &self,
         launched: Launched,
@@ -209,7 +210,7 @@ impl DeviceRead {
             .results
             .count(batch, &again, &self.plans, share.counters());
         let plan = batch.plan;
-        // Whoever waits for memory waits for that of the batch until it is dropped.
+        // Other workers wait for the memory of the batch until it is dropped.
         drop(launched);
         let mut jobs = again.into_iter();
         while let Some(job) = jobs.next().filter(|_| !share.stopping()) {

@@ -6,6 +6,7 @@ use penstock_codec::convert::TypeConversion;
 use crate::ElementMapping;
 use crate::StridedBox;
 
+/// An axis of a box, with its strides in the chunk and in the destination.
 #[derive(Clone, Copy)]
 struct GatherAxis {
     count: u64,

@@ -1,4 +1,4 @@
-//! Which filters the GPU undoes, and what memory a chunk then needs there.
+//! The filters that the GPU undoes, and the GPU memory that a chunk with them needs.
 
 use penstock_codec::Filter;
 use penstock_codec::filters::id;
@@ -8,13 +8,13 @@ use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::ALIGNMENT;
 
-/// Filters that the GPU undoes for the most part.
+/// The filters of a plan of which the GPU undoes all but the checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GpuFilters {
     pub method: Method,
     method_at: usize,
     pub is_shuffled: bool,
-    /// Position of the outermost checksum filter, which the CPU verifies while it loads.
+    /// Position of the checksum filter, which the CPU verifies while it loads.
     pub fletcher: Option<usize>,
 }
 

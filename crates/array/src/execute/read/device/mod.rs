@@ -1,12 +1,12 @@
 //! Reads into GPU memory. Workers decode chunks into pinned slots and launch kernels that place
 //! them; meanwhile the GPU itself decodes batches of chunks.
 //!
-//! - [`device_read`] is what a worker does, in turn: it starts a batch for the GPU, concludes one,
+//! - `device_read` is what a worker does, in turn: it starts a batch for the GPU, concludes one,
 //!   or decodes chunks itself;
-//! - [`stager`] is the way of the chunks that workers decode, with [`slots`] and [`gather`];
-//! - [`batches`] are those that the GPU decodes: [`loader`] fills a [`batch`], [`results`] launches
-//!   and reads it, with the decoders of [`decoding`];
-//! - [`balance`] divides the chunks between both by measured [`rates`].
+//! - `stager` is the way of the chunks that workers decode, with `slots` and `gather`;
+//! - `batches` are those that the GPU decodes: `loader` fills a `batch`, `results` launches
+//!   and reads it, with the decoders of `decoding`;
+//! - `balance` divides the chunks between both by measured `rates`.
 
 mod balance;
 mod batch;

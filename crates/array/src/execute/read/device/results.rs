@@ -16,7 +16,7 @@ use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing;
 use crate::execute::device::scratch::Scratch;
 
-/// The memory to which the GPU writes the results of decoding.
+/// The launched work of a batch: its tables and the memory for its results.
 pub(super) struct Results {
     decoding: Decoding,
     scratch: Vec<Scratch>,
@@ -25,7 +25,7 @@ pub(super) struct Results {
     elements: u64,
     results_at: u64,
     verdicts_at: u64,
-    /// Entries that the checksum results belong to.
+    /// Numbers of the entries with a checksum, in the order of the checksum results.
     checked: Vec<usize>,
 }
 
@@ -110,7 +110,7 @@ impl Results {
         };
         let (decoding, entries) = (&results.decoding, &results.entries);
         drop(queue);
-        // Called with the batch's queue unlocked: whoever waits for that lock may hold the slots
+        // Called with the batch's queue unlocked: a worker that waits for that lock may hold the slots
         // that this worker waits for.
         if let Err(error) = slots.ready(uploaded.max(1), lent) {
             results.release(batch);

@@ -29,21 +29,21 @@ pub(super) struct Stager<'a> {
     codec: CodecScratch,
     /// Bytes used in the current slot.
     used: usize,
-    /// Parts of the slot that copies bring to their places.
+    /// Rows of the slot that copies bring to their places.
     copies: Vec<Copies>,
     /// A chunk whose elements the CPU gathers.
     decoded: Buffer,
-    /// The boxes of the chunks in the slot, all of the plan with this number.
+    /// The number of a plan, and the boxes of its chunks in the slot.
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Work that was not begun, since the GPU has no memory for it.
+/// Work that was not begun because the GPU has no memory for it.
 pub(super) struct Left<T> {
     pub work: T,
     pub error: Error,
 }
 
-/// Why a job is not in the slot.
+/// The reason why a job is not in the slot.
 enum Failure {
     /// The GPU has no memory for it. It was not begun.
     NoMemory(Error),
@@ -123,9 +123,12 @@ impl<'a> Stager<'a> {
         let mut jobs = jobs;
         if bound.cache.is_some() {
             for (at, job) in jobs.iter().enumerate() {
-                match bound.decoded_before(job).filter(|_| self.keeps()) {
+                match bound
+                    .decoded_before(job)
+                    .filter(|_| self.places_by_kernels())
+                {
                     Some(decoded) => {
-                        let staged = self.kept(number, job, &decoded, lent);
+                        let staged = self.cached(number, job, &decoded, lent);
                         staged.inspect_err(|_| {
                             left.append(&mut rest);
                             left.extend_from_slice(&jobs[at..]);
@@ -161,13 +164,13 @@ impl<'a> Stager<'a> {
         outcome
     }
 
-    /// Returns whether chunks go to the slot whole, where kernels take their elements from.
-    fn keeps(&self) -> bool {
+    /// Returns whether whole chunks go to the slot, from which kernels place their elements.
+    fn places_by_kernels(&self) -> bool {
         self.plans.kernels.is_some()
     }
 
     /// Puts a chunk that was decoded before into the slot.
-    fn kept(
+    fn cached(
         &mut self,
         number: usize,
         job: &ChunkJob,
@@ -211,9 +214,9 @@ impl<'a> Stager<'a> {
             return Ok(self.gather(number, job, bytes, from, length, lent)?);
         }
         // The kernel that places the elements unshuffles them at no cost.
-        let is_kept = bound.place_in_cache(job).is_some();
+        let is_cached = bound.place_in_cache(job).is_some();
         let shuffled = match &self.plans.kernels {
-            Some(_) if !is_kept => self.plans.shuffled(number, job),
+            Some(_) if !is_cached => self.plans.shuffled(number, job),
             _ => 0,
         };
         let at = self.room_for(number, job, length as usize, shuffled, lent)?;
