@@ -329,7 +329,7 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
         let request = REQUESTS.take(request)?;
         request.wait_unreported();
         if let AnyRequest::Dataset(transfer) = &*request {
-            transfer.let_go();
+            transfer.leave_if_ended();
         }
         Ok(OK)
     });

@@ -7,11 +7,11 @@
 //!
 //! A transfer passes these modules once, from top to bottom:
 //!
-//! 1. [`execution`] starts it, waits for it, and plans it in the order of its conflicts;
-//! 2. [`prepare`] turns its description into a plan that needs HDF5 no more;
-//! 3. [`cache`] knows datasets that cannot change, [`sinks`] are where writes end;
-//! 4. [`conflicts`] knows the pending operations and what they access;
-//! 5. [`request`] is what the caller describes, [`hdf5_state`] what HDF5 is doing.
+//! 1. `execution` starts it, waits for it, and plans it in the order of its conflicts;
+//! 2. `prepare` turns its description into a plan that needs HDF5 no more;
+//! 3. `cache` knows datasets that cannot change, `sinks` are where writes end;
+//! 4. `conflicts` knows the pending operations and what they access;
+//! 5. `request` is what the caller describes, `hdf5_state` what HDF5 is doing.
 //!
 //! Each uses only those below it.
 

@@ -1,4 +1,4 @@
-//! What the cache holds of one dataset that cannot change.
+//! The cache entry of a dataset that cannot change.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,25 +16,25 @@ use crate::library::Session;
 use crate::transfer::conflicts::ObjectKey;
 use crate::transfer::hdf5_state::MarkedFile;
 
-/// A dataset of a file that is open only for reading.
+/// The cache entry of a dataset in a file that is open only for reading.
 pub(in crate::transfer) struct CachedDataset {
     pub info: DatasetInfo,
     pub(super) file: FileNumber,
-    /// What identifies the dataset among those that pending operations access.
+    /// Key of the dataset in access sets.
     pub key: ObjectKey,
     /// Number of the dataset in `chunks`.
     pub number: u64,
     /// Decoded chunks of all datasets of the file.
     pub chunks: Arc<ChunkCache>,
-    /// Whether all of the file was to be forgotten since.
+    /// Whether the entry of the file was dropped.
     pub(super) forgotten: Arc<AtomicBool>,
     pub(super) unchanged: Arc<Unchanged>,
     pub(super) marked: MarkedFile,
-    /// The array; else why HDF5 alone reads it.
+    /// The array, or the reason why only HDF5 can read it.
     pub(super) array: OnceLock<std::result::Result<StoredArray, String>>,
-    /// What HDF5 has read because the chunk table was not known.
+    /// Work of the reads that were left to HDF5 because the chunk table was not known.
     pub(super) left_to_hdf5: AtomicU64,
-    /// Conversions to types in memory, which this HDF5 was found to make as Penstock does.
+    /// Conversions to types in memory for which this HDF5 gives the same results as Penstock.
     pub(super) conversions: Mutex<Vec<(MemoryType, Conversion)>>,
 }
 
@@ -53,8 +53,8 @@ impl CachedDataset {
         }
     }
 
-    /// Returns whether HDF5 reads what a request touches sooner than it lists a large index, which is not
-    /// known yet, and counts the request: HDF5 reads until that has taken as long as the walk will.
+    /// Returns whether HDF5 reads the touched chunks faster than it lists a large index that is not known yet.
+    /// Counts the request: HDF5 reads until this has taken as long as the listing would.
     pub(in crate::transfer) fn is_for_hdf5(&self, touched: TouchedChunks) -> bool {
         self.array.get().is_none() && is_sooner_by_hdf5(&self.info, touched, &self.left_to_hdf5)
     }
@@ -76,7 +76,7 @@ impl CachedDataset {
         }
     }
 
-    /// Returns the array, if [`array`](Self::array) was called before.
+    /// Returns the array, if it is known.
     pub(in crate::transfer) fn known_array(&self) -> Option<&StoredArray> {
         self.array.get()?.as_ref().ok()
     }
@@ -104,8 +104,8 @@ impl CachedDataset {
     }
 }
 
-/// See [`CachedDataset::is_for_hdf5`], of a dataset whose chunk table is not known. `left` counts what was left to HDF5, as
-/// [`DatasetInfo::entries_for`] does.
+/// As [`CachedDataset::is_for_hdf5`], for a dataset whose chunk table is not known. `left` counts the work
+/// that was left to HDF5, in the unit of [`DatasetInfo::entries_for`].
 pub(in crate::transfer) fn is_sooner_by_hdf5(
     info: &DatasetInfo,
     touched: TouchedChunks,

@@ -13,14 +13,13 @@ use super::files::find;
 use crate::dataset::{DatasetInfo, read_chunk_table};
 use crate::library::Session;
 
-/// Chunk tables of the datasets of one request, each of which is read once, however often a dataset
-/// occurs.
+/// Chunk tables of the datasets of one request. Each table is read once, even if a dataset occurs twice.
 #[derive(Default)]
 pub(in crate::transfer) struct ChunkTables(HashMap<DatasetKey, Arc<ChunkTable>>);
 
 impl ChunkTables {
-    /// With so many chunks, the table is kept for later requests: to read it takes longer than to
-    /// describe the dataset again.
+    /// Number of chunks at which a table is cached for later requests. Reading it then takes longer than
+    /// describing the dataset again.
     const MANY: usize = 64;
 
     /// Returns whether the chunk table of a dataset need not be read.
@@ -55,7 +54,7 @@ impl ChunkTables {
                     && let Some(cached) =
                         cached.or_else(|| add_to_cache(session, dataset, key, info))
                 {
-                    // The caller asks for the array, and why there may be none, when it plans a read.
+                    // The caller gets the array, or the reason for HDF5, when it plans a read.
                     _ = cached.set_table(Arc::clone(&table))?;
                 }
                 table

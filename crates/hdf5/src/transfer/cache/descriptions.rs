@@ -18,7 +18,7 @@ use crate::transfer::hdf5_state::is_writable;
 pub struct TransferDescription {
     /// The description.
     pub info: DatasetInfo,
-    /// What else is known of the dataset, if it cannot change.
+    /// The cache entry of the dataset, if it cannot change.
     pub(in crate::transfer) cached: Option<Arc<CachedDataset>>,
 }
 
@@ -29,7 +29,7 @@ impl From<DatasetInfo> for TransferDescription {
 }
 
 impl TransferDescription {
-    /// Describes a dataset by what is kept of it, or else through HDF5.
+    /// Describes a dataset by its cache entry, or else through HDF5.
     pub(in crate::transfer) fn of(
         session: &Session<'_>,
         dataset: hid_t,
@@ -47,8 +47,8 @@ impl TransferDescription {
 }
 
 impl CachedDataset {
-    /// Returns what is kept of a dataset, which is described now if it was not before. `None` if it
-    /// may change, or if it cannot be described.
+    /// Returns the cache entry of a dataset, which is added if there is none. `None` if the dataset may
+    /// change, or cannot be described.
     pub(in crate::transfer) fn of(
         session: &Session<'_>,
         dataset: hid_t,
@@ -73,7 +73,7 @@ impl CachedDataset {
         find(key).or_else(|| add_to_cache(session, dataset, key, info))
     }
 
-    /// Returns the array, whose chunk table the first call reads, or why HDF5 alone reads it.
+    /// Returns the array, or the reason why only HDF5 can read it. The first call reads the chunk table.
     pub(in crate::transfer) fn array(
         &self,
         session: &Session<'_>,
@@ -99,7 +99,7 @@ impl CachedDataset {
     }
 }
 
-/// Describes a dataset. What is known of its file is not asked for again.
+/// Describes a dataset. The description of its file is reused if the file has an entry.
 fn describe(session: &Session<'_>, dataset: hid_t, key: Option<DatasetKey>) -> Result<DatasetInfo> {
     let Some(file) = key.and_then(known_file) else {
         return DatasetInfo::read(session, dataset);

@@ -26,7 +26,7 @@ pub(super) fn add_to_cache(
     static ARRAYS: AtomicU64 = AtomicU64::new(0);
     let file = &info.file;
     let descriptor = file.descriptor?;
-    // Since before the description was read.
+    // The file has not changed since before its description was read.
     let unchanged = file
         .unchanged
         .as_ref()
@@ -36,14 +36,14 @@ pub(super) fn add_to_cache(
         Layout::Contiguous { offset: Some(_) } | Layout::Chunked { .. }
     );
     let identity = identity_of(descriptor)?;
-    // Numbers of files must not be mistaken for those after H5close.
+    // After H5close, other files get the same numbers.
     if info.is_null
         || !has_place
         || !drop_at_close(session.hdf5, &[conflicts::forget, files::forget])
     {
         return None;
     }
-    // HDF5 is not called with the lock: its driver may be Python's, which may read by Penstock.
+    // HDF5 is not called with the lock: its driver may be written in Python and read through Penstock.
     let is_new = !files().files.contains_key(&number);
     let bytes = if is_new {
         chunk_cache_bytes_of(session, dataset)?

@@ -22,28 +22,28 @@ use crate::dataset::FileInfo;
 use crate::library::Session;
 use crate::transfer::hdf5_state::{MarkedFile, open_file_numbers};
 
-/// What is kept of an open file.
+/// The cache entry of an open file.
 pub(super) struct OpenFile {
     pub info: Arc<FileInfo>,
-    /// The file itself, while small reads follow each other.
+    /// The file, which stays open while small reads follow each other.
     pub lingers: Option<Arc<File>>,
-    /// Whether a small read has used it since idle files were looked for.
+    /// Whether a small read has used it since the last search for idle files.
     pub is_in_use: bool,
     pub chunks: Arc<ChunkCache>,
     pub forgotten: Arc<AtomicBool>,
-    /// Whether all that is kept is still that of the file.
+    /// Detects changes of the file.
     pub unchanged: Arc<Unchanged>,
     pub marked: MarkedFile,
-    /// By token.
+    /// Entries of datasets, by token.
     pub datasets: HashMap<[u8; 16], Arc<CachedDataset>>,
     /// Bytes of the chunk tables of all datasets.
     pub tables: u64,
 }
 
-/// All that is kept.
+/// All cache entries.
 pub(super) struct Files {
     pub files: HashMap<FileNumber, OpenFile>,
-    /// With so many files, those are dropped that were closed meanwhile.
+    /// Number of files at which entries of closed files are dropped.
     pub look_at: usize,
     /// Whether a thread closes files that are idle.
     pub has_closer: bool,
@@ -57,11 +57,11 @@ static FILES: LazyLock<Mutex<Files>> = LazyLock::new(|| {
     })
 });
 
-/// So many files may stay that are closed: nothing tells when HDF5 closes one.
+/// Number of files below which entries of closed files may stay. HDF5 does not report that it closes one.
 const FEW_FILES: usize = 4;
-/// The most datasets of a file that are kept.
+/// Largest number of cached datasets of a file.
 pub(super) const MOST_DATASETS: usize = 4096;
-/// The most bytes of the chunk tables of a file; those of 10^6 chunks have 28 MB at most.
+/// Largest number of bytes of the chunk tables of a file. A table of 10^6 chunks has 28 MB at most.
 const MOST_TABLES: u64 = 256 << 20;
 
 pub(super) fn files() -> MutexGuard<'static, Files> {
@@ -74,10 +74,10 @@ pub(super) fn find((file, token): DatasetKey) -> Option<Arc<CachedDataset>> {
     cached.unchanged.holds().then_some(cached)
 }
 
-/// Drops what is kept of a file that may have changed.
+/// Drops the entry of a file if the file may have changed.
 fn drop_changed(number: FileNumber) {
     let known = || Some(Arc::clone(&files().files.get(&number)?.unchanged));
-    // The system is asked without the lock: a network file system may not answer.
+    // The system is queried without the lock, because a network file system may not answer.
     let Some(changed) = known().filter(|unchanged| !unchanged.holds()) else {
         return;
     };
@@ -86,7 +86,7 @@ fn drop_changed(number: FileNumber) {
     drop(gone);
 }
 
-/// Returns the description of a dataset's file, if others of its datasets are kept.
+/// Returns the description of a dataset's file, if the file has an entry.
 pub(super) fn known_file((file, _): DatasetKey) -> Option<Arc<FileInfo>> {
     drop_changed(file);
     let files = files();
@@ -94,22 +94,22 @@ pub(super) fn known_file((file, _): DatasetKey) -> Option<Arc<FileInfo>> {
     Some(Arc::clone(&file.info))
 }
 
-/// Drops what is kept of all files of a copy of HDF5, which is about to number its files anew.
+/// Drops the entries of all files of a copy of HDF5, which is about to number its files anew.
 pub(in crate::transfer) fn forget(copy: usize) {
     let gone = files().take(|file, _| file.hdf5 == copy);
     drop(gone);
 }
 
-/// Drops what is kept of the file of an object.
+/// Drops the entry of the file of an object.
 pub(in crate::transfer) fn forget_file(session: &Session<'_>, object: hid_t) -> Result<()> {
     let (file, _) = key(session, object)?;
-    // What is dropped is freed without the lock.
+    // The memory is freed without the lock.
     let gone = files().files.remove(&file);
     drop(gone);
     Ok(())
 }
 
-/// Drops the files that this copy of HDF5 has closed.
+/// Drops the entries of files that this copy of HDF5 has closed.
 pub(super) fn drop_closed(session: &Session<'_>) {
     let hdf5 = session.hdf5.copy();
     let open = open_file_numbers(session);
@@ -125,7 +125,7 @@ pub(super) fn drop_closed(session: &Session<'_>) {
 }
 
 impl Drop for OpenFile {
-    /// Frees the chunks although readers of the file may live on, and has these read no more.
+    /// Frees the chunks, although readers of the file may still exist, and makes these readers refuse.
     fn drop(&mut self) {
         self.forgotten.store(true, Relaxed);
         self.chunks.clear();
@@ -138,7 +138,7 @@ impl Files {
         self.files.len() >= self.look_at
     }
 
-    /// Takes out the files for which `is_gone` is true. The receiver drops them without the lock.
+    /// Removes the entries for which `is_gone` is true. The caller drops them without the lock.
     pub(super) fn take(
         &mut self,
         is_gone: impl Fn(&FileNumber, &OpenFile) -> bool,

@@ -9,7 +9,7 @@ use crate::library::Session;
 use crate::open_files::identity_of;
 use crate::transfer::hdf5_state::inside;
 
-/// Drops what is kept of the datasets of an object's file.
+/// Drops the cache entries of the datasets of an object's file.
 ///
 /// # Safety
 /// This thread may call HDF5.

@@ -53,7 +53,7 @@ impl CachedDataset {
     }
 }
 
-/// Starts a thread that closes the files that are idle, and ends when none is open. A file that
+/// Starts a thread that closes idle files, and ends when no file is open. A file that
 /// the program has closed, and may want to delete or to unmount, thus stays open for a moment
 /// only.
 fn start_closer(files: &mut Files) {
@@ -70,10 +70,10 @@ fn start_closer(files: &mut Files) {
     }
 }
 
-/// How long an idle file stays open, at least.
+/// Least time for which an idle file stays open.
 const LINGER: Duration = Duration::from_millis(50);
 
-/// Returns the file that HDF5 has open, for a request. Idle files are closed rather than let this fail.
+/// Returns a file that HDF5 has open, for a request. Closes idle files if no descriptor is left.
 pub fn open_file(file: &FileInfo, operation: Operation) -> Result<Arc<File>> {
     with_room(close_idle, || shared(file, operation))
 }

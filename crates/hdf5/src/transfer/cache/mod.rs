@@ -1,5 +1,4 @@
-//! What is known of datasets that cannot change, from one transfer to the next: descriptions, chunk
-//! tables, decoded chunks, and open files.
+//! Cache of datasets that cannot change: descriptions, chunk tables, decoded chunks, and open files.
 
 mod cached_dataset;
 mod chunk_tables;

@@ -1,7 +1,7 @@
-//! What is kept of the sources of virtual datasets, whose files HDF5 opens for each read.
+//! Cache of the sources of virtual datasets, whose files HDF5 opens for each read.
 //!
-//! Between two reads nothing keeps writers out of such a file. So it is kept as long as the status of the
-//! file is the same: see [`FileInfo::unchanged`](crate::dataset::FileInfo::unchanged).
+//! Between two reads, other programs may write to such a file. So an entry is valid as long as the status
+//! of the file is the same: see [`FileInfo::unchanged`](crate::dataset::FileInfo::unchanged).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -37,16 +37,16 @@ type Known = BTreeMap<(Identity, [u8; 16]), Arc<Source>>;
 
 static SOURCES: Mutex<Known> = Mutex::new(BTreeMap::new());
 
-/// The most bytes of the chunk tables of all sources.
+/// Largest number of bytes of the chunk tables of all sources.
 const MOST_TABLES: usize = 256 << 20;
-/// The most sources.
+/// Largest number of sources.
 const MOST_SOURCES: usize = 4096;
 
 fn sources() -> MutexGuard<'static, Known> {
     SOURCES.lock().recover()
 }
 
-/// Returns what is kept of a source; `None` if nothing may be kept.
+/// Returns the cache entry of a source; `None` if the source may not be cached.
 pub(in crate::transfer) fn of(
     session: &Session<'_>,
     source: &SourceDataset<'_>,
@@ -62,7 +62,7 @@ pub(in crate::transfer) fn of(
         if known.status == status {
             return Some(Arc::clone(known) as Arc<dyn KeptSource>);
         }
-        // HDF5 has had the file open since before it changed, and may still hold what it was.
+        // HDF5 opened the file before it changed, and may buffer its old contents.
         if known.number == number {
             return None;
         }
@@ -91,7 +91,7 @@ pub(in crate::transfer) fn of(
     Some(new)
 }
 
-/// Drops what is kept of the sources of virtual datasets in a file; of all if it is `None`.
+/// Drops the entries of the sources of virtual datasets in a file; all entries if it is `None`.
 pub(in crate::transfer) fn forget(reader: Option<Identity>) {
     let mut sources = sources();
     let all = std::mem::take(&mut *sources).into_iter();

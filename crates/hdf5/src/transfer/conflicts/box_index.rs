@@ -1,5 +1,5 @@
-//! Finds the pending operations that may touch the same elements as another, without a look at all of
-//! them.
+//! Index of pending operations by the boxes of elements that they access, so that a search for
+//! conflicts does not visit all of them.
 //!
 //! Boxes whose sides have the same lengths, rounded up to powers of two, form a class. A class is a grid
 //! of cells of these rounded sides, and a box belongs to the cell of its first element. So the boxes of a
@@ -11,21 +11,21 @@ use std::ops::Range;
 
 use super::access::{AccessSet, Region};
 
-/// The numbers of operations, by what they touch.
+/// The numbers of operations, by the objects and boxes that they access.
 #[derive(Debug, Default)]
 pub(in crate::transfer) struct Index {
-    /// Those that touch objects, by token.
+    /// Operations that access objects, by token.
     objects: BTreeMap<[u8; 16], OfObject>,
-    /// Those that touch files as a whole, or anything.
+    /// Operations that access whole files, or any file.
     files: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
 struct OfObject {
     all: BTreeSet<u64>,
-    /// Those that may touch any element.
+    /// Operations that may access any element.
     whole: BTreeSet<u64>,
-    /// Those that touch a box, by class.
+    /// Operations that access a box, by class.
     classes: BTreeMap<Class, BTreeMap<Cell, BTreeSet<u64>>>,
 }
 
@@ -83,8 +83,8 @@ impl Index {
         }
     }
 
-    /// Returns the numbers of all operations that conflict with an access set of an object, and some
-    /// others, in the order of their submission; `None` if any operation may conflict.
+    /// Returns, in the order of submission, numbers of operations that include all which conflict with an
+    /// access set of an object; `None` if any operation may conflict.
     pub(in crate::transfer) fn near(&self, set: &AccessSet) -> Option<BTreeSet<u64>> {
         let token = set.object()?.token;
         let mut found = self.files.clone();

@@ -41,7 +41,7 @@ pub fn key_of_object(session: &Session<'_>, object: hid_t, file: &FileInfo) -> R
     })
 }
 
-/// The identities of the open files that were queried last, by HDF5's number.
+/// The identities of the last open files that were queried, by HDF5's number.
 static KNOWN: Mutex<Vec<(Copy, u64, Option<Identity>)>> = Mutex::new(Vec::new());
 
 fn known() -> MutexGuard<'static, Vec<(Copy, u64, Option<Identity>)>> {

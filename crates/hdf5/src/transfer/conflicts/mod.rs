@@ -1,4 +1,15 @@
 //! Operations in flight: what they read and write, and what must wait for them.
+//!
+//! The result of all operations is that of their calls one after the other:
+//!
+//! 1. An operation describes what it accesses as access sets: boxes of elements, objects, files.
+//! 2. Before it starts, it finishes the pending operations that conflict with one of its sets: at
+//!    least one of both writes, and they may access a common element.
+//! 3. It enters the table of pending operations with its sets, under a number that grows.
+//! 4. It leaves the table after it has ended and its failure, if any, was reported.
+//!
+//! An operation waits only for older ones, so no two wait for each other. The access sets are upper
+//! bounds: too large a set costs time, never the order.
 
 mod access;
 mod box_index;

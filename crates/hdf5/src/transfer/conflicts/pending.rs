@@ -14,7 +14,7 @@ use super::box_index::Index;
 use super::unreported_failures::Failures;
 use crate::transfer::hdf5_state::{changed, has_nothing_pending};
 
-/// How far a thread is to carry an operation.
+/// How much of an operation a thread carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Queued work stays queued.
@@ -47,10 +47,10 @@ pub trait Pending: Send + Sync {
     /// Begins queued work, on any thread.
     fn begin(&self) {}
 
-    /// Returns whether somebody holds a request of it that will report its outcome.
+    /// Returns whether a request exists that will report its outcome.
     fn has_request(&self) -> bool;
 
-    /// Returns whether its failure is reported to these failures.
+    /// Returns whether its failure is added to these unreported failures.
     fn reports_to(&self, _failures: &Arc<Failures>) -> bool {
         false
     }
@@ -61,11 +61,11 @@ pub trait Pending: Send + Sync {
         false
     }
 
-    /// Returns whether nobody still has to wait for it or learn its outcome.
+    /// Returns whether it has ended and its outcome needs no report any more.
     fn is_over(&self) -> bool;
 
-    /// Returns why a write to the open file with this number has failed, if that was not reported
-    /// and no request will report it. The caller must report it.
+    /// Returns the failure of a write to the open file with this number, if it was not reported and no
+    /// request will report it. The caller must report it.
     fn unreported_failure(&self, _file: u64) -> Option<Error> {
         None
     }
@@ -73,13 +73,13 @@ pub trait Pending: Send + Sync {
     /// Records that its failure was reported.
     fn mark_reported(&self) {}
 
-    /// Returns whether any thread may drop it. Otherwise that releases something of HDF5's, for which
-    /// a thread must be inside HDF5 or hold the lock that guards it.
+    /// Returns whether any thread may drop it. Otherwise its drop releases something of HDF5's, so that
+    /// the thread must be inside HDF5 or hold the lock that guards it.
     fn drops_anywhere(&self) -> bool {
         false
     }
 
-    /// Returns whether it must finish before its HDF5 closes, and nothing else takes care of that.
+    /// Returns whether [`forget`] must finish it before its HDF5 closes.
     fn finishes_at_close(&self) -> bool {
         false
     }
@@ -126,10 +126,10 @@ impl<T> Entry<T> {
 pub(in crate::transfer) struct Table<T> {
     entries: BTreeMap<u64, Entry<T>>,
     index: Index,
-    /// How many of them write.
+    /// Number of operations that write.
     writers: usize,
     next: u64,
-    /// With so many, [`enter`] and [`enter_on_any_thread`] remove those that are over.
+    /// Number of operations at which [`enter`] and [`enter_on_any_thread`] remove those that are over.
     look_at: usize,
 }
 
@@ -185,8 +185,8 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
-    /// As [`prune`](Self::prune), but of many operations it removes the oldest, up to the first for which
-    /// `is_over` is false. So it takes no longer when thousands are pending.
+    /// As [`prune`](Self::prune), but removes only the oldest of many operations, up to the first for which
+    /// `is_over` is false. So its time does not grow with the number of pending operations.
     pub(in crate::transfer) fn prune_quickly(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
         while self.entries.len() > FEW
@@ -275,7 +275,7 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// A pending operation, shared by those who wait for it.
+/// A pending operation, shared by the threads that wait for it.
 pub type Shared = Arc<dyn Pending>;
 
 static PENDING: Mutex<Table<Shared>> = Mutex::new(Table::new());
@@ -301,7 +301,7 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     answer
 }
 
-/// As [`with_current`], but of many operations that are over, it removes the oldest only.
+/// As [`with_current`], but removes only the oldest of many operations that are over.
 fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
     if has_nothing_pending() {
         return nothing;
@@ -312,6 +312,7 @@ fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T)
     })
 }
 
+/// Calls `act` with the table, after it has removed the operations that are over.
 fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
     if has_nothing_pending() {
         return nothing;
@@ -322,21 +323,21 @@ fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
     })
 }
 
-/// Adds an operation for others to wait for, and returns its number for [`leave`].
+/// Adds an operation, for which later ones wait. Returns its number for [`leave`].
 pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     enter_and_look(hdf5, sets, operation, |operation| operation.is_over())
 }
 
-/// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. The operation is one
-/// that any thread may drop.
+/// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. Any thread may drop
+/// the operation.
 pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     enter_and_look(hdf5, sets, operation, |operation| {
         operation.drops_anywhere() && operation.is_over()
     })
 }
 
-/// Adds an operation. Now and then it removes those for which `can_go` is true, so that a program which
-/// only reads, and never waits for others, keeps few that have ended.
+/// Adds an operation. Sometimes removes those for which `can_go` is true, so that a program that only
+/// reads, and never waits, has few ended operations in the table.
 fn enter_and_look(
     hdf5: &Hdf5,
     sets: Vec<AccessSet>,
@@ -359,8 +360,7 @@ pub fn leave(number: u64) {
     with((), |table| ((), table.leave(number).into_iter().collect()));
 }
 
-/// Returns whether no operation is in flight, so that there is no order to keep; failures may still
-/// be unreported.
+/// Returns whether no operation is in flight. Failures may still be unreported.
 pub fn is_idle() -> bool {
     with_nearly_current(true, |table| {
         table.are_all(|operation| operation.has_ended())
@@ -395,7 +395,7 @@ pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
     })
 }
 
-/// Returns whether there are such operations; on any thread.
+/// Returns whether a pending operation conflicts with an access set. Any thread may call it.
 pub fn has_before(hdf5: &Hdf5, set: &AccessSet) -> bool {
     let has_any = |table: &mut Table<Shared>| {
         !table.is_free_for(set) && table.has_before(Copy::of(hdf5), set, |o| !o.is_over())

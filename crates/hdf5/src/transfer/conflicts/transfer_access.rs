@@ -1,4 +1,4 @@
-//! What a transfer accesses: as far as it is known before planning, and what is left after it.
+//! Access sets of a transfer: an estimate before planning, and what the plan still accesses.
 
 use penstock_array::execute::{BoundPlan, PlanFile, PreparedTransfer, Sink, TransferKind};
 use penstock_engine::error::Result;
@@ -10,8 +10,8 @@ use crate::dataset::{DatasetInfo, Layout, dataspace};
 use crate::library::Session;
 use crate::transfer::request::FileSelection;
 
-/// Returns what a transfer touches, as far as it is known before planning: `None` for a read of a
-/// virtual dataset, whose sources are not known yet.
+/// Returns the access set of a transfer before planning: `None` for a read of a virtual dataset, whose
+/// sources are not known yet.
 pub(in crate::transfer) fn access_set(
     session: &Session<'_>,
     (dataset, selected): (hid_t, FileSelection<'_>),
@@ -42,7 +42,7 @@ pub(in crate::transfer) fn access_set(
     }))
 }
 
-/// Returns what HDF5 touches if it carries the transfer out itself.
+/// Returns what HDF5 accesses if it carries out the transfer itself.
 pub(in crate::transfer) fn by_hdf5(set: Option<&AccessSet>, access: Access) -> AccessSet {
     match set {
         Some(set) => set.clone().by_hdf5(),
@@ -69,8 +69,7 @@ pub(in crate::transfer) fn is_partly_read(prepared: &PreparedTransfer) -> bool {
     plans(prepared).iter().any(|bound| bound.given.is_some())
 }
 
-/// Returns what the transfer touches: `set` if that is known, else what HDF5 touches when it does
-/// the transfer.
+/// Returns the access sets of a planned transfer: `set` if that is known, or else that of HDF5 itself.
 pub(in crate::transfer) fn sets_of_plan(
     prepared: &PreparedTransfer,
     set: Option<&AccessSet>,
@@ -90,7 +89,7 @@ pub(in crate::transfer) fn sets_of_plan(
     }
 }
 
-/// Returns what is still to be read.
+/// Returns the access sets of reads that are not carried out yet.
 fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
     let files: Vec<FileKey> = plans
         .iter()
@@ -101,7 +100,7 @@ fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
         return Vec::new();
     }
     let mut sets: Vec<AccessSet> = set.cloned().into_iter().collect();
-    // Files other than the dataset's own, whose elements are more specific.
+    // Files besides that of the dataset, for whose elements `set` is more precise.
     if set.is_none() || plans.iter().any(|bound| bound.plan.is_in_segments()) {
         sets.push(AccessSet::Sources(files));
     }

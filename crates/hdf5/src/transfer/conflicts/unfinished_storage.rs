@@ -2,7 +2,7 @@
 //!
 //! HDF5 (1.14.4, 2.2.0) sets the address of the storage in memory, then writes the fill values, and
 //! then records the address in the file. If the fill values cannot be written, it keeps the address
-//! in memory: it carries out the next write, and the file never says where the elements lie. It
+//! in memory: it carries out the next write, and the file never records where the elements lie. It
 //! forgets the address when the dataset is closed everywhere.
 
 use std::sync::{Mutex, MutexGuard};
@@ -18,8 +18,7 @@ use crate::library::Session;
 use crate::transfer::conflicts;
 use crate::transfer::hdf5_state::{changed, drop_at_close, has_nothing_pending};
 
-/// A dataset, however often it is open: the copy of HDF5, and its identification of file and
-/// object.
+/// Key of a dataset, which all its identifiers have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     hdf5: usize,
@@ -82,8 +81,8 @@ pub fn note(session: &Session<'_>, dataset: hid_t) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether HDF5 writes fill values when it allocates the storage. If not, nothing can fail
-/// between setting the address in memory and in the file.
+/// Returns whether HDF5 writes fill values when it allocates the storage. Otherwise nothing can fail
+/// between the address in memory and that in the file.
 fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
     let hdf5 = session.hdf5;
     let (mut time, mut value) = (0, 0);

@@ -1,4 +1,4 @@
-//! Failures of operations that nobody waits for, kept until a call can report them.
+//! Failures of operations without a request, stored until a call can report them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{
@@ -13,7 +13,7 @@ use penstock_engine::error::{Error, Result};
 #[derive(Debug, Default)]
 pub struct Failures {
     errors: Mutex<Vec<Error>>,
-    /// Whether there may be errors, for those who ask often.
+    /// Whether there may be errors. Frequent queries need no lock.
     has_some: AtomicBool,
 }
 

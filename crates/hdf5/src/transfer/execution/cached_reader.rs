@@ -1,5 +1,5 @@
-//! Reads of datasets that cannot change, planned without HDF5: small ones are carried out by the
-//! calling thread, others by that thread and workers.
+//! Reads of datasets that cannot change, planned without HDF5. The calling thread carries out small
+//! ones alone, and others with workers.
 
 use std::sync::Arc;
 
@@ -34,19 +34,19 @@ pub struct Reader {
     conversion: Conversion,
 }
 
-/// What [`Reader::open`] finds.
+/// The result of [`Reader::open`].
 pub enum Opened {
     /// A reader.
     Reader(Reader),
-    /// None yet: HDF5 reads the first small parts of a dataset with a large chunk index sooner.
+    /// No reader yet: HDF5 reads the first small parts of a dataset with a large chunk index faster.
     Later,
-    /// None.
+    /// No reader.
     Never,
 }
 
 impl Reader {
-    /// Returns a reader of elements of type `memory_type`; nothing if the dataset can change, if
-    /// only HDF5 can read it, or if something is wrong with it, which [`start`](super::start) tells.
+    /// Returns a reader of elements of type `memory_type`. There is none if the dataset can change, if only
+    /// HDF5 can read it, or if it has an error, which [`start`](super::start) reports.
     ///
     /// # Safety
     /// This thread may call HDF5.
@@ -98,12 +98,12 @@ impl Reader {
         &self.cached.info.shape
     }
 
-    /// Returns whether what is known of the dataset was forgotten, so that nothing is read any more.
+    /// Returns whether the cache entry was dropped, so that the reader refuses all reads.
     pub fn is_forgotten(&self) -> bool {
         self.cached.is_forgotten()
     }
 
-    /// Returns whether a read finds the file open, in a file system that knows reads which do not wait.
+    /// Returns whether the file is open, in a file system that has reads which do not wait.
     pub fn has_open_file(&self) -> bool {
         self.cached
             .lingering_file()
@@ -115,8 +115,8 @@ impl Reader {
         self.cached.check_open()
     }
 
-    /// Plans a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, and for those that
-    /// this thread may have to help before they end. `selection` is `None` for all elements. The read
+    /// Plans a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, and for reads that this
+    /// thread may have to help before they end. `selection` is `None` for all elements. The read
     /// may come after HDF5 has closed the dataset.
     pub fn plan(
         &self,
@@ -133,16 +133,15 @@ impl Reader {
         }
     }
 
-    /// Starts a read of at most [`MOST_OF_WAITER`] bytes; `None` for all others, for those that a
-    /// pending operation precedes, and while a stream waits for a request. Operations of HDF5's that come
-    /// later wait for it.
+    /// Starts a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, for reads that a pending
+    /// operation precedes, and while a stream waits for a request. Later operations of HDF5 wait for it.
     ///
     /// # Errors
-    /// What keeps the request from starting.
+    /// The request cannot be started.
     ///
     /// # Safety
-    /// The destination is valid, and nobody else touches it, until the request has finished. A stream
-    /// given lives until the call returns.
+    /// The destination is valid, and nothing else accesses it, until the request has finished. The stream
+    /// is valid until the call returns.
     pub unsafe fn start(
         &self,
         selection: Option<&Selection>,
@@ -150,7 +149,7 @@ impl Reader {
         buffer: &Buffer,
         with: SubmitOptions,
     ) -> Result<Option<TransferHandle>> {
-        if may_wait_for_others(&buffer.memory, with.stream.is_some()) {
+        if may_wait_for_stream(&buffer.memory, with.stream.is_some()) {
             return Ok(None);
         }
         let Some(order) = self.order(selection, shape, buffer, &with, None) else {
@@ -165,7 +164,7 @@ impl Reader {
         Ok(Some(held.entered(vec![set])))
     }
 
-    /// Plans a read that the calling thread carries out sooner than workers would; `None` for others.
+    /// Plans a read that is faster on the calling thread than with workers. `None` for other reads.
     fn plan_at_once(
         &self,
         selection: Option<&Selection>,
@@ -203,7 +202,7 @@ impl Reader {
         let element = self.conversion.element;
         let size = element.memory(Operation::Read);
         let memory = MemorySide::of_array(&selection, shape, strides, size).ok()?;
-        // What memory is at the address is known of the lowest byte alone.
+        // The memory kind was queried only for the lowest byte.
         let is_known = buffer.address != 0 && memory.low == 0;
         if !is_known || memory.layout.length > MOST_OF_WAITER {
             return None;
@@ -232,7 +231,7 @@ impl Reader {
         })
     }
 
-    /// Returns a read for workers; `None` if it cannot start now.
+    /// Returns a read for workers. `None` if it cannot start now.
     fn for_workers(&self, order: SmallReadOrder) -> Option<WorkerRead> {
         let context = order.memory.context.as_ref();
         let is_done = |stream: Stream| match context {
@@ -241,7 +240,7 @@ impl Reader {
         };
         // A long read must end when its caller is interrupted.
         let is_long = order.bound.plan.work_bytes() > MOST_WORK_OF_WAITER;
-        let is_held = may_wait_for_others(&order.memory, order.after.is_some());
+        let is_held = may_wait_for_stream(&order.memory, order.after.is_some());
         if is_long || is_held || !order.after.is_none_or(is_done) {
             return None;
         }
@@ -268,7 +267,7 @@ impl Reader {
         }
     }
 
-    /// Returns what a read of these elements, or of all, accesses. A write by another handle of the file
+    /// Returns the access set of a read of these elements, or of all. A write by another handle of the file
     /// may be pending.
     fn access_set(&self, selection: Option<&Selection>) -> AccessSet {
         let chunk: &[u64] = match &self.cached.info.layout {
@@ -284,9 +283,9 @@ impl Reader {
     }
 }
 
-/// Returns whether a read may have to wait for a stream that waits for a request, whose steps perhaps only
-/// one thread can take: this one or another.
-fn may_wait_for_others(memory: &Memory, has_stream: bool) -> bool {
+/// Returns whether a read may have to wait for a stream that waits for a request. Only one thread may be able to
+/// run the steps of that request.
+fn may_wait_for_stream(memory: &Memory, has_stream: bool) -> bool {
     (has_stream || memory.context.is_some()) && any_stream_waits()
 }
 
@@ -304,7 +303,7 @@ fn preceding_stream(with: &SubmitOptions) -> Option<Option<Stream>> {
 pub enum PlannedRead {
     /// The calling thread carries it out.
     AtOnce(SmallRead),
-    /// So do workers.
+    /// The calling thread and workers carry it out.
     ByWorkers(WorkerRead),
 }
 
@@ -335,7 +334,7 @@ impl PlannedRead {
     /// The first failure. An unknown part of the destination has then changed.
     ///
     /// # Safety
-    /// The destination is valid for its length and nobody else touches it until the call returns.
+    /// The destination is valid for its length, and nothing else accesses it until the call returns.
     pub unsafe fn run(self) -> Result<Report> {
         // SAFETY: upheld by the caller.
         unsafe {
@@ -362,7 +361,7 @@ impl WorkerRead {
         match request.wait(None) {
             Waited::Finished(outcome) => outcome?,
             Waited::Step | Waited::Pending => {
-                return Err(Error::new(Kind::Internal, "a read has asked for a step"));
+                return Err(Error::new(Kind::Internal, "unexpected submitter step"));
             }
         }
         request
@@ -371,8 +370,8 @@ impl WorkerRead {
     }
 }
 
-/// Plans a read that the calling thread carries out sooner than workers would. `None` for all other
-/// transfers: [`start`](super::start) then carries them out, or tells what is wrong.
+/// Plans a read that is faster on the calling thread than with workers. `None` for all other transfers, which
+/// [`start`](super::start) carries out or refuses with an error.
 ///
 /// # Safety
 /// This thread may call HDF5. The dataset is open.

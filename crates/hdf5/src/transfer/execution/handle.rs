@@ -1,4 +1,4 @@
-//! A transfer whose request a program holds.
+//! The handle of a transfer in flight, by which a program waits for it.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -15,10 +15,11 @@ use crate::transfer::conflicts::{
 };
 use crate::transfer::hdf5_state::{inside, may_flush};
 
-/// A submitter step in progress on this thread, and the one within which it runs: HDF5, called in a
-/// step, may call back into Penstock.
+/// A submitter step in progress on this thread. Steps can be nested, because HDF5, called in a step, may
+/// call back into Penstock.
 struct Step {
     request: *const Request,
+    /// The step within which this one runs, or null.
     outer: *const Step,
 }
 
@@ -41,10 +42,9 @@ pub struct TransferHandle {
     hdf5: &'static Hdf5,
     /// HDF5's number of the open file that a write changes, which is never that of another file.
     writes_to: Option<u64>,
-    /// Whether it ends whatever other operations do, so that whoever waits for it need not be a thread
-    /// that may call HDF5.
-    is_apart: bool,
-    /// Its number among the pending operations.
+    /// Whether it ends without the progress of other operations, so that any thread may wait for it.
+    is_independent: bool,
+    /// Number among the pending operations, if it is one of them.
     number: Option<u64>,
 }
 
@@ -58,18 +58,19 @@ impl TransferHandle {
             request: Arc::new(request),
             hdf5,
             writes_to,
-            is_apart: false,
+            is_independent: false,
             number: None,
         }
     }
 
-    /// A read that comes after no stream that may wait for another request.
+    /// Makes a handle of a read that any thread may wait for: it follows no stream that may wait for another
+    /// request.
     pub(in crate::transfer) fn without_hdf5(
         request: Request,
         hdf5: &'static Hdf5,
     ) -> TransferHandle {
         TransferHandle {
-            is_apart: true,
+            is_independent: true,
             ..TransferHandle::new(request, hdf5, None)
         }
     }
@@ -80,7 +81,7 @@ impl TransferHandle {
             return self;
         }
         let shared: Shared = Arc::new(self.clone());
-        let enter = if self.is_apart {
+        let enter = if self.is_independent {
             enter_on_any_thread
         } else {
             enter
@@ -89,9 +90,8 @@ impl TransferHandle {
         self
     }
 
-    /// Takes a read that has ended off the pending operations. Without this call, it stays there for
-    /// some time.
-    pub fn let_go(&self) {
+    /// Removes a read that has ended from the pending operations. Otherwise a later operation does that.
+    pub fn leave_if_ended(&self) {
         if let Some(number) = self
             .number
             .filter(|_| self.drops_anywhere() && self.is_over())
@@ -116,7 +116,7 @@ impl TransferHandle {
         })
     }
 
-    /// Whether the step that is due is one that this thread cannot run now, as an earlier try showed.
+    /// Returns whether an earlier try has shown that this thread cannot run the due step now.
     pub fn is_postponed(&self) -> bool {
         self.request.is_postponed() && !may_flush()
     }
@@ -126,7 +126,7 @@ impl TransferHandle {
         self.wait_at_most(&|| None);
         match self.request.test() {
             Waited::Finished(outcome) => {
-                self.let_go();
+                self.leave_if_ended();
                 outcome
             }
             Waited::Step if !self.is_in_step() => Err(self.request.is_for_later()),
@@ -140,8 +140,7 @@ impl TransferHandle {
     /// Waits as [`finish`](Self::finish) does, but with a time limit and without reporting the
     /// outcome. Returns whether the request has ended, or cannot be waited for by this thread.
     ///
-    /// The request may come after a stream that waits for others, whose steps this thread may have
-    /// to run as well.
+    /// The request may follow a stream that waits for other requests, so this thread runs their steps, too.
     pub fn wait_at_most(&self, left: Left<'_>) -> bool {
         const SLICE: Duration = Duration::from_millis(10);
         while !self.is_in_step() {
@@ -151,7 +150,7 @@ impl TransferHandle {
                 Waited::Step if !self.step() => return true,
                 Waited::Step => {}
                 Waited::Pending if left.is_some() => return false,
-                Waited::Pending if self.is_apart => {}
+                Waited::Pending if self.is_independent => {}
                 Waited::Pending => self.poll_others(),
             }
         }
@@ -188,7 +187,7 @@ impl Deref for TransferHandle {
 impl Pending for TransferHandle {
     fn go_on(self: Arc<Self>, left: Left<'_>, effort: Effort) -> bool {
         match effort {
-            // Its steps belong to those who hold the request.
+            // The program runs the steps through its handle.
             Effort::Begun => false,
             Effort::Bytes | Effort::All => self.wait_at_most(left),
         }
@@ -231,12 +230,12 @@ impl Pending for TransferHandle {
         self.request.tell();
     }
 
-    /// A read has nothing of HDF5's.
+    /// Any thread may drop a read, which owns nothing of HDF5's.
     fn drops_anywhere(&self) -> bool {
         self.writes_to.is_none()
     }
 
-    /// The steps of a write have the identifier of its dataset.
+    /// A write must finish, because its steps use the identifier of its dataset.
     fn finishes_at_close(&self) -> bool {
         self.writes_to.is_some()
     }

@@ -1,4 +1,4 @@
-//! Carries out planned transfers: at once, by workers, or many datasets as one request.
+//! Starts transfers of one dataset or of many, waits for them, and reads small parts at once.
 
 mod cached_reader;
 mod handle;

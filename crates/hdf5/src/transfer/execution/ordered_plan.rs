@@ -13,8 +13,8 @@ use crate::transfer::conflicts::{
 use crate::transfer::prepare::prepare;
 use crate::transfer::request::{DatasetTransfer, HostBuffer};
 
-/// Plans a transfer after those with which it conflicts. Also returns what it touches, which is
-/// empty if nothing is left to do.
+/// Plans a transfer after the pending operations with which it conflicts. Also returns its access sets,
+/// which are empty if nothing is left to do.
 ///
 /// # Safety
 /// As for [`start`](super::start).
@@ -61,8 +61,8 @@ pub(in crate::transfer) unsafe fn prepare_in_order(
     }
 }
 
-/// Describes the dataset of a transfer. Only reads use what is kept: nothing is kept of a dataset
-/// that can be written.
+/// Describes the dataset of a transfer. Only reads use the cache, which has no dataset that can be
+/// written.
 fn describe_for(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,

@@ -33,8 +33,7 @@ pub unsafe fn start(
             // SAFETY: as above.
             unsafe { pointers::refuse(hdf5, transfer.memory_type)? };
         }
-        // HDF5 may access it now if the CPU can. After a stream it is neither there to be written yet,
-        // nor may it be filled.
+        // HDF5 may access host memory during planning, unless the transfer follows a stream.
         let is_after = with.stream.is_some_and(|order| order.after);
         let host = if buffer.memory.context.is_none() && !is_after {
             buffer.address as *mut u8

@@ -1,4 +1,4 @@
-//! Waits that must precede HDF5 calls made by the program itself.
+//! Waits for transfers before the program itself calls HDF5.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub unsafe fn wait_for_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Acce
         let session = unsafe { Session::begin(hdf5) };
         unfinished_storage::refuse(&session, dataset)?;
         let whole = FileSelection::Space(H5S_ALL);
-        // What cannot be described may touch anything.
+        // A dataset that cannot be described may be anything.
         let set = DatasetInfo::read(&session, dataset)
             .and_then(|info| access_set(&session, (dataset, whole), &info, access))
             .unwrap_or(None);

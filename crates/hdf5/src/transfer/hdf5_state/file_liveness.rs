@@ -1,17 +1,18 @@
-//! Whether HDF5 still has a file open, asked of the system alone: HDF5 tells nobody that it has
-//! closed one, and its descriptor may be that of another file by then, or of the same one.
+//! Detects, without a call of HDF5, that HDF5 has closed a file.
 //!
-//! The open file that a descriptor stands for gets a mark, which no later one has: the signal that
-//! the system would send if input became possible (`F_SETSIG`). It is sent only with `O_ASYNC`,
-//! which means nothing for the files of file systems.
+//! HDF5 does not report that it closes a file, and its descriptor may then belong to another file, or
+//! to the same file opened again. So the open file description of the descriptor gets a mark, which a
+//! later one lacks: the signal that the system would send when input becomes possible (`F_SETSIG`). The
+//! system sends it only with `O_ASYNC`, which has no effect on files of file systems.
 
 use std::os::fd::RawFd;
 
-/// Linux' numbers, which the C library's bindings lack.
+/// Linux' number of `F_SETSIG`, which the bindings of the C library lack.
 const F_SETSIG: i32 = 10;
+/// Linux' number of `F_GETSIG`, which the bindings of the C library lack.
 const F_GETSIG: i32 = 11;
 
-/// Ignored by default, and not 0, which is what other open files have.
+/// The mark: a signal that is ignored by default. Unmarked files have 0.
 const MARK: i32 = libc::SIGURG;
 
 /// An open file that was marked.
@@ -22,8 +23,7 @@ pub(in crate::transfer) struct MarkedFile {
 }
 
 impl MarkedFile {
-    /// Marks the open file of a descriptor. What was known under the same descriptor is of a file
-    /// that is closed.
+    /// Marks the open file of a descriptor.
     pub(in crate::transfer) fn mark(descriptor: RawFd) -> MarkedFile {
         // SAFETY: F_SETSIG on a descriptor touches no memory.
         let status = unsafe { libc::fcntl(descriptor, F_SETSIG, MARK) };
@@ -32,7 +32,7 @@ impl MarkedFile {
         }
     }
 
-    /// Returns whether the file is open; true if the system does not tell.
+    /// Returns whether the file is open; true if the system has no marks.
     pub(in crate::transfer) fn is_open(self) -> bool {
         // SAFETY: F_GETSIG on a descriptor, even on one that is closed, touches no memory.
         self.descriptor

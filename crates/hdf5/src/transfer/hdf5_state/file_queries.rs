@@ -1,4 +1,4 @@
-//! What HDF5 says of the files that it has open.
+//! Queries of HDF5 about its open files.
 
 use std::collections::HashSet;
 
@@ -19,8 +19,8 @@ pub(in crate::transfer) fn is_writable(session: &Session<'_>, dataset: hid_t) ->
     (status >= 0).then_some(intent & H5F_ACC_RDWR != 0)
 }
 
-/// Returns how many bytes of decoded chunks of a file are kept: those that Penstock keeps of any
-/// file or, if these are more, those of HDF5's own cache, unless Penstock is to keep none.
+/// Returns the size of the cache of decoded chunks of a file: that of any file or, if this is more, that
+/// of HDF5's own cache. It is 0 if Penstock's cache is turned off.
 pub(in crate::transfer) fn chunk_cache_bytes_of(
     session: &Session<'_>,
     dataset: hid_t,
@@ -52,7 +52,7 @@ pub(in crate::transfer) fn chunk_cache_bytes_of(
     (status >= 0).then_some(own.max(bytes as u64))
 }
 
-/// Returns the numbers of the files that HDF5 has open; `None` if it does not tell.
+/// Returns the numbers of the files that HDF5 has open; `None` if it does not report them.
 pub(in crate::transfer) fn open_file_numbers(session: &Session<'_>) -> Option<HashSet<u64>> {
     let calls = session.hdf5.pass_through().ok()?;
     let all = hid_t::from(H5F_OBJ_ALL);

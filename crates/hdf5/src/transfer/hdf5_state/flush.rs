@@ -9,8 +9,8 @@ use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, hid_t};
 use crate::dataset::FileInfo;
 use crate::library::Session;
 
-/// Flushes HDF5's buffers of an object's file, and syncs the file. That needs no descriptor besides
-/// HDF5's own. A file whose driver has none is only flushed.
+/// Flushes HDF5's buffers of an object's file, and syncs the file by HDF5's own descriptor. If the
+/// driver has no descriptor, the file is only flushed.
 pub(in crate::transfer) fn flush_and_sync(session: &Session<'_>, object: hid_t) -> Result<()> {
     // SAFETY: takes an identifier, which HDF5 checks.
     let status = unsafe { (session.hdf5.H5Fflush)(object, H5F_SCOPE_LOCAL) };

@@ -1,4 +1,5 @@
-//! Marks calls of HDF5 that a transfer makes, and calls during which HDF5 cannot flush a file.
+//! The calls of HDF5 in progress on this thread: those of a transfer, and those in which HDF5 cannot
+//! flush a file.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -50,7 +51,7 @@ pub fn may_flush() -> bool {
     IN_CALLS.get() == 0
 }
 
-/// The error of what needs a flush when [`may_flush`] returns false.
+/// Returns the error of an operation that needs a flush while [`may_flush`] returns false.
 pub fn cannot_flush() -> Error {
     Error::invalid(
         "a durable write ends with a flush of the file, which HDF5 cannot carry out inside a function \
@@ -137,6 +138,6 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
         (Some(Err(panic)), _) => std::panic::resume_unwind(panic),
         // HDF5 is closing: it makes no more callbacks, and admits no other threads.
         (None, Some(body)) => body(),
-        (None, None) => unreachable!("the answer is kept where the body is taken"),
+        (None, None) => unreachable!("the answer is set where the body is taken"),
     }
 }

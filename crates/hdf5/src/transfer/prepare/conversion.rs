@@ -1,4 +1,4 @@
-//! How the elements of a transfer are converted.
+//! The conversion of the elements of a transfer.
 
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;

@@ -1,5 +1,4 @@
-//! Describes a dataset for those who read and write its elements without HDF5: another process, or
-//! this one later.
+//! Describes a dataset for reads and writes without HDF5, by another process or later.
 
 use std::sync::Arc;
 

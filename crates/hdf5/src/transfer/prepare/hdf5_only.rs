@@ -1,4 +1,4 @@
-//! Reads that only HDF5 can carry out, by their filters and the length of the file.
+//! Detects reads that only HDF5 can carry out, by filters and by the length of the file.
 
 use penstock_array::execute::{BoundPlan, PreparedTransfer, TransferKind};
 use penstock_codec::Pipeline;
@@ -7,6 +7,7 @@ use penstock_engine::error::Result;
 use super::outcome::{Stop, refused};
 use crate::dataset::DatasetInfo;
 
+/// Refuses a read if only HDF5 knows one of the filters.
 pub(in crate::transfer) fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
     let pipeline = Pipeline {
         filters: info.filters.clone(),
@@ -17,8 +18,8 @@ pub(in crate::transfer) fn known_filters(info: &DatasetInfo) -> std::result::Res
     }
 }
 
-/// Leaves a read to HDF5 if it extends past the end of the file: HDF5 has allocated that part but
-/// written nothing to it, and reads zeros there.
+/// Refuses a read that extends past the end of the file, where HDF5 has allocated storage without writing
+/// it and reads zeros.
 pub(in crate::transfer) fn refuse_cut_off(
     bound: &BoundPlan,
     info: &DatasetInfo,

@@ -1,4 +1,4 @@
-//! Plans transfers: asks HDF5 all that their execution needs to know, on the caller's thread.
+//! Plans transfers on the caller's thread. A plan contains all that its execution needs to know of HDF5.
 
 mod conversion;
 mod description;

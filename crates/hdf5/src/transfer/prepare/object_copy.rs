@@ -1,4 +1,4 @@
-//! Datasets that H5Ocopy is about to copy.
+//! Prepares open datasets for H5Ocopy.
 //!
 //! H5Ocopy takes the elements of an open dataset from HDF5's buffers where it finds them there, and has
 //! three defects (1.14.4, 2.0.0, 2.2.0). It copies each cached chunk of a dataset with filters into a
@@ -8,7 +8,7 @@
 //! whole part that it copies at a time. So neither buffer holds anything that matters when H5Ocopy begins.
 //!
 //! An open virtual dataset keeps the sources that HDF5 has read through it open, with their buffers, but without
-//! identifiers. HDF5 does not tell which, so all its sources in the files concerned count as open.
+//! identifiers. HDF5 does not report which, so all its sources in the files concerned count as open.
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -36,15 +36,15 @@ use crate::virtual_dataset::numbered;
 /// The number of an open file, and the token of an object in it.
 type Key = (u64, [u8; 16]);
 
-/// With one of these, a copy includes objects that links and references lead to, in any file.
+/// Flags with which a copy includes objects that links and references lead to, in any file.
 const EXPANDS: c_uint =
     H5O_COPY_EXPAND_SOFT_LINK_FLAG | H5O_COPY_EXPAND_EXT_LINK_FLAG | H5O_COPY_EXPAND_REFERENCE_FLAG;
 
-/// How many places of chunks are tried. Each takes HDF5 one or two microseconds.
+/// Largest number of places of chunks that are tried. Each takes HDF5 one or two microseconds.
 const MOST_PLACES: u64 = 1 << 20;
 
 /// Prepares the open datasets of the object `name` at `location` for a copy with this property list.
-/// If there is no such object, that is for H5Ocopy to report.
+/// If there is no such object, H5Ocopy reports that.
 ///
 /// # Errors
 /// HDF5 cannot write or read a dataset that may be copied. H5Ocopy would then copy old elements, or
@@ -81,9 +81,9 @@ pub unsafe fn prepare_dataset_for_copy(hdf5: &'static Hdf5, dataset: hid_t) -> R
     inside(hdf5, || prepare(&unsafe { Session::begin(hdf5) }, dataset))
 }
 
-/// Returns the open datasets that may be copied, one identifier of each: those that are the source or below
-/// it, or all of all files if the copy includes what links and references lead to. Also returns those of the
-/// identifiers that were opened for this.
+/// Returns one identifier of each open dataset that may be copied: of the source and those below it, or of all
+/// open datasets if the copy includes the targets of links and references. Also returns the identifiers that were
+/// opened for this.
 fn copied(
     session: &Session<'_>,
     location: hid_t,
@@ -290,15 +290,15 @@ fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// Makes HDF5 write the changed chunks of its cache, and forget those that it would copy wrongly: all with filters, all
-/// of an index that tells wrong places, by which HDF5 finds other chunks in the cache, and those that were read and are
-/// not stored. HDF5 tells of no chunk whether it is in the cache, so all places of
-/// chunks are tried, or the stored chunks only if there are too many places.
+/// Makes HDF5 write the changed chunks of its cache, and evict those that it would copy wrongly: all chunks with
+/// filters, all chunks of an index by which HDF5 confuses chunks, and chunks that were read and are not stored. HDF5
+/// does not report which chunks are cached, so all places of chunks are tried, or only the stored chunks if there are
+/// too many places.
 fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let table = read_chunk_table(session, dataset, info)?;
     let grid = table.grid();
     let written = WrittenDataset::new(session, dataset, info);
-    let forgets_all = !info.filters.is_empty() || written.may_be_told_wrongly(session);
+    let forgets_all = !info.filters.is_empty() || written.may_confuse_chunks(session);
     let evict = |number: u64| {
         let at = grid.coordinates(number);
         let first: Vec<u64> = at

@@ -1,4 +1,4 @@
-//! The outcome of planning: a transfer to carry out, or why only HDF5 can do it.
+//! The outcome of planning: a transfer, or the reason why only HDF5 can carry it out.
 
 use penstock_array::MemorySide;
 use penstock_array::execute::{Beforehand, PreparedTransfer, TransferKind};
@@ -7,10 +7,10 @@ use penstock_engine::error::{Error, Result};
 use crate::dataset::DatasetInfo;
 use crate::transfer::request::DatasetTransfer;
 
-/// The reason why only HDF5 can do a transfer.
+/// The reason why only HDF5 can carry out a transfer.
 pub struct Refused(pub String);
 
-/// A plan, or the reason why only HDF5 can do the transfer.
+/// A plan, or the reason why only HDF5 can carry out the transfer.
 pub type Planned<T> = std::result::Result<T, Refused>;
 
 /// Why planning ended.
@@ -25,7 +25,8 @@ impl From<Error> for Stop {
     }
 }
 
-/// Leaves a transfer to HDF5 if its file could not be opened because no descriptor is left: HDF5 has one.
+/// Refuses a transfer whose file could not be opened because no descriptor is left. HDF5 can carry it out
+/// by its own descriptor.
 pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T, Stop> {
     file.or_else(|error| {
         if error.is_out_of_descriptors() {
@@ -36,10 +37,12 @@ pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T,
     })
 }
 
+/// Refuses a transfer for this reason.
 pub(in crate::transfer) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
     Err(Stop::Refused(Refused(why.into())))
 }
 
+/// Makes a prepared transfer of a plan.
 pub(in crate::transfer) fn prepared(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,

@@ -1,4 +1,4 @@
-//! Plans a transfer: what its execution needs, or why only HDF5 can do it.
+//! Plans a transfer without HDF5 if that is possible, and through HDF5 otherwise.
 
 use penstock_array::execute::{Beforehand, PreparedTransfer};
 use penstock_engine::error::Result;
@@ -12,9 +12,9 @@ use crate::library::Session;
 use crate::transfer::cache::TransferDescription;
 use crate::transfer::request::{DatasetTransfer, HostBuffer};
 
-/// Plans a transfer of the dataset that is described. What HDF5 must transfer itself goes directly to or
-/// from `host`, or through temporary memory if HDF5 must not access the buffer. `before_hdf5` is called
-/// before HDF5 reads or writes.
+/// Plans a transfer of a described dataset. If only HDF5 can carry it out, HDF5 accesses `host` directly,
+/// or temporary memory if it must not access the buffer. `before_hdf5` is called before HDF5 reads or
+/// writes.
 ///
 /// # Safety
 /// `host` is valid for what the transfer describes.
@@ -44,7 +44,7 @@ pub unsafe fn prepare(
     }
 }
 
-/// Plans a transfer of the dataset that `info` describes, or returns why only HDF5 can do it.
+/// Plans a transfer of the dataset that `info` describes, or returns why only HDF5 can carry it out.
 pub fn prepare_or_refuse(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,

@@ -1,5 +1,4 @@
-//! Plans a read: turns HDF5's identifiers into plans with their files, on the caller's thread. The
-//! result no longer needs HDF5.
+//! Plans a read: turns HDF5's identifiers into plans with their files, which need HDF5 no more.
 
 use std::sync::Arc;
 
@@ -55,11 +54,11 @@ pub(in crate::transfer) fn plan(
             return refused(FEW_OF_MANY_CHUNKS);
         }
     }
-    // Also HDF5's flush of changed chunks walks through the index.
+    // HDF5 walks through the index to flush changed chunks, too.
     if info.file.is_writable && info.file.is_plain {
         flush(session, transfer.dataset, info)?.or_else(refused)?;
         if !info.is_final() {
-            // Chunks that were only in memory now have addresses, and the file is longer.
+            // Chunks that were only in memory have addresses now, and the file is longer.
             info.refresh(session, transfer.dataset)?;
         }
     }

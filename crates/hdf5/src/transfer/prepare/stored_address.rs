@@ -1,6 +1,6 @@
 //! Transfers of a dataset by the addresses of its elements, which are read once. No later step calls HDF5.
 //!
-//! This is right where nothing moves the elements and HDF5 caches none of them: in files that the processes of
+//! This is correct if nothing moves the elements and HDF5 caches none of them: in files that the processes of
 //! an MPI program share. HDF5 allocates the storage there when it creates a dataset, and writes through.
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl StoredDataset {
                 "the processes write chunks with filters together"
             }
             Layout::Contiguous { .. } => return Ok(Ok(StoredDataset { info, table: None })),
-            // What the engine cannot do in one of them is HDF5's, which looks the chunks up.
+            // If the engine cannot carry out the transfer of one process, HDF5 does, and looks the chunks up.
             Layout::Chunked { .. } if reads_together => {
                 "the processes read the chunk index together"
             }
@@ -83,7 +83,7 @@ impl StoredDataset {
         self.info.element.size().0.saturating_mul(elements)
     }
 
-    /// Plans a transfer, or returns why only HDF5 can do it. `transfer.file` is the opened file, if that was
+    /// Plans a transfer, or returns why only HDF5 can carry it out. `transfer.file` is the opened file, if that was
     /// possible.
     pub fn prepare(
         &self,

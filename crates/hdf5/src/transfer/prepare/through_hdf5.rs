@@ -28,8 +28,7 @@ use crate::transfer::request::{
 };
 use crate::transfer::sinks::WrittenDataset;
 
-/// Lets HDF5 carry out as much as it can immediately. Returns the rest, and the bytes that HDF5 has
-/// moved.
+/// Has HDF5 carry out what is possible immediately. Returns the rest, and the bytes that HDF5 has moved.
 ///
 /// # Safety
 /// `host` is null or valid for what the transfer describes; for a write it holds its final
@@ -112,7 +111,7 @@ pub(in crate::transfer) unsafe fn prepare(
         Operation::Read => TransferKind::Read(vec![bound]),
         Operation::Write => {
             let bytes = call.bytes;
-            let sink = call.keep(session)?;
+            let sink = call.defer(session)?;
             TransferKind::Write(bound, Sink::Dense(Box::new(sink), bytes))
         }
     };
@@ -262,7 +261,7 @@ impl LibraryCall {
     }
 
     /// Copies type and dataspace, which the caller may close before they are needed.
-    fn keep(mut self, session: &Session<'_>) -> Result<KeptCall> {
+    fn defer(mut self, session: &Session<'_>) -> Result<DeferredCall> {
         let hdf5 = session.hdf5;
         // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
         let memory_type = unsafe { (hdf5.H5Tcopy)(self.memory_type) };
@@ -279,15 +278,15 @@ impl LibraryCall {
         };
         self.file_space = Dataspace::Callers(file_space);
         self.memory_type = memory_type.keep();
-        Ok(KeptCall(self))
+        Ok(DeferredCall(self))
     }
 }
 
 /// A call that waits for its elements. Its type and dataspace are copies, which are open until
 /// [`end`](DenseSink::end).
-struct KeptCall(LibraryCall);
+struct DeferredCall(LibraryCall);
 
-impl DenseSink for KeptCall {
+impl DenseSink for DeferredCall {
     fn may_finish(&self) -> bool {
         self.0.dataset.may_finish()
     }
@@ -320,7 +319,7 @@ impl DenseSink for KeptCall {
 
     fn end(&self) {
         let call = &self.0;
-        // SAFETY: as above; both were copied when the call was kept, and nothing uses them any more.
+        // SAFETY: as above; both are copies of this call, and nothing uses them any more.
         unsafe {
             let session = call.dataset.session();
             (session.hdf5.H5Tclose)(call.memory_type);

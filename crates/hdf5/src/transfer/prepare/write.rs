@@ -1,5 +1,4 @@
-//! Plans a write: turns HDF5's identifiers into a plan with its file and its sink, on the caller's
-//! thread.
+//! Plans a write: turns HDF5's identifiers into a plan with its file and its sink.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -26,8 +25,8 @@ use crate::transfer::request::{DatasetTransfer, direct};
 use crate::transfer::sinks::{ChunkWriter, ContiguousStorage, WrittenDataset};
 use crate::virtual_dataset::FEW_OF_MANY_CHUNKS;
 
-/// Returns why a write is left to HDF5 if HDF5 skips a filter: with Penstock's chunks, the program
-/// could not read what it has written itself.
+/// Returns why a write is left to HDF5, if HDF5 lacks an optional filter and skips it. The program could
+/// not read chunks that Penstock encodes with the filter.
 pub(in crate::transfer) fn filter_left_out(
     session: &Session<'_>,
     info: &DatasetInfo,

@@ -13,14 +13,14 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Asks the driver what is at an address.
+    /// Makes a buffer at an address, whose kind of memory the CUDA driver reports.
     pub fn at(address: usize) -> Result<Buffer> {
         let memory = Memory::at(address)?;
         Ok(Buffer { address, memory })
     }
 }
 
-/// The caller's buffer, as far as HDF5 may access it when a transfer is planned.
+/// The caller's buffer, for access by HDF5 while a transfer is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct HostBuffer {
     /// Its address if it is in host memory and, for a write, holds its final contents; else null.

@@ -1,5 +1,4 @@
-//! A transfer as the caller describes it, with HDF5's identifiers, and its selections in file and
-//! memory.
+//! A transfer as the caller describes it, and its selections in file and memory.
 
 use std::sync::Arc;
 
@@ -27,13 +26,13 @@ pub enum MemoryShape<'a> {
     Space(hid_t),
 }
 
-/// What a transfer moves of the dataset.
+/// The elements of the dataset that a transfer moves.
 #[derive(Clone, Copy, Debug)]
 pub enum FileSelection<'a> {
-    /// `H5S_ALL`, or what is selected of a dataspace of the dataset's shape.
+    /// `H5S_ALL`, or the selection of a dataspace of the dataset's shape.
     Space(hid_t),
-    /// Plain data. HDF5 makes a dataspace of it only where it must read or write itself. Of an
-    /// element that is written more than once, the last value stays.
+    /// A selection as plain data. It becomes a dataspace only if HDF5 must carry out the transfer. If an
+    /// element is written more than once, it gets the last value.
     Elements(&'a Selection),
 }
 
@@ -54,7 +53,7 @@ pub struct DatasetTransfer<'a> {
     pub transfer_list: hid_t,
     /// Options of the call.
     pub options: Options,
-    /// The dataset's file, if the caller has opened it for the accesses for which HDF5 has.
+    /// The dataset's file, if the caller has opened it with the access that HDF5 has.
     pub file: Option<&'a Arc<File>>,
 }
 
@@ -68,9 +67,8 @@ impl DatasetTransfer<'_> {
         }
     }
 
-    /// Returns whether the file dataspace has another shape than the dataset, as one that was taken
-    /// before the extent changed. HDF5 applies its own rules to it, and so does the connector; all
-    /// other callers refuse it.
+    /// Returns whether the file dataspace has another shape than the dataset, for instance one from before
+    /// the extent changed. HDF5 and the connector apply HDF5's rules to it; all other callers refuse it.
     pub(crate) fn is_of_another_shape(
         &self,
         session: &Session<'_>,
@@ -82,7 +80,7 @@ impl DatasetTransfer<'_> {
         })
     }
 
-    /// Returns what is selected of the dataset, and the memory for it.
+    /// Returns the selected elements of the dataset, and the memory for them.
     pub(crate) fn selections(
         &self,
         session: &Session<'_>,
@@ -102,14 +100,14 @@ impl DatasetTransfer<'_> {
                 Ok((selection, MemorySide::from_start(layout)))
             }
             MemoryShape::Space(space) => {
-                // H5S_ALL of a null dataspace stands for no element.
+                // H5S_ALL of a null dataspace selects no element.
                 let selection = if info.is_null {
                     Selection::none()
                 } else {
                     selection
                 };
                 let (memory, shape) = match space {
-                    // As in H5Dread, H5S_ALL stands for the dataspace of the file.
+                    // As in H5Dread, H5S_ALL means the dataspace of the file.
                     H5S_ALL => (selection.clone(), info.shape.clone()),
                     space => (
                         dataspace::selection(session, space)?,

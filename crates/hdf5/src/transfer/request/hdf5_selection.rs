@@ -1,4 +1,4 @@
-//! Selections as HDF5 takes them, for what only HDF5 can transfer.
+//! Selections as HDF5 takes them, for transfers that only HDF5 can carry out.
 //!
 //! HDF5 moves the elements of a hyperslab in C order, each once. A list in another order, or with
 //! repeats, therefore becomes a hyperslab of the listed indices, and a selection of what HDF5 moves.
@@ -28,18 +28,18 @@ impl Dataspace {
     }
 }
 
-/// What HDF5 moves for a selection.
+/// The elements that HDF5 moves for a selection.
 pub(in crate::transfer) struct Hdf5Selection {
     /// The dataspace of the dataset's side.
     pub space: Dataspace,
     /// The shape of an array of the elements that HDF5 moves, in its order.
     pub shape: Vec<u64>,
-    /// The elements of that array in the order of the selection; `None` if it is HDF5's.
+    /// The elements of that array in the order of the selection; `None` if HDF5's order is the same.
     pub taken: Option<Selection>,
 }
 
 impl Hdf5Selection {
-    /// Of the selection of a dataspace.
+    /// Makes one of the selection of a dataspace.
     pub(in crate::transfer) fn of_space(space: hid_t, selection: &Selection) -> Hdf5Selection {
         let shape = match selection {
             Selection::Grid(_) => selection.shape().unwrap_or_default(),
@@ -52,7 +52,7 @@ impl Hdf5Selection {
         }
     }
 
-    /// Of plain data, which lies inside the shape. For a write it has no repeats.
+    /// Makes one of a selection as plain data, which lies inside the shape. For a write it has no repeats.
     pub(in crate::transfer) fn of_elements(
         session: &Session<'_>,
         shape: &[u64],

@@ -12,7 +12,7 @@ use crate::transfer::hdf5_state::inside;
 /// dataset has dimensions.
 ///
 /// # Errors
-/// The numbers are not coordinates of elements of the dataset.
+/// The coordinates are not those of elements of the dataset.
 ///
 /// # Safety
 /// This thread may call HDF5.

@@ -38,8 +38,9 @@ impl ChunkSink for ChunkWriter {
 struct Step<'a> {
     dataset: &'a WrittenDataset,
     session: Session<'static>,
-    /// The chunk written before the last one, and the last one.
+    /// The chunk written before the last one.
     before: Option<Vec<u64>>,
+    /// The chunk written last.
     last: Option<Vec<u64>>,
 }
 
@@ -56,7 +57,7 @@ impl Drop for Step<'_> {
     fn drop(&mut self) {
         if let (Some(last), true) = (&self.last, self.dataset.has_filters) {
             let before = self.before.as_deref();
-            // Without memory, the lookup is only not evicted.
+            // An error only means that the lookup is not evicted.
             let _ = self.dataset.evict_lookup(&self.session, last, before);
         }
     }
@@ -117,8 +118,7 @@ impl WrittenDataset {
     /// Returns the filter mask of a chunk in the index, and the stored bytes.
     ///
     /// HDF5's cached lookup may have the mask of the last write instead, so it is evicted first. The
-    /// caller has asked for the stored size, for which HDF5 has written a changed chunk from its
-    /// chunk cache.
+    /// caller has queried the stored size, which makes HDF5 write a changed chunk of its chunk cache.
     fn indexed(
         &self,
         session: &Session<'_>,
@@ -174,7 +174,7 @@ impl WrittenDataset {
                 .is_some_and(|(_, address, _)| address == HADDR_UNDEF)
     }
 
-    /// Returns the filter mask, the address and the size of a chunk by the index.
+    /// Returns the filter mask, the address and the size of a chunk according to the index.
     fn stored_at(&self, session: &Session<'_>, first: &[u64]) -> Option<(u32, u64, u64)> {
         let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
         // SAFETY: there are as many offsets as dimensions, and places of their types for the
@@ -223,19 +223,19 @@ impl WrittenDataset {
                 && self.stored_size(session, first) == Some(length)
         });
         if let Some((mask, address, size)) = freed
-            && !self.may_be_told_wrongly(session)
+            && !self.may_confuse_chunks(session)
             && let Some(bytes) = self.bytes_at(session, address, size)
         {
             // A failure leaves the chunk as it is.
             self.store(session, first, mask, &bytes);
         }
-        // The caller has an error to return. Without memory, the lookup is only not evicted.
+        // The caller returns an error already. An error here only means that the lookup is not evicted.
         let _ = self.evict_lookup(session, first, None);
     }
 
     /// Returns whether HDF5 may confuse chunks when it looks them up by coordinates: see
     /// `dataset::swizzle`.
-    pub(in crate::transfer) fn may_be_told_wrongly(&self, session: &Session<'_>) -> bool {
+    pub(in crate::transfer) fn may_confuse_chunks(&self, session: &Session<'_>) -> bool {
         let mut index = 0;
         // SAFETY: the index type has a place of its type.
         let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(self.dataset, &mut index) };

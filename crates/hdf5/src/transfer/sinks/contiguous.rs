@@ -8,7 +8,7 @@ use super::written_dataset::WrittenDataset;
 use crate::dataset::sieve;
 use crate::library::{Id, Session};
 
-/// A contiguous dataset whose blocks are written without HDF5.
+/// A contiguous dataset whose storage is written without HDF5.
 pub(in crate::transfer) struct ContiguousStorage(pub WrittenDataset);
 
 impl BlockSink for ContiguousStorage {
@@ -23,7 +23,7 @@ impl BlockSink for ContiguousStorage {
     fn end(&self) {
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { self.0.session() };
-        // On failure HDF5 keeps its old data of a dataset that it cannot read either.
+        // On failure HDF5's buffer has old data, of a dataset that HDF5 cannot read.
         let _ = self.0.refill_sieve(&session);
     }
 }

@@ -1,4 +1,4 @@
-//! The dataset of a write in flight.
+//! The dataset of a write in flight, as its sink needs it.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,14 @@ use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
 use crate::transfer::hdf5_state::{flush_and_sync, may_flush};
 
-/// The dataset that is written, as HDF5 knows it. The submitter keeps it open.
+/// The dataset that is written, by its identifier in HDF5. The submitter keeps it open.
 #[derive(Clone)]
 pub(in crate::transfer) struct WrittenDataset {
     pub hdf5: &'static Hdf5,
     pub dataset: hid_t,
-    /// Name in errors, and the file's.
+    /// Name of the dataset, for errors.
     pub name: String,
+    /// Name of the file, for errors.
     pub path: PathBuf,
     pub shape: Vec<u64>,
     pub max_shape: Vec<Option<u64>>,
@@ -69,12 +70,12 @@ impl WrittenDataset {
     /// Ends a write in a submitter step, on whose thread the submitter guarantees that HDF5 may be
     /// called.
     pub(in crate::transfer) fn finish_in_step(&self) -> Result<()> {
-        // SAFETY: as just said.
+        // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { self.session() };
         self.make_durable(&session)
     }
 
-    /// Flushes HDF5's buffers and syncs the file, if the caller wants durability.
+    /// Flushes HDF5's buffers and syncs the file, if the write is durable.
     pub(in crate::transfer) fn make_durable(&self, session: &Session<'_>) -> Result<()> {
         if self.is_durable {
             flush_and_sync(session, self.dataset)

@@ -1,5 +1,5 @@
-//! Reads of many datasets as one request, in two steps, between which the caller makes room for the
-//! elements.
+//! Reads of many datasets as one request, in two steps: the first describes the datasets, so that the
+//! caller can allocate memory for the second.
 
 mod opener;
 mod read;
@@ -24,9 +24,9 @@ pub use read::DatasetPart;
 /// A dataset to describe.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted<'a> {
-    /// One that stays open until the description is dropped.
+    /// A dataset that stays open until the description is dropped.
     Open(hid_t),
-    /// One that is opened by its path from a file or a group, which stays open as long.
+    /// A path from a file or a group, which stays open until the description is dropped.
     Named(hid_t, &'a CStr),
 }
 
@@ -37,7 +37,7 @@ pub struct Many {
     datasets: Vec<DescribedDataset>,
     /// HDF5's identifiers of the distinct element types.
     types: Vec<hid_t>,
-    /// Those of the files, whose descriptors are used.
+    /// HDF5's identifiers of the files, whose descriptors are used.
     files: Vec<hid_t>,
 }
 
@@ -50,12 +50,12 @@ pub struct DescribedDataset {
     stored: Stored,
 }
 
-/// What else a read needs to know of a dataset.
+/// What a read needs besides the description.
 enum Stored {
-    /// Nothing of HDF5: the elements lie in one range, or in these chunks, of a file to which nobody
-    /// writes. To be read by HDF5, the dataset is opened again.
+    /// The elements lie in one range, or in these chunks, of a file that is not written. If HDF5 must read
+    /// the dataset, it is opened again.
     Known(Option<Arc<ChunkTable>>, Origin),
-    /// The dataset itself, which HDF5 is asked about when it is read.
+    /// The dataset, which is planned through HDF5 when it is read.
     Dataset {
         /// The identifier.
         id: hid_t,
@@ -64,7 +64,7 @@ enum Stored {
     },
 }
 
-/// Where a dataset comes from.
+/// How a dataset is opened again.
 enum Origin {
     Open(hid_t),
     Named(hid_t, Box<CStr>),
@@ -89,7 +89,7 @@ pub unsafe fn describe<'a>(
         };
         let (mut opener, mut common) = (Opener::default(), Common::default());
         let mut tables = ChunkTables::default();
-        // What is pending may be about to allocate storage.
+        // A pending operation may allocate storage.
         let is_idle = conflicts::is_idle();
         for one in wanted {
             let known = (&mut opener, &mut common, &mut tables);
@@ -115,7 +115,7 @@ fn described(
         }
     };
     let (info, element) = DatasetInfo::read_among(session, id, name, common)?;
-    // HDF5 may read the parts of a huge index sooner than it lists it.
+    // HDF5 may read the parts of a dataset faster than it lists a huge index.
     let is_listed = !info.has_huge_index() || tables.know(session, id);
     let is_known = is_idle && is_known(&info) && is_listed;
     let table = match info.layout {
@@ -139,7 +139,7 @@ fn described(
     })
 }
 
-/// Returns whether a description says all that a read needs, however much later.
+/// Returns whether a description has all that a later read needs.
 fn is_known(info: &DatasetInfo) -> bool {
     let file = &info.file;
     let is_unchanging = !file.is_writable && !file.is_swmr;

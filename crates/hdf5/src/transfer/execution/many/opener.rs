@@ -1,4 +1,4 @@
-//! Opens many objects by their paths, most of which begin as the one before.
+//! Opens many objects by paths of which successive ones often have a common beginning.
 
 use std::ffi::{CStr, CString};
 
@@ -17,7 +17,7 @@ pub(in crate::transfer) struct Opener {
     place: Option<(hid_t, String)>,
     /// The last path without its last name.
     groups: Vec<u8>,
-    /// What these lead to, if they occurred twice.
+    /// The group at `groups`, if two successive paths led through it.
     group: Option<Id>,
 }
 
@@ -86,7 +86,7 @@ pub(in crate::transfer) fn open(session: &Session<'_>, place: hid_t, path: &CStr
         .map_err(|error| named(error, &path.to_string_lossy()))
 }
 
-/// Names the dataset in an error that does not yet.
+/// Adds the name of the dataset to an error without one.
 pub(in crate::transfer) fn named(error: Error, name: &str) -> Error {
     if error.cause().starts_with("dataset ") {
         error

@@ -28,7 +28,7 @@ use crate::transfer::execution::ordered_plan::prepare_in_order;
 use crate::transfer::hdf5_state::inside;
 use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, direct};
 
-/// What is read of a dataset, and where it goes.
+/// The elements to read of a dataset, and their destination.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetPart<'a> {
     /// The elements; `None` for all.
@@ -48,8 +48,8 @@ impl Many {
     /// reads nothing. All arrays are in host memory, or all in the memory of one GPU.
     ///
     /// # Errors
-    /// An array is somewhere else than the others, does not fit its selection, or a dataset cannot
-    /// be read. The dataset is named.
+    /// An array is in other memory than the arrays before it, does not fit its selection, or a dataset
+    /// cannot be read. The error names the dataset.
     ///
     /// # Safety
     /// The arrays are valid, and do not overlap, until the request has finished. This thread and those
@@ -105,9 +105,10 @@ struct Reading<'s> {
     holes: Holes,
     /// The files of datasets that were described completely.
     files: Vec<Opened>,
-    /// How HDF5's types are converted, by the number of the stored one; else why only HDF5 can.
+    /// Conversions, or the reasons why only HDF5 can convert, by number of the stored type and type in
+    /// memory.
     conversions: HashMap<(usize, hid_t), std::result::Result<Conversion, String>>,
-    /// What is known of the memory of the last array.
+    /// The memory of the last array.
     memory: Option<Memory>,
     placed: Vec<Placed>,
     sets: Vec<AccessSet>,
@@ -160,7 +161,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Finds the memory of an array, which must be where the others are.
+    /// Finds the memory of an array, which must be on the same device as that of the other arrays.
     fn look_at(&mut self, part: &DatasetPart<'_>) -> Result<()> {
         let last = self.memory.as_ref();
         let is_same = |memory: &Memory| {
@@ -288,7 +289,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns the file of a dataset; `None` if no descriptor is left, so that HDF5 reads by its own.
+    /// Returns the file of a dataset; `None` if no descriptor is left, so that HDF5 must read by its own.
     fn file_or_hdf5(&mut self, info: &DatasetInfo, origin: &Origin) -> Result<Option<Arc<File>>> {
         match self.file(info, origin) {
             Err(error) if error.is_out_of_descriptors() => Ok(None),
@@ -305,7 +306,7 @@ impl Reading<'_> {
             return Ok(Arc::clone(&opened.file));
         }
         let file = open_file(&info.file, Operation::Read)?;
-        // Behind an external link it is the number of another file, and the identity tells.
+        // Behind an external link this is the number of another file, and only the identity is right.
         let (Origin::Open(object) | Origin::Named(object, _)) = origin;
         self.files.push(Opened {
             description,
@@ -337,8 +338,8 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns what the read touches. Of a file whose datasets were described completely, that is the
-    /// whole file: HDF5 does not write to it, so only writers outside HDF5's sight could.
+    /// Returns the access sets of the read. A file whose datasets were described completely is accessed as
+    /// a whole: HDF5 does not write to it.
     fn all_sets(&mut self) -> Vec<AccessSet> {
         let mut sets = std::mem::take(&mut self.sets);
         if !self.files.is_empty() {
