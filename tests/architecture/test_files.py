@@ -190,3 +190,15 @@ def test_a_circle_of_files_is_found_through_imports_reexports_and_own_modules(tm
     (tmp_path / "room/low.rs").write_text("use super::Own;\npub fn x() {}\n")
     (tmp_path / "room/mod.rs").write_text("mod low;\nmod high;\nstruct Own;\nfn z() { low::x() }\n")
     assert circles(Files(tmp_path).arrows()) == [{"room/mod.rs", "room/low.rs"}]
+
+
+def test_the_folders_of_a_transfer_use_only_those_below_them():
+    floors = ["execution", "prepare", "cache sinks", "conflicts", "request", "hdf5_state"]
+    floor = {folder: level for level, row in enumerate(floors) for folder in row.split()}
+    prefix = "transfer/"
+    for file, targets in Files(MANIFESTS[0].parents[1] / "hdf5" / "src").arrows().items():
+        for target in targets:
+            if file.startswith(prefix) and target.startswith(prefix):
+                here, there = (path.removeprefix(prefix).split("/")[0] for path in (file, target))
+                is_below = here == there or here == "mod.rs" or floor[here] < floor[there]
+                assert is_below, f"{file} -> {target}"
