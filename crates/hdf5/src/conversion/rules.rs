@@ -1,4 +1,4 @@
-//! Which part of an element a conversion moves, and how its numbers are converted.
+//! Rules of conversion: the part of an element that is moved, and the conversion of its numbers.
 
 use std::ops::Range;
 
@@ -122,7 +122,7 @@ fn fields_part(from: &[Field], to: &[Field], size: usize) -> Found {
     })
 }
 
-/// h5py's complex number is also a compound.
+/// Returns the fields of a compound, or of h5py's complex number, which is stored as one.
 fn fields_of(element: &ElementType) -> Option<Vec<Field>> {
     match element {
         ElementType::Compound { fields, .. } => Some(fields.clone()),
@@ -213,7 +213,7 @@ fn only_hdf5(from: &ElementType, to: &ElementType) -> String {
     format!("only HDF5 converts {} to {}", name(from), name(to))
 }
 
-/// Returns what errors call a type.
+/// Returns the name of a type in errors.
 pub(super) fn name(element: &ElementType) -> String {
     let order = |order: &ByteOrder| match order {
         ByteOrder::Little => "little-endian",

@@ -5,7 +5,7 @@ use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5D_CHUNK_IDX_NONE, hid_t};
 
 use crate::library::Session;
 
-/// Entries from which on HDF5 takes longer to list all chunks than to look up a few.
+/// Number of entries at which HDF5 takes longer to list all chunks than to look up a few.
 pub(super) const LARGE: u64 = 1 << 16;
 
 /// Returns the number of chunks of the extent. Saturates.
@@ -16,7 +16,7 @@ pub(super) fn chunk_count(shape: &[u64], chunk: &[u64]) -> u64 {
         .fold(1, u64::saturating_mul)
 }
 
-/// Returns whether the index has an entry for each chunk of the extent. Only large ones are asked.
+/// Returns whether the index has an entry for each chunk of the extent. Queries only large indexes.
 pub(super) fn lists_extent(
     session: &Session<'_>,
     dataset: hid_t,

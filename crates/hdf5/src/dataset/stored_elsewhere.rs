@@ -1,13 +1,13 @@
-//! Members whose values are not in the stored element, and the size of what is there instead.
+//! Members of an element whose values are stored elsewhere, and the size of their reference in the element.
 
-/// What a member that HDF5 alone reads occupies in the file, by its class.
+/// Where the value of a member that only HDF5 reads is stored.
 #[derive(Clone, Copy)]
 pub(super) enum Elsewhere {
-    /// A length and the place of a sequence or string in a global heap.
+    /// In a global heap: the element has the length and the place of a sequence or string.
     Sequence,
-    /// A reference, whose kinds differ in their sizes in memory.
+    /// At the target of a reference. The kinds of references differ in their sizes in memory.
     Reference,
-    /// Nothing elsewhere.
+    /// In the element itself.
     No,
 }
 

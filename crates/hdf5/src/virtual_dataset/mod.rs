@@ -29,7 +29,7 @@ use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 pub(crate) use source_dataset::FEW_OF_MANY_CHUNKS;
-pub use source_dataset::{Keeper, KeptSource, SourceDataset, Store};
+pub use source_dataset::{CachedSource, SourceCache, SourceDataset, Store};
 use sources::{Source, Sources, VirtualDataset};
 
 /// The result of resolving a virtual dataset.
@@ -51,7 +51,7 @@ pub struct SourcePart {
     pub plan: Arc<Plan>,
     /// Where the bytes are.
     pub store: Store,
-    /// Where decoded chunks are kept, and the number of the array there.
+    /// The cache of decoded chunks, and the number of the dataset in it.
     pub decoded: Option<(Arc<ChunkCache>, u64)>,
 }
 
@@ -63,17 +63,17 @@ pub type Mapping<'a> = &'a dyn Fn(&FileType) -> Option<ElementMapping>;
 /// Finds, opens and closes source files as HDF5 itself does. Where a file or dataset is missing, so
 /// that HDF5 would return its fill value, the part only fills. `mapping` returns the wanted part of
 /// an element of a given type and its size in memory (always the same), or `None` if elements of
-/// that type cannot be converted. `keeper` returns what is kept of a source.
+/// that type cannot be converted. `source_cache` returns the cache entry of a source.
 pub fn resolve(
     session: &Session<'_>,
     dataset: hid_t,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     memory: &MemoryLayout,
-    (mapping, keeper): (Mapping<'_>, Keeper<'_>),
+    (mapping, source_cache): (Mapping<'_>, SourceCache<'_>),
 ) -> Result<Resolution, Error> {
     let mut resolver = Resolver {
-        sources: Sources::new(session, keeper),
+        sources: Sources::new(session, source_cache),
         mapping,
         parts: Vec::new(),
         chain: Vec::new(),
@@ -374,7 +374,7 @@ impl Resolver<'_> {
                     };
                     self.push(&source.info, &array, asked, source.store.clone())?;
                     if let Some(part) = self.parts.last_mut() {
-                        part.decoded = source.kept.as_ref().and_then(|kept| kept.decoded());
+                        part.decoded = source.cached.as_ref().and_then(|cached| cached.decoded());
                     }
                 }
             }

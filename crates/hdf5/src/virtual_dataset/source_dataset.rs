@@ -1,4 +1,4 @@
-//! A source dataset while it is resolved, what is cached of it, and where its bytes are.
+//! A source dataset while it is resolved, its cache entry, and the place of its bytes.
 
 use std::sync::Arc;
 
@@ -8,40 +8,40 @@ use penstock_sys::hdf5::hid_t;
 use crate::dataset::{DatasetInfo, TouchedChunks};
 use crate::open_files::{Identity, SourceFile};
 
-/// Why a read of a few chunks is left to HDF5.
+/// The reason why a read of a few chunks is left to HDF5.
 pub(crate) const FEW_OF_MANY_CHUNKS: &str =
     "few chunks of a large index: HDF5 looks them up faster";
 
 /// A source dataset while HDF5 has it open.
 pub struct SourceDataset<'a> {
-    /// The dataset.
+    /// Identifier of the dataset.
     pub dataset: hid_t,
-    /// Its file.
+    /// Identifier of its file.
     pub file: hid_t,
-    /// Its description.
+    /// Description of the dataset.
     pub info: &'a DatasetInfo,
     /// Whether it is in the file of the virtual dataset.
     pub is_same_file: bool,
-    /// The file of the virtual dataset that is read.
+    /// Identity of the file of the virtual dataset that is read.
     pub reader: Identity,
 }
 
-/// What is kept of a source from one read to the next.
-pub trait KeptSource: Send + Sync {
+/// The cache entry of a source.
+pub trait CachedSource: Send + Sync {
     /// Returns the chunk table, if it is known.
     fn table(&self) -> Option<Arc<ChunkTable>>;
-    /// Keeps the chunk table.
-    fn keep(&self, table: &Arc<ChunkTable>);
-    /// Returns whether HDF5 reads this many chunks faster, and counts the request.
+    /// Adds the chunk table.
+    fn add_table(&self, table: &Arc<ChunkTable>);
+    /// Returns whether HDF5 reads the touched chunks faster than it lists the index. Counts the request.
     fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
-    /// Returns where decoded chunks are kept, and the number of the array there.
+    /// Returns the cache of decoded chunks, and the number of the dataset in it.
     fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
 }
 
-/// Returns what is kept of a source, if anything may be.
-pub type Keeper<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn KeptSource>>;
+/// Returns the cache entry of a source; `None` if the source may not be cached.
+pub type SourceCache<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn CachedSource>>;
 
-/// Where the stored bytes of a part are.
+/// The place of the stored bytes of a part.
 #[derive(Clone, Debug)]
 pub enum Store {
     /// In this file, or in the files of an external layout.

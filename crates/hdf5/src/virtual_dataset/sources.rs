@@ -28,7 +28,7 @@ use penstock_array::ChunkTable;
 use super::files::{Origin, PREFIXES, unescaped};
 use super::limits::Stop;
 use super::mapping::Wanted;
-use super::source_dataset::{FEW_OF_MANY_CHUNKS, Keeper, KeptSource, SourceDataset, Store};
+use super::source_dataset::{CachedSource, FEW_OF_MANY_CHUNKS, SourceCache, SourceDataset, Store};
 
 /// Largest number of source files that stay open for the next mapping.
 const MOST_OPEN: u64 = 64;
@@ -60,7 +60,7 @@ pub(super) enum Source {
 pub(super) struct StoredSource {
     pub info: Arc<DatasetInfo>,
     pub store: Store,
-    pub kept: Option<Arc<dyn KeptSource>>,
+    pub cached: Option<Arc<dyn CachedSource>>,
     table: OnceCell<Arc<ChunkTable>>,
     /// The dataset, until its large chunk index is needed.
     unread: Option<Id>,
@@ -81,8 +81,8 @@ impl StoredSource {
                 chunks: wanted.selection.touched_chunks(chunk),
                 bytes: wanted.memory.length,
             };
-            let kept = self.kept.as_ref();
-            if kept.is_some_and(|kept| kept.is_for_hdf5(touched)) {
+            let cached = self.cached.as_ref();
+            if cached.is_some_and(|cached| cached.is_for_hdf5(touched)) {
                 return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));
             }
             self.read_table(session, dataset)?;
@@ -92,8 +92,8 @@ impl StoredSource {
 
     fn read_table(&self, session: &Session<'_>, dataset: &Id) -> Result<(), Stop> {
         let table = Arc::new(read_chunk_table(session, dataset.get(), &self.info)?);
-        if let Some(kept) = &self.kept {
-            kept.keep(&table);
+        if let Some(cached) = &self.cached {
+            cached.add_table(&table);
         }
         self.table.get_or_init(|| table);
         Ok(())
@@ -103,7 +103,7 @@ impl StoredSource {
 /// Files and datasets that have been opened.
 pub(super) struct Sources<'a> {
     pub(super) session: &'a Session<'a>,
-    keeper: Keeper<'a>,
+    source_cache: SourceCache<'a>,
     /// How many sources stay open until their chunk index is needed.
     unread: usize,
     /// The file of the virtual dataset that is read.
@@ -115,10 +115,10 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(session: &'a Session<'a>, keeper: Keeper<'a>) -> Self {
+    pub(super) fn new(session: &'a Session<'a>, source_cache: SourceCache<'a>) -> Self {
         Sources {
             session,
-            keeper,
+            source_cache,
             unread: 0,
             reader: None,
             files: VecDeque::new(),
@@ -348,14 +348,14 @@ impl<'a> Sources<'a> {
             let place = self.place(dataset.get(), Arc::new(info))?;
             return Ok(Some(Source::Virtual(place)));
         }
-        let kept = (self.keeper)(&SourceDataset {
+        let cached = (self.source_cache)(&SourceDataset {
             dataset: dataset.get(),
             file: file.get(),
             info: &info,
             is_same_file: is_same,
             reader: *self.reader.get_or_insert(place.identity),
         });
-        let source = self.stored(dataset, info, kept)?;
+        let source = self.stored(dataset, info, cached)?;
         Ok(Some(Source::Stored(source)))
     }
 
@@ -363,7 +363,7 @@ impl<'a> Sources<'a> {
         &mut self,
         dataset: Id,
         mut info: DatasetInfo,
-        kept: Option<Arc<dyn KeptSource>>,
+        cached: Option<Arc<dyn CachedSource>>,
     ) -> Result<StoredSource, Stop> {
         if let Some(reason) = info.element.only_hdf5() {
             return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
@@ -387,13 +387,13 @@ impl<'a> Sources<'a> {
             info: Arc::new(info),
             store,
             table: OnceCell::new(),
-            kept,
+            cached,
             unread: None,
         };
         if !matches!(source.info.layout, Layout::Chunked { .. }) {
             return Ok(source);
         }
-        match source.kept.as_ref().map(|kept| kept.table()) {
+        match source.cached.as_ref().map(|cached| cached.table()) {
             Some(Some(known)) => source.table = known.into(),
             Some(None) if source.info.has_large_index() && self.unread < MOST_UNREAD => {
                 self.unread += 1;

@@ -1,4 +1,4 @@
-//! A chunk with its new elements, as gathering hands it on.
+//! A chunk with its new elements, which gathering passes on.
 
 /// A decoded chunk with all its new elements.
 pub(crate) struct Filled<'a> {

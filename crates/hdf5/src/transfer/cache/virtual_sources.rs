@@ -18,7 +18,7 @@ use crate::library::Session;
 use crate::open_files::Identity;
 use crate::transfer::conflicts;
 use crate::transfer::hdf5_state::drop_at_close;
-use crate::virtual_dataset::{KeptSource, SourceDataset};
+use crate::virtual_dataset::{CachedSource, SourceDataset};
 
 /// A source in a file that HDF5 opens for each read.
 struct Source {
@@ -50,17 +50,17 @@ fn sources() -> MutexGuard<'static, Known> {
 pub(in crate::transfer) fn of(
     session: &Session<'_>,
     source: &SourceDataset<'_>,
-) -> Option<Arc<dyn KeptSource>> {
+) -> Option<Arc<dyn CachedSource>> {
     if source.is_same_file || is_open_elsewhere(session, source.file) {
         return CachedDataset::of_described(session, source.dataset, source.info)
-            .map(|cached| cached as Arc<dyn KeptSource>);
+            .map(|cached| cached as Arc<dyn CachedSource>);
     }
     let status = source.info.file.unchanged.as_ref()?.status()?;
     let (number, token) = session.object(source.dataset).ok()?;
     let key = (status.file, token);
     if let Some(known) = sources().get(&key) {
         if known.status == status {
-            return Some(Arc::clone(known) as Arc<dyn KeptSource>);
+            return Some(Arc::clone(known) as Arc<dyn CachedSource>);
         }
         // HDF5 opened the file before it changed, and may buffer its old contents.
         if known.number == number {
@@ -115,12 +115,12 @@ fn is_open_elsewhere(session: &Session<'_>, file: hid_t) -> bool {
     unsafe { (calls.H5Fget_obj_count)(file, H5F_OBJ_FILE) != 1 }
 }
 
-impl KeptSource for Source {
+impl CachedSource for Source {
     fn table(&self) -> Option<Arc<ChunkTable>> {
         self.table.get().cloned()
     }
 
-    fn keep(&self, table: &Arc<ChunkTable>) {
+    fn add_table(&self, table: &Arc<ChunkTable>) {
         self.table.get_or_init(|| Arc::clone(table));
     }
 
@@ -133,12 +133,12 @@ impl KeptSource for Source {
     }
 }
 
-impl KeptSource for CachedDataset {
+impl CachedSource for CachedDataset {
     fn table(&self) -> Option<Arc<ChunkTable>> {
         self.known_table()
     }
 
-    fn keep(&self, table: &Arc<ChunkTable>) {
+    fn add_table(&self, table: &Arc<ChunkTable>) {
         // A table that does not fit fails the read that has found it.
         let _ = self.set_table(Arc::clone(table));
     }

@@ -16,7 +16,7 @@ use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType};
 use crate::library::Session;
 use crate::transfer::cache::virtual_source;
 use crate::transfer::request::{DatasetTransfer, direct};
-use crate::virtual_dataset::{Keeper, Mapping, Resolution, SourceDataset, Store, resolve};
+use crate::virtual_dataset::{Mapping, Resolution, SourceCache, SourceDataset, Store, resolve};
 
 /// Plans reads of the datasets that a virtual dataset consists of.
 pub(in crate::transfer) fn virtual_parts(
@@ -40,8 +40,8 @@ pub(in crate::transfer) fn virtual_parts(
         (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)
     };
     let mapping = |element: &FileType| conversion_of(element).map(|found| found.element);
-    let keeper = |source: &SourceDataset<'_>| virtual_source(session, source);
-    let with: (Mapping<'_>, Keeper<'_>) = (&mapping, &keeper);
+    let source_cache = |source: &SourceDataset<'_>| virtual_source(session, source);
+    let with: (Mapping<'_>, SourceCache<'_>) = (&mapping, &source_cache);
     let parts = match resolve(session, transfer.dataset, info, selection, memory, with)? {
         Resolution::Parts(parts) => parts,
         Resolution::Hdf5(_) if is_unsound.get() => return Err(Stop::Failed(unsound(info))),

@@ -104,7 +104,7 @@ struct Reading<'s> {
     is_after: bool,
     holes: Holes,
     /// The files of datasets that were described completely.
-    files: Vec<Opened>,
+    files: Vec<OpenedFile>,
     /// Conversions, or the reasons why only HDF5 can convert, by number of the stored type and type in
     /// memory.
     conversions: HashMap<(usize, hid_t), std::result::Result<Conversion, String>>,
@@ -116,7 +116,7 @@ struct Reading<'s> {
 }
 
 /// A file of the read.
-struct Opened {
+struct OpenedFile {
     /// Address of the description, which datasets of one file share.
     description: usize,
     file: Arc<File>,
@@ -308,7 +308,7 @@ impl Reading<'_> {
         let file = open_file(&info.file, Operation::Read)?;
         // Behind an external link this is the number of another file, and only the identity is right.
         let (Origin::Open(object) | Origin::Named(object, _)) = origin;
-        self.files.push(Opened {
+        self.files.push(OpenedFile {
             description,
             file: Arc::clone(&file),
             key: FileKey {
