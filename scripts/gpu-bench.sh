@@ -53,7 +53,7 @@ declare -A limits=([async_plotfile]=300 [hdf5_gzip]=150 [hdf5_few]=60 [hdf5_writ
     [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90 [hdf5_sizes]=300 [hdf5_small]=300
     [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60 [vfd_small]=60
     [bench:vfd]=300 [bench:memory]=240 [bench:scaling]=300
-    [bench:plotfile-shared]=470)
+    [bench:plotfile-shared]=560)
 
 # A stock HDF5 rather than h5py's, if one is packed; and one of the driver's modes is cuFile's.
 for library in "$PWD"/dist-gpu/lib/libhdf5.so.*; do

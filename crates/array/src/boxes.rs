@@ -32,47 +32,102 @@ impl Segment {
             count,
         }
     }
+}
 
-    /// Returns the last index.
-    fn last(&self) -> u64 {
-        match self.count {
-            1 => self.index,
-            count => self.index + (count - 1) * self.index_step,
+/// Evenly spaced ranges of consecutive indices, whose positions are consecutive, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranges {
+    /// The first index of each range.
+    pub starts: Segment,
+    /// Number of indices of each range.
+    pub length: u64,
+}
+
+impl Ranges {
+    /// Returns one range.
+    pub fn one(index: u64, position: u64, length: u64) -> Ranges {
+        Ranges {
+            starts: Segment::range(index, position, 1),
+            length,
         }
     }
 
-    /// Appends this segment, or extends the last one if this is a single index that continues it.
-    pub fn push_to(self, segments: &mut Vec<Segment>) -> Result<()> {
-        if self.count == 1
-            && let Some(last) = segments.last_mut()
-            && let Some(index) = self.index.checked_sub(last.index)
-            && let Some(position) = self.position.checked_sub(last.position)
+    /// Returns the number of indices.
+    pub fn indices(&self) -> u64 {
+        self.starts.count.saturating_mul(self.length)
+    }
+
+    /// Iterates over the first index of each range and its position.
+    pub fn firsts(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let starts = self.starts;
+        let of = move |n| {
+            (
+                starts.index + n * starts.index_step,
+                starts.position + n * starts.position_step,
+            )
+        };
+        let first = (starts.index, starts.position);
+        std::iter::once(first).chain((1..starts.count).map(of))
+    }
+
+    /// Returns the first index of the last range and its position.
+    fn last_start(&self) -> (u64, u64) {
+        let starts = &self.starts;
+        match starts.count {
+            1 => (starts.index, starts.position),
+            count => (
+                starts.index + (count - 1) * starts.index_step,
+                starts.position + (count - 1) * starts.position_step,
+            ),
+        }
+    }
+
+    /// Returns the index after the last one.
+    fn end(&self) -> u64 {
+        self.last_start().0 + self.length
+    }
+
+    /// Appends these ranges. A single range extends the last range of the list if it continues it
+    /// on both sides, and else the last ranges if it is as long and as far away as they are.
+    pub fn push_to(self, all: &mut Vec<Ranges>) -> Result<()> {
+        if self.starts.count == 1
+            && let Some(last) = all.last_mut()
+            && let (index, position) = last.last_start()
+            && let Some(index_step) = self.starts.index.checked_sub(index)
+            && let Some(position_step) = self.starts.position.checked_sub(position)
         {
-            if last.count == 1 && index > 0 && position > 0 {
-                last.index_step = index;
-                last.position_step = position;
-                last.count = 2;
+            if index_step == last.length && position_step == last.length {
+                let joined = Ranges::one(index, position, last.length + self.length);
+                if last.starts.count > 1 {
+                    last.starts.count -= 1;
+                    return push(all, joined);
+                }
+                *last = joined;
                 return Ok(());
             }
-            if last.count > 1
-                && last.index_step.checked_mul(last.count) == Some(index)
-                && last.position_step.checked_mul(last.count) == Some(position)
-            {
-                last.count += 1;
+            let steps = (index_step, position_step);
+            let starts = &mut last.starts;
+            let continues = match starts.count {
+                1 => index_step >= self.length && position_step >= self.length,
+                _ => steps == (starts.index_step, starts.position_step),
+            };
+            if self.length == last.length && continues {
+                (starts.index_step, starts.position_step) = steps;
+                starts.count += 1;
                 return Ok(());
             }
         }
-        push(segments, self)
+        push(all, self)
     }
 }
 
 /// The selected elements of a chunk and their positions in the selection.
 #[derive(Clone, Debug)]
 pub(crate) enum Placement {
-    /// Every combination of the segments of the axes.
-    Grid(Vec<Arc<Vec<Segment>>>),
-    /// Runs of elements of the chunk, one segment each.
-    Runs(Vec<Segment>),
+    /// Every combination of the ranges of the axes.
+    Grid(Vec<Arc<Vec<Ranges>>>),
+    /// Runs of elements of the chunk.
+    Runs(Vec<Ranges>),
 }
 
 /// The numbers that turn indices into byte offsets.
@@ -174,15 +229,15 @@ impl Placement {
         geometry: &'a Geometry,
     ) -> impl Iterator<Item = StridedBox> + 'a {
         let mut runs = [].iter();
-        let mut axes: &[Arc<Vec<Segment>>] = &[];
+        let mut axes: &[Arc<Vec<Ranges>>] = &[];
         let mut at = None;
         match self {
-            Placement::Runs(segments) => runs = segments.iter(),
+            Placement::Runs(ranges) => runs = ranges.iter(),
             Placement::Grid(all) => {
                 axes = all;
                 at = all
                     .iter()
-                    .all(|segments| !segments.is_empty())
+                    .all(|ranges| !ranges.is_empty())
                     .then(|| vec![0usize; all.len()]);
             }
         }
@@ -197,13 +252,10 @@ impl Placement {
                 .iter()
                 .copied()
                 .zip(geometry.memory_strides.iter().copied());
-            let chosen = axes
-                .iter()
-                .zip(&*places)
-                .map(|(segments, at)| segments[*at]);
+            let chosen = axes.iter().zip(&*places).map(|(ranges, at)| ranges[*at]);
             let found = geometry.strided_box(chosen.zip(strides));
-            let is_last = !places.iter_mut().zip(axes).rev().any(|(at, segments)| {
-                *at = (*at + 1) % segments.len();
+            let is_last = !places.iter_mut().zip(axes).rev().any(|(at, ranges)| {
+                *at = (*at + 1) % ranges.len();
                 *at != 0
             });
             if is_last {
@@ -217,26 +269,26 @@ impl Placement {
     /// they span.
     pub(crate) fn extent(&self, geometry: &Geometry) -> (u64, (u64, u64)) {
         match self {
-            Placement::Runs(segments) => {
+            Placement::Runs(all) => {
                 let size = geometry.chunk_element;
-                let count = segments.iter().map(|segment| segment.count);
+                let count = all.iter().map(Ranges::indices);
                 let elements = count.fold(0, u64::saturating_add);
-                let low = segments.iter().map(|segment| segment.index * size).min();
-                let high = segments.iter().map(|segment| (segment.last() + 1) * size);
+                let low = all.iter().map(|ranges| ranges.starts.index * size).min();
+                let high = all.iter().map(|ranges| ranges.end() * size);
                 (elements, (low.unwrap_or(u64::MAX), high.max().unwrap_or(0)))
             }
             Placement::Grid(axes) => {
                 let (mut elements, mut low, mut high) = (1, 0, geometry.chunk_element);
-                for (segments, stride) in axes.iter().zip(&geometry.chunk_strides) {
-                    let first = segments.iter().map(|segment| segment.index).min();
-                    let last = segments.iter().map(Segment::last).max();
-                    let (Some(first), Some(last)) = (first, last) else {
+                for (all, stride) in axes.iter().zip(&geometry.chunk_strides) {
+                    let first = all.iter().map(|ranges| ranges.starts.index).min();
+                    let end = all.iter().map(Ranges::end).max();
+                    let (Some(first), Some(end)) = (first, end) else {
                         return (0, (u64::MAX, 0));
                     };
-                    let count = segments.iter().map(|segment| segment.count);
+                    let count = all.iter().map(Ranges::indices);
                     elements = count.fold(0, u64::saturating_add).saturating_mul(elements);
                     low += first * stride;
-                    high += last * stride;
+                    high += (end - 1) * stride;
                 }
                 (elements, (low, high))
             }
@@ -246,55 +298,66 @@ impl Placement {
     /// Returns the number of boxes.
     pub(crate) fn box_count(&self) -> u64 {
         match self {
-            Placement::Runs(segments) => segments.len() as u64,
+            Placement::Runs(ranges) => ranges.len() as u64,
             Placement::Grid(axes) => axes
                 .iter()
-                .fold(1, |all, segments| all.saturating_mul(segments.len() as u64)),
+                .fold(1, |all, ranges| all.saturating_mul(ranges.len() as u64)),
         }
     }
 
     /// Returns the approximate memory footprint in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let segments = match self {
-            Placement::Grid(axes) => axes.iter().map(|segments| segments.len()).sum(),
-            Placement::Runs(segments) => segments.len(),
+        let ranges = match self {
+            Placement::Grid(axes) => axes.iter().map(|ranges| ranges.len()).sum(),
+            Placement::Runs(ranges) => ranges.len(),
         };
-        (segments * size_of::<Segment>()) as u64
+        (ranges * size_of::<Ranges>()) as u64
     }
 }
 
 impl Geometry {
     fn strided_box(
         &self,
-        axes: impl DoubleEndedIterator<Item = (Segment, (u64, i64))>,
+        axes: impl DoubleEndedIterator<Item = (Ranges, (u64, i64))>,
     ) -> StridedBox {
         let mut chunk = 0;
         let mut memory = self.base as i64;
         let mut run = 1;
         // The axes are collected innermost first and reversed below.
         let mut repeated: Vec<BoxAxis> = Vec::new();
-        for (segment, (chunk_stride, memory_stride)) in axes.rev() {
-            chunk += segment.index * chunk_stride;
-            memory += segment.position as i64 * memory_stride;
-            if segment.count == 1 {
-                continue;
-            }
-            let axis = BoxAxis {
-                count: segment.count,
-                chunk_stride: segment.index_step * chunk_stride,
-                memory_stride: segment.position_step as i64 * memory_stride,
-            };
-            let continues = |count: u64, chunk: u64, memory: i64| {
-                axis.chunk_stride == count * chunk && axis.memory_stride == count as i64 * memory
-            };
-            match repeated.last_mut() {
-                None if continues(run, self.chunk_element, self.memory_element as i64) => {
-                    run *= axis.count;
+        for (ranges, (chunk_stride, memory_stride)) in axes.rev() {
+            let starts = ranges.starts;
+            chunk += starts.index * chunk_stride;
+            memory += starts.position as i64 * memory_stride;
+            // The indices of a range, and the ranges.
+            let steps = [
+                (ranges.length, 1, 1),
+                (starts.count, starts.index_step, starts.position_step),
+            ];
+            for (count, index_step, position_step) in steps {
+                if count == 1 {
+                    continue;
                 }
-                Some(inner) if continues(inner.count, inner.chunk_stride, inner.memory_stride) => {
-                    inner.count *= axis.count;
+                let axis = BoxAxis {
+                    count,
+                    chunk_stride: index_step * chunk_stride,
+                    memory_stride: position_step as i64 * memory_stride,
+                };
+                let continues = |count: u64, chunk: u64, memory: i64| {
+                    axis.chunk_stride == count * chunk
+                        && axis.memory_stride == count as i64 * memory
+                };
+                match repeated.last_mut() {
+                    None if continues(run, self.chunk_element, self.memory_element as i64) => {
+                        run *= axis.count;
+                    }
+                    Some(inner)
+                        if continues(inner.count, inner.chunk_stride, inner.memory_stride) =>
+                    {
+                        inner.count *= axis.count;
+                    }
+                    _ => repeated.push(axis),
                 }
-                _ => repeated.push(axis),
             }
         }
         repeated.reverse();

@@ -80,7 +80,7 @@ mod plan;
 mod reserve;
 mod selection;
 
-pub use boxes::{BoxAxis, BoxRun, Segment, StridedBox};
+pub use boxes::{BoxAxis, BoxRun, Ranges, Segment, StridedBox};
 pub use chunks::{
     ChunkCache, ChunkGrid, ChunkKey, ChunkTable, Entries, MAX_RANK, NO_STORAGE, StoredChunk,
     TableBuilder,

@@ -25,7 +25,12 @@ pub(crate) struct ApiCall {
 pub(crate) const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
 
 impl ApiCall {
-    pub(crate) const NONE: ApiCall = ApiCall::of(c"", NO_REQUEST);
+    pub(crate) const NONE: ApiCall = ApiCall::part_of_another(NO_REQUEST);
+
+    /// An operation that HDF5 adds to another call, which has its own line in the log.
+    pub(crate) const fn part_of_another(req: Req) -> ApiCall {
+        ApiCall::of(c"", req)
+    }
 
     pub(crate) const fn of(call: &'static CStr, req: Req) -> ApiCall {
         ApiCall { call, req }
@@ -45,6 +50,8 @@ impl ApiCall {
             true => (Execution::Async, "by the connector below"),
             false => (Execution::Sync, why),
         };
-        container.policy.log(self.call, execution, 0, why);
+        if !self.call.is_empty() {
+            container.policy.log(self.call, execution, 0, why);
+        }
     }
 }

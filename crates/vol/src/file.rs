@@ -410,6 +410,8 @@ unsafe extern "C" fn specific<const SLOT: usize>(
 const GET_FILE_IMAGE: c_int = 1;
 const START_SWMR_WRITE: c_int = 13;
 const SET_MPI_ATOMICITY: c_int = 27;
+/// HDF5 adds it to each call that creates or opens a file, with the pointer for that call's request.
+const POST_OPEN: c_int = 28;
 
 unsafe extern "C" fn optional(
     obj: *mut c_void,
@@ -419,7 +421,11 @@ unsafe extern "C" fn optional(
 ) -> herr_t {
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        attempt(obj, ApiCall::of(c"H5F", req), |under| {
+        let api_call = match (*args).op_type {
+            POST_OPEN => ApiCall::part_of_another(req),
+            _ => ApiCall::of(c"H5F", req),
+        };
+        attempt(obj, api_call, |under| {
             let _quiet = Quiet::begin(under.library());
             if matches!((*args).op_type, GET_FILE_IMAGE | START_SWMR_WRITE) {
                 background::finish_conflicting(under, || file_access(under, H5I_FILE))?;

@@ -18,6 +18,13 @@ static bool has_line(const char *call, const char *manner, const char *why) {
     return found;
 }
 
+static int count_lines(const char *call) {
+    int found = 0;
+    read_log();
+    for (char *at = text; (at = strstr(at, call)) != NULL; at++) found++;
+    return found;
+}
+
 int main(void) {
     begin_with("log=log;max_mem_mb=8;small=100");
     hid_t file = make_file("file.h5"), events = new_events();
@@ -53,6 +60,11 @@ int main(void) {
     OK(H5Awrite_async(attribute, H5T_NATIVE_INT, these, events));
     CHECK(has_line(" H5Awrite_async ", " sync", ":"));
     OK(H5Aclose_async(attribute, events));
+    hid_t other = H5Fcreate_async("other.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT, events);
+    OK(other);
+    OK(H5Fclose(other));
+    OK(H5Fclose(H5Fopen_async("other.h5", H5F_ACC_RDWR, H5P_DEFAULT, events)));
+    CHECK(count_lines(" H5F") == 2);
     close_events(events);
     OK(H5Sclose(scalar));
     OK(H5Dclose(plain));

@@ -21,16 +21,7 @@ impl Elements<'_> {
             let (rows, inner) = self.rows(strided, (self.mapping.source, self.mapping.target));
             for row in rows.runs() {
                 let source = &decoded[row.chunk as usize..];
-                match inner {
-                    Inner::Dense(count) => {
-                        let source = &source[..(count * self.mapping.source) as usize];
-                        let bytes = count * self.mapping.target;
-                        // SAFETY: the jobs' elements are disjoint, and this is their only slice.
-                        let target = unsafe { self.memory.slice_mut(row.memory, bytes) };
-                        self.conversion.run(source, target);
-                    }
-                    Inner::Apart(axis) => self.place_row(source, row.memory, axis),
-                }
+                self.place_row(source, row.memory, &inner);
             }
         }
     }
@@ -41,15 +32,7 @@ impl Elements<'_> {
             let (rows, inner) = self.rows(strided, (self.mapping.target, self.mapping.source));
             for row in rows.runs() {
                 let target = &mut chunk[row.chunk as usize..];
-                match inner {
-                    Inner::Dense(count) => {
-                        let bytes = count * self.mapping.source;
-                        let source = self.memory.slice(row.memory, bytes);
-                        let target = &mut target[..(count * self.mapping.target) as usize];
-                        self.conversion.run(source, target);
-                    }
-                    Inner::Apart(axis) => self.gather_row(row.memory, target, axis),
-                }
+                self.gather_row(row.memory, target, &inner);
             }
         }
     }
@@ -75,60 +58,84 @@ impl Elements<'_> {
         }
     }
 
-    /// Returns the rows of a box, and the form of each row. Elements with gaps are handled in one
-    /// loop, not as one run each. `sizes` are the element sizes in the chunk and in memory.
-    fn rows(&self, mut strided: StridedBox, sizes: (u64, u64)) -> (StridedBox, Inner) {
-        let is_dense = self.mapping.offset == 0 && self.mapping.length == self.mapping.source;
-        let last = match strided.run {
-            1 => strided.axes.pop(),
-            _ => None,
+    /// Returns the rows of a box, and the pieces of each row, which are handled in one loop. A piece
+    /// is a run of whole elements, or one element of which a part moves. `sizes` are the element
+    /// sizes in the chunk and in memory.
+    fn rows(&self, mut strided: StridedBox, sizes: (u64, u64)) -> (StridedBox, Pieces) {
+        let is_whole = self.mapping.offset == 0 && self.mapping.length == self.mapping.source;
+        let run = BoxAxis {
+            count: strided.run,
+            chunk_stride: sizes.0,
+            memory_stride: sizes.1 as i64,
         };
-        let inner = match last {
-            Some(axis) => Inner::Apart(axis),
-            None if is_dense => Inner::Dense(strided.run),
-            None => Inner::Apart(BoxAxis {
-                count: strided.run,
-                chunk_stride: sizes.0,
-                memory_stride: sizes.1 as i64,
-            }),
+        let last = strided.axes.pop();
+        let elements = if is_whole { run.count } else { 1 };
+        let axis = match last {
+            Some(axis) if is_whole || run.count == 1 => axis,
+            // The longer of both is the inner loop.
+            Some(axis) if axis.count > run.count => {
+                strided.axes.push(run);
+                axis
+            }
+            Some(axis) => {
+                strided.axes.push(axis);
+                run
+            }
+            None if is_whole => BoxAxis { count: 1, ..run },
+            None => run,
         };
-        (strided, inner)
+        let pieces = Pieces {
+            axis,
+            length: elements * self.mapping.length,
+            source: elements * self.mapping.source,
+            target: elements * self.mapping.target,
+        };
+        (strided, pieces)
     }
 
     /// Moves one row from the chunk to memory; `source` starts at the row's first element.
-    fn place_row(&self, source: &[u8], first: u64, axis: BoxAxis) {
+    fn place_row(&self, source: &[u8], first: u64, pieces: &Pieces) {
+        let axis = &pieces.axis;
         let reach = (axis.count as i64 - 1) * axis.memory_stride;
-        let target = self.memory.elements(first, reach, self.mapping.target);
+        let target = self.memory.elements(first, reach, pieces.target);
         let source = &source[self.mapping.offset as usize..];
-        let end = (axis.count - 1) * axis.chunk_stride + self.mapping.length;
+        let end = (axis.count - 1) * axis.chunk_stride + pieces.length;
         assert!(end as usize <= source.len());
         let steps = (axis.chunk_stride as isize, axis.memory_stride as isize);
-        // SAFETY: the asserts keep the first and the last element inside on both sides; the jobs'
+        // SAFETY: the asserts keep the first and the last piece inside on both sides; the jobs'
         // elements are disjoint.
-        unsafe { self.move_row(source.as_ptr(), target, axis.count, steps) };
+        unsafe { self.move_row(source.as_ptr(), target, pieces, steps) };
     }
 
     /// Moves one row from memory to the chunk; `target` starts at the row's first element.
-    fn gather_row(&self, first: u64, target: &mut [u8], axis: BoxAxis) {
+    fn gather_row(&self, first: u64, target: &mut [u8], pieces: &Pieces) {
+        let axis = &pieces.axis;
         let reach = (axis.count as i64 - 1) * axis.memory_stride;
-        let source = self.memory.elements(first, reach, self.mapping.source);
-        let end = (axis.count - 1) * axis.chunk_stride + self.mapping.target;
+        let source = self.memory.elements(first, reach, pieces.source);
+        let end = (axis.count - 1) * axis.chunk_stride + pieces.target;
         assert!(end as usize <= target.len());
         let steps = (axis.memory_stride as isize, axis.chunk_stride as isize);
-        // SAFETY: the asserts keep the first and the last element inside on both sides; the part
+        // SAFETY: the asserts keep the first and the last piece inside on both sides; the part
         // lies inside the element.
         unsafe {
             let source = source.add(self.mapping.offset as usize);
-            self.move_row(source, target.as_mut_ptr(), axis.count, steps);
+            self.move_row(source, target.as_mut_ptr(), pieces, steps);
         }
     }
 
     /// # Safety
-    /// All `count` elements at these steps in bytes are valid on both sides: the part to move from
-    /// `from` on, and the room for the result from `to` on.
-    unsafe fn move_row(&self, from: *const u8, to: *mut u8, count: u64, steps: (isize, isize)) {
+    /// All pieces at these steps in bytes are valid on both sides: what moves of each from `from` on,
+    /// and the room for the result from `to` on.
+    unsafe fn move_row(
+        &self,
+        from: *const u8,
+        to: *mut u8,
+        pieces: &Pieces,
+        steps: (isize, isize),
+    ) {
         let copies = matches!(self.conversion, TypeConversion::Copy);
-        let (length, room) = (self.mapping.length as usize, self.mapping.target as usize);
+        let (length, room) = (pieces.length as usize, pieces.target as usize);
+        let count = pieces.axis.count;
         // SAFETY: upheld by the caller.
         unsafe {
             match length {
@@ -150,13 +157,15 @@ impl Elements<'_> {
     }
 }
 
-/// The form of a row of a box.
-#[derive(Clone, Copy)]
-enum Inner {
-    /// This many whole elements without gaps.
-    Dense(u64),
-    /// Elements at equal distances.
-    Apart(BoxAxis),
+/// The pieces of a row of a box. Sizes are in bytes.
+struct Pieces {
+    /// Number of pieces, and the distances between them.
+    axis: BoxAxis,
+    /// What moves of a piece.
+    length: u64,
+    /// Size of a piece at the source, and of its place at the target.
+    source: u64,
+    target: u64,
 }
 
 /// # Safety

@@ -172,7 +172,7 @@ impl Plan {
                 // A block has one index of this dimension and of all outer ones.
                 break;
             }
-            let Some((_, count)) = axis.as_range() else {
+            let Some(count) = axis.longest_run_alone(*side) else {
                 return false;
             };
             if count > 1 && !is_full {

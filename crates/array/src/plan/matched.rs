@@ -134,21 +134,19 @@ fn grid_runs(axes: &[Axis], shape: &[u64]) -> Result<Vec<Run>> {
         length: 1,
     }];
     for (axis, size) in axes.iter().zip(whole.shape()) {
-        let segments = axis.segments(0, *size)?;
+        let ranges = axis.ranges(0, *size)?;
         let positions = axis.len();
         let mut next = Vec::new();
         for run in &runs {
             for at in 0..run.length {
                 let start = (run.start + at) * size;
                 let position = (run.position + at) * positions;
-                for s in &segments {
-                    let is_run = s.index_step == 1 && s.position_step == 1;
-                    let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
-                    for i in 0..times {
+                for ranges in &ranges {
+                    for (index, place) in ranges.firsts() {
                         let run = Run {
-                            start: start + s.index + i * s.index_step,
-                            position: position + s.position + i * s.position_step,
-                            length,
+                            start: start + index,
+                            position: position + place,
+                            length: ranges.length,
                         };
                         push(&mut next, run)?;
                     }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use penstock_engine::error::Result;
 
-use crate::boxes::Segment;
+use crate::boxes::Ranges;
 use crate::chunks::ChunkGrid;
 use crate::reserve::{lack, make_room};
 use crate::selection::Run;
@@ -130,31 +130,21 @@ impl RunsByChunk {
     }
 
     /// Returns the next touched chunk with its pieces.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Vec<Segment>)>> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Vec<Ranges>)>> {
         self.admit()?;
         let (Some(Reverse(first)), Some(side)) = (self.heap.peek(), self.grid.chunk().last())
         else {
             return Ok(None);
         };
         let (number, side) = (first.chunk, *side);
-        let mut pieces: Vec<Segment> = Vec::new();
+        let mut pieces: Vec<Ranges> = Vec::new();
         while let Some(Reverse(row)) = self.heap.peek().copied()
             && row.chunk == number
         {
             self.heap.pop();
             let length = row.length.min(side - row.column % side);
-            match pieces.last_mut() {
-                // Rows of a chunk as wide as the array continue without a gap.
-                Some(last)
-                    if last.index_step == 1
-                        && last.position_step == 1
-                        && last.index + last.count == row.inside
-                        && last.position + last.count == row.position =>
-                {
-                    last.count += length;
-                }
-                _ => Segment::range(row.inside, row.position, length).push_to(&mut pieces)?,
-            }
+            // Rows of a chunk as wide as the array continue without a gap.
+            Ranges::one(row.inside, row.position, length).push_to(&mut pieces)?;
             if length < row.length {
                 // Replaces the entry that was popped.
                 self.heap.push(Reverse(Row {

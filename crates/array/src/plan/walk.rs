@@ -6,7 +6,7 @@ use penstock_engine::error::Result;
 
 use super::runs_by_chunk::RunsByChunk;
 use super::{ChunkJob, FillJob, Plan, PlanJob};
-use crate::boxes::{Placement, Segment};
+use crate::boxes::{Placement, Ranges};
 use crate::selection::{Axis, Selection};
 
 /// The work of a plan, chunk by chunk. It owns a reference to the plan, so it can move to any
@@ -24,10 +24,10 @@ enum Walk {
     Over,
 }
 
-/// The next chunk and its segments along each axis, which neighbouring chunks share.
+/// The next chunk and its ranges along each axis, which neighbouring chunks share.
 struct GridWalk {
     coordinates: Vec<u64>,
-    segments: Vec<Arc<Vec<Segment>>>,
+    ranges: Vec<Arc<Vec<Ranges>>>,
 }
 
 impl PlanJobs {
@@ -59,7 +59,7 @@ impl PlanJobs {
             }
             Walk::Grid(walk) => {
                 let chunk = self.plan.grid.number(&walk.coordinates);
-                let placement = Placement::Grid(walk.segments.clone());
+                let placement = Placement::Grid(walk.ranges.clone());
                 if let Selection::Grid(axes) = &self.plan.selection
                     && !walk.advance(&self.plan, axes)?
                 {
@@ -110,12 +110,12 @@ impl GridWalk {
         let Some(coordinates) = coordinates else {
             return Ok(None);
         };
-        let segments: Result<_> = (0..axes.len())
-            .map(|at| segments(plan, axes, at, coordinates[at]))
+        let ranges: Result<_> = (0..axes.len())
+            .map(|at| ranges(plan, axes, at, coordinates[at]))
             .collect();
         Ok(Some(GridWalk {
             coordinates,
-            segments: segments?,
+            ranges: ranges?,
         }))
     }
 
@@ -130,7 +130,7 @@ impl GridWalk {
             };
             if self.coordinates[at] != index / side {
                 self.coordinates[at] = index / side;
-                self.segments[at] = segments(plan, axes, at, self.coordinates[at])?;
+                self.ranges[at] = ranges(plan, axes, at, self.coordinates[at])?;
             }
             if has_next {
                 return Ok(true);
@@ -140,9 +140,9 @@ impl GridWalk {
     }
 }
 
-fn segments(plan: &Plan, axes: &[Axis], at: usize, coordinate: u64) -> Result<Arc<Vec<Segment>>> {
+fn ranges(plan: &Plan, axes: &[Axis], at: usize, coordinate: u64) -> Result<Arc<Vec<Ranges>>> {
     let side = plan.grid.chunk()[at];
-    let found = axes[at].segments(coordinate * side, (coordinate + 1) * side)?;
+    let found = axes[at].ranges(coordinate * side, (coordinate + 1) * side)?;
     Ok(Arc::new(found))
 }
 

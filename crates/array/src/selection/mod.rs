@@ -5,7 +5,7 @@ mod written;
 
 use penstock_engine::error::{Error, Result};
 
-use crate::boxes::Segment;
+use crate::boxes::{Ranges, Segment};
 use crate::reserve::{make_room, push};
 
 /// The selected elements of an array and their order in memory.
@@ -176,6 +176,31 @@ impl Axis {
         }
     }
 
+    /// Returns the length of the longest run of selected indices among `side` consecutive ones, if
+    /// none of these have two runs. The axis must be normalised.
+    pub(crate) fn longest_run_alone(&self, side: u64) -> Option<u64> {
+        match self {
+            Axis::Slab {
+                stride,
+                count,
+                block,
+                ..
+            } => match self.as_range() {
+                Some((_, count)) => Some(count.min(side)),
+                None if *count <= 1 || stride - block >= side - 1 => Some((*block).min(side)),
+                None => None,
+            },
+            Axis::Runs(runs) => {
+                let are_apart = runs.windows(2).all(|pair| {
+                    let end = pair[0].start + pair[0].length;
+                    pair[1].start >= end && pair[1].start - end >= side - 1
+                });
+                let longest = runs.iter().map(|run| run.length).max().unwrap_or(0);
+                are_apart.then(|| longest.min(side))
+            }
+        }
+    }
+
     /// Returns whether all indices are below `size` and the description is valid.
     fn fits(&self, size: u64) -> bool {
         match self {
@@ -278,7 +303,7 @@ impl Axis {
     }
 
     /// Returns the selected indices in `from..to`, counted from `from`.
-    pub fn segments(&self, from: u64, to: u64) -> Result<Vec<Segment>> {
+    pub fn ranges(&self, from: u64, to: u64) -> Result<Vec<Ranges>> {
         let mut found = Vec::new();
         match self {
             _ if self.is_empty() => {}
@@ -308,28 +333,40 @@ impl Axis {
                         start + number * stride
                     }
                 };
-                if *block == 1 || (end - first) / 2 > *block {
-                    // Few indices a block: each gets one segment that goes from block to block.
-                    for offset in 0..*block {
-                        let (first, end) = blocks(offset);
-                        if end > first {
-                            let segment = Segment {
-                                index: at(first) + offset - from,
-                                index_step: stride,
-                                position: first * block + offset,
-                                position_step: *block,
-                                count: end - first,
-                            };
-                            push(&mut found, segment)?;
-                        }
-                    }
-                } else {
-                    for number in first..end {
-                        let low = at(number).max(from);
-                        let high = (at(number) + block).min(to);
-                        let position = number * block + (low - at(number));
-                        push(&mut found, Segment::range(low - from, position, high - low))?;
-                    }
+                let is_whole = |number: u64| at(number) >= from && at(number) + block <= to;
+                let part = |number: u64| {
+                    let low = at(number).max(from);
+                    let high = (at(number) + block).min(to);
+                    let position = number * block + (low - at(number));
+                    Ranges::one(low - from, position, high - low)
+                };
+                if stride == *block {
+                    let (low, high) = (part(first), part(end - 1));
+                    let length = high.starts.position + high.length - low.starts.position;
+                    push(&mut found, Ranges { length, ..low })?;
+                    return Ok(found);
+                }
+                // Blocks that the ends of the range cut, and the whole blocks between them.
+                let low = first + u64::from(!is_whole(first));
+                let high = (end - u64::from(!is_whole(end - 1))).max(low);
+                if low > first {
+                    push(&mut found, part(first))?;
+                }
+                if high > low {
+                    let whole = Ranges {
+                        starts: Segment {
+                            index: at(low) - from,
+                            index_step: stride,
+                            position: low * block,
+                            position_step: *block,
+                            count: high - low,
+                        },
+                        length: *block,
+                    };
+                    push(&mut found, whole)?;
+                }
+                if end > high {
+                    push(&mut found, part(end - 1))?;
                 }
             }
             Axis::Runs(runs) => {
@@ -337,7 +374,7 @@ impl Axis {
                 for run in runs[first..].iter().take_while(|run| run.start < to) {
                     let low = run.start.max(from);
                     let high = (run.start + run.length).min(to);
-                    Segment::range(low - from, run.position + (low - run.start), high - low)
+                    Ranges::one(low - from, run.position + (low - run.start), high - low)
                         .push_to(&mut found)?;
                 }
             }
@@ -565,7 +602,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn segments_are_the_selected_indices_of_the_range(
+        fn ranges_are_the_selected_indices_of_the_range(
             axis in axes(), from in 0..80u64, length in 0..50u64
         ) {
             let axis = axis.normal();
@@ -576,12 +613,12 @@ mod tests {
                 .map(|(index, position)| (index - from, position))
                 .collect();
             let mut found: Vec<(u64, u64)> = axis
-                .segments(from, to)
+                .ranges(from, to)
                 .unwrap()
                 .iter()
-                .flat_map(|s| {
-                    (0..s.count)
-                        .map(|i| (s.index + i * s.index_step, s.position + i * s.position_step))
+                .flat_map(|ranges| ranges.firsts().map(|first| (first, ranges.length)))
+                .flat_map(|((index, position), length)| {
+                    (0..length).map(move |i| (index + i, position + i))
                 })
                 .collect();
             expected.sort();

@@ -195,10 +195,11 @@ mod tests {
             prop_assert!(!kept.has_repeats());
             let Selection::Grid(axes) = &kept else { panic!("a grid stays one") };
             let mut found = [None; 12];
-            for segment in axes[0].segments(0, 12).unwrap() {
-                for at in 0..segment.count {
-                    let index = (segment.index + at * segment.index_step) as usize;
-                    found[index] = Some(segment.position + at * segment.position_step);
+            for ranges in axes[0].ranges(0, 12).unwrap() {
+                for (index, position) in ranges.firsts() {
+                    for at in 0..ranges.length {
+                        found[(index + at) as usize] = Some(position + at);
+                    }
                 }
             }
             for (index, position) in found.iter().enumerate() {

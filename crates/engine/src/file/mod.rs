@@ -11,6 +11,7 @@ pub(crate) mod room;
 pub mod side;
 pub mod stripe;
 pub mod system;
+pub(crate) mod turns;
 pub mod unchanged;
 
 use std::ffi::CString;
@@ -31,6 +32,7 @@ use crate::options::Options;
 use crate::sync::Recover;
 use mount::Mount;
 use system::FileSystem;
+use turns::Turns;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub struct File {
     cached_refusal: cached::Refusal,
     /// The processes on this machine that write the file at the same time as this one, itself included.
     writers: AtomicUsize,
+    /// The turns of workers that write the file in the background through mappings.
+    pub(crate) turns: Arc<Turns>,
 }
 
 impl File {
@@ -246,6 +250,7 @@ impl File {
             users: Arc::new(InFlight::new()),
             cached_refusal: cached::Refusal::default(),
             writers: AtomicUsize::new(1),
+            turns: Arc::default(),
             cufile: Handles::default(),
         })
     }

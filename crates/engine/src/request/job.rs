@@ -11,6 +11,7 @@ use super::tracker::Tracker;
 use crate::changes::Changing;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use crate::file::turns::Turns;
 use crate::in_flight::{REQUESTS, Round, WITHOUT_STEPS};
 use crate::sync::Recover;
 use crate::trace;
@@ -22,6 +23,8 @@ pub(crate) struct Job {
     pub tracker: Arc<Tracker>,
     /// Workers that have not begun and are still wanted.
     pub to_begin: AtomicUsize,
+    /// Where the workers wait for their turn, and how many are to be at work at the same time.
+    pub turns: Option<(Arc<Turns>, usize)>,
     /// Whether the submitter has a share of the work.
     pub has_steps: bool,
     /// Its rounds in [`REQUESTS`], and in [`WITHOUT_STEPS`] if it has none.

@@ -86,11 +86,15 @@ impl Launch {
     /// Starts the workers, or serves the request on this thread if none can be started.
     pub(crate) fn begin(&self) {
         if let Some(job) = self.take() {
-            let submitted = self
-                .engine
-                .workers
-                .submit(tasks(job, self.lanes), self.lanes);
-            carry_out(submitted);
+            let turns = job.turns.clone();
+            let tasks = tasks(job, self.lanes);
+            let tasks = match turns {
+                Some((turns, most)) => turns.admit(tasks, most),
+                None => tasks,
+            };
+            if !tasks.is_empty() {
+                carry_out(self.engine.workers.submit(tasks, self.lanes));
+            }
         }
     }
 

@@ -31,6 +31,7 @@ use crate::engine::{Engine, engine};
 use crate::error::{Error, Kind, Result};
 use crate::file::File;
 use crate::file::position::Operation;
+use crate::file::turns::Turns;
 use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
@@ -293,7 +294,15 @@ impl Submission {
             room: OnceLock::new(),
             last,
         };
-        make_job(self.engine, Box::new(transfer), tracker, lanes, owner)
+        let turns = self.prepared.most_in_turn;
+        let turns = turns.map(|most| (Arc::clone(&transfer.file.turns), most));
+        make_job(
+            self.engine,
+            Box::new(transfer),
+            tracker,
+            (lanes, turns),
+            owner,
+        )
     }
 }
 
@@ -301,7 +310,7 @@ fn make_job(
     engine: &'static Engine,
     task: Box<dyn Task>,
     tracker: Tracker,
-    lanes: usize,
+    (lanes, turns): (usize, Option<(Arc<Turns>, usize)>),
     owner: Option<Box<dyn Any + Send>>,
 ) -> Made {
     let has_steps = tracker.progress.has_steps();
@@ -316,6 +325,7 @@ fn make_job(
         changing: Mutex::new(Some(Changing::begin())),
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
+        turns,
         owner: Mutex::new(owner),
     };
     (Arc::new(job), lanes)

@@ -27,6 +27,8 @@ pub(super) struct Prepared {
     /// Why the request does not do as asked, or as the profile says.
     pub note: Option<Cow<'static, str>>,
     threads: usize,
+    /// The most workers of the file that are to be at work for all such requests.
+    pub most_in_turn: Option<usize>,
 }
 
 impl Prepared {
@@ -71,6 +73,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         tuned: Options::default(),
         note: None,
         threads: 1,
+        most_in_turn: None,
     };
     let faults = order.faults.map(Faults::new).map(Arc::new);
     for Place {
@@ -97,6 +100,9 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         let not_tuned = choice.not_tuned.map(Cow::Owned);
         prepared.note = prepared.note.or(not_tuned);
         prepared.threads = prepared.threads.max(choice.threads);
+        if choice.maps && order.background {
+            prepared.most_in_turn = Some(choice.threads);
+        }
         prepared.block = prepared.block.max(choice.cut.block);
         let route = match &faults {
             None => choice.route,

@@ -117,7 +117,7 @@ impl TaskOrder {
         if let Some(note) = &self.note {
             tracker.counters.note(note);
         }
-        make_job(engine, self.task, tracker, lanes, owner)
+        make_job(engine, self.task, tracker, (lanes, None), owner)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Evenly spaced indices along one axis: their intersection, and their conversion back to an axis.
 
-use penstock_array::Segment;
-use penstock_array::{Axis, AxisRun};
+use penstock_array::{Axis, AxisRun, Ranges, Segment};
 
 use super::limits::{MOST_PIECES, Stop};
 
@@ -93,14 +92,22 @@ pub(super) fn meet_any(one: &[Segment], other: &[Segment]) -> Result<bool, Stop>
 
 /// Returns the map from the selected indices in `from..to` to their positions.
 pub(super) fn segments(axis: &Axis, from: u64, to: u64) -> Result<Vec<Segment>, Stop> {
-    if let Axis::Slab { count, block, .. } = axis
-        && *count.min(block) > MOST_PIECES as u64
-    {
-        return Err(Stop::too_many());
-    }
-    let mut segments = axis.segments(from, to)?;
-    for segment in &mut segments {
-        segment.index += from;
+    let mut segments = Vec::new();
+    for ranges in axis.ranges(from, to)? {
+        let Ranges { starts, length } = ranges;
+        if segments.len() as u64 + starts.count.min(length) > MOST_PIECES as u64 {
+            return Err(Stop::too_many());
+        }
+        if starts.count < length {
+            let range = |(index, position)| Segment::range(from + index, position, length);
+            segments.extend(ranges.firsts().map(range));
+        } else {
+            segments.extend((0..length).map(|at| Segment {
+                index: from + starts.index + at,
+                position: starts.position + at,
+                ..starts
+            }));
+        }
     }
     Ok(segments)
 }

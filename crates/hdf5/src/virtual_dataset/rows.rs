@@ -7,7 +7,6 @@ use penstock_array::in_order;
 use penstock_array::{Axis, Run, Selection};
 
 use super::limits::{MOST_PIECES, Stop};
-use super::progression::segments;
 
 /// What is wanted of a dataset and its place in memory, as runs of elements.
 pub(super) struct Rows {
@@ -66,22 +65,26 @@ impl Rows {
             let is_unit = i128::from(stride) == i128::from(scale.unit);
             let mut next = Vec::new();
             for run in &runs {
-                for s in segments(axis, from, to)? {
-                    let is_run = at + 1 == axes.len()
-                        && is_unit
-                        && s.index_step == 1
-                        && s.position_step == 1;
-                    let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
-                    if times.saturating_add(next.len() as u64) > MOST_PIECES as u64 {
+                for ranges in axis.ranges(from, to)? {
+                    let is_run = at + 1 == axes.len() && is_unit;
+                    let (times, length) = if is_run {
+                        (1, ranges.length)
+                    } else {
+                        (ranges.length, 1)
+                    };
+                    let pieces = times.saturating_mul(ranges.starts.count);
+                    if pieces.saturating_add(next.len() as u64) > MOST_PIECES as u64 {
                         return Err(Stop::too_many());
                     }
-                    for i in 0..times {
-                        let moved = scale.units((s.position + i * s.position_step) as i128, stride);
-                        next.push(Run {
-                            start: run.start * size + s.index + i * s.index_step,
-                            position: (run.position as i128 + moved) as u64,
-                            length,
-                        });
+                    for (index, place) in ranges.firsts() {
+                        for i in 0..times {
+                            let moved = scale.units((place + i) as i128, stride);
+                            next.push(Run {
+                                start: run.start * size + from + index + i,
+                                position: (run.position as i128 + moved) as u64,
+                                length,
+                            });
+                        }
                     }
                 }
             }
@@ -226,12 +229,9 @@ impl Numbered {
                 numbers = numbers.saturating_mul(axis.len());
             }
             if let Some(number) = number {
-                for s in last.segments(column, column + row)? {
-                    let is_run = s.index_step == 1 && s.position_step == 1;
-                    let (times, length) = if is_run { (1, s.count) } else { (s.count, 1) };
-                    for i in 0..times {
-                        let ahead = done + s.index + i * s.index_step;
-                        tell(ahead, number + s.position + i * s.position_step, length)?;
+                for ranges in last.ranges(column, column + row)? {
+                    for (index, position) in ranges.firsts() {
+                        tell(done + index, number + position, ranges.length)?;
                     }
                 }
             }
@@ -311,8 +311,8 @@ impl Numbered {
 
 /// Returns the position of an index. The axes of mappings are slabs.
 fn place_of(axis: &Axis, index: u64) -> Result<Option<u64>, Stop> {
-    let found = axis.segments(index, index + 1)?;
-    Ok(found.first().map(|segment| segment.position))
+    let found = axis.ranges(index, index + 1)?;
+    Ok(found.first().map(|ranges| ranges.starts.position))
 }
 
 /// Returns the index at a position, and how many consecutive indices follow from there.
