@@ -1,14 +1,19 @@
 //! Prepares open datasets for H5Ocopy.
 //!
 //! H5Ocopy takes the elements of an open dataset from HDF5's buffers where it finds them there, and has
-//! three defects (1.14.4, 2.0.0, 2.2.0). It copies each cached chunk of a dataset with filters into a
-//! buffer that may have become shorter than a chunk when it encoded the chunk before, and writes past
-//! its end. Of cached chunks that are not stored, 1.14.4 copies wrong elements, and fails, as 2.2.0 does, where the index
-//! is an extensible array. It ignores the changes in the sieve buffer of a contiguous dataset, unless the buffer covers the
-//! whole part that it copies at a time. So neither buffer holds anything that matters when H5Ocopy begins.
+//! three defects (1.14.4, 2.0.0, 2.2.0):
 //!
-//! An open virtual dataset keeps the sources that HDF5 has read through it open, with their buffers, but without
-//! identifiers. HDF5 does not report which, so all its sources in the files concerned count as open.
+//! - It copies each cached chunk of a dataset with filters into a buffer that may have become shorter than
+//!   a chunk when it encoded the chunk before, and writes past its end.
+//! - Of cached chunks that are not stored, 1.14.4 copies wrong elements. If the index is an extensible
+//!   array, 1.14.4 and 2.2.0 fail.
+//! - It ignores the changes in the sieve buffer of a contiguous dataset, unless the buffer covers the whole
+//!   part that it copies at a time.
+//!
+//! So neither buffer may hold changes or such chunks when H5Ocopy begins.
+//!
+//! An open virtual dataset keeps the sources that HDF5 has read through it open, with their buffers, but
+//! without identifiers. HDF5 does not report which, so all its sources in the files concerned count as open.
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};

@@ -65,7 +65,7 @@ impl GpuFilters {
     }
 
     /// Returns the place in the destination to which a chunk is decoded directly. Only Penstock's
-    /// own kernel never writes outside the place, whatever its input.
+    /// own kernel never writes outside the place, even for a damaged chunk.
     pub(super) fn place(&self, job: &ChunkJob, bound: &BoundPlan) -> Option<u64> {
         let fits = self.method == Method::Deflate
             && job.decoded_size >= IN_PLACE_FROM
