@@ -16,21 +16,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import h5py
 import numpy as np
 
 from penstock.bench import events
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import require_space
 from penstock.bench.libhdf5 import TRUNCATE, library, numbers
-from penstock.bench.measure import Contestant, Row, race
-from penstock.bench.result import Target
+from penstock.bench.measure import Contestant
 from penstock.units import size_in_words
+
+from .run import Run, benchmark
 
 _SOURCE = Path(__file__).with_name("small_calls.c")
 _SMALL = 64
 _CHUNK = 16
 """Writes in a chunk."""
-_ROUNDS = 9
 _ROWS = ((8, 300_000), (512, 100_000), (4 << 10, 20_000), (64 << 10, 4_000), (1 << 20, 256))
 """Bytes and number of the plain writes in implicit mode."""
 
@@ -58,51 +58,46 @@ class _Work:
     chunked: bool = False
 
 
-def measure(plan: Plan) -> Found:
+@benchmark(
+    "Small writes by the connector, and by HDF5 alone",
+    size="256MiB",
+    quick_size="1MiB",
+    needs_gpu=False,
+)
+def async_small(run: Run) -> None:
     events.prepare()
     with TemporaryDirectory() as folder:
-        return _measure(plan, _compiled(Path(folder)))
+        _measure(run, _compiled(Path(folder)))
 
 
-def _measure(plan: Plan, loops: ctypes.CDLL) -> Found:
-    few = 100 if plan.quick else 1
-    path = plan.folder / "hdf5-small.h5"
+def _measure(run: Run, loops: ctypes.CDLL) -> None:
+    few = 100 if run.quick else 1
+    path = run.folder / "hdf5-small.h5"
     sizes = [(nbytes, max(count // few, 2)) for nbytes, count in _ROWS]
-    require_space(plan.folder, max(nbytes * count for nbytes, count in sizes))
+    require_space(run.folder, max(nbytes * count for nbytes, count in sizes))
     choose, write = "H5Sselect_hyperslab", "H5Dwrite_async"
     five, twenty = 5_000 // few, 20_000 // few
     rows_later = partial(_Work, "transfer_rows_async", (choose, write))
     datasets = ("H5Dcreate2", write, "H5Dclose_async")
+    made = _Work("write_datasets", datasets, twenty, _SMALL)
     groups: list[tuple[str, _Work, str, float]] = [
         (f"{five:,} of 64 B, contiguous", rows_later(five, _SMALL), "", 2.0),
         (f"{five:,} of 64 B, chunked", rows_later(five, _SMALL, chunked=True), "", 2.0),
-        (
-            f"{twenty:,} datasets of 64 B made, written, closed",
-            _Work("write_datasets", datasets, twenty, _SMALL),
-            "",
-            2.0,
-        ),
+        (f"{twenty:,} datasets of 64 B made, written, closed", made, "", 2.0),
     ]
     for nbytes, count in sizes:
         work = _Work("transfer_rows", (choose, "H5Dwrite"), count, nbytes)
         text = f"{count:,} plain writes of {size_in_words(nbytes)}"
         groups.append((text, work, "implicit=1", 1.2))
 
-    rows: list[Row] = []
-    targets: list[Target] = []
     for group, work, options, wanted in groups:
         alone = events.Way("HDF5 alone", "", has_events=not options)
         ours = events.Way("Penstock", options, events.penstock(options).connector, not options)
-        contestants = [_contestant(way, loops, path, work) for way in (ours, alone)]
-        rounds = plan.rounds if plan.quick else _ROUNDS
-        found = race(contestants, "us", rounds=rounds, group=group)
-        rows += found
-        times = found[1].better_than(found[0])
-        targets.append(
-            Target(f"{group}, time against HDF5 alone", "x", wanted, times, at_most=True)
-        )
+        entered = [_contestant(way, loops, path, work) for way in (ours, alone)]
+        first, second = run.race(entered, "us", group=group, rounds=9)
+        text = f"{group}, time against HDF5 alone"
+        run.target(text, wanted, second.better_than(first), at_most=True)
     path.unlink(missing_ok=True)
-    return Found(rows, targets, [])
 
 
 def _compiled(folder: Path) -> ctypes.CDLL:
@@ -113,7 +108,6 @@ def _compiled(folder: Path) -> ctypes.CDLL:
 
 def _contestant(way: events.Way, loops: ctypes.CDLL, path: Path, work: _Work) -> Contestant:
     """From the first call to the end of the file's close."""
-    hdf5 = library()
     data = np.random.default_rng(3).integers(0, 256, work.count * work.nbytes, np.uint8)
     opened: list[Callable[[], None]] = []
 
@@ -121,24 +115,12 @@ def _contestant(way: events.Way, loops: ctypes.CDLL, path: Path, work: _Work) ->
         opened[:] = [_prepared(way, loops, path, work, data)]
 
     def check(_: object) -> None:
-        if work.loop == "write_datasets":
-            return
-        file = hdf5.H5Fopen(os.fsencode(path), 0, 0)
-        dataset = hdf5.H5Dopen2(file, b"x", 0)
-        found = np.empty_like(data)
-        hdf5.H5Dread(dataset, hdf5.bytes, 0, 0, 0, found.ctypes.data)
-        hdf5.H5Dclose(dataset)
-        hdf5.H5Fclose(file)
-        assert np.array_equal(found, data)
+        if work.loop != "write_datasets":
+            with h5py.File(path, "r") as file:
+                assert np.array_equal(file["x"][...], data)
 
-    def run() -> None:
-        opened[0]()
-
-    return Contestant(way.name, _setting(way), work.count, run, before, check=check)
-
-
-def _setting(way: events.Way) -> str:
-    return way.setting or ("event set" if way.has_events else "plain")
+    setting = way.setting or ("event set" if way.has_events else "plain")
+    return Contestant(way.name, setting, work.count, lambda: opened[0](), before, check=check)
 
 
 def _prepared(
@@ -175,13 +157,3 @@ def _prepared(
         hdf5.H5Pclose(creation)
 
     return run
-
-
-if __name__ == "__main__":
-    main(
-        "Small writes by the connector, and by HDF5 alone",
-        measure,
-        size="256MiB",
-        quick_size="1MiB",
-        needs_gpu=False,
-    )

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from penstock.bench.measure import DURATIONS, ONLY, OURS
+from penstock.bench.tables import Table
 
 _ALLOWED = 0.97
 
@@ -50,7 +51,7 @@ class Compared:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches.compare", description=__doc__)
     parser.add_argument(
-        "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches.NAME"
+        "names", nargs="+", metavar="NAME", help="benchmarks, as of python -m benches"
     )
     parser.add_argument("--before", type=Path, required=True, help="folder of the old build")
     parser.add_argument("--after", type=Path, required=True, help="folder of the new build")
@@ -63,7 +64,7 @@ def main() -> None:
     for name in given.names:
         began = time.monotonic()
         seen = compare(name, given)
-        print("\n".join(table(name, seen)))
+        print(f"### {name}\n\n{table(seen).as_markdown()}\n")
         print(f"{time.monotonic() - began:.0f} s\n", flush=True)
         rows |= {(name, what): row for what, row in seen.items()}
         if given.json:
@@ -81,9 +82,10 @@ def compare(name: str, given: argparse.Namespace) -> dict[str, Compared]:
         builds = [("before", given.before), ("after", given.after)]
         # The order alternates, because each build runs with what the previous one has left behind.
         for build, folder in builds if turn % 2 == 0 else reversed(builds):
-            for row in run(name, folder, given):
-                compared = rows.setdefault(words(row), Compared(row["unit"]))
-                getattr(compared, build).append(row["value"])
+            for found in run(name, folder, given):
+                what = ", ".join(filter(None, [found["group"], found["setting"]]))
+                compared = rows.setdefault(what, Compared(found["unit"]))
+                getattr(compared, build).append(found["value"])
     for path in given.dir.glob("hdf5-*"):
         path.unlink()
     for what, row in rows.items():
@@ -96,17 +98,9 @@ def run(name: str, folder: Path, given: argparse.Namespace) -> list[dict[str, An
     search = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     with TemporaryDirectory() as results:
         file = Path(results, "result.json")
-        command = [
-            sys.executable,
-            "-m",
-            f"benches.{name}",
-            "--dir",
-            str(given.dir),
-            "--json",
-            str(file),
-        ]
-        if given.size:
-            command += ["--size", given.size]
+        command = [sys.executable, "-m", "benches", name]
+        command += ["--dir", str(given.dir), "--json", str(file)]
+        command += ["--size", given.size] if given.size else []
         done = subprocess.run(
             command,
             env={**os.environ, "PYTHONPATH": search, ONLY: OURS},
@@ -119,23 +113,12 @@ def run(name: str, folder: Path, given: argparse.Namespace) -> list[dict[str, An
     return [row for row in rows if row["value"] and row["name"].startswith(OURS)]
 
 
-def words(row: dict[str, Any]) -> str:
-    return ", ".join(filter(None, [row["group"], row["setting"]]))
-
-
-def table(name: str, rows: dict[str, Compared]) -> list[str]:
-    lines = [
-        f"### {name}",
-        "",
-        "| What | | Before | After | After is |",
-        "|---|---|---:|---:|---:|",
-    ]
+def table(rows: dict[str, Compared]) -> Table:
+    made = Table("", ["What", "", "Before", "After", "After is"])
     for what, row in rows.items():
         verdict = f"{row.ratio:.2f}x" + (" **worse**" if row.is_worse else "")
-        lines.append(
-            f"| {what} | {row.unit} | {spread(row.before)} | {spread(row.after)} | {verdict} |"
-        )
-    return [*lines, ""]
+        made.add(what, row.unit, spread(row.before), spread(row.after), verdict)
+    return made
 
 
 def spread(values: list[float]) -> str:

@@ -12,13 +12,13 @@ from typing import Any
 
 import penstock as ps
 from penstock.bench import native
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.expected import Expected
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Values, array, compressed, create
-from penstock.bench.measure import Contestant, race
-from penstock.bench.result import Target
+from penstock.bench.measure import Contestant
 from penstock.units import size_in_words
+
+from .run import Run, benchmark, worst
 
 _CORES = 2
 _CHUNK = 256 << 10
@@ -29,42 +29,44 @@ _MOST_DATASETS = 2000
 _LAYOUTS = ("contiguous", "chunked")
 
 
-def measure(plan: Plan) -> Found:
-    found = Found([], [], [])
-    gzip = compressed(plan.folder, plan.size, _CHUNK, "gzip")
+@benchmark(
+    "Datasets to host memory on two cores", size="512MiB", quick_size="4MiB", needs_gpu=False
+)
+def hdf5_host(run: Run) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > _CORES:
+        # Start again, because libraries have already counted the cores and started threads.
+        os.sched_setaffinity(0, _two_cores(cores))
+        os.execv(sys.executable, [sys.executable, "-m", "benches", *sys.argv[1:]])
+    gzip = compressed(run.folder, run.size, _CHUNK, "gzip")
     with ps.File(gzip.path) as file:
         pair = _by_name(file, [DATASET], gzip.expected)
-        found.rows += race(pair, "GB/s", rounds=plan.rounds, group="gzip, chunks of 256 KiB")
-    ours, theirs = found.rows
+        ours, theirs = run.race(pair, group="gzip, chunks of 256 KiB")
     text = "gzip to the host on 2 cores, against h5py"
-    found.targets.append(Target(text, "x", 1.8, ours.better_than(theirs)))
+    run.target(text, 1.8, ours.better_than(theirs))
 
-    sizes = (plan.size, *_SMALL)
-    per_run = 1 << 20 if plan.quick else _PER_RUN
-    path = plan.folder / f"hdf5-host-{plan.size}.h5"
-    create(
-        path, 2 * (plan.size + per_run * len(_SMALL)), partial(_fill, sizes=sizes, per_run=per_run)
-    )
+    sizes = (run.size, *_SMALL)
+    per_run = 1 << 20 if run.quick else _PER_RUN
+    path = run.folder / f"hdf5-host-{run.size}.h5"
+    fill = partial(_fill, sizes=sizes, per_run=per_run)
+    create(path, 2 * (run.size + per_run * len(_SMALL)), fill)
     ratios = []
+
+    def compare(pair: list[Contestant], group: str) -> None:
+        ours, theirs = run.race(pair, group=group)
+        ratios.append(ours.better_than(theirs))
+
     with ps.File(path) as file:
         for size in sizes:
             names, last = range(_datasets(size, per_run)), Expected(_values(size, per_run)[-1])
             for layout in _LAYOUTS:
-                group = f"{layout}, {size_in_words(size)}"
                 pair = _by_name(file, [f"{layout}/{size}/{name}" for name in names], last)
-                ours, theirs = race(pair, "GB/s", rounds=plan.rounds, group=group)
-                found.rows += [ours, theirs]
-                ratios.append(ours.better_than(theirs))
+                compare(pair, f"{layout}, {size_in_words(size)}")
             if size in _SMALL:
                 pair = _again(file, f"contiguous/{size}/{names[-1]}", last, len(names))
-                group = f"contiguous, {size_in_words(size)}, again and again"
-                ours, theirs = race(pair, "GB/s", rounds=plan.rounds, group=group)
-                found.rows += [ours, theirs]
-                ratios.append(ours.better_than(theirs))
-    worst = None if None in ratios else min(ratio for ratio in ratios if ratio is not None)
+                compare(pair, f"contiguous, {size_in_words(size)}, again and again")
     text = "Uncompressed to the host on 2 cores, against h5py, at the worst"
-    found.targets.append(Target(text, "x", 1, worst))
-    return found
+    run.target(text, 1, worst(ratios))
 
 
 def _datasets(size: int, per_run: int) -> int:
@@ -102,7 +104,7 @@ def _by_name(file: ps.File, names: list[str], last: Expected) -> list[Contestant
             found = plain[name][()]
         return found
 
-    return _pair(penstock, h5py, last, len(names), "file[name].read()", "file[name][()]")
+    return _pair("file[name]", penstock, h5py, last, len(names))
 
 
 def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contestant]:
@@ -120,21 +122,16 @@ def _again(file: ps.File, name: str, last: Expected, times: int) -> list[Contest
             found = plain[()]
         return found
 
-    return _pair(penstock, h5py, last, times, "dataset.read()", "dataset[()]")
+    return _pair("dataset", penstock, h5py, last, times)
 
 
 def _pair(
-    penstock: Callable[[], Any],
-    h5py: Callable[[], Any],
-    last: Expected,
-    times: int,
-    ours: str,
-    theirs: str,
+    what: str, penstock: Callable[[], Any], h5py: Callable[[], Any], last: Expected, times: int
 ) -> list[Contestant]:
     amount, check = last.values.nbytes * times, last.check
     return [
-        Contestant("Penstock", ours, amount, penstock, check=check, detail=native.last),
-        Contestant("h5py", theirs, amount, h5py, check=check),
+        Contestant("Penstock", f"{what}.read()", amount, penstock, check=check, detail=native.last),
+        Contestant("h5py", f"{what}[()]", amount, h5py, check=check),
     ]
 
 
@@ -148,13 +145,3 @@ def _two_cores(cores: list[int]) -> list[int]:
             shared |= set(range(int(first), int(last or first) + 1))
     others = [core for core in cores if core not in shared]
     return [cores[0], *(others or cores[1:])][:_CORES]
-
-
-if __name__ == "__main__":
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > _CORES:
-        # Start again, because libraries have already counted the cores and started threads.
-        os.sched_setaffinity(0, _two_cores(cores))
-        os.execv(sys.executable, [sys.executable, "-m", "benches.hdf5_host", *sys.argv[1:]])
-    title = "Datasets to host memory on two cores"
-    main(title, measure, size="512MiB", quick_size="4MiB", needs_gpu=False)

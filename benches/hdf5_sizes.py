@@ -17,14 +17,14 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.expected import Expected
 from penstock.bench.figures import Figure, Panel
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, PERIOD, Dataset, compressed, create, field
-from penstock.bench.measure import Contestant, Row, race
-from penstock.bench.result import Target
+from penstock.bench.measure import ROUNDS, Contestant, Row
 from penstock.units import size_in_words
+
+from .run import Run, benchmark
 
 _STEP = 4
 _CHUNK = 256 << 10
@@ -46,30 +46,29 @@ Best = tuple[Row, Row]
 """The best row of Penstock and of h5py."""
 
 
-def measure(plan: Plan) -> Found:
-    found = Found([], [], [])
+@benchmark("Slices of datasets by size", size="256MiB", quick_size="1MiB", needs_gpu=False)
+def hdf5_sizes(run: Run) -> None:
     sizes = [ITEM]
-    while sizes[-1] * _STEP <= plan.size:
+    while sizes[-1] * _STEP <= run.size:
         sizes.append(sizes[-1] * _STEP)
-    length = max(sizes[-1], _CHUNK if plan.quick else _LENGTH)
+    length = max(sizes[-1], _CHUNK if run.quick else _LENGTH)
     layouts = {
-        "contiguous": _contiguous(plan.folder, length),
-        "chunked": compressed(plan.folder, length, _CHUNK, "none"),
-        "gzip": compressed(plan.folder, length, _CHUNK, "gzip"),
+        "contiguous": _contiguous(run.folder, length),
+        "chunked": compressed(run.folder, length, _CHUNK, "none"),
+        "gzip": compressed(run.folder, length, _CHUNK, "gzip"),
     }
     panels = []
     for place in ("host", *(["GPU"] if ps.devices() else [])):
         panel = Panel(f"into {place} memory", [size_in_words(size) for size in sizes], {}, {})
         for layout, data in layouts.items():
-            best = _over_sizes(found, plan, place, layout, data, sizes)
-            found.targets += _targets(place, layout, dict(zip(sizes, best, strict=True)))
+            best = _over_sizes(run, place, layout, data, sizes)
+            _targets(run, place, layout, dict(zip(sizes, best, strict=True)))
             panel.series[f"Penstock, {layout}"] = [ours.value for ours, _ in best]
             panel.overlay[f"{_PEER}, {layout}"] = [theirs.value for _, theirs in best]
         panels.append(panel)
     title = "Slices of cached datasets"
     figure = Figure("slices", title, "size of a slice", "time, µs", panels, "lines", "log")
-    found.figures.append(figure)
-    return found
+    run.session.figures.append(figure)
 
 
 def _contiguous(folder: Path, nbytes: int) -> Dataset:
@@ -87,33 +86,26 @@ def _contiguous(folder: Path, nbytes: int) -> Dataset:
     return made
 
 
-def _over_sizes(
-    found: Found, plan: Plan, place: str, layout: str, data: Dataset, sizes: list[int]
-) -> list[Best]:
+def _over_sizes(run: Run, place: str, layout: str, data: Dataset, sizes: list[int]) -> list[Best]:
     expected = data.expected.values
     best = []
     with ps.File(data.path) as file:
         for size in sizes:
-            calls = max(min(_PER_RUN // size, 20 if plan.quick else _MOST_CALLS), 1)
+            calls = max(min(_PER_RUN // size, 20 if run.quick else _MOST_CALLS), 1)
             ways = (_to_host if place == "host" else _to_gpu)(file[DATASET], size // ITEM)
             contestants = [
-                _contestant(
-                    name, setting, read, out, expected, size // ITEM, calls, turn / len(ways)
-                )
-                for turn, (name, setting, read, out) in enumerate(ways)
+                _contestant(way, expected, size // ITEM, calls, turn / len(ways))
+                for turn, way in enumerate(ways)
             ]
-            rounds = plan.rounds * (3 if size < _SETTLED and not plan.quick else 1)
+            rounds = ROUNDS * (3 if size < _SETTLED else 1)
             group = f"{place}: {layout}, {size_in_words(size)}"
-            rows = race(contestants, "us", rounds=rounds, group=group)
+            rows = run.race(contestants, "us", rounds=rounds, group=group)
             ours = [row for row in rows if row.name != _PEER]
             theirs = [row for row in rows if row.name == _PEER]
             best.append((_best(ours), _best(theirs)))
             # A way of Penstock's that fails is to be seen, even if another one works.
-            found.rows += [
-                *best[-1],
-                *(row for row in ours if row.error and row is not best[-1][0]),
-            ]
-            found.screening += rows
+            failed = [row for row in ours if row.error and row is not best[-1][0]]
+            run.keep([*best[-1], *failed], rows)
     return best
 
 
@@ -167,20 +159,14 @@ def _to_gpu(dataset: Any, count: int) -> list[Way]:
 
 
 def _contestant(
-    name: str,
-    setting: str,
-    read: Read,
-    out: Any,
-    expected: np.ndarray[Any, Any],
-    count: int,
-    calls: int,
-    first: float,
+    way: Way, expected: np.ndarray[Any, Any], count: int, calls: int, first: float
 ) -> Contestant:
     """Return a contestant whose runs go on through the dataset, from a place of its own.
 
-    ``first`` is this place as a part of the dataset: nobody finds what another has just read in a
-    cache of decoded chunks. Of each run, the last slice is checked.
+    ``first`` is this place as a fraction of the dataset, so that no contestant reads chunks that
+    another has left in a cache. Of each run, the last slice is checked.
     """
+    name, setting, read, out = way
     places = len(expected) // count
     at = int(first * places)
     parts: list[slice] = []
@@ -221,33 +207,27 @@ def _best(rows: list[Row]) -> Row:
     return min(rows, key=lambda row: row.value or float("inf"))
 
 
-def _targets(place: str, layout: str, best: dict[int, Best]) -> list[Target]:
-    """Return the promises, each with the size at which it is kept worst."""
+def _targets(run: Run, place: str, layout: str, best: dict[int, Best]) -> None:
+    """Add the targets, each with the size at which it is met worst."""
 
-    def worst(text: str, among: dict[int, float | None], unit: str, wanted: float) -> Target:
+    def worst(text: str, wanted: float, among: dict[int, float | None], unit: str = "x") -> None:
         at_most = unit == "us"
         seen = {size: value for size, value in among.items() if value is not None}
-        if len(seen) < len(among):
-            return Target(f"{place}: {layout}, {text}", unit, wanted, None, at_most)
-        size = (max if at_most else min)(seen, key=lambda size: seen[size])
-        text = f"{place}: {layout}, {text}; at the worst, {size_in_words(size)}"
-        return Target(text, unit, wanted, seen[size], at_most)
+        text, value = f"{place}: {layout}, {text}", None
+        if len(seen) == len(among):
+            size = (max if at_most else min)(seen, key=lambda size: seen[size])
+            text, value = f"{text}; at the worst, {size_in_words(size)}", seen[size]
+        run.target(text, wanted, value, unit, at_most=at_most)
 
     ratios = {size: ours.better_than(theirs) for size, (ours, theirs) in best.items()}
     if place == "GPU":
-        return [worst("against h5py's best", ratios, "x", 1)]
+        worst("against h5py's best", 1, ratios)
+        return
     more = {
         size: ours.value - theirs.value if ours.value and theirs.value else None
         for size, (ours, theirs) in best.items()
         if size < _BULK
     }
-    bulk = {size: ratio for size, ratio in ratios.items() if size >= _BULK}
-    return [
-        worst("below 64 KiB, over h5py's best", more, "us", 0.5),
-        *([worst("from 64 KiB, against h5py's best", bulk, "x", 0.98)] if bulk else []),
-    ]
-
-
-if __name__ == "__main__":
-    title = "Slices of datasets by size"
-    main(title, measure, size="256MiB", quick_size="1MiB", needs_gpu=False, has_figure=True)
+    worst("below 64 KiB, over h5py's best", 0.5, more, "us")
+    if bulk := {size: ratio for size, ratio in ratios.items() if size >= _BULK}:
+        worst("from 64 KiB, against h5py's best", 0.98, bulk)

@@ -16,12 +16,12 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.expected import Expected
 from penstock.bench.hdf5_files import create
-from penstock.bench.measure import Contestant, Row, race
-from penstock.bench.result import Target
+from penstock.bench.measure import Contestant
 from penstock.units import size_in_words
+
+from .run import Run, benchmark
 
 _IMAGE = (224, 224, 3)
 _TILE = 28
@@ -33,11 +33,12 @@ Read = Callable[[Any, Any], Any]
 """Reads ``dataset[selection]`` to where the results go."""
 
 
-def measure(plan: Plan) -> Found:
-    rows: list[Row] = []
-    targets: list[Target] = []
-    images, batch, many = (96, 32, 50) if plan.quick else (1024, 256, 3000)
-    path = plan.folder / "hdf5-small.h5"
+@benchmark(
+    "Small, random and many reads of datasets", size="1MiB", quick_size="1MiB", needs_gpu=False
+)
+def hdf5_small(run: Run) -> None:
+    images, batch, many = (96, 32, 50) if run.quick else (1024, 256, 3000)
+    path = run.folder / "hdf5-small.h5"
     pixels = _pixels(images)
     create(path, 8 * pixels.nbytes, partial(_fill, pixels=pixels, many=many))
     with h5py.File(path) as file:
@@ -45,91 +46,73 @@ def measure(plan: Plan) -> Found:
         starts = [file[f"many/{number}"].id.get_offset() for number in range(many)]
     pieces = np.random.default_rng(10).permutation(starts).tolist()
     with ps.File(path) as file:
+        raw, gzip = file["images/raw"], file["images/gzip"]
         for place in ["host", *(["GPU"] if ps.devices() and gpu.torch else [])]:
-            ours, theirs = _readers(place)
-            add = partial(_add, plan, rows, targets, place)
-            for size in _SLICES:
-                add(f"slice of {size_in_words(size)}", _CALLS, _slices(file, size, ours, theirs))
-            for name in ("raw", "gzip", "lzf"):
-                found = _batch(file[f"images/{name}"], pixels, batch, ours, theirs)
-                add(f"{batch} random images, {name}", 1, found)
-            if place == "GPU":
-                for count in (8, 16, 32, 64, 256):
-                    rows += race(
-                        _shares(file["images/gzip"], pixels, min(count, images)),
-                        "us",
-                        rounds=plan.rounds,
-                        group=f"GPU: {count} gzip images by each decoder",
-                    )
-            # h5py's cache does not hold the larger chunks, so that it decodes one for each row.
-            for name, count in (("rows/4096", 512), ("rows/65536", 32)):
-                add(
-                    f"{name}, gzip, 256 a chunk, row after row",
-                    count,
-                    _walk(file[name], count, ours, theirs),
-                )
-            add(
-                "image after image, gzip, 6 a chunk",
-                1,
-                _walk(file["images/6"], batch, ours, theirs),
-            )
-            add("200 columns of 3,000 x 2,000", 1, _columns(file["columns"], ours, theirs))
-            add(f"{many} datasets of 64 KiB, by name", 1, _by_name(file, many, ours, theirs))
-            add(
-                f"{many} datasets of 64 KiB by read_many",
-                1,
-                _together(file, many, place, theirs),
-                least=10 if place == "GPU" else 1.5,
-            )
-            add(
-                f"{many} pieces of 64 KiB of a raw file by load_many",
-                1,
-                _raw(path, pieces, place),
-                against="Penstock",
-            )
+            _in_place(run, file, path, pixels, pieces, place, batch)
         for count in (1, 2, 4):
-            rows += race(
-                [_by_threads(file["images/gzip"], pixels, pixels.nbytes, count)],
-                "GB/s",
-                rounds=plan.rounds,
-                group="host: random images of gzip by threads",
-            )
+            group = "host: random images of gzip by threads"
+            run.race([_by_threads(gzip, pixels, pixels.nbytes, count)], group=group)
         first_rows = np.ascontiguousarray(pixels[:, :8])
         for count, threads in ((1, "1 thread"), (8, "8 threads")):
-            rows += race(
-                [
-                    _by_threads(dataset, first_rows, len(first_rows), count)
-                    for dataset in (file["images/raw"], file["images/raw"].h5py)
-                ],
+            run.race(
+                [_by_threads(d, first_rows, len(first_rows), count) for d in (raw, raw.h5py)],
                 "us",
-                rounds=plan.rounds,
                 group=f"host: the first 8 rows of random images by {threads}",
             )
     path.unlink()
-    return Found(rows, targets, [])
 
 
-def _add(
-    plan: Plan,
-    rows: list[Row],
-    targets: list[Target],
+def _in_place(
+    run: Run,
+    file: ps.File,
+    path: Path,
+    pixels: np.ndarray[Any, Any],
+    pieces: list[int],
     place: str,
-    what: str,
-    calls: int,
-    contestants: list[Contestant],
-    least: float = 1,
-    against: str = "h5py",
+    batch: int,
 ) -> None:
-    for contestant in contestants:
-        contestant.amount = calls
-    found = race(contestants, "us", rounds=plan.rounds, group=f"{place}: {what}")
-    rows += found
-    ours, *peers = found
-    theirs = [row for row in peers if row.value and row.name == against]
-    best = min(theirs, key=lambda row: row.value or 0, default=None)
-    ratio = None if best is None else ours.better_than(best)
-    other = "h5py's best" if against == "h5py" else "one by one"
-    targets.append(Target(f"{place}: {what}, against {other}", "x", least, ratio))
+    """Read into host memory, or into GPU memory."""
+    ours, theirs = _readers(place)
+    many = len(pieces)
+
+    def race(
+        what: str,
+        calls: int,
+        contestants: list[Contestant],
+        least: float = 1,
+        against: str = "h5py",
+    ) -> None:
+        for contestant in contestants:
+            contestant.amount = calls
+        first, *others = run.race(contestants, "us", group=f"{place}: {what}")
+        peers = [row for row in others if row.value and row.name == against]
+        best = min(peers, key=lambda row: row.value or 0, default=None)
+        other = "h5py's best" if against == "h5py" else "one by one"
+        ratio = None if best is None else first.better_than(best)
+        run.target(f"{place}: {what}, against {other}", least, ratio)
+
+    for size in _SLICES:
+        race(f"slice of {size_in_words(size)}", _CALLS, _slices(file, size, ours, theirs))
+    for name in ("raw", "gzip", "lzf"):
+        found = _batch(file[f"images/{name}"], pixels, batch, ours, theirs)
+        race(f"{batch} random images, {name}", 1, found)
+    if place == "GPU":
+        for count in (8, 16, 32, 64, 256):
+            shares = _shares(file["images/gzip"], pixels, min(count, len(pixels)))
+            run.race(shares, "us", group=f"GPU: {count} gzip images by each decoder")
+    # h5py's cache does not hold the larger chunks, so that it decodes one for each row.
+    for name, count in (("rows/4096", 512), ("rows/65536", 32)):
+        walk = _walk(file[name], count, ours, theirs)
+        race(f"{name}, gzip, 256 a chunk, row after row", count, walk)
+    walk = _walk(file["images/6"], batch, ours, theirs)
+    race("image after image, gzip, 6 a chunk", 1, walk)
+    race("200 columns of 3,000 x 2,000", 1, _columns(file["columns"], ours, theirs))
+    race(f"{many} datasets of 64 KiB, by name", 1, _by_name(file, many, ours, theirs))
+    together = _together(file, many, place, theirs)
+    least = 10 if place == "GPU" else 1.5
+    race(f"{many} datasets of 64 KiB by read_many", 1, together, least)
+    text = f"{many} pieces of 64 KiB of a raw file by load_many"
+    race(text, 1, _raw(path, pieces, place), against="Penstock")
 
 
 def _readers(place: str) -> tuple[Read, Read]:
@@ -186,6 +169,15 @@ def _contestants(
     ]
 
 
+def _pair(
+    expected: np.ndarray[Any, Any], run: Callable[[Read], Any], ours: Read, theirs: Read
+) -> list[Contestant]:
+    return _contestants(
+        expected,
+        [("Penstock", "read", partial(run, ours)), ("h5py", "dataset[...]", partial(run, theirs))],
+    )
+
+
 def _slices(file: ps.File, size: int, ours: Read, theirs: Read) -> list[Contestant]:
     dataset = file["flat"]
     part = slice(0, size // 4)
@@ -195,13 +187,7 @@ def _slices(file: ps.File, size: int, ours: Read, theirs: Read) -> list[Contesta
             found = read(dataset, part)
         return found
 
-    return _contestants(
-        np.arange(size // 4, dtype=np.float32),
-        [
-            ("Penstock", "read", partial(run, ours)),
-            ("h5py", "dataset[...]", partial(run, theirs)),
-        ],
-    )
+    return _pair(np.arange(size // 4, dtype=np.float32), run, ours, theirs)
 
 
 def _batch(
@@ -256,11 +242,7 @@ def _walk(dataset: Any, batch: int, ours: Read, theirs: Read) -> list[Contestant
             found = read(dataset, index)
         return found
 
-    last = dataset.h5py[batch - 1]
-    return _contestants(
-        last,
-        [("Penstock", "read", partial(run, ours)), ("h5py", "dataset[...]", partial(run, theirs))],
-    )
+    return _pair(dataset.h5py[batch - 1], run, ours, theirs)
 
 
 def _columns(dataset: Any, ours: Read, theirs: Read) -> list[Contestant]:
@@ -281,10 +263,7 @@ def _by_name(file: ps.File, many: int, ours: Read, theirs: Read) -> list[Contest
             found = read(file[f"many/{number}"], ())
         return found
 
-    return _contestants(
-        np.full(1 << 14, many - 1, np.float32),
-        [("Penstock", "read", partial(run, ours)), ("h5py", "dataset[...]", partial(run, theirs))],
-    )
+    return _pair(np.full(1 << 14, many - 1, np.float32), run, ours, theirs)
 
 
 def _together(file: ps.File, many: int, place: str, theirs: Read) -> list[Contestant]:
@@ -360,8 +339,3 @@ def _by_threads(
         run,
         check=Expected(expected).check,
     )
-
-
-if __name__ == "__main__":
-    title = "Small, random and many reads of datasets"
-    main(title, measure, size="1MiB", quick_size="1MiB", needs_gpu=False)

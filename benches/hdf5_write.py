@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,67 +12,53 @@ import numpy as np
 
 import penstock as ps
 from penstock.bench import gpu, native
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import DATASET
 from penstock.bench.hdf5_files import ITEM, Values, array
-from penstock.bench.measure import Contestant, race
-from penstock.bench.result import Target
+from penstock.bench.measure import Contestant
 from penstock.units import size_in_words
 
-_CHUNK = 1 << 20
-_H5PY_SHARE = 16
-"""h5py encodes chunks one by one, so it writes only this fraction of the data."""
+from .run import Run, benchmark
+
+_CHUNKS = {"chunks": ((1 << 20) // ITEM,)}
 _GZIP = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
 
-def measure(plan: Plan) -> Found:
-    values = array((plan.size // ITEM,))
+@benchmark("GPU memory to a new dataset", size="1GiB", quick_size="8MiB")
+def hdf5_write(run: Run) -> None:
+    values = array((run.size // ITEM,))
     data = gpu.to_gpu(values)
-    few = gpu.to_gpu(values[: values.size // _H5PY_SHARE])
-    path = plan.folder / "hdf5-written.h5"
-    chunks: dict[str, Any] = {"chunks": (_CHUNK // ITEM,)}
-    found = Found([], [], [])
-    for group, filters, peer_data in (
-        ("gzip, chunks of 1 MiB", chunks | _GZIP, few),
-        ("chunks of 1 MiB", chunks, data),
-        ("contiguous", {}, data),
-    ):
-        ours = [_penstock(path, data, values, "default options", filters)]
-        if filters.get("compression"):
-            ours += [
-                _penstock(path, data, values, f"decode={who}", filters, decode=who)
-                for who in ("cpu", "gpu")
-            ]
-        contestants = [*ours, _h5py(path, peer_data, values, filters)]
-        found.rows += race(contestants, "GB/s", rounds=plan.rounds, group=group)
-    gzip = [row for row in found.rows if row.group.startswith("gzip")]
+    # h5py encodes chunks one by one, so it writes only a share of the data.
+    few = gpu.to_gpu(values[: values.size // 16])
+    path = run.folder / "hdf5-written.h5"
+
+    def ours(filters: dict[str, Any], **options: Any) -> Contestant:
+        def write() -> None:
+            with ps.options(durable=False, **options), ps.File(path, "w") as file:
+                file.create(DATASET, data=data, **filters)
+
+        setting = ", ".join(f"{key}={value}" for key, value in options.items())
+        return _contestant("Penstock", setting or "default options", path, values, write)
+
+    def theirs(filters: dict[str, Any], source: Any) -> Contestant:
+        def write() -> None:
+            with h5py.File(path, "w") as file:
+                file.create_dataset(DATASET, data=gpu.to_host(source), **filters)
+
+        count = source.shape[0]
+        setting = f"{gpu.COPIED_BY}; {size_in_words(count * ITEM)}"
+        return _contestant("h5py", setting, path, values[:count], write)
+
+    gzip: dict[str, Any] = {**_CHUNKS, **_GZIP}
+    sides = [ours(gzip, decode=side) for side in ("cpu", "gpu")]
+    rows = run.race([ours(gzip), *sides, theirs(gzip, few)], group="gzip, chunks of 1 MiB")
     text = "gzip from the GPU to a new file, against h5py"
-    found.targets.append(Target(text, "x", 20, gzip[0].better_than(gzip[-1])))
-    return found
-
-
-def _penstock(
-    path: Path, data: Any, values: Values, setting: str, filters: dict[str, Any], **options: Any
-) -> Contestant:
-    def run() -> None:
-        with ps.options(durable=False, **options), ps.File(path, "w") as file:
-            file.create(DATASET, data=data, **filters)
-
-    return _contestant("Penstock", setting, path, values, run, native.last)
-
-
-def _h5py(path: Path, data: Any, values: Values, filters: dict[str, Any]) -> Contestant:
-    def run() -> None:
-        with h5py.File(path, "w") as file:
-            file.create_dataset(DATASET, data=gpu.to_host(data), **filters)
-
-    count = data.shape[0]
-    setting = f"{gpu.COPIED_BY}; {size_in_words(count * ITEM)}"
-    return _contestant("h5py", setting, path, values[:count], run, str)
+    run.target(text, 20, rows[0].better_than(rows[-1]))
+    for group, layout in (("chunks of 1 MiB", _CHUNKS), ("contiguous", {})):
+        run.race([ours(layout), theirs(layout, data)], group=group)
 
 
 def _contestant(
-    name: str, setting: str, path: Path, values: Values, run: Any, detail: Any
+    name: str, setting: str, path: Path, values: Values, run: Callable[[], None]
 ) -> Contestant:
     # Each run writes a new file, and pages of the last one must not still be written back.
     remove = partial(path.unlink, missing_ok=True)
@@ -83,7 +70,7 @@ def _contestant(
         before=remove,
         check=partial(_check, path, values),
         after=remove,
-        detail=detail,
+        detail=native.last if name == "Penstock" else str,
     )
 
 
@@ -97,7 +84,3 @@ def _check(path: Path, values: Values, _: object) -> None:
         for start in np.linspace(0, values.size - length, 9).astype(int):
             if not np.array_equal(dataset[start : start + length], values[start : start + length]):
                 raise AssertionError(f"wrong values near element {start}")
-
-
-if __name__ == "__main__":
-    main("GPU memory to a new dataset", measure, size="1GiB", quick_size="8MiB")

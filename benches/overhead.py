@@ -14,30 +14,30 @@ from cffi import FFI
 
 from penstock._native import NULL, lib, pointer
 from penstock.bench import gpu, native, verify
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import DataFile, data_file, warm
-from penstock.bench.measure import ROUNDS, Contestant, Row, race
+from penstock.bench.measure import ROUNDS, Contestant, Row
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
-from penstock.bench.result import Target
+
+from .run import Run, benchmark
 
 _SMALL = 4096
 _CALLS = 20_000
 
 
-def measure(plan: Plan) -> Found:
-    file = data_file(plan.folder, plan.size)
+@benchmark("Cost of a call and of a ring block", size="256MiB", quick_size="16MiB")
+def overhead(run: Run) -> None:
+    file = data_file(run.folder, run.size)
     warm(file)
-    calls = 200 if plan.quick else _CALLS
-    to_host = _small_reads_to_host(file, calls, plan)
-    to_gpu = _small_reads_to_gpu(file, max(calls // 10, 1), plan)
-    pread, penstock = to_host[1], to_host[0]
+    calls = 200 if run.quick else _CALLS
+    penstock, pread, _ = _small_reads_to_host(run, file, calls)
+    _small_reads_to_gpu(run, file, max(calls // 10, 1))
     extra = None if not (pread.value and penstock.value) else penstock.value - pread.value
-    target = Target("4 KiB host read, over pread", "us", 3, extra, at_most=True)
-    return Found(to_host + to_gpu, [target, *_ring_block(file)], [])
+    run.target("4 KiB host read, over pread", 3, extra, "us", at_most=True)
+    _ring_block(run, file)
 
 
-def _small_reads_to_host(file: DataFile, calls: int, plan: Plan) -> list[Row]:
+def _small_reads_to_host(run: Run, file: DataFile, calls: int) -> list[Row]:
     """Time 4 KiB reads from Python; Penstock and the C library's pread both use cffi."""
     ffi: Any = FFI()
     ffi.cdef("ssize_t pread(int, void *, size_t, long);")
@@ -70,18 +70,18 @@ def _small_reads_to_host(file: DataFile, calls: int, plan: Plan) -> list[Row]:
             if read(descriptor, buffers, at) != _SMALL:
                 raise OSError("preadv")
 
-    def contestant(name: str, setting: str, run: Any) -> Contestant:
-        return Contestant(name, setting, calls, run, lambda: None, partial(memory.fill, 0), check)
+    def contestant(name: str, setting: str, timed: Any) -> Contestant:
+        poison = partial(memory.fill, 0)
+        return Contestant(name, setting, calls, timed, poison=poison, check=check)
 
     try:
-        return race(
+        return run.race(
             [
                 contestant("Penstock", "penstock_read, cffi", penstock),
                 contestant("pread", "cffi", pread),
                 contestant("os.preadv", "Python", preadv),
             ],
             "us",
-            rounds=plan.rounds,
             group="4 KiB to the host",
         )
     finally:
@@ -89,7 +89,7 @@ def _small_reads_to_host(file: DataFile, calls: int, plan: Plan) -> list[Row]:
         opened.close()
 
 
-def _small_reads_to_gpu(file: DataFile, calls: int, plan: Plan) -> list[Row]:
+def _small_reads_to_gpu(run: Run, file: DataFile, calls: int) -> None:
     buffer = gpu.Buffer(file.nbytes)
     opened = native.OpenFile(file.path)
     reader = kvikio.Reader(file, buffer)
@@ -104,28 +104,15 @@ def _small_reads_to_gpu(file: DataFile, calls: int, plan: Plan) -> list[Row]:
         for _ in range(calls):
             read(part, _SMALL, at).get()
 
-    return race(
-        [
-            Contestant(
-                "Penstock", "penstock_read, cffi", calls, penstock, poison=poison, check=check
-            ),
-            Contestant(
-                "KvikIO",
-                "pread().get()",
-                calls,
-                by_kvikio,
-                before=reader.prepare(Setting(1)),
-                poison=poison,
-                check=check,
-            ),
-        ],
-        "us",
-        rounds=plan.rounds,
-        group="4 KiB to the GPU",
-    )
+    ours = Contestant("Penstock", "penstock_read, cffi", calls, penstock)
+    theirs = Contestant("KvikIO", "pread().get()", calls, by_kvikio)
+    theirs.before = reader.prepare(Setting(1))
+    for contestant in (ours, theirs):
+        contestant.poison, contestant.check = poison, check
+    run.race([ours, theirs], "us", group="4 KiB to the GPU")
 
 
-def _ring_block(file: DataFile) -> list[Target]:
+def _ring_block(run: Run, file: DataFile) -> None:
     """Count page faults and system calls of a repeated staged read, whose memory is allocated."""
     buffer = gpu.Buffer(file.nbytes)
     options: dict[str, Any] = {"route": "staged", "io": "threads", "direct": False, "block": "1MiB"}
@@ -143,16 +130,9 @@ def _ring_block(file: DataFile) -> list[Target]:
         faults, calls = statistics.median(all_faults), statistics.median(all_calls)
         report = opened.report
     blocks = -(-file.nbytes // max(report.block, 1))
-    return [
-        Target("Page faults a ring block", "", 0.02, faults / blocks, at_most=True),
-        Target(
-            "Read system calls besides the reported I/O, a ring block",
-            "",
-            0,
-            (calls - report.io_calls) / blocks,
-            at_most=True,
-        ),
-    ]
+    run.target("Page faults a ring block", 0.02, faults / blocks, "", at_most=True)
+    text = "Read system calls besides the reported I/O, a ring block"
+    run.target(text, 0, (calls - report.io_calls) / blocks, "", at_most=True)
 
 
 def _page_faults() -> int:
@@ -166,7 +146,3 @@ def _read_calls() -> int:
         if line.startswith("syscr:"):
             return int(line.split()[1])
     raise OSError("/proc/self/io has no syscr")
-
-
-if __name__ == "__main__":
-    main("Cost of a call and of a ring block", measure, size="256MiB", quick_size="16MiB")

@@ -6,140 +6,89 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 import penstock as ps
-from penstock.bench import gpu, native
-from penstock.bench.command import Found, Plan, main
-from penstock.bench.measure import Contestant, Row, race, shortlist
+from penstock.bench import gpu, native, verify
+from penstock.bench.measure import Contestant, Row, WrongBytesError, then
 from penstock.bench.peers import kvikio
 from penstock.bench.peers.kvikio import Setting
-from penstock.bench.result import Target
+
+from .run import Run, benchmark, fastest
 
 _ON_MEDIUM = "on the medium"
-_RETURNED = "call returned"
 
 
-def measure(plan: Plan) -> Found:
-    buffer = gpu.Buffer(plan.size)
+@benchmark("GPU memory to a new file", size="2GiB", quick_size="16MiB")
+def write_durable(run: Run) -> None:
+    buffer = gpu.Buffer(run.size)
     buffer.fill_with_noise()
-    path = plan.folder / "written.bin"
-    rows: list[Row] = []
-    screening: list[Row] = []
-    for sync, group in ((True, _ON_MEDIUM), (False, _RETURNED)):
-        theirs, tried = _best_kvikio(path, buffer, plan, sync, group)
-        screening += tried
-        contestants = [
-            _penstock_save(path, buffer, sync),
-            _penstock_write(path, buffer, sync),
-            *theirs,
-            _numpy(path, buffer, sync),
-        ]
-        rows += race(contestants, "GB/s", rounds=plan.rounds, group=group)
-    durable = [row for row in rows if row.group == _ON_MEDIUM]
-    peer = max((row for row in durable if row.name == "KvikIO"), key=lambda row: row.value or 0)
-    target = Target(
-        "Write to a new file, fsync included, against KvikIO", "x", 1, durable[0].better_than(peer)
-    )
-    return Found(rows, [target], screening)
+    path = run.folder / "written.bin"
+    rows = _until(run, path, buffer, _ON_MEDIUM, sync=True)
+    ratio = rows[0].better_than(fastest(rows, "KvikIO"))
+    run.target("Write to a new file, fsync included, against KvikIO", 1, ratio)
+    _until(run, path, buffer, "call returned", sync=False)
 
 
-def _penstock_save(path: Path, buffer: gpu.Buffer, sync: bool) -> Contestant:
-    array = buffer.view(buffer.nbytes)
+def _until(run: Run, path: Path, buffer: gpu.Buffer, group: str, *, sync: bool) -> list[Row]:
+    durable = f"durable={'yes' if sync else 'no'}"
+    synced = ", os.fsync" if sync else ""
+    made = partial(_contestant, path=path, buffer=buffer)
+    write_by_kvikio = partial(kvikio.write, path, buffer)
+    described = [""]
 
-    def run() -> None:
-        ps.save(path, array, durable=sync)
+    def save() -> None:
+        ps.save(path, buffer.view(buffer.nbytes), durable=sync)
 
-    setting = f"penstock.save (atomic), durable={'yes' if sync else 'no'}"
-    return _contestant("Penstock", setting, path, buffer, run, native.last)
-
-
-def _penstock_write(path: Path, buffer: gpu.Buffer, sync: bool) -> Contestant:
-    last: list[str] = [""]
-
-    def run() -> None:
+    def write() -> None:
         with native.OpenFile(path, native.NEW_FILE, durable=sync) as file:
             file.write(buffer.address, buffer.nbytes)
-            last[0] = file.describe()
+            described[0] = file.describe()
 
-    setting = f"penstock_write, durable={'yes' if sync else 'no'}"
-    return _contestant("Penstock", setting, path, buffer, run, lambda: last[0])
-
-
-def _best_kvikio(
-    path: Path, buffer: gpu.Buffer, plan: Plan, sync: bool, group: str
-) -> tuple[list[Contestant], list[Row]]:
-    """Return KvikIO's best settings, of O_DIRECT, which is its default, and of buffered writes."""
-
-    def contestant(setting: Setting) -> Contestant:
-        run = partial(kvikio.write, path, buffer, sync=sync)
-        warm_up = partial(kvikio.write, path, buffer, sync=False)
-
-        def before() -> None:
-            kvikio.apply(setting, warm_up)
-            _remove(path)
-
-        words = f"{setting}{', os.fsync' if sync else ''}"
-        made = _contestant("KvikIO", words, path, buffer, run)
-        made.before = before
-        return made
-
-    threads = (4,) if plan.quick else (1, 4, 8, 16)
-    settings = [
-        Setting(count, auto_direct_io_write=direct) for direct in (True, False) for count in threads
-    ]
-    made = [contestant(setting) for setting in settings]
-    return shortlist(made, "GB/s", group=group, warm_up=False)
-
-
-def _numpy(path: Path, buffer: gpu.Buffer, sync: bool) -> Contestant:
-    def run() -> None:
+    def by_numpy() -> None:
         with open(path, "wb") as file:
             gpu.to_host(buffer.array).tofile(file)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
 
-    setting = f"{gpu.COPIED_BY}, then ndarray.tofile{', os.fsync' if sync else ''}"
-    return _contestant("NumPy", setting, path, buffer, run)
+    def by_kvikio(setting: Setting) -> Contestant:
+        each = made("KvikIO", f"{setting}{synced}", partial(write_by_kvikio, sync=sync))
+        warm_up = partial(write_by_kvikio, sync=False)
+        each.before = then(partial(kvikio.apply, setting, warm_up), each.before)
+        return each
 
-
-def _contestant(
-    name: str,
-    setting: str,
-    path: Path,
-    buffer: gpu.Buffer,
-    run: Callable[[], None],
-    detail: Callable[[], str] = lambda: "",
-) -> Contestant:
-    return Contestant(
-        name,
-        setting,
-        buffer.nbytes,
-        run,
-        before=partial(_remove, path),
-        check=partial(_check, path, buffer),
-        after=partial(_remove, path),
-        detail=detail,
+    # Of O_DIRECT, which is KvikIO's default, and of buffered writes.
+    settings = [
+        Setting(count, auto_direct_io_write=direct)
+        for direct in (True, False)
+        for count in ((4,) if run.quick else (1, 4, 8, 16))
+    ]
+    theirs = run.best([by_kvikio(each) for each in settings], group=group, warm_up=False)
+    text = f"{gpu.COPIED_BY}, then ndarray.tofile{synced}"
+    return run.race(
+        [
+            made("Penstock", f"penstock.save (atomic), {durable}", save, detail=native.last),
+            made("Penstock", f"penstock_write, {durable}", write, detail=lambda: described[0]),
+            *theirs,
+            made("NumPy", text, by_numpy),
+        ],
+        group=group,
     )
 
 
-def _remove(path: Path) -> None:
-    """Remove the file, so that the next run does not wait for the write-back of its dirty pages."""
-    path.unlink(missing_ok=True)
+def _contestant(
+    name: str, setting: str, run: Callable[[], None], path: Path, buffer: gpu.Buffer, **more: Any
+) -> Contestant:
+    # The file goes at once, so that the next run does not wait for the write-back of its pages.
+    remove = partial(path.unlink, missing_ok=True)
+    compare = verify.checker(path, verify.windows(buffer.nbytes), buffer.address)
 
+    def check(_: object) -> None:
+        if path.stat().st_size != buffer.nbytes:
+            raise WrongBytesError(f"the file has {path.stat().st_size} bytes of {buffer.nbytes}")
+        compare(None)
 
-def _check(path: Path, buffer: gpu.Buffer, _: object) -> None:
-    length = min(64 << 10, buffer.nbytes)
-    if path.stat().st_size != buffer.nbytes:
-        raise AssertionError(f"the file has {path.stat().st_size} bytes of {buffer.nbytes}")
-    with open(path, "rb", buffering=0) as file:
-        for start in {round(at) for at in np.linspace(0, buffer.nbytes - length, 17)}:
-            wanted = gpu.get(buffer.address + start, length)
-            if os.pread(file.fileno(), length, start) != wanted.tobytes():
-                raise AssertionError(f"wrong bytes near offset {start}")
-
-
-if __name__ == "__main__":
-    main("GPU memory to a new file", measure, size="2GiB", quick_size="16MiB")
+    return Contestant(
+        name, setting, buffer.nbytes, run, before=remove, check=check, after=remove, **more
+    )

@@ -30,10 +30,7 @@ raw=(link cached_read sizes random_read overhead cold_read write_durable)
 hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host hdf5_small
     hdf5_sizes)
 driver=(vfd vfd_write vfd_durable vfd_attributes vfd_small)
-connector=()
-for bench in benches/async_*.py; do
-    [[ -e $bench ]] && connector+=("$(basename "$bench" .py)")
-done
+connector=(async_small async_submit async_plotfile)
 documents=(hdf5-read hdf5-write tensor memory decode small plotfile vfd vfd-threads scaling)
 names=()
 (($#)) || set -- raw hdf5
@@ -126,7 +123,7 @@ for name in "${names[@]}"; do
     case $name in
         bench:*) document "${name#bench:}" "$((left < limit ? left : limit))" ;;
         *)
-            timeout --kill-after=5 "$((left < limit ? left : limit))" python3 -m "benches.$name" \
+            timeout --kill-after=5 "$((left < limit ? left : limit))" python3 -m benches "$name" \
                 "${quick[@]}" --dir "$files" --json "$rows/$name.json"
             ;;
     esac 2>&1 | tee -a "$results/bench.log" || status=$?
@@ -144,7 +141,7 @@ rmdir "$files" 2>/dev/null
 
 # A benchmark in which Penstock failed has a result, too.
 if compgen -G "$rows/*.json" >/dev/null; then
-    python3 -m benches.table "$rows"/*.json --merge "$results/benches.json" \
+    python3 -m benches.documents "$rows"/*.json --merge "$results/benches.json" \
         >"$results/performance.md" || failed=1
     # The promises once more, at the end, which is what a short view of the output shows.
     grep '^| ' "$results/performance.md" | awk '/^\| Target /{on=1} /^\| (What|Contestant) /{on=0} on'

@@ -125,7 +125,7 @@ def test_a_scalar_that_nobody_writes_has_its_fill_value(tmp_path):
 def test_what_is_no_regular_file_is_not_replaced(tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
-    with pytest.raises(InvalidError, match=f"{name}: the path is no regular file"):
+    with pytest.raises(InvalidError, match=f"{name}: the path is not a regular file"):
         Storage(tmp_path / name, {})
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]

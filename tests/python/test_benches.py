@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,7 @@ from penstock.bench import machine
 pytestmark = pytest.mark.long
 
 _ROOT = Path(__file__).resolve().parents[2]
-_TOOLS = ("__init__", "compare", "documents", "table", "tuned")
-_BENCHMARKS = sorted(
-    path.stem for path in (_ROOT / "benches").glob("*.py") if path.stem not in _TOOLS
-)
+_BENCHMARKS = runpy.run_path(str(_ROOT / "benches" / "names.py"))["NAMES"]
 
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -32,7 +30,7 @@ def test_a_benchmark_runs_and_none_of_its_penstock_rows_fails(
 ) -> None:
     saved = tmp_path / "result.json"
     arguments = ("--quick", "--dir", tmp_path / "files", "--json", saved)
-    done = _run(f"benches.{benchmark}", *arguments)
+    done = _run("benches", benchmark, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(saved.read_text())
     assert result["benchmark"] == benchmark
@@ -40,12 +38,23 @@ def test_a_benchmark_runs_and_none_of_its_penstock_rows_fails(
     assert all(row["value"] > 0 for row in result["rows"] if row["name"].startswith("Penstock"))
 
 
-def test_each_benchmark_has_its_place_in_the_tables() -> None:
-    listed = "import benches.table; print(*benches.table.ORDER)"
-    done = subprocess.run(
-        [sys.executable, "-c", listed], cwd=_ROOT, capture_output=True, text=True, check=True
+def test_each_benchmark_is_named_with_the_module_that_defines_it() -> None:
+    defined = (
+        "from importlib import import_module\n"
+        "from benches import names, run\n"
+        "for module in names.MODULES: import_module(f'benches.{module}')\n"
+        "print(*run.BENCHMARKS)"
     )
-    assert sorted(done.stdout.split()) == _BENCHMARKS
+    done = subprocess.run(
+        [sys.executable, "-c", defined], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    assert sorted(done.stdout.split()) == sorted(_BENCHMARKS)
+
+
+def test_an_unknown_benchmark_is_refused_with_the_names_of_all() -> None:
+    done = _run("benches", "no_such")
+    assert done.returncode == 2
+    assert "there is no benchmark no_such" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -85,11 +94,11 @@ def test_two_builds_take_turns_at_a_benchmark(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -> None:
     saved, document = tmp_path / "result.json", tmp_path / "performance.md"
-    assert _run("benches.link", "--quick", "--dir", tmp_path, "--json", saved).returncode == 0
+    assert _run("benches", "link", "--quick", "--dir", tmp_path, "--json", saved).returncode == 0
     document.write_text(
         "before\n<!-- results: begin -->\noutdated figures\n<!-- results: end -->\nafter\n"
     )
-    done = _run("benches.table", saved, "--into", document)
+    done = _run("benches.documents", saved, "--into", document)
     assert done.returncode == 0, done.stderr
     text = document.read_text()
     assert text.startswith("before\n")
@@ -101,9 +110,9 @@ def test_the_table_replaces_only_the_marked_part_of_a_document(tmp_path: Path) -
 def test_a_benchmark_draws_its_figure_at_once_or_from_its_result(tmp_path: Path) -> None:
     saved, drawn = tmp_path / "result.json", tmp_path / "drawn.svg"
     arguments = ("--quick", "--size", "4KiB", "--dir", tmp_path, "--json", saved, "--plot", drawn)
-    done = _run("benches.hdf5_sizes", *arguments)
+    done = _run("benches", "hdf5_sizes", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    done = _run("benches.table", saved, "--figures", tmp_path / "figures")
+    done = _run("benches.documents", saved, "--figures", tmp_path / "figures")
     assert done.returncode == 0, done.stderr
     again = tmp_path / "figures" / "hdf5-sizes-slices.svg"
     for figure in (drawn, again):
@@ -113,7 +122,7 @@ def test_a_benchmark_draws_its_figure_at_once_or_from_its_result(tmp_path: Path)
 
 
 def test_a_figure_of_another_form_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    done = _run("benches.hdf5_sizes", "--quick", "--dir", tmp_path, "--plot", tmp_path / "x.txt")
+    done = _run("benches", "hdf5_sizes", "--quick", "--dir", tmp_path, "--plot", tmp_path / "x.txt")
     assert done.returncode == 2
     assert "must end in one of .png, .svg, .pdf" in done.stderr
     assert not list(tmp_path.iterdir())

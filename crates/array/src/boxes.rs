@@ -1,4 +1,16 @@
 //! Strided boxes that map elements of one decoded chunk to bytes of memory.
+//!
+//! A selection inside a chunk has the form of a grid: along each axis a few segments, each of which
+//! is evenly spaced in the chunk and in memory. Every combination of one segment per axis is one
+//! *strided box*: an offset on both sides, a run of elements that is contiguous on both sides, and
+//! repetitions of that run with a stride on each side. A selection of single runs has one box per
+//! run.
+//!
+//! The invariant is that the boxes of a chunk cover each selected element exactly once. A box is
+//! built innermost axis first: an axis that continues the run on both sides lengthens the run, and
+//! any other axis becomes a repetition. So a dense selection is a single `memcpy` per chunk. Boxes
+//! are computed on demand and not stored; they are also the entries of the table of the GPU kernel
+//! that places elements.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Arrays in files: plans made of shapes, selections and chunks, and their execution.
 //!
-//! A [`StoredArray`] describes what a file holds, a [`Selection`] which elements are wanted, and a
+//! A [`StoredArray`] describes the array in the file, a [`Selection`] the elements to move, and a
 //! [`MemoryLayout`] where they lie in memory. A [`Plan`] made of these serves reads and writes
-//! alike; [`execute`] moves its bytes to and from host memory or a GPU. This crate knows no file
-//! format.
+//! alike; [`execute`] moves its bytes to and from host memory or a GPU. This crate has no knowledge
+//! of file formats.
 //!
 //! # Example
 //! Reads two rows of a 4 x 3 array of 32-bit integers that starts at byte 16 of a file:
@@ -61,7 +61,7 @@
 //!     beforehand: Beforehand::default(),
 //! };
 //! let mut found = [0i32; 6];
-//! // SAFETY: the array is 24 bytes long, and nobody touches it before the request is finished.
+//! // SAFETY: the array is 24 bytes long, and nothing touches it before the request is finished.
 //! let request = unsafe {
 //!     submit(transfer, found.as_mut_ptr() as usize, None, SubmitOptions::default())?
 //! };

@@ -1,4 +1,4 @@
-//! Growth of lists that are as long as a selection: running out of memory is an error and does not
+//! Growth of lists that are as long as a selection. Running out of memory is an error and does not
 //! abort the process.
 
 use std::collections::TryReserveError;

@@ -176,7 +176,7 @@ PENSTOCK_API int penstock_api_version(void);
  * the library, loaded in the child from another file, can be used. */
 PENSTOCK_API int penstock_is_forked(void);
 /* Also looks for the libraries of CUDA, cuFile and nvCOMP in this folder, and where NVIDIA's wheels have them if it is
- * that of Python's packages. Call it before what needs them. */
+ * that of Python's packages. Call it before functions that need them. */
 PENSTOCK_API int penstock_search_folder(const char *folder);
 PENSTOCK_API const char *penstock_version(void);
 
@@ -201,7 +201,7 @@ PENSTOCK_API void penstock_string_free(char *string);
 
 /* Waits for all requests of this process that are in flight when it is called, except writes into
  * chunks of HDF5 datasets (penstock_dataset_write_submit), which need the thread that waits for them.
- * Does not wait for requests that other threads submit meanwhile. */
+ * Does not wait for requests that other threads submit during the call. */
 PENSTOCK_API int penstock_drain(void);
 
 /* Traces all I/O, copies and requests to `path` as Chrome trace JSON (which Perfetto reads) until
@@ -231,8 +231,8 @@ PENSTOCK_API int penstock_close(penstock_file *file);
  * pointer that penstock_open fills. */
 PENSTOCK_API void penstock_file_release(penstock_file **place);
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
-/* Writes what tells whether another process, on another host too, has opened the same file: the inode, the
- * length in bytes and the time of the last change in nanoseconds. It takes no other look at the path. */
+/* Writes the inode, the length in bytes and the time of the last change in nanoseconds. Equal values in another
+ * process, also on another host, identify the same file. Does not look up the path again. */
 PENSTOCK_API int penstock_file_identity(penstock_file *file, uint64_t *inode, uint64_t *bytes,
                                         int64_t *modified_ns);
 /* Sets the length of the file; new bytes read as zero. */
@@ -260,7 +260,7 @@ PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *rang
                                  const penstock_options *options, penstock_report *report);
 
 /* A write that fails or is cancelled may have written any part of its ranges but changes nothing else:
- * it preserves bytes that others, in this process or another, write to the file meanwhile. If its
+ * it preserves bytes that other calls or processes write to the file at the same time. If its
  * ranges extend beyond the end of the file, the file may have the length that success would have given
  * it, with zeros where nothing was written; no system call can undo that safely. A direct write, which
  * bypasses the page cache, fails with PENSTOCK_ERR_NO_SPACE and changes nothing if the file system is
@@ -269,8 +269,8 @@ PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *rang
  * until that is written, truncated or removed. */
 
 /* Atomically replaces the file `path` by the contents of the buffer: a reader finds the old file or the
- * new one. With durable=yes the new file also survives a power failure. Nobody else can open the new file
- * before it has its name. After an error the old file is unchanged, or there is still none; with
+ * new one. With durable=yes the new file also survives a power failure. No other process can open the new
+ * file before it has its name. After an error the old file is unchanged, or there is still none; with
  * durable=yes the message may instead say that the new file is in place but may not survive a power
  * failure. A killed process leaves no other file if the file system supports unnamed files (O_TMPFILE).
  * Otherwise, and at the moment of the replacement, a hidden file (.penstock-*) can remain, which the next
@@ -293,8 +293,8 @@ PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t le
  * of the file in it, which penstock_string_free frees.
  *
  * penstock_place_take_rights gives the open file `made`, created with mode 0600, the rights that penstock_save
- * gives a file that replaces `name`. A directory, created with mode 0700, gets those with which the users who
- * may read the file `name` find files in the directory; only its owner may change it. */
+ * gives a file that replaces `name`. A directory, created with mode 0700, gets the search permission
+ * of all users with read permission for the file `name`; only its owner may change it. */
 PENSTOCK_API int penstock_place_find(const char *path, int *folder, char **name);
 PENSTOCK_API int penstock_place_take_rights(int made, int folder, const char *name);
 
@@ -309,7 +309,7 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 
 /* The caller only waits for the request. As for a synchronous transfer, this allows a route that waits
  * for all work of the GPU (mapped), and the call that waits for a request of at most 64 MiB carries out a share of
- * it, which may take milliseconds. A call that asks for the progress, the report, or the descriptor leaves that
+ * it, which may take milliseconds. A call for the progress, the report, or the descriptor leaves that
  * share to other threads. */
 #define PENSTOCK_CALLER_WAITS 4
 
@@ -338,13 +338,13 @@ PENSTOCK_API int penstock_save_submit(const char *path, const void *buffer, uint
  * return again. Returns PENSTOCK_PENDING at once, even without limit, if penstock_request_turn has failed because
  * this thread cannot take the step now. */
 PENSTOCK_API int penstock_request_wait(penstock_request *request, int64_t timeout_ns);
-/* As penstock_request_wait, for a caller that does not report a failure to anyone: penstock_hdf5_settle
- * still reports that of a write to a dataset. It returns PENSTOCK_TURN even if penstock_request_turn has failed
+/* As penstock_request_wait, for a caller that does not report failures: penstock_hdf5_settle still reports
+ * the failure of a write to a dataset. It returns PENSTOCK_TURN even if penstock_request_turn has failed
  * because this thread cannot take the step now. */
 PENSTOCK_API int penstock_request_watch(penstock_request *request, int64_t timeout_ns);
 /* As penstock_request_wait with a timeout of 0. */
 PENSTOCK_API int penstock_request_test(penstock_request *request);
-/* Asks a request to stop. It finishes with PENSTOCK_ERR_CANCELLED, or normally if it was too late. In
+/* Requests cancellation. The request finishes with PENSTOCK_ERR_CANCELLED, or normally if it was too late. In
  * either case, wait for it before reusing the buffers. */
 PENSTOCK_API int penstock_request_cancel(penstock_request *request);
 /* Writes the bytes moved so far. */
@@ -472,14 +472,14 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
 /* Reads parts of one dataset of a file that is open only for reading, without calling HDF5: from any
  * thread, and without the lock that guards HDF5. `type` is the HDF5 datatype of an element in memory. NULL is
  * stored in `reader` if there can be none: if the dataset may change, if only HDF5 can read it, or if something
- * is wrong with the arguments, which penstock_dataset_read_selected then tells. NULL and PENSTOCK_PENDING mean
- * that there may be one later: the dataset has very many chunks, of which HDF5 reads the first few sooner than it
- * lists their places.
+ * is wrong with the arguments, which penstock_dataset_read_selected then reports. NULL and PENSTOCK_PENDING mean
+ * that there may be one later: the dataset has very many chunks, and HDF5 reads the first few faster than it
+ * lists the addresses of all.
  *
  * penstock_reader_read reads on the calling thread, with workers where that is faster. It returns
  * PENSTOCK_PENDING, and does nothing, if the read is for penstock_dataset_read_selected: if it has more than
- * 64 MiB, if a pending operation comes first, if the memory, or the stream, is one for which the thread may have
- * to wait for others, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array
+ * 64 MiB, if a pending operation comes first, if the memory or the stream may make the thread wait
+ * for other requests, if penstock_hdf5_forget was called, or with PENSTOCK_STREAM_WAITS. The type of the array
  * is ignored. After HDF5 has closed the file, it returns PENSTOCK_ERR_INVALID, even if the file is open again; a
  * file that is closed during the read is an error of the program.
  *
@@ -495,7 +495,7 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
  *
  * penstock_reader_is_forgotten returns 1 if penstock_hdf5_forget was called since the reader was opened, or if
  * the file may have changed because no lock keeps writers out, so that the reader reads nothing any more
- * (PENSTOCK_PENDING) and another one should be opened; else 0. */
+ * (PENSTOCK_PENDING) and another one should be opened; otherwise 0. */
 typedef struct penstock_reader penstock_reader;
 #define PENSTOCK_ONLY_CACHED 8
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
@@ -533,7 +533,7 @@ PENSTOCK_API int penstock_dataset_read_many(const penstock_hid *datasets, const 
                                             penstock_stream stream, int flags,
                                             penstock_report *report, penstock_request **request);
 
-/* Datasets that are described, for a caller who does not know their shapes. */
+/* Descriptions of datasets, for a caller that does not know their shapes. */
 typedef struct penstock_datasets penstock_datasets;
 typedef struct penstock_dataset_shape {
     int32_t rank;            /* 0 for a scalar, -1 for a dataset without elements (H5S_NULL) */
@@ -550,7 +550,7 @@ PENSTOCK_API int penstock_datasets_open(penstock_hid location, const char *const
                                         const penstock_hid *datasets, size_t count,
                                         penstock_dataset_shape *shapes, penstock_datasets **opened);
 /* Stores in `can_change` whether one of the datasets is in a file that this process has open for writing, as the
- * target of an external link may be: others must then not write to it before the read is finished. */
+ * target of an external link may be: nothing may then write to it before the read is finished. */
 PENSTOCK_API int penstock_datasets_can_change(penstock_datasets *opened, int *can_change);
 /* The second step, with a piece for each dataset. It may be repeated. */
 PENSTOCK_API int penstock_datasets_read(penstock_datasets *opened, const penstock_piece *pieces, size_t count,
@@ -585,7 +585,7 @@ PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
  * (H5F_ACC_TRUNC) or deleted: a transfer may still read a source of a virtual dataset after HDF5 has closed
  * its file. */
 PENSTOCK_API int penstock_hdf5_settle_path(const char *path);
-/* If `options`, merged with those of the process, ask for durability: does what penstock_hdf5_settle does, flushes
+/* If `options`, merged with those of the process, request durability: does what penstock_hdf5_settle does, flushes
  * the file and syncs it, so that what HDF5 itself has written is on the medium. Otherwise does nothing. Returns
  * PENSTOCK_ERR_INVALID if HDF5 cannot flush a file now: see penstock_request_turn. With 0 in place of the object, only
  * this is checked, so that a program can refuse a durable write before HDF5 writes anything. */
@@ -599,8 +599,8 @@ PENSTOCK_API void penstock_hdf5_end_call(void);
 /* Returns 1 if penstock_dataset_settle, penstock_hdf5_settle and penstock_hdf5_settle_path would neither wait nor
  * report a failure, otherwise 0. */
 PENSTOCK_API int penstock_hdf5_is_settled(void);
-/* Returns the address of a number that is 0 only if penstock_hdf5_is_settled would return 1, for callers to
- * whom a call costs more than a load. The address is valid until the process ends; the number may change at
+/* Returns the address of a number that is 0 only if penstock_hdf5_is_settled would return 1, for callers
+ * for which a call costs more than a load. The address is valid until the process ends; the number may change at
  * any time. */
 PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
 /* Performs on the calling thread the part of a request that needs HDF5, after penstock_request_wait or
@@ -616,9 +616,9 @@ PENSTOCK_API int penstock_request_turn(penstock_request *request);
 /* -- arrays whose storage is described ------------------------------------------------------ */
 
 /* An array in a file of any format, described by plain data: where its elements lie, and how they are
- * stored. Whoever has the description reads and writes the elements without a library of the format; for
+ * stored. A process with the description reads and writes the elements without a library of the format. For
  * HDF5, one process of many describes a dataset (penstock_dataset_describe), and sends the description to the
- * others, which open the file by penstock_open. Numbers are those of the machine that makes the
+ * others, which open the file by penstock_open. Numbers have the byte order of the machine that makes the
  * description; no version of the struct is a file format. */
 
 /* Kinds of numbers. Add PENSTOCK_BIG_ENDIAN for numbers whose most significant byte comes first. */
@@ -698,8 +698,8 @@ PENSTOCK_API int penstock_stored_read_submit(penstock_file *file, penstock_store
                                              penstock_stream stream, int flags,
                                              penstock_request **request);
 /* Starts a write of elements that have storage without filters. It writes them and no other byte, so that
- * others, in this process or another, can write other elements of the same array, and of the same chunk, at
- * the same time. The file does not become durable: see penstock_sync. */
+ * other calls and processes can write other elements of the same array, and of the same chunk, at the same
+ * time. The file does not become durable: see penstock_sync. */
 PENSTOCK_API int penstock_stored_write_submit(penstock_file *file, penstock_stored *stored,
                                               const penstock_selection *selection,
                                               const penstock_array *array,
@@ -707,8 +707,8 @@ PENSTOCK_API int penstock_stored_write_submit(penstock_file *file, penstock_stor
                                               penstock_stream stream, int flags,
                                               penstock_request **request);
 
-/* Encoded chunks in memory, for a caller who asks the format's library for storage of their sizes and then
- * writes them there. */
+/* Encoded chunks in memory, for a caller that allocates storage of their sizes by the format's library and
+ * then writes them there. */
 typedef struct penstock_encoded penstock_encoded;
 /* Encodes the selected chunks, which must be whole up to the array's edge. Where chunks are stored does not
  * matter. `report` may be NULL. */

@@ -10,7 +10,7 @@
  * Options are key=value pairs, separated by semicolons, as in HDF5_DRIVER_CONFIG:
  *     threads, block, route, direct, io, queue_depth, durable   as for penstock_options_parse
  *     mode=auto|sec2|direct|sec2+pinned|direct+pinned|posix-mt|gds
- *                       how GPU data is moved: auto is Penstock's engine; the others are baselines for
+ *                       how GPU data is moved: auto is Penstock's engine; the other modes are for
  *                       comparison
  *     stripe_count=N;stripe_size=4MiB
  *                       stripes of a new file, if the file system has them (Lustre)
@@ -51,14 +51,14 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  *                       caller may reuse the memory; auto is the same as always
  *     max_mem_mb=N      the most MiB for such copies. The default is HDF5_ASYNC_MAX_MEM_MB or, without
  *                       it, a quarter of the free memory. A write that would exceed the limit waits for
- *                       others or runs synchronously
+ *                       other writes or runs synchronously
  *     log=FILE          the file to which the connector logs which calls ran synchronously, and why
  *     implicit=0|1      whether calls without an event set may continue after they have returned
- *     small=SIZE        transfers of less are HDF5's own, and complete when the call returns; by default
+ *     small=SIZE        smaller transfers are left to HDF5, and complete when the call returns; by default
  *                       64KiB with an event set and 512KiB without; 0 for none
  *     collective=auto|hdf5|engine
- *                       what carries out collective transfers of files that the processes of an MPI program
- *                       share: see docs/async.md, which has the guarantees. All processes give the same */
+ *                       the implementation of collective transfers of files that the processes of an MPI
+ *                       program share; docs/async.md lists the guarantees. All processes must set the same */
 PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
 
 /* Orders the connector's transfers of GPU memory with a dataset transfer property list after the work that

@@ -10,8 +10,8 @@ use crate::dataset::hdf5_of_process;
 use crate::driver::text;
 use crate::error::{OK, guard};
 
-/// For the plugin: the connector class for the HDF5 that contains `code`, the address of an
-/// instruction. Null on failure, which `penstock_last_error` describes.
+/// Returns the connector class for the HDF5 that contains `code`, the address of an instruction;
+/// for the plugin. Returns null on failure, which `penstock_last_error` describes.
 ///
 /// # Safety
 /// May be called at any time.
@@ -37,7 +37,7 @@ unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c_cha
 }
 
 /// # Safety
-/// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
+/// `options` is null or a C string; no other thread is inside a call of HDF5, unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_fapl_set_connector(fapl_id: hid_t, options: *const c_char) -> c_int {
     // SAFETY: passed on.
@@ -48,8 +48,8 @@ unsafe extern "C" fn penstock_fapl_set_connector(fapl_id: hid_t, options: *const
 }
 
 /// # Safety
-/// `stream` is a live CUDA stream as long as the list is used; no other thread calls HDF5 meanwhile,
-/// unless it is thread-safe.
+/// `stream` is a live CUDA stream as long as the list is used; no other thread is inside a call of HDF5,
+/// unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dxpl_set_stream(dxpl_id: hid_t, stream: *mut c_void) -> c_int {
     // SAFETY: passed on.

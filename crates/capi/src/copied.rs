@@ -1,11 +1,11 @@
-//! A copy of the library, in a forked child.
+//! Support for a copy of the library in a forked child.
 
 use penstock_hdf5::transfer::TransferHandle;
 use penstock_sys::hdf5::Hdf5;
 use penstock_sys::is_copy;
 
-/// Waits for a transfer of a dataset if HDF5 has the connector of the parent's library. That connector
-/// knows nothing of what is pending here, so calls of HDF5 must find nothing pending.
+/// Waits for a transfer of a dataset if HDF5 has the connector of the parent's library. That
+/// connector cannot see transfers of this library, so calls of HDF5 must find none pending.
 ///
 /// # Safety
 /// This thread may call HDF5.

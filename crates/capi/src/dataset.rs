@@ -31,7 +31,7 @@ use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
 use crate::request::{self as requests, AnyRequest, CRequest};
 
-/// The HDF5 of this process, which the first call finds.
+/// The HDF5 of this process, found by the first call.
 struct Binding {
     module: Mutex<Option<PathBuf>>,
     hdf5: OnceLock<Result<Hdf5>>,
@@ -71,7 +71,7 @@ impl Binding {
     }
 }
 
-/// The HDF5 to which the identifiers of this process belong.
+/// Returns the HDF5 to which the identifiers of this process belong.
 pub(crate) fn hdf5_of_process() -> Result<&'static Hdf5> {
     BINDING.get()
 }
@@ -160,7 +160,7 @@ pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<(&'a CArray, M
     Ok((array, MemoryShape::Array { shape, strides }))
 }
 
-/// Starts a transfer whose report measures the time from `began`, planning included.
+/// Starts a transfer. Its report measures the time from `began`, planning included.
 ///
 /// # Safety
 /// The buffer is as the transfer describes it until the request is finished. The dataset is open. This
@@ -181,7 +181,7 @@ unsafe fn start(
     Ok(request)
 }
 
-/// The arguments that the functions with an array have in common.
+/// Arguments shared by the functions with an array.
 pub(crate) struct ArrayCall {
     pub(crate) dataset: hid_t,
     array: *const CArray,
@@ -209,7 +209,7 @@ impl ArrayCall {
 }
 
 impl ArrayCall {
-    /// Returns what the caller describes.
+    /// Checks and converts the arguments.
     ///
     /// # Safety
     /// As the header requires of the functions with an array.
@@ -237,7 +237,7 @@ impl ArrayCall {
     }
 }
 
-/// Starts a transfer between an array and what is selected of a dataset.
+/// Starts a transfer between an array and a selection of a dataset.
 ///
 /// # Safety
 /// As the header requires of the functions with an array.
@@ -403,7 +403,8 @@ unsafe extern "C" fn penstock_dataset_write(
     unsafe { transfer_now(Operation::Write, &call, stream, options, report) }
 }
 
-/// The order of a transfer after a stream; `None` for host memory, which has no order.
+/// Returns the order of a transfer relative to a stream; `None` for host memory, which has no
+/// order.
 ///
 /// # Safety
 /// `stream` is a live stream.
@@ -486,7 +487,7 @@ unsafe extern "C" fn penstock_hdf5_settle_path(path: *const c_char) -> c_int {
         refuse_fork()?;
         // SAFETY: the caller gives a C string.
         let path = unsafe { path_of(path)? };
-        // If transfers are pending, HDF5 was found before.
+        // Pending transfers imply that HDF5 has been found.
         if !transfer::nothing_is_pending() {
             // SAFETY: the header requires that the caller holds HDF5's lock.
             unsafe { wait_for_path(BINDING.get()?, path) };
@@ -502,7 +503,7 @@ unsafe extern "C" fn penstock_hdf5_sync(object: hid_t, options: *const COptions)
     guard(|| {
         // SAFETY: the header requires null or valid options.
         let options = unsafe { options::read(options)? };
-        // A forked child flushes what it writes, too.
+        // A forked child also flushes what it writes.
         if options_without_engine(options)?.durable != Some(true) {
             return Ok(OK);
         }

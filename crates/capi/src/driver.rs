@@ -10,8 +10,8 @@ use penstock_vfd as driver;
 use crate::dataset::hdf5_of_process;
 use crate::error::{OK, guard, null};
 
-/// For the plugin: the driver class for the HDF5 that contains `code`, the address of an instruction.
-/// Null on failure, which `penstock_last_error` describes.
+/// Returns the driver class for the HDF5 that contains `code`, the address of an instruction; for
+/// the plugin. Returns null on failure, which `penstock_last_error` describes.
 ///
 /// # Safety
 /// May be called at any time.
@@ -25,7 +25,7 @@ unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_c
     class
 }
 
-/// The text of the options; empty for null.
+/// Returns the text of the options; empty for null.
 ///
 /// # Safety
 /// `options` is null or a C string that lives for `'a`.
@@ -40,7 +40,7 @@ pub(crate) unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
 }
 
 /// # Safety
-/// `options` is null or a C string; no other thread calls HDF5 meanwhile, unless it is thread-safe.
+/// `options` is null or a C string; no other thread is inside a call of HDF5, unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -> c_int {
     // SAFETY: passed on.
@@ -50,8 +50,8 @@ unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -
     })
 }
 
-/// For a library that replaces that of another driver: as [`penstock_fapl_set`], but for the HDF5 with
-/// which the object that contains `code`, the address of an instruction of the caller, is linked.
+/// As [`penstock_fapl_set`], for a library that replaces that of another driver. Uses the HDF5
+/// linked with the object that contains `code`, the address of an instruction of the caller.
 ///
 /// # Safety
 /// As for [`penstock_fapl_set`].

@@ -1,4 +1,4 @@
-//! Encoded chunks that wait for storage.
+//! Encoded chunks that have no storage yet.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ unsafe extern "C" fn penstock_stored_encode(
     })
 }
 
-/// Writes a value to a place, if there is one.
+/// Writes a value to an array of the caller, unless the array is null.
 ///
 /// # Safety
 /// `start` is null or points to more than `at` values.

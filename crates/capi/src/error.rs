@@ -10,7 +10,7 @@ use crate::structs::{check_size, fill};
 
 pub(crate) const OK: c_int = 0;
 pub(crate) const PENDING: c_int = 1;
-/// Not among the numbers of `Kind`.
+/// Status of a pending step; no number of `Kind` equals it.
 pub(crate) const TURN: c_int = 14;
 
 #[repr(C)]
@@ -28,7 +28,7 @@ pub(crate) struct CError {
     message: *const c_char,
 }
 
-/// A failure with C strings.
+/// An error with C strings.
 #[derive(Default)]
 struct Last {
     status: i32,
@@ -62,7 +62,7 @@ impl From<&Error> for Last {
     }
 }
 
-/// The text as a C string, without any NUL inside. Paths of the caller have none.
+/// Returns the text as a C string, without inner NUL characters. Paths of the caller have none.
 fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ fn store(error: &Error) -> c_int {
     error.kind() as c_int
 }
 
-/// The error for an argument that must not be null.
+/// Returns the error for an argument that must not be null.
 pub(crate) fn null(name: &str) -> Error {
     Error::invalid(format!("the argument {name} is a null pointer"))
 }

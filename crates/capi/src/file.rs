@@ -37,7 +37,7 @@ pub(crate) unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The file of a handle, for the duration of a call.
+/// Returns the file of a handle, for the duration of a call.
 pub(crate) fn file_of(file: *mut CFile) -> Result<InUse<Arc<File>>> {
     FILES.get(file).map(InUse::new)
 }
@@ -101,7 +101,7 @@ unsafe extern "C" fn penstock_open_descriptor(
         };
         // SAFETY: by contract of this function.
         let options = unsafe { options::read(options)? };
-        let opened = File::of_lent_descriptor(descriptor, access, options)?;
+        let opened = File::of_borrowed_descriptor(descriptor, access, options)?;
         // SAFETY: by contract, the pointer is valid.
         unsafe { *file = FILES.insert(Arc::new(Arc::new(opened))) };
         Ok(OK)

@@ -1,9 +1,9 @@
 //! Tables of handles. A `penstock_file *` or `penstock_request *` is not an address.
 //!
-//! A handle is a number that the process never reuses, and a table maps it to its object. So a freed
-//! handle is detected and never dereferenced, and a call keeps its object even if another thread frees
-//! the handle meanwhile. A handle also has the number of its process, so that a forked child with a
-//! library of its own does not take one of its parent's for one of its own.
+//! A handle is a number that the process never reuses, and a table maps it to its object. Use of a
+//! freed handle is therefore detected, and never dereferences memory. A call keeps its object even
+//! if another thread frees the handle during the call. A handle also contains the number of its
+//! process: a forked child with its own library detects handles of its parent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -16,11 +16,11 @@ use penstock_engine::refuse_fork;
 
 use crate::error::null;
 
-/// The next handle of all tables, so that the handle of a file is never that of a request. Handles are
+/// The next handle of all tables, so that handles of files and requests never coincide. Handles are
 /// odd, so that the address of an aligned object is never a handle.
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
-/// Handles have the number of their process from this bit on.
+/// First bit of the process number in a handle.
 const PROCESS_SHIFT: u32 = 40;
 
 const SHARDS: usize = 16;
@@ -28,12 +28,12 @@ const SHARDS: usize = 16;
 type Shard<T> = RwLock<HashMap<usize, Arc<T>, Multiplicative>>;
 
 pub(crate) struct Table<T> {
-    /// The name of its objects in errors.
+    /// Name of the objects in errors.
     name: &'static str,
     shards: [Shard<T>; SHARDS],
 }
 
-/// Frees what a place of the caller's holds, and leaves null there.
+/// Frees the object in the caller's variable, and sets the variable to null.
 ///
 /// # Safety
 /// `place` is null or valid, and `free` takes what it holds, null too.
@@ -72,7 +72,7 @@ impl<T> Table<T> {
             .ok_or_else(|| self.unknown(handle.addr()))
     }
 
-    /// As [`get`](Self::get), but also removes the handle: of several calls, one succeeds.
+    /// As [`get`](Self::get), and removes the handle. Of several concurrent calls, one succeeds.
     pub(crate) fn take<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.check(handle)?;
         let mut shard = self.shard(handle.addr()).write().recover();
@@ -84,15 +84,16 @@ impl<T> Table<T> {
     /// Fails in a child of fork(), which must not use the locks: threads of the parent may hold them.
     fn check<C>(&self, handle: *mut C) -> Result<()> {
         refuse_fork()?;
-        match handle.is_null() {
-            true => Err(null(self.name)),
-            false => Ok(()),
+        if handle.is_null() {
+            Err(null(self.name))
+        } else {
+            Ok(())
         }
     }
 
     fn unknown(&self, handle: usize) -> Error {
         if handle % 2 == 1 && handle >> PROCESS_SHIFT != process() >> PROCESS_SHIFT {
-            let cause = format!("the {} is that of another process, which forked", self.name);
+            let cause = format!("the {} belongs to another process, which forked", self.name);
             return Error::new(Kind::Forked, cause).remedy(format!(
                 "open a {} in the child instead of using one of its parent",
                 self.name
@@ -105,7 +106,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The number of this process, where handles have it.
+/// Returns the number of this process, at its position in handles.
 fn process() -> usize {
     (penstock_engine::process() as usize) << PROCESS_SHIFT
 }
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_of_another_process_is_an_error_that_says_so() {
+    fn an_error_names_a_handle_of_another_process() {
         let table = Table::new("thing");
         let handle: *mut Handle = table.insert(Arc::new(1));
         let others = std::ptr::without_provenance_mut::<Handle>(handle.addr() ^ 1 << PROCESS_SHIFT);

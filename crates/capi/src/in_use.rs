@@ -1,4 +1,4 @@
-//! Objects that calls use while another thread may wait until no call does.
+//! Objects in use by calls, with a wait until the last call has ended.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use penstock_engine::Recover;
 
-/// The number of threads in [`wait_for_others`], for any object. It is mostly 0, so that calls only
+/// Number of threads in [`wait_for_others`], for all objects. It is usually 0, so that calls only
 /// read its cache line.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 static RELEASED: Mutex<()> = Mutex::new(());
@@ -34,7 +34,8 @@ impl<T> Drop for InUse<T> {
     fn drop(&mut self) {
         // SAFETY: the `Arc` is dropped only here and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
-        // Either this thread sees the waiting one, or that one sees that the `Arc` was dropped.
+        // Either this thread sees the waiting one, or the waiting one sees that the `Arc` was
+        // dropped.
         fence(std::sync::atomic::Ordering::SeqCst);
         if WAITING.load(Relaxed) > 0 {
             drop(RELEASED.lock().recover());
@@ -43,8 +44,8 @@ impl<T> Drop for InUse<T> {
     }
 }
 
-/// Waits until only the caller holds the object. Calls must hold it as [`InUse`], and no new call may
-/// get it.
+/// Waits until only the caller holds the object. Calls must hold it as [`InUse`], and no new call
+/// may obtain it.
 pub(crate) fn wait_for_others<T>(object: &Arc<T>) {
     WAITING.fetch_add(1, Relaxed);
     fence(std::sync::atomic::Ordering::SeqCst);
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_call_that_uses_an_object_wakes_the_thread_that_waits_for_it() {
+    fn the_last_call_wakes_the_waiting_thread() {
         for _ in 0..200 {
             let object = Arc::new(7);
             let uses: Vec<_> = (0..3).map(|_| InUse::new(Arc::clone(&object))).collect();

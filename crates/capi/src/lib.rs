@@ -1,5 +1,5 @@
 //! The C interface of Penstock. `include/penstock.h` documents the functions; the comments here add
-//! only what the header does not say.
+//! only what the header omits.
 //!
 //! Each function checks its arguments: an unknown handle or an unexpected null pointer is an error. A
 //! panic becomes `PENSTOCK_ERR_INTERNAL` and never unwinds into C.

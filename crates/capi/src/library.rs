@@ -1,4 +1,4 @@
-//! Functions about the library as a whole.
+//! Functions for the library as a whole.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;

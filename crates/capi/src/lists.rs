@@ -4,7 +4,7 @@ use penstock_engine::error::{Error, Result};
 
 use crate::error::null;
 
-/// Returns a list of the caller's, which is named `name` in the header.
+/// Returns a list of the caller. `name` is its name in the header.
 ///
 /// # Safety
 /// `start` is null or points to `count` values that are valid for `'a`.

@@ -37,16 +37,16 @@ pub(crate) struct CShape {
 /// An opaque handle.
 pub(crate) struct CDatasets;
 
-/// Described datasets of a caller.
+/// Descriptions of a caller's datasets.
 struct Datasets {
     many: Many,
-    /// The lengths of all dimensions of one dataset after the other.
+    /// Lengths of all dimensions, one dataset after the other.
     lengths: Vec<u64>,
 }
 
 static DATASETS: Table<Datasets> = Table::new("set of datasets");
 
-/// How a call reads.
+/// Options of a read.
 struct Call {
     pieces: *const CPiece,
     count: usize,
@@ -75,12 +75,13 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<TransferHand
         for (piece, dataset) in pieces.iter().zip(datasets) {
             let info = &dataset.info;
             let selection = selection_of(piece.selection, |rank, points| {
-                match rank == info.shape.len() {
-                    true => Selection::points(&info.shape, points),
-                    false => Err(Error::invalid(format!(
+                if rank == info.shape.len() {
+                    Selection::points(&info.shape, points)
+                } else {
+                    Err(Error::invalid(format!(
                         "the selection has {rank} dimensions, but the dataset has {}",
                         info.shape.len()
-                    ))),
+                    )))
                 }
             });
             selections.push(selection.map_err(|error| info.name_in(error))?);
@@ -160,19 +161,16 @@ unsafe extern "C" fn penstock_datasets_open(
             return Err(null("shapes"));
         }
         let hdf5 = hdf5_of_process()?;
-        let many = match names.is_null() {
-            true => {
-                let ids = list(datasets, count as u64, "datasets")?;
-                describe(hdf5, ids.iter().map(|id| Wanted::Open(*id)))?
+        let many = if names.is_null() {
+            let ids = list(datasets, count as u64, "datasets")?;
+            describe(hdf5, ids.iter().map(|id| Wanted::Open(*id)))?
+        } else {
+            let names = list(names, count as u64, "names")?;
+            if names.iter().any(|name| name.is_null()) {
+                return Err(null("names"));
             }
-            false => {
-                let names = list(names, count as u64, "names")?;
-                if names.iter().any(|name| name.is_null()) {
-                    return Err(null("names"));
-                }
-                let names = names.iter().map(|name| CStr::from_ptr(*name));
-                describe(hdf5, names.map(|name| Wanted::Named(location, name)))?
-            }
+            let names = names.iter().map(|name| CStr::from_ptr(*name));
+            describe(hdf5, names.map(|name| Wanted::Named(location, name)))?
         };
         let dimensions = many.datasets().iter().map(|one| one.info.shape.len()).sum();
         let mut set = Datasets {
@@ -186,10 +184,7 @@ unsafe extern "C" fn penstock_datasets_open(
         for (at, one) in set.many.datasets().iter().enumerate() {
             let rank = one.info.shape.len();
             shapes.add(at).write(CShape {
-                rank: match one.info.is_null {
-                    true => -1,
-                    false => rank as i32,
-                },
+                rank: if one.info.is_null { -1 } else { rank as i32 },
                 element: one.element as i32,
                 lengths,
             });

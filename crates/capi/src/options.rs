@@ -26,7 +26,7 @@ pub(crate) struct COptions {
     slots: u32,
 }
 
-/// The value of an enumerator in the header, where 0 means "not set".
+/// Returns the value of an enumerator in the header; 0 means "not set".
 fn named<T: Copy>(key: &str, number: i32, values: &[T]) -> Result<Option<T>> {
     match usize::try_from(number) {
         Ok(0) => Ok(None),
@@ -38,7 +38,7 @@ fn named<T: Copy>(key: &str, number: i32, values: &[T]) -> Result<Option<T>> {
     }
 }
 
-/// The enumerator of a value in the header.
+/// Returns the enumerator of a value in the header.
 fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
     value.map_or(0, |v| {
         values
@@ -59,7 +59,7 @@ const IOS: [IoMode; 4] = [IoMode::Auto, IoMode::Threads, IoMode::Uring, IoMode::
 const DECODERS: [Decoder; 3] = [Decoder::Auto, Decoder::Cpu, Decoder::Gpu];
 const CHOICES: [Choice; 3] = [Choice::Auto, Choice::No, Choice::Yes];
 
-/// The options at a pointer; those that set nothing for null.
+/// Reads the options at a pointer. Null sets no option.
 ///
 /// # Safety
 /// `options` is null or points to a `penstock_options` of `struct_size` bytes.

@@ -1,4 +1,4 @@
-//! The new files of callers who write them themselves: where they belong, and which rights they get.
+//! Finds the final name and the permissions of new files that callers write themselves.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::IntoRawFd;

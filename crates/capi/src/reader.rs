@@ -41,7 +41,7 @@ unsafe extern "C" fn penstock_reader_open(
         refuse_fork()?;
         let place = reader.as_mut().ok_or_else(|| null("reader"))?;
         *place = std::ptr::null_mut();
-        // A setting that cannot be read is told, here as elsewhere.
+        // Reports a malformed PENSTOCK_CHUNK_CACHE here too.
         chunk_cache_bytes()?;
         match Reader::open(hdf5_of_process()?, dataset, memory_type) {
             Opened::Reader(made) => *place = READERS.insert(Arc::new(made)),
@@ -126,7 +126,7 @@ unsafe extern "C" fn penstock_reader_start(
         let began = Instant::now();
         let place = place_of(request)?;
         if is_copy() {
-            // The connector of the parent's library would not find it pending.
+            // The connector of the parent's library would not find the read among the pending ones.
             return Ok(PENDING);
         }
         let reader = READERS.get(reader)?;
@@ -148,7 +148,7 @@ unsafe extern "C" fn penstock_reader_start(
     })
 }
 
-/// The checked arguments of a read.
+/// Checked arguments of a read.
 struct Read<'a> {
     selection: Option<&'a Selection>,
     shape: (&'a [u64], Option<&'a [i64]>),
@@ -156,8 +156,8 @@ struct Read<'a> {
     with: SubmitOptions,
 }
 
-/// Checks the arguments of a read. Returns `None` if only other functions read so, and else what `act`
-/// returns.
+/// Checks the arguments of a read and calls `act`. Returns `None` if only other functions support
+/// them.
 ///
 /// # Safety
 /// As the header requires.

@@ -12,7 +12,7 @@ use crate::structs;
 
 const NOTE: usize = 256;
 const TUNED: usize = 128;
-/// In reports only: it cannot be requested.
+/// Only for reports; a program cannot request this route.
 const ROUTE_HDF5: i32 = 6;
 
 #[repr(C)]
@@ -21,7 +21,7 @@ pub(crate) struct CReport {
     route: i32,
     device: i32,
     bytes: u64,
-    /// In the order of [`PATHS`], except for the last, which was added to the struct later.
+    /// Bytes in the order of [`PATHS`], without the last path, which was added to the struct later.
     by_path: [u64; PATHS.len() - 1],
     elapsed_ns: u64,
     io_calls: u64,
@@ -40,9 +40,10 @@ pub(crate) struct CReport {
 
 impl From<&Report> for CReport {
     fn from(report: &Report) -> CReport {
-        let tuned = match report.tuned == Options::default() {
-            true => [0; TUNED],
-            false => string(&report.tuned.to_string()),
+        let tuned = if report.tuned == Options::default() {
+            [0; TUNED]
+        } else {
+            string(&report.tuned.to_string())
         };
         CReport {
             struct_size: size_of::<CReport>(),
@@ -73,7 +74,7 @@ impl From<&Report> for CReport {
     }
 }
 
-/// The text as a C string. Text that is too long is truncated between characters.
+/// Returns the text as a C string. Longer text is truncated between characters.
 fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     let mut string = [0; SIZE];
     let mut end = text.len().min(SIZE - 1);
@@ -86,7 +87,7 @@ fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
     string
 }
 
-/// Fails if the size of the caller's report was not set. Called before the transfer.
+/// Returns an error if the caller has not set the size of the report. Called before the transfer.
 ///
 /// # Safety
 /// `target` is null or points to a `penstock_report`.
@@ -106,7 +107,7 @@ pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
     }
 }
 
-/// Copies the report of a request that has finished to the caller's struct, unless `target` is null.
+/// Copies the report of a finished request to the caller's struct, unless `target` is null.
 ///
 /// # Safety
 /// As for [`write`].

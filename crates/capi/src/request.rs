@@ -24,7 +24,7 @@ use crate::transfer::{CRange, extents_of};
 const AFTER_STREAM: c_int = 1;
 const STREAM_WAITS: c_int = 2;
 const CALLER_WAITS: c_int = 4;
-/// Beside it, `penstock_reader_read` has a flag of its own, 8.
+/// Flag of the submitting functions; 8 is a flag of `penstock_reader_read` only.
 const ZERO_HOLES: c_int = 16;
 
 /// The type to which a `penstock_request *` points; see [`crate::handle`].
@@ -32,7 +32,7 @@ pub(crate) enum CRequest {}
 
 static REQUESTS: Table<AnyRequest> = Table::new("request");
 
-/// The request of a handle.
+/// The request behind a handle.
 pub(crate) enum AnyRequest {
     /// A transfer of the bytes of a file.
     Plain(Request),
@@ -48,8 +48,8 @@ impl AnyRequest {
         }
     }
 
-    /// Returns the status of a wait. A request whose step this thread cannot take is pending: a program
-    /// that takes steps as long as it is asked for them would never end.
+    /// Returns the status of a wait. A request is pending if this thread cannot take its step;
+    /// otherwise a program that takes steps while the status requests them would never end.
     fn status(&self, waited: Waited<Error>) -> Result<c_int> {
         match (status(waited)?, self) {
             (TURN, AnyRequest::Dataset(transfer)) if transfer.is_postponed() => Ok(PENDING),
@@ -57,7 +57,7 @@ impl AnyRequest {
         }
     }
 
-    /// Waits until the request is finished, without marking its outcome as reported.
+    /// Waits until the request is finished, and leaves its outcome unreported.
     fn wait_unreported(&self) {
         match self {
             AnyRequest::Plain(request) => {
@@ -98,7 +98,7 @@ unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrd
     }))
 }
 
-/// Returns how the functions that transfer arrays submit.
+/// Returns the submit options of the functions that transfer arrays.
 ///
 /// # Safety
 /// As for [`order_of`].
@@ -114,9 +114,10 @@ pub(crate) unsafe fn submit_options(
         stream: unsafe { order_of(stream, flags & !ZERO_HOLES)? },
         background: !caller_waits,
         waiter_shares: caller_waits,
-        holes: match flags & ZERO_HOLES != 0 {
-            true => Holes::Zero,
-            false => Holes::Leave,
+        holes: if flags & ZERO_HOLES != 0 {
+            Holes::Zero
+        } else {
+            Holes::Leave
         },
         owner: None,
     })
@@ -137,7 +138,7 @@ pub(crate) fn operation_of(number: c_int) -> Result<Operation> {
     }
 }
 
-/// Stores a handle of the request in `place`. The caller of the C function frees it.
+/// Stores a handle of the request in `place`. The C caller frees it.
 pub(crate) fn store(place: &mut *mut CRequest, request: AnyRequest) {
     *place = REQUESTS.insert(Arc::new(request));
 }
@@ -210,7 +211,7 @@ unsafe extern "C" fn penstock_save_submit(
 #[unsafe(no_mangle)]
 extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
     guard(|| {
-        // A negative timeout is no limit.
+        // A negative timeout means no limit.
         let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
         let request = REQUESTS.get(request)?;
         request.status(request.wait(limit))
@@ -226,14 +227,15 @@ extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) ->
 }
 
 /// # Safety
-/// No other thread calls HDF5 meanwhile, unless it is thread-safe.
+/// no other thread is inside a call of HDF5, unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        match request.step() {
-            true => Ok(OK),
-            false => Err(request.is_for_later()),
+        if request.step() {
+            Ok(OK)
+        } else {
+            Err(request.is_for_later())
         }
     })
 }
@@ -325,7 +327,7 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
         if request.is_null() || refuse_fork().is_err() {
             return Ok(OK);
         }
-        // A failure that no call has returned is reported by penstock_hdf5_settle.
+        // penstock_hdf5_settle reports a failure that no call has returned.
         let request = REQUESTS.take(request)?;
         request.wait_unreported();
         if let AnyRequest::Dataset(transfer) = &*request {

@@ -35,8 +35,8 @@ pub(crate) struct CSelection {
     point_count: u64,
 }
 
-/// Returns what a caller selects of a dataset; `None` for all elements. `of_points` selects single
-/// elements, given by the rank of the selection and their coordinates.
+/// Returns the caller's selection in a dataset; `None` for all elements. `of_points` selects single
+/// elements, from the rank of the selection and their coordinates.
 ///
 /// # Safety
 /// `selection` is null or as the header requires.
@@ -88,7 +88,7 @@ pub(crate) unsafe fn selection_of(
 }
 
 /// # Safety
-/// A list that is not null has as many indices as it says.
+/// A list that is not null has the number of indices that it declares.
 unsafe fn axis_of(axis: &CAxis) -> Result<Axis> {
     if axis.indices.is_null() {
         return Ok(Axis::strided(axis.start, axis.step.max(1), axis.count).normal());
@@ -99,7 +99,7 @@ unsafe fn axis_of(axis: &CAxis) -> Result<Axis> {
     Axis::list(unsafe { slice::from_raw_parts(axis.indices, count) })
 }
 
-/// Plans a read that this thread carries out sooner than workers; `None` for others.
+/// Plans a read that this thread carries out faster than workers; `None` for all other reads.
 ///
 /// # Safety
 /// As the header requires.
@@ -144,7 +144,7 @@ unsafe fn transfer_selected(
     })
 }
 
-/// Fails if the caller wants a report of a transfer that has not finished.
+/// Returns an error if the caller requests the report of an unfinished transfer.
 ///
 /// # Safety
 /// `report` is null or as the header requires.
@@ -154,14 +154,15 @@ pub(crate) unsafe fn check_outputs(
 ) -> Result<()> {
     // SAFETY: by contract of this function.
     unsafe { check_size(report)? };
-    match request.is_null() || report.is_null() {
-        true => Ok(()),
-        false => Err(Error::invalid("a request has a report of its own")
-            .remedy("pass NULL for the report or for the request")),
+    if request.is_null() || report.is_null() {
+        Ok(())
+    } else {
+        Err(Error::invalid("a request has its own report")
+            .remedy("pass NULL for the report or for the request"))
     }
 }
 
-/// Stores a request for the caller, or waits for it and reports.
+/// Stores a request for the caller, or waits for it and writes the report.
 ///
 /// # Safety
 /// Both are null or as the header requires; [`check_outputs`] has accepted them.
@@ -172,14 +173,11 @@ pub(crate) unsafe fn hand_over(
 ) -> Result<c_int> {
     // SAFETY: by contract of this function.
     unsafe {
-        match request.is_null() {
-            true => {
-                started.finish()?;
-                report::write_of(report, &started);
-            }
-            false => {
-                requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
-            }
+        if request.is_null() {
+            started.finish()?;
+            report::write_of(report, &started);
+        } else {
+            requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
         }
     }
     Ok(OK)

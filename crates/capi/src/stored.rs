@@ -32,7 +32,7 @@ pub(crate) enum CStored {}
 
 static STORED: Table<Described> = Table::new("stored array");
 
-/// A description, and the C structs that show it.
+/// A description, with the C structs that point into it.
 pub(crate) struct Described {
     array: StoredArray,
     number: c_int,
@@ -79,12 +79,13 @@ struct CStoredArray {
     unfiltered_edges: u32,
 }
 
-/// The offset of an array that was never written.
+/// Offset of an array without storage.
 const NOWHERE: u64 = u64::MAX;
-/// No file is larger, so that no address of a chunk that ends in it overflows.
+/// Largest file size, which prevents overflow of chunk addresses.
 const LARGEST_FILE: u64 = i64::MAX as u64;
 const BIG: c_int = 256;
-/// HDF5 allows 32; a forged number must not make this read far beyond a list.
+/// Limit for the number of filters, which keeps a forged number from reading far past a list. HDF5
+/// allows 32.
 const MOST_FILTERS: u32 = 64;
 
 impl Described {
@@ -111,8 +112,8 @@ impl Described {
     }
 }
 
-/// Returns the sizes and masks of all chunks where the table has one for all, but not the one that no
-/// list means.
+/// Returns the sizes and masks of all chunks if the table has one value for all, unless that value
+/// is the default of an absent list.
 fn lists_of(table: &ChunkTable, element: u64) -> (Vec<u64>, Vec<u32>) {
     let Some(entries) = table.entries() else {
         return Default::default();
@@ -129,11 +130,12 @@ fn lists_of(table: &ChunkTable, element: u64) -> (Vec<u64>, Vec<u32>) {
     (sizes, masks)
 }
 
-/// Returns where a list starts; null for none.
+/// Returns the start of a list; null for an empty one.
 fn start_of<T>(list: &[T]) -> *const T {
-    match list.is_empty() {
-        true => std::ptr::null(),
-        false => list.as_ptr(),
+    if list.is_empty() {
+        std::ptr::null()
+    } else {
+        list.as_ptr()
     }
 }
 
@@ -156,10 +158,11 @@ fn format_of(code: c_int) -> Result<Option<Format>> {
 /// # Safety
 /// As for [`list`].
 unsafe fn list_if_any<'a, T>(start: *const T, count: u64, name: &str) -> Result<Option<&'a [T]>> {
-    match start.is_null() {
-        true => Ok(None),
+    if start.is_null() {
+        Ok(None)
+    } else {
         // SAFETY: passed on.
-        false => unsafe { list(start, count, name).map(Some) },
+        unsafe { list(start, count, name).map(Some) }
     }
 }
 
@@ -179,14 +182,17 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
     if let Some(format) = format_of(from.number)?
         && !from.element.is_multiple_of(format.size() as u64)
     {
-        return Err(Error::invalid("an element is not a number of numbers"));
+        return Err(Error::invalid(
+            "the size of an element is no multiple of the size of its numbers",
+        ));
     }
     // SAFETY: by contract of this function, all pointers are null or to as many values as the struct
     // says.
     unsafe {
-        let name = match from.name.is_null() {
-            true => String::new(),
-            false => CStr::from_ptr(from.name).to_string_lossy().into_owned(),
+        let name = if from.name.is_null() {
+            String::new()
+        } else {
+            CStr::from_ptr(from.name).to_string_lossy().into_owned()
         };
         let shape = list(from.shape, rank, "shape")?.to_vec();
         let length = bytes(&name, &shape, StoredSize(from.element))?;
@@ -353,7 +359,7 @@ unsafe extern "C" fn penstock_stored_describe(
 }
 
 impl Described {
-    /// Returns the C struct, whose pointers are into this description.
+    /// Returns the C struct, whose pointers refer to this description.
     fn as_struct(&self) -> CStoredArray {
         let array = &self.array;
         let mut shown = CStoredArray {
@@ -389,7 +395,8 @@ impl Described {
                 if let Some(entries) = table.entries() {
                     shown.chunk_numbers = start_of(entries.numbers);
                     shown.chunk_addresses = start_of(entries.addresses);
-                    // One for all chunks is expanded, unless it is what no list means.
+                    // A value for all chunks is expanded, unless it is the default of an absent
+                    // list.
                     shown.chunk_sizes = start_of(match entries.sizes {
                         [_] => &self.sizes,
                         all => all,
@@ -470,7 +477,8 @@ impl StoredCall {
         }
     }
 
-    /// Prepares a transfer by `prepare`. Also returns the address of the memory, and how to submit.
+    /// Prepares a transfer by `prepare`. Also returns the address of the memory and the submit
+    /// options.
     ///
     /// # Safety
     /// As the header requires.
@@ -489,7 +497,7 @@ impl StoredCall {
                 return Err(Error::invalid("the array has no shape"));
             };
             let number = c_int::try_from(array.element)
-                .map_err(|_| Error::invalid("the type of the array is no penstock_number"))?;
+                .map_err(|_| Error::invalid("the type of the array is not a penstock_number"))?;
             let (conversion, element) = described.conversion(number, operation)?;
             let selection = selection_of(self.selection, |rank, points| {
                 transfer::points_of(&stored.shape, rank, points)

@@ -1,15 +1,15 @@
-//! The caller's structs, which start with their size, so that their version may be older or newer
-//! than this one.
+//! Structs of the caller, which start with their size: their version may be older or newer than
+//! this library.
 
 use std::ffi::c_void;
 
 use penstock_engine::error::{Error, Result};
 
-/// An upper bound on the size of all structs. A larger struct_size is uninitialised memory.
+/// Upper bound of the size of all structs. A larger struct_size is uninitialised memory.
 const LARGEST: usize = 4096;
 
-/// Fails if the size of a struct was not set. `name` is the name of the struct in the header without
-/// `penstock_`.
+/// Returns an error if the size of a struct was not set. `name` is the name of the struct in the
+/// header without `penstock_`.
 ///
 /// # Safety
 /// `target` is null or points to a struct that starts with its size.
@@ -24,7 +24,7 @@ pub(crate) unsafe fn check_size(target: *const c_void, name: &str) -> Result<()>
     }
 }
 
-/// Copies as much of `value` as fits into the caller's struct, except for its size.
+/// Copies as much of `value` as fits into the caller's struct, except for the size.
 ///
 /// # Safety
 /// `target` points to a version of the struct `T` of at least `struct_size` bytes, and [`check_size`]

@@ -1,5 +1,5 @@
 //! The peer of Penstock's decoding in the benchmarks: threads that each read a chunk, inflate it with
-//! libdeflate and unshuffle it, and nothing else. `benches/harness/libdeflate_peer.py` calls it.
+//! libdeflate and unshuffle it, and nothing else. `python/penstock/bench/peers/libdeflate.py` calls it.
 
 use std::ffi::c_int;
 use std::fs::File;

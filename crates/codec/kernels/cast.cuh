@@ -59,8 +59,8 @@ PORTABLE u64 whole_part(Exact value) {
     return value.exponent > leading_zeros(value.significand) ? ~0ull : value.significand << value.exponent;
 }
 
-// The C cast as x86-64 performs it, also where C leaves the result undefined: converts to i32 or
-// i64, whose lowest value stands for NaN and values out of range, and keeps the low bits.
+// The C cast as x86-64 performs it, also where C leaves the result undefined. Converts to i32 or
+// i64, whose lowest value represents NaN and values out of range, and keeps the low bits.
 PORTABLE u64 x86_cast(u32 to, bool finite, Exact value) {
     u32 size = size_of(to);
     u64 whole = finite ? whole_part(value) : ~0ull;

@@ -1,6 +1,20 @@
-// Encodes chunks as deflate streams (RFC 1951) that any decoder reads. A chunk is cut into segments,
-// which warps encode independently, each as a block that ends at a whole byte; a second launch joins
-// the blocks to zlib streams (RFC 1950).
+// Encodes chunks as deflate streams (RFC 1951) that any decoder reads.
+//
+// A chunk is cut into segments, which warps encode independently. A warp encodes its segment in
+// three passes, all in shared memory but the list of items:
+//
+// 1. Lists the items: literals and matches (deflate_items.cuh). Each lane looks for a match at one
+//    byte of a tile of WIDTH bytes, by two hash tables (deflate_matches.cuh). The lanes then agree
+//    on the items that cover the tile without overlap, and count their symbols.
+// 2. Builds an optimal prefix code of limited length from these counts (deflate_codes.cuh), and
+//    compares its size with that of the fixed code and of a stored block.
+// 3. Writes the bits (deflate_block.cuh). A prefix sum over the lanes finds the first bit of each
+//    item, so all lanes write at the same time.
+//
+// A match may begin in an earlier segment, because the decoder has those bytes by then. Each
+// segment becomes a block that ends at a whole byte, so a second launch can join the blocks to zlib
+// streams (RFC 1950) by copying bytes (deflate_join.cuh). docs/decisions/0020 has the reasons for
+// an encoder of this project.
 #pragma once
 
 #include "deflate_block.cuh"

@@ -6,7 +6,7 @@
 #include "deflate_output.cuh"
 #include "deflate_runs.cuh"
 
-// What coding needs.
+// The codes of a block.
 struct Coding {
     CodeWork work;
     SizeRuns runs;
@@ -106,7 +106,7 @@ PORTABLE void put_codes(DeflateOutput &output, const SizeRuns &runs) {
 }
 
 PORTABLE void put_items(DeflateOutput &output, u64 items, u32 count, const DeflateShared &shared) {
-    // The items of a lane: two, of which the second may not exist.
+    // The items of a lane: at most two.
     const auto items_at = [&](u32 i) {
         return i < count ? load<u32>(items + 2ull * i) : 0;
     };
@@ -114,7 +114,7 @@ PORTABLE void put_items(DeflateOutput &output, u64 items, u32 count, const Defla
     for (u32 first = 0; first < count; first += 2 * WIDTH) {
         u32 i = first + 2 * lane();
         u32 both = after;
-        // Loaded early, since the bits of these are computed meanwhile.
+        // Loaded early, while the bits of these items are computed.
         after = items_at(i + 2 * WIDTH);
         u64 bits = 0;
         u32 length = 0;

@@ -63,7 +63,7 @@ PORTABLE void count_lengths(u32 used, u32 limit, CodeWork &work) {
     for (u32 next = used - 2; next-- > 0;) {
         tree[next] = tree[tree[next]] + 1;
     }
-    // What a level has beside internal nodes are leaves. Those below the limit move up to it.
+    // The nodes of a level that are not internal are leaves. Leaves below the limit move up to it.
     u32 available = 1;
     u32 node = used - 1;
     for (u32 depth = 0; available > 0; depth++) {
@@ -75,7 +75,7 @@ PORTABLE void count_lengths(u32 used, u32 limit, CodeWork &work) {
         work.lengths[depth < limit ? depth : limit] += available - internal;
         available = 2 * internal;
     }
-    // A code of the limit too many is removed by lengthening the longest one that is shorter.
+    // One code too many of the limit's length is removed by lengthening the longest shorter code.
     u32 taken = 0;
     for (u32 length = 1; length <= limit; length++) {
         taken += work.lengths[length] << (limit - length);
@@ -109,8 +109,8 @@ PORTABLE void assign_codes(const u8 *lengths, u32 symbols, u16 *codes) {
     }
 }
 
-// Builds an optimal code of at most `limit` bits for the symbols that occur. A code has at least two
-// symbols, since decoders differ in what else they accept.
+// Builds an optimal code of at most `limit` bits for the symbols that occur. A code has at least
+// two symbols, because decoders differ in how they treat smaller codes.
 OUT_OF_LINE void build_code(
     u32 *frequencies, u32 symbols, u32 limit, u8 *lengths, u16 *codes, CodeWork &work
 ) {

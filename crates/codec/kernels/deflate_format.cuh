@@ -1,5 +1,5 @@
-// What the deflate encoder keeps between finding matches and writing bits, and the symbols that
-// RFC 1951, section 3.2.5, has for it.
+// The items between finding matches and writing bits, and the symbols that RFC 1951, section 3.2.5,
+// assigns to them.
 #pragma once
 
 #include "memory.cuh"

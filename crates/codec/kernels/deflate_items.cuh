@@ -3,7 +3,7 @@
 
 #include "deflate_block.cuh"
 
-// What the literals of a segment cost on average, from how often each byte occurs in it.
+// The average cost of the literals of a segment, from the frequency of each byte in it.
 PORTABLE u32 cost_of_literals(const Segment &segment, u32 *frequencies) {
     for (u32 i = lane(); i < 256; i += WIDTH) {
         frequencies[i] = 0;
@@ -28,8 +28,9 @@ PORTABLE u32 cost_of_literals(const Segment &segment, u32 *frequencies) {
     return average > BIT ? average : BIT;
 }
 
-// Which lanes begin an item, where lane `first` does and each item ends after `covered` lanes: a mask
-// with a bit for each lane. Every round doubles the number of items that a lane follows.
+// The lanes that begin an item, as a mask with a bit for each lane: lane `first` begins one, and
+// each item ends after `covered` lanes. Every round doubles the number of items that a lane
+// follows.
 PORTABLE u32 begins_from(u32 first, u32 covered) {
     u32 begins = 1u << lane();
     u32 after = lane() + covered;
@@ -44,7 +45,7 @@ PORTABLE u32 begins_from(u32 first, u32 covered) {
     return shuffle(begins, first);
 }
 
-// The distance of the match that saves most of those of all lanes; `otherwise` if there is none.
+// The distance of the match of any lane that saves the most; `otherwise` if no lane has a match.
 PORTABLE u32 distance_of_best(const Match &match, u32 otherwise) {
     u32 most = static_cast<u32>(match.saved);
     for (u32 apart = 1; apart < WIDTH; apart *= 2) {
@@ -64,10 +65,10 @@ PORTABLE u32 list_items(const Segment &segment, u64 items, DeflateShared &shared
     }
     MatchFinder finder(segment, shared.table, literal);
     u32 count = 0;
-    // Elements of four and of eight bytes often share bytes with the one before.
+    // Elements of four and of eight bytes often share bytes with the preceding element.
     u32 recent = 4;
-    // Within a run of equal bytes, only the run itself is found. Where it ends, a lane may find the row
-    // of an image above, whose distance is good for what follows.
+    // Within a run of equal bytes, lanes find only the run itself. At its end, a lane may find the
+    // row of an image above, whose distance also suits the following bytes.
     u32 promising = 8;
     // The first byte that no item covers.
     u64 next = segment.begin;
@@ -83,7 +84,7 @@ PORTABLE u32 list_items(const Segment &segment, u64 items, DeflateShared &shared
             finder.insert(at);
         }
         promising = distance_of_best(match, promising);
-        // A literal that a better match follows.
+        // A literal is better here, because the match at the next byte saves more.
         u32 saved_after = shuffle(static_cast<u32>(match.saved), lane() + 1);
         if (lane() + 1 < WIDTH && static_cast<i32>(saved_after) > match.saved) {
             match.length = 0;
@@ -92,7 +93,7 @@ PORTABLE u32 list_items(const Segment &segment, u64 items, DeflateShared &shared
         if (next < tile + WIDTH) {
             u32 covered = is_inside ? (match.length > 0 ? match.length : 1) : WIDTH;
             begins = begins_from(static_cast<u32>(next - tile), covered);
-            // Lanes after the end begin nothing.
+            // Lanes after the end begin no item.
             u64 left = finder.end() - tile;
             begins &= left < WIDTH ? (1u << left) - 1 : ~0u;
             u32 last = highest_bit(begins);

@@ -19,11 +19,11 @@ struct DeflateJoin {
 };
 static_assert(sizeof(DeflateJoin) == 56);
 
-// What a zlib stream has around the deflate stream.
+// The bytes of a zlib stream around the deflate stream.
 constexpr u32 ZLIB_HEADER = 2;
 constexpr u32 ZLIB_CHECKSUM = 4;
 
-// Copies each segment behind those before it.
+// Copies each segment behind the segments before it.
 extern "C" __global__ void __launch_bounds__(DEFLATE_WARPS * 32) penstock_deflate_join(DeflateJoin launch) {
     if (threadIdx.x % 32 >= WIDTH) {
         return;

@@ -3,20 +3,20 @@
 
 #include "deflate_format.cuh"
 
-// Positions by the hash of the three bytes there, and by that of six. The first finds matches that are
-// short and near, the second long ones.
+// Tables of positions, by the hash of the three bytes there and by that of six. The first finds
+// short, near matches, the second long ones.
 constexpr u32 HASH_BITS = 12;
 constexpr u32 TABLE_ENTRIES = 2u << HASH_BITS;
 // The bytes that are read for both hashes.
 constexpr u32 HASHED = 8;
 
-// What encoding an item costs, in units of 1/16 bit.
+// The cost of an item, in units of 1/16 bit.
 constexpr u32 BIT = 16;
 // The codes of a length and of a distance together.
 constexpr u32 MATCH_COST = 8 * BIT;
 
-// A part of a chunk that is encoded as a block of its own. Its matches may begin in the bytes before
-// it, which the decoder has.
+// A part of a chunk that is encoded as a block of its own. Its matches may begin in the preceding
+// bytes, which the decoder has.
 struct Segment {
     // The address of the chunk, a multiple of 8, and its length. Sixteen bytes after its end can be
     // read.
@@ -29,7 +29,7 @@ struct Segment {
 struct Match {
     u32 length;
     u32 distance;
-    // What it saves, compared with literals.
+    // The bits that it saves, compared with literals.
     i32 saved;
 };
 
@@ -74,11 +74,11 @@ PORTABLE u32 logarithm(u32 value) {
 
 struct MatchFinder {
     Segment segment;
-    // The offset in the chunk of the position that the table calls 0.
+    // The offset in the chunk of position 0 of the table.
     u64 window;
     // In shared memory, of TABLE_ENTRIES. An entry of 0 is empty.
     u16 *table;
-    // What a literal of this segment costs on average.
+    // The average cost of a literal of this segment.
     u32 literal;
 
     PORTABLE MatchFinder(const Segment &segment, u16 *table, u32 literal)
@@ -124,8 +124,8 @@ struct MatchFinder {
         return length < most ? length : most;
     }
 
-    // The best match at a position of the segment. `recent` is the distance of the match before it, and
-    // `promising` another one at which to look; 0 is none.
+    // The best match at a position of the segment. `recent` is the distance of the previous match,
+    // and `promising` another distance to try; 0 means no distance.
     PORTABLE Match find(u64 at, u32 recent, u32 promising) const {
         Match best = {0, 0, 0};
         u64 left = end() - at;
@@ -137,8 +137,8 @@ struct MatchFinder {
             near = table[hashes.near];
             far = table[hashes.far];
         }
-        // One loop, so that lanes with candidates of different kinds stay together. Distances that take
-        // few bits come first.
+        // One loop, so that lanes with candidates of different kinds do not diverge. Distances that
+        // take few bits come first.
         for (u32 kind = 0; kind < 5; kind++) {
             u32 entry = kind == 3 ? near : far;
             u64 apart = kind == 0 ? recent

@@ -68,7 +68,7 @@ struct DeflateOutput {
         put(lane() == 0 ? bits : 0, lane() == 0 ? count : 0);
     }
 
-    // Stores what is left, and returns the size of the stream in bytes.
+    // Stores the remaining bits, and returns the size of the stream in bytes.
     PORTABLE u32 finish() {
         if (used > 0 && lane() == 0) {
             store(address + 4ull * words, buffer[0]);

@@ -7,15 +7,15 @@
 // The symbols of runs: fifteen lengths, no code, and three kinds of repetition.
 constexpr u32 SIZE_SYMBOLS = 19;
 
-// The code lengths of a block as they are written: a symbol in the lowest five bits, then what
-// follows its code.
+// The code lengths of a block as they are written: a symbol in the lowest five bits, then the bits
+// that follow its code.
 struct SizeRuns {
     u16 runs[BLOCK_SYMBOLS];
     u32 frequencies[SIZE_SYMBOLS];
     u8 lengths[SIZE_SYMBOLS];
     u16 codes[SIZE_SYMBOLS];
     u32 count;
-    // How many literal symbols, distances and sizes of size codes are written.
+    // The numbers of literal symbols, distances and sizes of size codes that are written.
     u32 literals;
     u32 distances;
     u32 sizes;

@@ -1,12 +1,26 @@
 // Decodes raw deflate streams (RFC 1951), one per warp, any number of them in one launch.
 //
+// A deflate stream is sequential: the end of a code is known only once it is decoded. A warp
+// decodes it in parallel all the same, in two steps:
+//
+// 1. Each lane decodes speculatively at its own bit offsets, and the warp follows the true sequence
+//    of symbols through these results (inflate_symbols.cuh). The result is at most one symbol per
+//    lane.
+// 2. A prefix sum of their lengths gives each symbol its place in the output. Then lanes are
+//    assigned to output bytes: each finds the symbol that covers its byte, and the literal or
+//    earlier byte that is its value (inflate_output.cuh). References between bytes of the same
+//    group are resolved by pointer doubling.
+//
+// The tables of the prefix codes lie in shared memory (inflate_codes.cuh); rare, long codes are
+// decoded one at a time.
+//
 // The streams come from files and may be damaged or malicious. Every memory access is checked
 // against the input or the room of its own stream, every symbol takes at least one bit of an input
 // of finite length, and every error becomes a status.
 //
-// All lanes of a warp hold the same decoder state, so that they need not exchange it; they share the
-// work of building tables and of moving bytes. Data of a file affect an address only through the
-// checks in InflateInput and InflateOutput.
+// All lanes of a warp hold the same decoder state, so that they need not exchange it; they share
+// the work of building tables and of moving bytes. Data of a file affect an address only through
+// the checks in InflateInput and InflateOutput.
 #pragma once
 
 #include "inflate_codes.cuh"

@@ -19,7 +19,7 @@ enum InflateStatus : u32 {
     INFLATE_TOO_SHORT,
 };
 
-// Bits that index the tables. Longer codes are searched for.
+// Bits that index the tables. Longer codes are found by a search.
 constexpr u32 LITERAL_BITS = 10;
 constexpr u32 DISTANCE_BITS = 8;
 // The longest code in the code of code lengths, whose table shares the memory of `distances`.
@@ -98,9 +98,9 @@ struct InflateCodes {
     CanonicalCode literal_code;
     CanonicalCode distance_code;
 
-    // Sorts the symbols whose lengths begin at `from` by their codes and stores them from `place` on.
-    // Returns false if the code is oversubscribed or incomplete. If `sparse`, a single code of one
-    // bit, or none at all, is complete enough.
+    // Sorts the symbols whose lengths begin at `from` by their codes and stores them from `place`
+    // on. Returns false if the code is oversubscribed or incomplete. With `sparse`, a single code
+    // of one bit, or no code at all, counts as complete.
     PORTABLE bool sort(CanonicalCode &code, u32 from, u32 symbols_count, u32 place, bool sparse) {
         for (u32 length = lane(); length <= LONGEST_CODE; length += WIDTH) {
             code.count[length] = 0;
@@ -145,8 +145,8 @@ struct InflateCodes {
         return true;
     }
 
-    // Gives each lane's symbol the next place of its length, in the order of the lanes. Returns 0xffff if it
-    // has no code, or there is no such symbol.
+    // Assigns to each lane's symbol the next place of its length, in the order of the lanes.
+    // Returns 0xffff if the symbol has no code or does not exist.
     PORTABLE u32 take_places(u16 *next, u32 from, u32 symbol, u32 symbols_count) {
         u32 length = symbol < symbols_count ? lengths[from + symbol] : 0;
         u32 alike = lanes_with(length);
@@ -165,8 +165,8 @@ struct InflateCodes {
         return (code.base[length] + (top >> (LONGEST_CODE - length))) & 0xffff;
     }
 
-    // Finds the code at the top of 15 bits if it has from `least` to `most` bits. Returns its length
-    // in bits 0 to 3 and its symbol above, or 0 if there is none.
+    // Finds the code at the top of 15 bits if it has from `least` to `most` bits. Returns its
+    // length in bits 0 to 3 and its symbol above, or 0 if no code matches.
     PORTABLE u32 find(const CanonicalCode &code, u32 top, u32 least, u32 most) const {
         for (u32 length = least; length <= most; length++) {
             if (top < code.limit[length]) {

@@ -4,15 +4,15 @@
 #include "inflate_codes.cuh"
 #include "memory.cuh"
 
-// A group has one byte per lane. The sources of this many groups are looked up together, so that the
-// warp waits once for what they load.
+// A group has one byte per lane. The sources of this many groups are looked up together, so that
+// the warp waits once for their loads.
 constexpr u32 GROUPS = 4;
 
-// The groups for which it is found at a time where symbols begin.
+// The groups whose symbol starts are computed at a time.
 constexpr u32 GROUPS_KNOWN = WIDTH < GROUPS ? GROUPS : WIDTH;
 
-// Bytes that a warp keeps in shared memory, where near matches find them. More of them would leave
-// room for fewer warps.
+// Bytes that a warp keeps in shared memory, for near matches. More bytes would leave room for fewer
+// warps.
 constexpr u32 RECENT = 4096;
 
 // The source of an output byte: below 256, its value; from BYTE_OF_RECENT on, the recent byte with
@@ -21,7 +21,8 @@ constexpr u32 BYTE_OF_RECENT = 256;
 constexpr u32 BYTE_OF_GROUP = 1u << 30;
 
 // A symbol is the value of a literal, or this bit with a match's length and, in the lower half, its
-// distance less 1. The other bit tells that the match is longer than its distance, and repeats itself.
+// distance less 1. The other bit means that the match is longer than its distance, and repeats
+// itself.
 constexpr u32 MATCH = 1u << 31;
 constexpr u32 REPEATS = 1u << 30;
 
@@ -35,7 +36,7 @@ PORTABLE u32 distance_of(u32 symbol) {
     return (symbol & 0xffff) + 1;
 }
 
-// What an output keeps in the shared memory of a warp.
+// The part of an output in the shared memory of a warp.
 struct OutputShared {
     // The byte with this index modulo RECENT.
     u8 recent[RECENT];
@@ -165,8 +166,8 @@ struct InflateOutput {
 
     // The value of this lane's byte of the next group.
     PORTABLE u32 value_of_source(u32 source) const {
-        // A byte that refers to another reference takes over its source, which halves the length of the
-        // chains each time.
+        // A byte that refers to another reference takes over the source of that reference, which
+        // halves the length of the chains each time.
         while (lanes_where(source >= BYTE_OF_GROUP)) {
             u32 other = shuffle(source, source);
             source = source >= BYTE_OF_GROUP ? other : source;
@@ -174,9 +175,9 @@ struct InflateOutput {
         return source < BYTE_OF_RECENT ? source : shared.recent[source - BYTE_OF_RECENT];
     }
 
-    // Writes the bytes of the first `count` lanes, of which there is room.
+    // Writes the bytes of the first `count` lanes, for which there is room.
     PORTABLE void put(u32 byte, u32 count) {
-        // All lanes have read what is replaced here.
+        // All lanes have read the bytes that are replaced here.
         warp_barrier();
         if (lane() < count) {
             store(base + written + lane(), static_cast<u8>(byte));

@@ -1,9 +1,9 @@
-// The symbols of a deflate stream, many decoded at a time.
+// The symbols of a deflate stream, decoded in parallel.
 //
-// The end of a code is known only once it is decoded, so a stream is inherently sequential. Here the
-// warp finds the length of a symbol at each of the next bits, as if one began there, which yields the
-// bit where the next symbol would begin. Following these jumps from the first bit, up to four symbols
-// at a time, leads each lane to one symbol of the true sequence, which it decodes.
+// The end of a code is known only once it is decoded, so a stream is inherently sequential. Here
+// the warp finds the length of a symbol at each of the next bits, as if one began there, which
+// yields the bit where the next symbol would begin. Following these jumps from the first bit, up to
+// four symbols at a time, leads each lane to one symbol of the true sequence, which it decodes.
 #pragma once
 
 #include "inflate_codes.cuh"
@@ -17,7 +17,7 @@ constexpr u32 BITS_OF_WARP = BITS_OF_LANE * WIDTH;
 // The most symbols found at a time.
 constexpr u32 MOST_SYMBOLS = WIDTH < 32 ? WIDTH : 32;
 
-// The most bits of a symbol that the tables know: two codes, and 5 and 13 extra bits.
+// The most bits of a symbol in the tables: two codes, and 5 and 13 extra bits.
 constexpr u32 SYMBOL_BITS = LITERAL_BITS + 5 + DISTANCE_BITS + 13;
 static_assert(4 * SYMBOL_BITS < 256);
 
@@ -109,7 +109,7 @@ PORTABLE FoundSymbols find_symbols(const InflateInput &input, const InflateCodes
         taken += bits_of(place);
         symbol = match_of(symbol, value_of(place, rest));
     }
-    // Lanes after a symbol that is not in the tables have followed jumps of no meaning.
+    // Lanes after a symbol that is not in the tables have followed meaningless jumps.
     u32 valid = lanes_where(decoded && lane() < MOST_SYMBOLS && bit < BITS_OF_WARP);
     u32 count = ones(valid & ~(valid + 1));
     u32 end = shuffle(bit + taken, count > 0 ? count - 1 : 0);

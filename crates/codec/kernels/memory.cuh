@@ -23,7 +23,7 @@ struct alignas(16) Wide {
 #ifdef __CUDACC__
 
 #define PORTABLE __device__ __forceinline__
-// For what is large and called in several places.
+// For large functions that are called in several places.
 #define OUT_OF_LINE __device__ __noinline__
 
 template <class T> PORTABLE T load(u64 address) {
@@ -62,7 +62,7 @@ PORTABLE u32 byte_of(u32 value, u32 number) {
 }
 
 // Lanes of a warp. All of them must call the functions that exchange values, and the barrier, after
-// which each lane sees what the others have stored.
+// which each lane sees the stores of all other lanes.
 constexpr u32 WIDTH = 32;
 
 PORTABLE u32 lane() {

@@ -60,7 +60,7 @@ struct PlaceLaunch {
 };
 static_assert(sizeof(PlaceLaunch) == 56);
 
-// Pieces that a block takes at a time.
+// Pieces that a block moves at a time.
 constexpr u32 PLACE_TILE = 2048;
 
 PORTABLE u64 reversed(u64 value) {

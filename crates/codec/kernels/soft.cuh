@@ -106,7 +106,7 @@ PORTABLE u64 soft_float_to_integer(FloatBits from, u32 to, u64 bits) {
         return integer_bits(to, negative, limit);
     }
     if (power < 0) {
-        // HDF5 takes values between -0.5 and 0 for an overflow.
+        // HDF5 treats values between -0.5 and 0 as an overflow.
         return negative && power < -1 ? integer_bits(to, negative, limit) : 0;
     }
     u64 whole = fraction | 1ull << from.mantissa;

@@ -23,7 +23,7 @@ pub enum Fault {
     Input,
     /// The input may be valid, in a form that this crate does not decode or encode.
     Unsupported,
-    /// There is no memory.
+    /// Memory is exhausted.
     Memory,
 }
 
@@ -37,13 +37,13 @@ impl CodecError {
         }
     }
 
-    /// What to do if a stored chunk cannot be decoded.
+    /// The remedy for a stored chunk that cannot be decoded.
     pub fn remedy(&self) -> &'static str {
         match self.kind {
             Fault::Input => "the chunk is damaged: restore the file from a copy",
             Fault::Unsupported => {
-                "unless the chunk is damaged, HDF5 reads it by a plugin of this filter: with the \
-                 package hdf5plugin, by h5py"
+                "if the chunk is not damaged, HDF5 can read it with a plugin for this filter: install \
+                 the package hdf5plugin and read it by h5py"
             }
             Fault::Memory => "free memory, or use fewer threads",
         }

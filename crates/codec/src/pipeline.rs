@@ -17,7 +17,7 @@ pub struct Filter {
 }
 
 impl fmt::Display for Filter {
-    /// Writes the number, and the client data of a filter that is known without them.
+    /// Writes the number. If the filter is known, writes its client data, too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "filter {}", self.id)?;
         match filters::codec(self.id) {
@@ -137,13 +137,13 @@ impl Pipeline {
     /// Encodes one chunk. Returns the stored bytes and the mask of skipped filters: optional filters
     /// that cannot encode this chunk or that [must shrink](Codec::must_shrink) it and do not.
     ///
-    /// HDF5 takes chunks of one length for chunks with one mask. Of several filters whose output
-    /// varies in length, none is therefore skipped because the output is longer: a chunk that is
-    /// encoded by all of them can be as long as one that is not.
+    /// HDF5 treats chunks of one length as chunks with one mask. So if several filters produce
+    /// output of varying length, none of them is skipped because its output is longer: a chunk that
+    /// all of them encode can be as long as one that is not encoded.
     ///
     /// # Errors
-    /// A mandatory filter that cannot encode the chunk, no memory, or any filter that this crate does
-    /// not implement: HDF5 may have it, so even an optional one is not skipped.
+    /// A mandatory filter that cannot encode the chunk, exhausted memory, or any filter that this
+    /// crate does not implement: HDF5 may have it, so even an optional one is not skipped.
     pub fn encode(&self, chunk: &[u8], scratch: &mut Scratch) -> Result<(Vec<u8>, u32)> {
         let mut mask = 0;
         let mut input = chunk;

@@ -63,9 +63,10 @@ pub fn begin(stream: Arc<Stream>, mode: i32) -> Result {
 pub fn end(stream: &Arc<Stream>) -> Result {
     let mut captures = CAPTURES.lock().unwrap();
     let at = captures.iter().position(|c| Arc::ptr_eq(&c.stream, stream));
-    match captures.swap_remove(at.ok_or(ILLEGAL_STATE)?).is_valid {
-        true => Ok(()),
-        false => Err(STREAM_CAPTURE_INVALIDATED),
+    if captures.swap_remove(at.ok_or(ILLEGAL_STATE)?).is_valid {
+        Ok(())
+    } else {
+        Err(STREAM_CAPTURE_INVALIDATED)
     }
 }
 
@@ -73,9 +74,10 @@ pub fn end(stream: &Arc<Stream>) -> Result {
 /// Invalidates no capture.
 pub fn query(stream: &Arc<Stream>) -> Result<i32> {
     let is_blocked = CAPTURES.lock().unwrap().iter().any(|c| blocks(c, stream));
-    match stream.kind == Kind::Legacy && is_blocked {
-        true => Err(STREAM_CAPTURE_IMPLICIT),
-        false => Ok(status(stream)),
+    if stream.kind == Kind::Legacy && is_blocked {
+        Err(STREAM_CAPTURE_IMPLICIT)
+    } else {
+        Ok(status(stream))
     }
 }
 

@@ -93,8 +93,8 @@ impl Location {
     }
 }
 
-/// Queues a copy. It is complete on return if the driver promises so: with `wait`, unless both sides
-/// are device memory, and whenever pageable memory cannot be staged.
+/// Queues a copy. The copy is complete on return if the driver guarantees it: with `wait`, unless
+/// both sides are device memory, and whenever pageable memory cannot be staged.
 pub fn copy(
     stream: &Arc<Stream>,
     destination: usize,

@@ -122,7 +122,7 @@ pub fn current_or_failed() -> Result<&'static Context> {
     }
 }
 
-/// The current context. Fails if there is none, or if it has failed.
+/// The current context. Fails if no context is current, or if it has failed.
 pub fn current() -> Result<&'static Context> {
     let context = current_or_failed()?;
     context.check()?;
@@ -236,9 +236,10 @@ impl Context {
 
     /// The number of an active context.
     pub fn id(&self) -> Result<u64> {
-        match self.is_active() {
-            true => Ok(self.id.load(Ordering::Acquire)),
-            false => Err(CONTEXT_IS_DESTROYED),
+        if self.is_active() {
+            Ok(self.id.load(Ordering::Acquire))
+        } else {
+            Err(CONTEXT_IS_DESTROYED)
         }
     }
 

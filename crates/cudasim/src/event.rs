@@ -20,7 +20,7 @@ pub struct Event {
     latest: Mutex<Option<Arc<Recording>>>,
 }
 
-/// One recording of an event. Those that wait for it keep it when the event is recorded again.
+/// One recording of an event. Its waiters keep it when the event is recorded again.
 #[derive(Default)]
 pub struct Recording {
     reached: Mutex<bool>,

@@ -9,7 +9,7 @@
 //! - A stream is a queue with its own thread. Copies to and from pinned memory access the host side
 //!   when they execute, so a buffer that is reused too early yields wrong bytes.
 //! - Freeing or unregistering memory of a queued copy fails that copy, and with it the context.
-//!   Calls in a failed context still release what they should, so that leaks can be counted.
+//!   Calls in a failed context still release their resources, so that leaks can be counted.
 //! - Kernels run as C++, thread by thread, on the stream's thread. An illegal or misaligned access
 //!   fails the context.
 //! - [`failure`] can make any call fail.

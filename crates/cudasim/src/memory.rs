@@ -20,7 +20,7 @@ const REGISTER_PORTABLE: u32 = 0x01;
 const REGISTER_DEVICE_MAP: u32 = 0x02;
 const REGISTER_IO_MEMORY: u32 = 0x04;
 const REGISTER_READ_ONLY: u32 = 0x08;
-/// Portable, device map, write combined.
+/// The flags for portable, mapped and write-combined memory.
 const HOST_ALLOCATE_FLAGS: u32 = 0x07;
 
 /// The regions by first address. They never overlap: all kinds share the address space of the
@@ -239,7 +239,7 @@ fn map_host(size: usize) -> Result<usize> {
 /// Unmaps a mapping of `map_host`.
 pub fn unmap_host(address: usize, size: usize) {
     let length = size.next_multiple_of(PAGE) + 2 * PAGE;
-    // SAFETY: the range is one whole mapping of `map_host`, and its region is gone.
+    // SAFETY: the range is one whole mapping of `map_host`, and its region was removed.
     unsafe { libc::munmap((address - PAGE) as *mut _, length) };
 }
 

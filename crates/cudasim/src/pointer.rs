@@ -96,7 +96,8 @@ pub unsafe fn attribute(attribute: i32, address: usize, data: *mut c_void) -> Re
     unsafe { write(attribute, address, Some(&region), data) }
 }
 
-/// Writes several attributes. Those of unknown memory, and those that the memory lacks, are neutral.
+/// Writes several attributes. Attributes of unknown memory, and attributes that the memory lacks,
+/// are neutral.
 ///
 /// # Safety
 /// `attributes` and `data` hold `count` entries. Each entry of `data` is as for `write`.

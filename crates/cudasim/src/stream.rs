@@ -48,7 +48,7 @@ type Work = Box<dyn FnOnce(&Stream) + Send>;
 
 struct Operation {
     after: Vec<Ticket>,
-    /// Whether it runs even in a failed context, because others wait for it.
+    /// Whether it runs even in a failed context, because other streams wait for it.
     always: bool,
     work: Work,
 }
@@ -197,7 +197,7 @@ impl Stream {
         self.enqueue(false, Box::new(work))
     }
 
-    /// Queues an operation that runs even in a failed context, because others wait for it.
+    /// Queues an operation that runs even in a failed context, because other streams wait for it.
     pub fn submit_always(
         self: &Arc<Stream>,
         work: impl FnOnce() + Send + 'static,
@@ -275,7 +275,7 @@ impl Stream {
         self.context.check()
     }
 
-    /// Whether the context has failed or is destroyed, so that nothing need be waited for.
+    /// Whether the context has failed or is destroyed, so that no wait is needed.
     pub fn has_failed(&self) -> bool {
         self.context.check().is_err() || self.queue.lock().unwrap().abandoned
     }

@@ -32,7 +32,7 @@ pub fn device_count() -> Result<i32> {
     }
 }
 
-/// The driver serves up to so many bytes from a page that other allocations share.
+/// The driver serves allocations up to this size from a page that other allocations share.
 const SMALL: u64 = 1 << 20;
 
 fn context(device: i32) -> Result<Arc<Context>> {
@@ -41,14 +41,14 @@ fn context(device: i32) -> Result<Arc<Context>> {
     if !(0..count).contains(&device) {
         return Err(Error::new(
             Kind::Unavailable,
-            format!("there is no CUDA device {device}: {count} can be seen"),
+            format!("there is no CUDA device {device}: this process sees {count}"),
         )
-        .remedy("see nvidia-smi and CUDA_VISIBLE_DEVICES"));
+        .remedy("check the ordinal against nvidia-smi and CUDA_VISIBLE_DEVICES"));
     }
     Context::primary(device)
 }
 
-/// Allocates device memory in the device's primary context. 0 bytes give the address 0.
+/// Allocates device memory in the device's primary context. Returns the address 0 for 0 bytes.
 ///
 /// # Errors
 /// [`Kind::Memory`] if the device has too little memory; [`Kind::Unavailable`] without a driver.
@@ -83,7 +83,7 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
     }
     crate::fork::refuse_fork()?;
     let Some(context) = Memory::at(address as usize)?.context else {
-        return Err(Error::invalid("the address is not of device memory"));
+        return Err(Error::invalid("the address is not that of device memory"));
     };
     let _entered = context.enter()?;
     // SAFETY: the caller vouches that nothing uses the memory.
@@ -91,7 +91,8 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
     context.driver.check(code, "cuMemFree")
 }
 
-/// Allocates page-locked host memory for the devices of every context. 0 bytes give a null pointer.
+/// Allocates page-locked host memory for the devices of every context. Returns a null pointer for 0
+/// bytes.
 ///
 /// # Errors
 /// As for [`device_alloc`].

@@ -1,11 +1,11 @@
-//! Whether the engine may have changed files, for those who keep copies of bytes of files.
+//! Whether the engine may have changed files, for code that keeps copies of bytes of files.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// A time in which the engine may change files. Reads are not told apart from writes.
+/// A time in which the engine may change files. Reads and writes count alike.
 #[derive(Debug)]
 pub(crate) struct Changing(());
 
@@ -25,7 +25,8 @@ impl Drop for Changing {
 /// Returns a number that differs between two calls if a request has moved bytes between them; `None`
 /// while one may be moving some.
 pub fn files_unchanged_since() -> Option<u64> {
-    // In this order: what has ended has begun, so equal numbers mean that nothing is under way.
+    // In this order, equal numbers mean that no change is in progress: each change that has ended
+    // has also begun.
     let ended = ENDED.load(SeqCst);
     let begun = BEGUN.load(SeqCst);
     (begun == ended).then_some(begun)
@@ -36,11 +37,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_under_way_is_told_and_one_that_has_ended_changes_the_number() {
+    fn a_change_in_progress_is_reported_and_one_that_has_ended_changes_the_number() {
         let one = Changing::begin();
         assert_eq!(files_unchanged_since(), None);
         drop(one);
-        // Other tests of this process make requests meanwhile, which end.
+        // Other tests of this process make requests at the same time, which end.
         let number = || loop {
             if let Some(number) = files_unchanged_since() {
                 return number;

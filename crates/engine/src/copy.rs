@@ -1,8 +1,8 @@
-//! Copies and fills in the order of the application's own work, as HDF5 asks them of a driver
+//! Copies and fills in the order of the application's own work, as HDF5 requests them from a driver
 //! between two reads.
 //!
 //! They come after the legacy default stream, as `cudaMemcpy` does. While a blocking stream is
-//! captured into a CUDA graph, the legacy default stream takes no work, and asking would break the
+//! captured into a CUDA graph, the legacy default stream takes no work, and a query would break the
 //! capture. Copies and fills then wait for nothing, since captured work does not run.
 
 use std::ptr;
@@ -14,8 +14,8 @@ use crate::gpu::stream::{Stream, is_about_capture};
 use crate::gpu::{CopyQueue, Lent};
 use crate::memory::{Memory, are_on_host, is_on_host};
 
-/// Copies between any two kinds of memory, of any contexts, and returns when the copy is done.
-/// Between host memories, the CPU copies at once.
+/// Copies between any two kinds of memory, of any contexts, and returns when the copy is done. The
+/// CPU copies between host memories, at once.
 ///
 /// # Errors
 /// The failed call of the driver.
@@ -86,14 +86,16 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     crate::fork::refuse_fork()?;
     let mut lent = Lent::new(context)?;
     let queue = lent.queue()?;
-    match mark_default_stream(queue)? {
-        true => queue.wait(0),
-        false => Ok(()),
+    if mark_default_stream(queue)? {
+        queue.wait(0)
+    } else {
+        Ok(())
     }
 }
 
 /// Sets the mark 0 of a queue behind the work of the default stream. Returns false if that stream
-/// takes no work. Waiting for the stream itself would leave out what blocking streams do before it.
+/// takes no work. A wait for the stream itself would not cover the work of blocking streams before
+/// it.
 pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
     if Stream::LEGACY.is_capturing(queue.context.driver) {
         return Ok(false);
@@ -105,7 +107,8 @@ pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
     }
 }
 
-/// Copies by one thread with the memory of one context, in order, as several calls of `cudaMemcpy`.
+/// Copies by one thread with the memory of one context, in order, like several calls of
+/// `cudaMemcpy`.
 pub struct Copies<'a> {
     lent: Lent<'a>,
 }
@@ -119,8 +122,8 @@ impl<'a> Copies<'a> {
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
         crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
-            Error::invalid("the memory is not, or no longer, GPU memory")
-                .remedy("keep GPU memory until what uses it has returned")
+            Error::invalid("the memory is not GPU memory, or was freed")
+                .remedy("keep GPU memory allocated until the calls that use it have returned")
         })?;
         let mut lent = Lent::new(context)?;
         let queue = lent.queue()?;

@@ -1,5 +1,5 @@
-//! Describes the machine and a path as JSON: all that decides which route a request takes, with the
-//! reason if something is missing.
+//! Describes the machine and a path as JSON: every fact that decides which route a request takes,
+//! with the reason if something is missing.
 
 use std::ffi::CStr;
 use std::fs;
@@ -25,12 +25,12 @@ use crate::profile;
 use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::uring;
 
-/// Raised with each change of a struct or function of the C interface, as `PENSTOCK_API_VERSION`
-/// is.
+/// Incremented with each change of a struct or function of the C interface, together with
+/// `PENSTOCK_API_VERSION`.
 const API_VERSION: i32 = 1;
 
 /// Describes the machine and, given a path, the file system there. Opens the CUDA driver and cuFile
-/// if they are installed, since only that tells whether they start.
+/// if they are installed, since only an attempt shows whether they start.
 pub fn describe(path: Option<&Path>) -> Value {
     let place = path.map(Place::find);
     json!({
@@ -98,7 +98,7 @@ fn kernel() -> String {
 }
 
 fn cachestat() -> bool {
-    // Any regular file will do, and this one always exists.
+    // Any regular file serves here, and this one always exists.
     open_fd(
         Path::new("/proc/self/exe"),
         libc::O_RDONLY | libc::O_CLOEXEC,
@@ -198,8 +198,8 @@ fn start_cufile() -> Result<&'static cufile::Driver> {
 fn cufile_version(cufile: &penstock_sys::cufile::CuFile) -> Option<String> {
     let mut number = 0;
     // SAFETY: `number` is a valid place for the answer.
-    let asked = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
-    asked
+    let status = unsafe { (cufile.cuFileGetVersion?)(&mut number) };
+    status
         .is_success()
         .then(|| format!("{}.{}", number / 1000, number % 1000 / 10))
 }
@@ -213,10 +213,10 @@ fn describe_io_uring() -> Value {
 
 // -- file system --------------------------------------------------------------------------
 
-/// What exists at a path or nearest above it.
+/// The file or folder at a path, or the nearest one above it.
 struct Place {
     path: PathBuf,
-    /// A regular file there; `None` if none can be opened or created.
+    /// A regular file there; `None` if no file can be opened or created.
     file: Option<OwnedFd>,
     /// Why the description is of another path, or incomplete.
     reason: Option<String>,
@@ -244,7 +244,7 @@ impl Place {
         }
         let file = temporary_in(&path)
             .map_err(|e| {
-                let unknown = format!("no file can be made in {}: {e}", path.display());
+                let unknown = format!("cannot create a file in {}: {e}", path.display());
                 reason = Some(match reason.take() {
                     Some(first) => format!("{first}; {unknown}"),
                     None => unknown,
@@ -268,7 +268,7 @@ impl Place {
         };
         let mut system = FileSystem::of(fd);
         if self.file.is_none() {
-            // The answer for a folder says nothing about the files in it.
+            // The result for a folder does not apply to the files in it.
             system.direct = None;
         }
         json!({
@@ -306,7 +306,7 @@ impl Place {
     fn register(&self) -> Result<()> {
         let Some(fd) = &self.file else {
             return Err(Error::invalid(
-                "cuFile starts, but there is no file here to try it on",
+                "cuFile starts, but there is no file here on which to test it",
             ));
         };
         let same = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
@@ -325,7 +325,7 @@ impl Place {
     }
 }
 
-/// A part of a file's layout on Lustre, as `lfs getstripe` tells it.
+/// A part of a file's layout on Lustre, as `lfs getstripe` reports it.
 fn part(part: &Part) -> Value {
     json!({
         "start": part.start,
@@ -347,7 +347,7 @@ fn nearest_folder(path: &Path) -> PathBuf {
         .map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
-/// An empty file in a folder, without a name if the file system can do that.
+/// An empty file in a folder, without a name if the file system supports that.
 fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     open_fd(folder, flags | libc::O_TMPFILE).or_else(|_| {
@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_has_a_reason_and_what_is_there_has_none() {
+    fn a_missing_feature_has_a_reason_and_a_present_one_has_none() {
         let said = describe(None);
         for part in ["cuda", "io_uring"] {
             let part = &said[part];
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_length_and_cached_share_are_told_and_of_a_folder_neither() {
+    fn the_length_and_cached_share_are_reported_for_a_file_and_not_for_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, vec![1; 1 << 20]).unwrap();
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_layout_ends_with_the_file_where_it_names_no_end() {
-        let told = |end| {
+        let described = |end| {
             part(&Part {
                 start: 0,
                 end,
@@ -467,13 +467,13 @@ mod tests {
                 stale: false,
             })
         };
-        assert!(told(u64::MAX)["end"].is_null());
-        assert_eq!(told(8 << 20)["end"], 8 << 20);
-        assert_eq!(told(0)["targets"], json!([3, 0]));
+        assert!(described(u64::MAX)["end"].is_null());
+        assert_eq!(described(8 << 20)["end"], 8 << 20);
+        assert_eq!(described(0)["targets"], json!([3, 0]));
     }
 
     #[test]
-    fn a_name_that_is_no_utf_8_is_described_with_a_mark_in_its_place() {
+    fn a_name_that_is_not_utf_8_is_described_with_replacement_characters() {
         use std::os::unix::ffi::OsStrExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(std::ffi::OsStr::from_bytes(b"a\xff"));

@@ -19,19 +19,19 @@ pub(crate) struct Engine {
     pub ring: Ring,
     pub cores: usize,
     pub profiles: Profiles,
-    /// Bytes of decoded chunks that are kept of a file.
+    /// The size of the cache of decoded chunks of a file, in bytes.
     chunk_cache: u64,
     environment: Options,
     process: Mutex<Options>,
-    /// Whether any were ever set, so that small calls do without the lock.
+    /// Whether process options were ever set, so that small calls avoid the lock.
     has_process_options: AtomicBool,
-    /// Why the trace that the environment asks for could not start; the first caller gets it.
+    /// Why the trace that the environment requests could not start. The first caller gets it.
     trace_failed: Mutex<Option<Error>>,
 }
 
 static ENGINE: OnceLock<Result<Engine>> = OnceLock::new();
 
-/// The engine, which the first call makes.
+/// The engine. The first call creates it.
 pub(crate) fn engine() -> Result<&'static Engine> {
     refuse_fork()?;
     let engine = ENGINE
@@ -56,17 +56,17 @@ const RING_BYTES: u64 = 512 << 20;
 /// The default size of the cache of decoded chunks.
 const CHUNK_CACHE_BYTES: u64 = 64 << 20;
 
-/// Bytes of decoded chunks that are kept of a file; 0 for none. The environment variable
-/// `PENSTOCK_CHUNK_CACHE` sets them.
+/// The size of the cache of decoded chunks of a file, in bytes; 0 for no cache. The environment
+/// variable `PENSTOCK_CHUNK_CACHE` sets it.
 ///
 /// # Errors
-/// What keeps the engine from starting.
+/// The failure to start the engine.
 pub fn chunk_cache_bytes() -> Result<u64> {
     engine().map(|engine| engine.chunk_cache)
 }
 
-/// The options of a call, completed by the outer levels except the tuned profile, which is about
-/// plain transfers of a file.
+/// The options of a call, completed by the outer levels. The tuned profile is left out, because it
+/// applies to plain transfers of a file.
 ///
 /// # Errors
 /// [`Kind::Invalid`](crate::error::Kind::Invalid) for options out of range.
@@ -76,8 +76,8 @@ pub fn merged_options(call: Options) -> Result<Options> {
     Ok(merged)
 }
 
-/// As [`merged_options`], without making an engine, so that forked children may still make one. In
-/// a child that may not, only the options of the environment count.
+/// As [`merged_options`], without creating an engine, so that forked children may still create one.
+/// In a child that may not, only the options of the environment apply.
 ///
 /// # Errors
 /// Malformed options of the environment.
@@ -90,7 +90,7 @@ pub fn options_without_engine(call: Options) -> Result<Options> {
     Ok(call.or(outer))
 }
 
-/// The options of the environment, as they were at the first call.
+/// The options of the environment, as read by the first call.
 fn environment() -> Result<Options> {
     static ENVIRONMENT: OnceLock<Result<Options>> = OnceLock::new();
     let read = || match environment::setting("PENSTOCK_OPTIONS") {
@@ -126,7 +126,7 @@ impl Engine {
         let trace = environment::path("PENSTOCK_TRACE");
         let trace_failed = trace.and_then(|mut path| {
             if is_copy() {
-                // Its parent writes the trace of that name.
+                // The parent process writes the trace of that name.
                 path.push(format!(".{}", std::process::id()));
             }
             trace::start(path.as_ref()).err()

@@ -1,4 +1,4 @@
-//! What went wrong, where in which file, and what the caller can do about it.
+//! What went wrong, at which range of which file, and what the caller can do about it.
 
 use std::any::Any;
 use std::fmt;
@@ -84,11 +84,11 @@ impl Error {
         let (kind, remedy) = match code {
             libc::ENOENT | libc::ENOTDIR => (
                 Kind::NotFound,
-                "check the path, and that the folder exists on this machine",
+                "check the path, and that its folder exists on this machine",
             ),
             libc::EACCES | libc::EPERM | libc::EROFS => (
                 Kind::Permission,
-                "check the owner and mode of the file and its folder, and whether the file system is mounted read-only",
+                "check the owner and mode of the file and its folder, and that the file system is not mounted read-only",
             ),
             libc::ENOSPC | libc::EDQUOT => (
                 Kind::NoSpace,
@@ -106,7 +106,7 @@ impl Error {
                 Kind::Io,
                 "close files, or raise the limit of open files (ulimit -n)",
             ),
-            libc::EISDIR => (Kind::Io, "give the path of a file, not of a folder"),
+            libc::EISDIR => (Kind::Io, "pass the path of a file, not of a folder"),
             libc::EBADF => (
                 Kind::Io,
                 "open the file for this kind of access: reading, writing or both",
@@ -131,21 +131,21 @@ impl Error {
         made
     }
 
-    /// As [`gpu`](Self::gpu), where GPU or pinned memory could not be allocated.
+    /// As [`gpu`](Self::gpu), for a failed allocation of GPU or pinned memory.
     pub(crate) fn gpu_memory(code: i32, cause: impl Into<String>) -> Self {
         let mut made = Error::gpu(code, cause);
         made.0.kind = Kind::Memory;
         made.remedy("free GPU memory, or use fewer threads, a smaller block or a smaller array")
     }
 
-    /// As [`gpu`](Self::gpu), where the call says that this machine lacks the feature.
+    /// As [`gpu`](Self::gpu), for a code that means that this machine lacks the feature.
     pub(crate) fn gpu_unavailable(code: i32, cause: impl Into<String>) -> Self {
         let mut made = Error::gpu(code, cause);
         made.0.kind = Kind::Unavailable;
         made
     }
 
-    /// A caught panic, whose payload `catch_unwind` returned.
+    /// The error of a panic, from the payload that `catch_unwind` returned.
     pub fn panicked(payload: &(dyn Any + Send)) -> Self {
         let what = payload
             .downcast_ref::<&str>()
@@ -153,10 +153,10 @@ impl Error {
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_default();
         Error::new(Kind::Internal, format!("the library panicked: {what}"))
-            .remedy("this is a defect of Penstock: please report it with what the program did")
+            .remedy("this is a defect of Penstock: please report it, with what the program did")
     }
 
-    /// A read up to byte `wanted_end` of a file that has `file_size` bytes.
+    /// The error of a read up to byte `wanted_end` of a file that has `file_size` bytes.
     pub(crate) fn end_of_file(wanted_end: u64, file_size: u64) -> Self {
         Error::new(
             Kind::EndOfFile,
@@ -173,7 +173,7 @@ impl Error {
         self
     }
 
-    /// Returns whether something was not opened because the process or the system has no descriptor left.
+    /// Whether an open failed because the process or the system has no descriptor left.
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self.0.os_errno, libc::EMFILE | libc::ENFILE)
     }
@@ -184,7 +184,8 @@ impl Error {
         self
     }
 
-    /// Adds the file, unless the failure names one: the innermost place knows best.
+    /// Adds the file, unless the failure names one already: the innermost call has the most precise
+    /// name.
     pub fn in_file(mut self, path: &Path) -> Self {
         if self.0.path.is_none() {
             self.0.path = Some(path.to_owned());
@@ -192,7 +193,7 @@ impl Error {
         self
     }
 
-    /// Replaces the file by the one that the caller knows.
+    /// Replaces the file by the name that the caller uses.
     pub fn of_file(mut self, path: &Path) -> Self {
         self.0.path = Some(path.to_owned());
         self

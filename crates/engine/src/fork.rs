@@ -9,10 +9,10 @@ use crate::error::{Error, Kind, Result};
 /// held for ever by threads of the parent.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// The number of this process, 0 if forks are not watched: then only the system knows it.
+/// The number of this process; 0 if forks are not watched, so that only the system knows it.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of this process, mostly without a call of the system.
+/// Returns the number of this process, in most cases without a system call.
 pub fn process() -> u32 {
     match PROCESS.load(Ordering::Relaxed) {
         0 => std::process::id(),
@@ -20,8 +20,8 @@ pub fn process() -> u32 {
     }
 }
 
-/// Makes [`refuse_fork`] fail in every child that is forked from now on. Called before anything
-/// that a child could not use: threads, locks that threads hold, the CUDA driver.
+/// Makes [`refuse_fork`] fail in every child that is forked from now on. Called before the engine
+/// creates what a child could not use: threads, locks that threads hold, the CUDA driver.
 pub(crate) fn watch_forks() {
     unsafe extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);
@@ -47,7 +47,7 @@ pub fn refuse_fork() -> Result<()> {
     }
     Err(Error::new(
         Kind::Forked,
-        "this process was forked from one that had used Penstock",
+        "this process was forked from one that had already used Penstock",
     )
-    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock first in the child"))
+    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock only in the children"))
 }

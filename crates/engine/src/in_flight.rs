@@ -1,4 +1,9 @@
-//! Counters of requests in flight, which let a thread wait for those that are there.
+//! Counters of requests in flight, which let a thread wait for those that are in flight now.
+//!
+//! A wait must not include requests that enter after it, or it might never end. So each wait closes
+//! the present *round* and opens the next one. A request is counted in the round in which it
+//! entered, and a wait is over when no round up to its own has requests. Rounds without requests
+//! are removed from the front, so the oldest remaining round decides for every wait.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -8,7 +13,7 @@ use crate::sync::{Condvar, Mutex, Recover};
 /// The requests of this process.
 pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
-/// The requests of this process that finish although nobody takes their steps.
+/// The requests of this process that finish without steps of their submitter.
 pub(crate) static WITHOUT_STEPS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
 /// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
@@ -20,13 +25,14 @@ pub(crate) struct InFlight {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Raised by each wait, which so tells those who entered before it from those after it.
+    /// The number of waits so far. It separates the requests that entered before a wait from those
+    /// that entered after it.
     round: Round,
-    /// Each round that somebody is still in, in order, with their number. The first is never empty.
+    /// The rounds with requests in flight, in order, with their number. The first is never empty.
     present: VecDeque<(Round, usize)>,
 }
 
-/// The round in which a request entered; [`InFlight::leave`] takes it back.
+/// The round in which a request entered, for [`InFlight::leave`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
 pub(crate) struct Round(u64);
 
@@ -68,7 +74,7 @@ impl InFlight {
     }
 
     /// Waits until every request that is in flight now has left. Requests that enter meanwhile are
-    /// not waited for, so the wait ends however many of them come.
+    /// not waited for, so the wait ends however many of them enter.
     pub(crate) fn wait_for_present(&self) {
         let mut state = self.state.lock().recover();
         let last = state.round;

@@ -2,7 +2,7 @@
 //!
 //! A [`request`] is planned, and cut into blocks. Workers move the blocks along a route: straight
 //! into host memory, through pinned slots ([`staging`]) and copy queues ([`gpu`]), from mapped
-//! pages, or by cuFile. A [`Report`](report::Report) tells which bytes took which
+//! pages, or by cuFile. A [`Report`](report::Report) has the number of bytes that took each
 //! [`Path`](report::Path).
 //!
 //! [`request::run`] returns when the bytes have moved. [`request::submit`] returns a
@@ -27,7 +27,7 @@
 //!
 //! let field: Vec<u8> = (0..3 << 20).map(|i| i as u8).collect();
 //! let whole = Extent { offset: 0, length: field.len() as u64, memory: field.as_ptr() as usize };
-//! // SAFETY: `field` outlives the call, and nobody changes it meanwhile.
+//! // SAFETY: `field` outlives the call, and nothing changes it meanwhile.
 //! let report = unsafe { run(&file, Order::new(Operation::Write, &[whole], Options::default()))? };
 //! assert_eq!(report.bytes(), 3 << 20);
 //!

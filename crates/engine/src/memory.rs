@@ -1,4 +1,4 @@
-//! The kind of memory at an address. The CUDA driver tells it; it is never guessed.
+//! The kind of memory at an address. The CUDA driver reports it; it is never guessed.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::reach;
 pub enum MemoryKind {
     /// Pageable host memory.
     Host = 0,
-    /// Page-locked host memory that CUDA knows.
+    /// Page-locked host memory of CUDA.
     Pinned = 1,
     /// Memory that migrates between host and GPU.
     Managed = 2,
@@ -25,7 +25,7 @@ pub enum MemoryKind {
     Device = 3,
 }
 
-/// Stands for memory that the driver does not know; no type of the driver has this number.
+/// The number for memory that the driver does not know. No type of the driver has this number.
 const UNKNOWN: c_uint = 0;
 
 /// A kind of memory and the context that it belongs to.
@@ -37,7 +37,7 @@ pub struct Memory {
     pub context: Option<Arc<Context>>,
     /// The CUDA ordinal; -1 for pageable memory.
     pub device: i32,
-    /// The addresses of the allocation, if CUDA knows it.
+    /// The addresses of the allocation, if CUDA has allocated or registered it.
     pub range: Option<Range<usize>>,
 }
 
@@ -59,8 +59,8 @@ impl Memory {
         }
     }
 
-    /// Asks the driver about an address. The call neither loads nor initialises the driver: a process
-    /// that has not done so has no GPU memory.
+    /// Queries the driver about an address. The call neither loads nor initialises the driver: a
+    /// process that has not done so has no GPU memory.
     ///
     /// # Errors
     /// The failed call of the driver.
@@ -95,8 +95,8 @@ impl Memory {
             (&raw mut start).cast(),
             (&raw mut bytes).cast(),
         ];
-        // SAFETY: each place has the size that its attribute takes; the address is only asked
-        // about. For memory unknown to CUDA the call succeeds and leaves zeros.
+        // SAFETY: each place has the size that its attribute takes; the address is not
+        // dereferenced. For memory unknown to CUDA the call succeeds and leaves zeros.
         let code = unsafe {
             (driver.cuda.cuPointerGetAttributes)(
                 names.len() as c_uint,
@@ -107,11 +107,11 @@ impl Memory {
         };
         match code {
             cuda::CUDA_SUCCESS => {}
-            // The process exits, or the memory was freed since.
+            // The process exits, or the memory was freed in the meantime.
             cuda::CUDA_ERROR_DEINITIALIZED | cuda::CUDA_ERROR_INVALID_VALUE => {
                 return Ok(Memory::HOST);
             }
-            // A device pointer taken for host memory would crash the process.
+            // A device pointer that is taken for host memory would crash the process.
             _ => driver.check(code, "cuPointerGetAttributes")?,
         }
         if kind == 0 {
@@ -172,7 +172,7 @@ pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool
         }
         let on_host = match memory_type(cuda, address)? {
             UNKNOWN => true,
-            // The driver may say so of managed memory as well.
+            // The driver may report this type for managed memory as well.
             cuda::CU_MEMORYTYPE_HOST => Memory::at(address)?.context.is_none(),
             _ => false,
         };
@@ -183,10 +183,10 @@ pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool
     Ok(true)
 }
 
-/// Whether the CUDA driver cannot have placed memory at an address: the heap of brk(2), in which
-/// malloc puts what is not large, and the image of the program, both of which are the kernel's and the
-/// program's own for the life of the process. CUDA may have page-locked them, but the CPU reaches them
-/// all the same.
+/// Whether the CUDA driver cannot have placed memory at an address. This holds for the heap of
+/// brk(2), in which malloc puts small blocks, and for the image of the program: both belong to the
+/// kernel and the program for the life of the process. CUDA may have page-locked them, but the CPU
+/// reaches them all the same.
 #[inline]
 fn is_never_on_gpu(address: usize) -> bool {
     static FIXED: OnceLock<Fixed> = OnceLock::new();
@@ -203,7 +203,7 @@ fn end_of_heap() -> usize {
     }
 }
 
-/// What is at the same place for the life of the process.
+/// The regions that stay at the same place for the life of the process.
 struct Fixed {
     /// The program's segments and what is between them.
     image: Range<usize>,
@@ -270,32 +270,33 @@ fn loaded() -> Option<&'static Cuda> {
 
 /// The driver's type of the memory at an address.
 ///
-/// One attribute costs less than all of them, and is all there is to know of pageable memory. It is
-/// asked as a list of one: the call for a single attribute fails for pageable memory, which takes the
-/// driver five times as long.
+/// One attribute costs less than all of them, and is all that exists for pageable memory. It is
+/// queried as a list of one: the call for a single attribute fails for pageable memory, which takes
+/// the driver five times as long.
 ///
-/// Answers are not kept, since the allocation may be freed meanwhile. Its buffer ID would tell, but
-/// costs as much to ask for, and pool allocations may lie inside one that keeps its ID.
+/// Results are not kept, since the allocation may be freed meanwhile. Its buffer ID would show
+/// that, but costs as much to query, and pool allocations may lie inside one that keeps its ID.
 fn memory_type(cuda: &Cuda, address: usize) -> Result<c_uint> {
     let mut kind = UNKNOWN;
     let mut name = cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let mut place: *mut c_void = (&raw mut kind).cast();
-    // SAFETY: `kind` has the size that the attribute takes; the address is only asked about. For
+    // SAFETY: `kind` has the size that the attribute takes; the address is not dereferenced. For
     // memory unknown to CUDA the call succeeds and leaves a zero.
     let code = unsafe { (cuda.cuPointerGetAttributes)(1, &mut name, &mut place, address as u64) };
     match code {
         cuda::CUDA_SUCCESS => Ok(kind),
-        // CUDA is not in use: nobody has initialised it, or the process exits.
+        // CUDA is not in use: it was not initialised, or the process exits.
         cuda::CUDA_ERROR_INVALID_VALUE | cuda::CUDA_ERROR_DEINITIALIZED => Ok(UNKNOWN),
-        // So too, or the process was forked from one that had initialised it: what the CPU cannot read
-        // may be memory of a GPU, which is out of reach here, as the driver's start then tells.
+        // CUDA is not in use, or the process was forked from one that had initialised it. Memory
+        // that the CPU cannot read may then be memory of a GPU, which is out of reach here;
+        // starting the driver reports that.
         cuda::CUDA_ERROR_NOT_INITIALIZED => {
             if !reach::is_readable(address) {
                 gpu::driver()?;
             }
             Ok(UNKNOWN)
         }
-        // A device pointer taken for host memory would crash the process.
+        // A device pointer that is taken for host memory would crash the process.
         _ => {
             gpu::driver()?.check(code, "cuPointerGetAttributes")?;
             Ok(kind)

@@ -19,7 +19,7 @@ pub enum RouteName {
     Mapped,
     /// By cuFile.
     Gds,
-    /// By HDF5 itself, through host memory. Only reports have it; nobody can ask for it.
+    /// By HDF5 itself, through host memory. Only reports have it; options cannot select it.
     Hdf5,
 }
 
@@ -54,7 +54,7 @@ pub enum Choice {
     Auto,
     /// Off.
     No,
-    /// On; an error where it cannot be.
+    /// On; an error where that is impossible.
     Yes,
 }
 
@@ -96,7 +96,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The settings of this level; those that it leaves open come from `outer`.
+    /// The settings of this level, completed by those of `outer`.
     pub fn or(self, outer: Options) -> Options {
         Options {
             threads: self.threads.or(outer.threads),
@@ -167,7 +167,7 @@ impl Options {
 
     /// As [`parse`](Self::parse), for text that may hold keys of another part of Penstock.
     ///
-    /// Each key that the engine does not know goes to `others`, which returns whether it took the
+    /// Passes each key that the engine does not know to `others`, which returns whether it took the
     /// key. `also` lists these keys for the remedy of an error.
     pub fn parse_with(
         text: &str,
@@ -278,7 +278,7 @@ const DECODERS: [(&str, Decoder); 3] = [
     ("gpu", Decoder::Gpu),
 ];
 
-/// The word of a value; "auto" for a value that no word stands for.
+/// The word of a value; "auto" for a value without a word.
 fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
     words
         .iter()
@@ -300,9 +300,10 @@ fn number(key: &str, value: &str) -> Result<u32> {
     value.parse().map_err(|_| {
         let digits = value.strip_prefix('-').unwrap_or(value);
         let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        Error::invalid(match is_whole {
-            true => format!("option {key} is {value}, which is out of range"),
-            false => format!("option {key} must be a whole number, not {value:?}"),
+        Error::invalid(if is_whole {
+            format!("option {key} is {value}, which is out of range")
+        } else {
+            format!("option {key} must be a whole number, not {value:?}")
         })
     })
 }
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_that_is_out_of_range_is_told_so() {
+    fn a_whole_number_out_of_range_is_reported_as_such() {
         for value in ["-1", "1099511627776"] {
             let error = Options::parse(&format!("threads={value}")).unwrap_err();
             let cause = format!("option threads is {value}, which is out of range");
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_knows_is_an_error_that_lists_the_keys_of_all() {
+    fn an_unknown_key_is_an_error_that_lists_the_keys_of_all_parts() {
         let error = Options::parse_with("colour=red", "mode", &mut |_, _| Ok(false)).unwrap_err();
         assert!(error.cause().contains("colour"), "{error}");
         assert!(error.remedy_text().ends_with("scratch, decode, mode"));
@@ -392,16 +393,16 @@ mod tests {
     }
 
     #[test]
-    fn what_another_part_finds_wrong_with_its_key_is_the_error() {
+    fn the_error_of_another_part_about_its_key_is_returned() {
         let refuse = &mut |_: &str, _: &str| Err(Error::invalid("option mode must be a word"));
         let error = Options::parse_with("mode=7", "mode", refuse).unwrap_err();
         assert_eq!(error.cause(), "option mode must be a word");
     }
 
     #[test]
-    fn each_key_that_is_named_as_known_is_known() {
+    fn each_listed_key_is_accepted() {
         for key in KEYS.split(", ") {
-            // A value that is wrong for all of them tells known keys from unknown ones.
+            // A value that is wrong for all of them distinguishes known keys from unknown ones.
             assert!(Options::default().set(key, "?").is_err(), "{key}");
         }
     }

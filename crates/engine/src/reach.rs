@@ -1,5 +1,5 @@
 //! Checks that host memory is mapped before the CPU touches it, where a copy would end the process
-//! by a signal. System calls that move bytes need no such check: they answer EFAULT.
+//! by a signal. System calls that move bytes need no such check: they fail with EFAULT.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::File;
@@ -12,17 +12,17 @@ use std::sync::OnceLock;
 use crate::error::{Error, Result};
 use crate::fork::refuse_fork;
 
-/// What the CPU does with the memory.
+/// The access of the CPU to the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It reads the memory.
+    /// The CPU reads the memory.
     Read,
-    /// It writes the memory.
+    /// The CPU writes the memory.
     Write,
 }
 
-/// Checks that the CPU can use `length` bytes of host memory at `start`. Takes a microsecond for each
-/// mapping in the range, whatever its length. Nothing keeps another thread from unmapping the memory
+/// Checks that the CPU can use `length` bytes of host memory at `start`. Takes a microsecond for
+/// each mapping in the range, independent of its length. Another thread may unmap the memory
 /// afterwards.
 ///
 /// Before Linux 6.11 the check finds addresses that are not mapped, but no missing permissions.
@@ -38,14 +38,15 @@ pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
             .and_then(|mappings| are_usable(mappings, start, end, wanted))
             .unwrap_or_else(|| are_mapped(start, end))
     });
-    match is_there {
-        true => Ok(()),
-        false => Err(unreachable_memory(start, length)),
+    if is_there {
+        Ok(())
+    } else {
+        Err(unreachable_memory(start, length))
     }
 }
 
-/// As [`check`], in a third of the time for memory on one or two pages. There it does not find that memory
-/// can be read but not written.
+/// As [`check`], in a third of the time for memory on one or two pages. For such memory, it does
+/// not detect that the memory can be read but not written.
 ///
 /// # Errors
 /// As for [`check`].
@@ -58,20 +59,21 @@ pub fn check_quickly(start: usize, length: usize, wanted: Use) -> Result<()> {
         return check(start, length, wanted);
     }
     let is_one_page = last / page == start / page;
-    match length == 0 || (is_readable(start) && (is_one_page || is_readable(last))) {
-        true => Ok(()),
-        false => Err(unreachable_memory(start, length)),
+    if length == 0 || (is_readable(start) && (is_one_page || is_readable(last))) {
+        Ok(())
+    } else {
+        Err(unreachable_memory(start, length))
     }
 }
 
 fn unreachable_memory(start: usize, length: usize) -> Error {
     let error = io::Error::from_raw_os_error(libc::EFAULT);
-    let action = format!("cannot reach the {length} bytes of memory at {start:#x}");
-    Error::os(&error, &action).remedy("give memory that is allocated, and large enough")
+    let action = format!("cannot access the {length} bytes of memory at {start:#x}");
+    Error::os(&error, &action).remedy("pass memory that is allocated and large enough")
 }
 
-/// Whether the page of an address can be read, by a system call that reads a set of signals there and then
-/// refuses to do anything with it.
+/// Whether the page of an address can be read. The system call reads a set of signals at the
+/// address, and then fails because its action is invalid.
 pub(crate) fn is_readable(address: usize) -> bool {
     const SET: usize = 8;
     const NOTHING_TO_DO: c_int = -1;
@@ -87,7 +89,7 @@ pub(crate) fn is_readable(address: usize) -> bool {
 fn page_size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
-        // SAFETY: asks for a number.
+        // SAFETY: sysconf only returns a number.
         usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
     })
 }
@@ -119,7 +121,7 @@ const PROCMAP_QUERY: c_ulong =
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 
-/// The mappings of this process; `None` if the kernel cannot be asked about one of them.
+/// The mappings of this process; `None` if the kernel does not support a query for one of them.
 fn mappings() -> Option<&'static File> {
     static MAPPINGS: OnceLock<Option<File>> = OnceLock::new();
     let open = || {
@@ -131,8 +133,8 @@ fn mappings() -> Option<&'static File> {
     MAPPINGS.get_or_init(open).as_ref()
 }
 
-/// The end of the mapping that has this address; the address itself if no usable mapping has it.
-/// `None` if the file does not tell: a program may close descriptors that it did not open.
+/// The end of the mapping that has this address, or the address itself if no usable mapping has it.
+/// `None` if the file cannot be used: a program may close descriptors that it did not open.
 fn end_of_mapping(mappings: &File, address: usize, wanted: Use) -> Option<usize> {
     let mut query = Query {
         size: mem::size_of::<Query>() as u64,
@@ -175,7 +177,7 @@ mod tests {
 
     const PAGE: usize = 64 << 10;
 
-    /// Three pages, of which the one in the middle has other permissions, or is none.
+    /// Three pages, of which the middle one has other permissions or is unmapped.
     fn pages(middle: Option<c_int>) -> usize {
         let all = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_efault_whether_or_not_the_kernel_tells_of_permissions() {
+    fn a_hole_is_efault_whether_or_not_the_kernel_reports_permissions() {
         let start = pages(None);
         let error = check(start, 3 * PAGE, Use::Read).unwrap_err();
         assert_eq!(error.os_errno(), libc::EFAULT);
@@ -253,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_another_file_by_now_tells_nothing() {
+    fn a_descriptor_that_is_another_file_by_now_gives_no_result() {
         let other = tempfile::tempfile().unwrap();
         let start = pages(Some(libc::PROT_READ));
         assert_eq!(are_usable(&other, start, start + PAGE, Use::Read), None);
     }
 
     #[test]
-    fn permissions_count_where_the_kernel_tells_of_them() {
+    fn permissions_count_where_the_kernel_reports_them() {
         if mappings().is_none() {
             eprintln!("SKIPPED: this kernel has no PROCMAP_QUERY");
             return;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use crate::options::{Options, RouteName};
 use crate::sync::Recover;
 
-/// Defines [`Path`] and all that is known of each path.
+/// Defines [`Path`] and the properties of each path.
 macro_rules! paths {
     ($($(#[$about:meta])* $path:ident, $name:literal, $route:ident;)*) => {
         /// A path that bytes take between a file and memory. Each byte of a request is counted on
@@ -88,7 +88,7 @@ impl Counters {
     pub fn copy(&self) {
         self.copies.fetch_add(1, Relaxed);
     }
-    /// Counts a worker that has found something to do.
+    /// Counts a worker that has found work.
     pub fn joined(&self) {
         self.threads.fetch_add(1, Relaxed);
     }
@@ -105,15 +105,15 @@ impl Counters {
     pub fn decoded_gpu(&self, bytes: u64) {
         self.decoded_gpu.fetch_add(bytes, Relaxed);
     }
-    /// Tells how many reads or writes a worker has in flight.
+    /// Records how many reads or writes a worker has in flight.
     pub(crate) fn in_flight(&self, depth: u32) {
         self.queue_depth.fetch_max(depth, Relaxed);
     }
-    /// Keeps the options that the request took from the tuned profile.
+    /// Records the options that the request took from the tuned profile.
     pub fn tuned(&self, options: Options) {
         let _ = self.tuned.set(options);
     }
-    /// Keeps the first note: it is the cause, and later ones are consequences.
+    /// Records the first note: it is the cause, and later ones are consequences.
     pub fn note(&self, text: &str) {
         let mut note = self.note.lock().recover();
         if note.is_empty() {
@@ -125,28 +125,28 @@ impl Counters {
         self.bytes.iter().map(|b| b.load(Relaxed)).sum()
     }
 
-    /// The report of a request as it is now. `asked` is the route of a request that moved nothing,
-    /// and `device` the CUDA ordinal of the memory, -1 for host memory.
-    pub fn report(&self, asked: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
+    /// The report of a request as it is now. `requested` is the route to report if nothing moved, and
+    /// `device` the CUDA ordinal of the memory, -1 for host memory.
+    pub fn report(&self, requested: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
         let note = self.note.lock().recover().clone();
-        self.with_note(asked, device, block, elapsed_ns, note)
+        self.with_note(requested, device, block, elapsed_ns, note)
     }
 
     /// As [`report`](Self::report); takes the note instead of copying it.
     pub(crate) fn into_report(
         mut self,
-        asked: RouteName,
+        requested: RouteName,
         device: i32,
         block: u64,
         elapsed_ns: u64,
     ) -> Report {
         let note = std::mem::take(self.note.get_mut().recover());
-        self.with_note(asked, device, block, elapsed_ns, note)
+        self.with_note(requested, device, block, elapsed_ns, note)
     }
 
     fn with_note(
         &self,
-        asked: RouteName,
+        requested: RouteName,
         device: i32,
         block: u64,
         elapsed_ns: u64,
@@ -157,7 +157,7 @@ impl Counters {
             .iter()
             .max_by_key(|path| bytes[**path as usize])
             .filter(|path| bytes[**path as usize] > 0)
-            .map_or(asked, |path| path.route());
+            .map_or(requested, |path| path.route());
         Report {
             route,
             device,
@@ -181,7 +181,7 @@ impl Counters {
 /// What one finished request did.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The route that carried the most bytes; the one asked for if nothing moved.
+    /// The route that carried the most bytes, or the requested route if nothing moved.
     pub route: RouteName,
     /// CUDA ordinal of the memory, -1 for host memory.
     pub device: i32,
@@ -194,7 +194,7 @@ pub struct Report {
     pub copies: u64,
     /// Bytes that a worker moved at a time.
     pub block: u64,
-    /// Workers that found something to do.
+    /// Workers that found work.
     pub threads: u32,
     /// The greatest number of reads or writes that one worker had in flight.
     pub queue_depth: u32,
@@ -208,8 +208,8 @@ pub struct Report {
     pub decoded_gpu: u64,
     /// The options that the request took from the tuned profile.
     pub tuned: Options,
-    /// Why the request did not do as it was asked, or why the tuned profile did not count; empty if
-    /// neither happened.
+    /// Why the request did not follow its options, or why the tuned profile was not used; empty in
+    /// the normal case.
     pub note: String,
 }
 

@@ -1,13 +1,13 @@
-//! Replaces a whole file atomically. This is the one place that decides which file a path means, who may
-//! replace it, and which rights the new one gets.
+//! Replaces a whole file atomically. This is the one place that decides which file a path means,
+//! which users may replace it, and which rights the new file gets.
 //!
-//! The new contents are a file without a name (O_TMPFILE), if the file system can make one: then
-//! nobody can open it, and nothing remains of a process that is killed. Otherwise they are a
-//! private file with a hidden name in the folder of the target. Before the file gets its name, it gets the
-//! [`rights`] of the file that it replaces, or those of a new file.
+//! The new contents are a file without a name (O_TMPFILE), if the file system supports that. No
+//! other process can then open it, and nothing remains of a process that is killed. Otherwise they
+//! are a private file with a hidden name in the folder of the target. Before the file gets its
+//! name, it gets the rights of the file that it replaces, or those of a new file.
 //!
-//! The folder is a descriptor from the beginning to the end, so that a folder or a link that is exchanged
-//! meanwhile does not lead to another file.
+//! The folder is a descriptor from the beginning to the end, so that replacing a folder or a link
+//! meanwhile does not redirect the save to another file.
 
 mod calls;
 mod hidden;
@@ -28,7 +28,7 @@ use calls::{entry_of, open_at};
 pub use place::Place;
 use rights::Rights;
 
-/// The new contents of a file, which are removed when this is dropped, unless they are published.
+/// The new contents of a file. Dropping this removes them, unless they were published.
 pub(crate) struct Replacement {
     place: Place,
     /// The path as the caller gave it.
@@ -36,7 +36,7 @@ pub(crate) struct Replacement {
     file: Arc<File>,
     /// The hidden name of the new file, while it has one.
     hidden: Mutex<Option<CString>>,
-    /// The process that may remove the file: not a forked child, which has a copy of this.
+    /// The process that may remove the file. A forked child has a copy of this value, and must not.
     process: u32,
 }
 
@@ -49,7 +49,8 @@ impl Replacement {
         Replacement::of(place, target, opened, options)
     }
 
-    /// With the file without a name, or with one that gets a hidden name.
+    /// As [`begin`](Self::begin), with the file without a name, or with one that gets a hidden
+    /// name.
     fn of(place: Place, target: &Path, file: Option<OwnedFd>, options: Options) -> Result<Self> {
         let (opened, hidden) = match file {
             Some(opened) => (opened, None),
@@ -103,7 +104,7 @@ impl Replacement {
             return;
         }
         if let Some(name) = self.hidden().take() {
-            // The caller gets the failure of the request.
+            // The caller gets the failure of the request instead.
             let _ = calls::remove(self.place.folder(), &name);
         }
     }
@@ -134,7 +135,7 @@ impl Replacement {
         }
         let name = match &*hidden {
             Some(name) => name.clone(),
-            // A link cannot replace a file, but a rename can.
+            // A link cannot replace a file, while a rename can.
             None => hidden
                 .insert(hidden::link(fd, folder).map_err(failed)?)
                 .clone(),
@@ -145,8 +146,8 @@ impl Replacement {
         Ok(())
     }
 
-    /// Brings data and rights to the medium before the name: otherwise a power failure could leave the name
-    /// with less.
+    /// Brings data and rights to the medium before the name. Otherwise a power failure could leave
+    /// the name with an incomplete file.
     fn sync(&self, durable: bool) -> Result<()> {
         if !durable {
             return Ok(());
@@ -155,8 +156,8 @@ impl Replacement {
             .map_err(|e| Error::os(&e, "cannot bring the data to the medium"))
     }
 
-    /// Brings the entry of the folder to the medium. If the folder may be written but not read, the whole
-    /// file system is brought there.
+    /// Brings the entry of the folder to the medium. If the folder may be written but not read,
+    /// syncs the whole file system.
     fn sync_folder(&self) -> io::Result<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         match open_at(self.place.folder(), c".", flags, 0) {
@@ -172,15 +173,17 @@ impl Drop for Replacement {
     }
 }
 
-/// Gives an open file, which only its owner can open, the rights of the file `name` of a folder; those of a new
-/// file if there is none. A folder gets those with which others find in it what they may read.
+/// Gives an open file, which only its owner can open, the rights of the file `name` of a folder, or
+/// those of a new file if it does not exist. A folder gets the rights with which other users find in it
+/// the files that they may read.
 ///
 /// # Errors
-/// `name` is no regular file, or the caller may not write it; or the rights cannot be given.
+/// `name` is not a regular file, the caller may not write it, or the rights cannot be set.
 pub fn take_rights(new: RawFd, folder: RawFd, name: &CStr) -> Result<()> {
-    match take_rights_of_present(new, folder, name)? {
-        true => Ok(()),
-        false => take_usual_rights(new, folder),
+    if take_rights_of_present(new, folder, name)? {
+        Ok(())
+    } else {
+        take_usual_rights(new, folder)
     }
 }
 
@@ -199,15 +202,15 @@ fn take_usual_rights(new: RawFd, folder: RawFd) -> Result<()> {
 }
 
 fn cannot_give(error: &io::Error) -> Error {
-    Error::os(error, "cannot give the new file the rights of the target")
+    Error::os(error, "cannot set the rights of the target on the new file")
 }
 
 fn cannot_create(error: &io::Error, target: &Path) -> Error {
     Error::os(error, "cannot create a file in the folder of the target").in_file(target)
 }
 
-/// A file without a name, if the system can make one and give it a name later. It has the rights of a
-/// new file, since nobody can open it before.
+/// A file without a name, if the system can create one and name it later. It has the rights of a
+/// new file, since no process can open it before it has a name.
 fn unnamed(folder: RawFd) -> io::Result<Option<OwnedFd>> {
     let flags = libc::O_RDWR;
     let opened = match open_at(folder, c".", flags | libc::O_TMPFILE, 0o666) {
@@ -219,14 +222,15 @@ fn unnamed(folder: RawFd) -> io::Result<Option<OwnedFd>> {
     if open_at(libc::AT_FDCWD, &entry, libc::O_PATH | libc::O_NOFOLLOW, 0).is_err() {
         return Ok(None);
     }
-    // A descriptor keeps O_TMPFILE in its flags, for which cuFile refuses it. A second one is without.
-    // It does not open where the umask denies the owner access; cuFile alone is lost then.
+    // A descriptor keeps O_TMPFILE in its flags, for which cuFile rejects it. A second descriptor
+    // is without. It does not open where the umask denies the owner access; only cuFile is
+    // unavailable then.
     Ok(Some(
         open_at(libc::AT_FDCWD, &entry, flags, 0).unwrap_or(opened),
     ))
 }
 
-/// Brings a file or folder to the medium, or its whole file system where that syncs nothing less.
+/// Brings a file or folder to the medium, or its whole file system where that cannot sync less.
 fn to_medium(fd: RawFd) -> io::Result<()> {
     // SAFETY: fsync on an open descriptor touches no memory of this process.
     match uninterrupted(|| answer(unsafe { libc::fsync(fd) })) {

@@ -1,13 +1,13 @@
 //! Sizes in bytes as text, for every option, variable and command.
 
-/// The largest size: the largest offset in a file.
+/// The largest size, which is the largest offset in a file.
 const LARGEST: u128 = i64::MAX as u128;
 /// A fraction with this many digits times any unit stays within `u128`.
 const MOST_FRACTION_DIGITS: usize = 18;
 
 /// Reads "4096", "64KiB", "1.5 MiB", "1g" (powers of two) and "4MB" (powers of ten), in any case.
 ///
-/// `None`: the text is not a size, or not below 2^63. A fraction of a byte is dropped.
+/// Returns `None` if the text is not a size, or not below 2^63. A fraction of a byte is dropped.
 pub fn parse(text: &str) -> Option<u64> {
     let text = text.trim();
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

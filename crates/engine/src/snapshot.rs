@@ -13,8 +13,8 @@ use crate::request::StreamOrder;
 use device::OnGpu;
 use host::OnHost;
 
-/// A copy of memory. Dropping it, on any thread, frees the memory or keeps it for the next copy. All
-/// work with the copy is done before.
+/// A copy of memory. Dropping it, on any thread, frees the memory or keeps it for the next copy.
+/// All work with the copy must be done by then.
 pub struct Snapshot {
     place: Place,
 }
@@ -28,18 +28,19 @@ enum Place {
 pub struct Taken {
     /// The copy.
     pub snapshot: Snapshot,
-    /// The stream that work with the copy must come after; `None` if the copy is complete.
+    /// The stream that work with the copy must follow; `None` if the copy is complete.
     pub after: Option<StreamOrder>,
 }
 
 impl Snapshot {
     /// Copies the bytes `touched` of the memory that starts at `address`. Other bytes of the copy
-    /// hold nothing useful.
+    /// are undefined.
     ///
-    /// Host memory is copied when this returns. GPU memory is copied on the GPU, or into host memory
-    /// if the GPU has no room. Without `stream`, the copy comes after the work queued so far on the
-    /// legacy default stream, and is complete when this returns. With `stream`, the copy is work of
-    /// that stream: work queued there later may change the memory, and nothing else may before.
+    /// Host memory is copied when this returns. GPU memory is copied on the GPU, or into host
+    /// memory if the GPU has no room. Without `stream`, the copy comes after the work queued so far
+    /// on the legacy default stream, and is complete when this returns. With `stream`, the copy is
+    /// work of that stream: work queued there later may change the memory, and nothing else may
+    /// change it earlier.
     ///
     /// # Errors
     /// [`Kind::Invalid`] for a null pointer; [`Kind::Memory`] without room for the copy.
@@ -52,7 +53,9 @@ impl Snapshot {
         stream: Option<Stream>,
     ) -> Result<Taken> {
         let from = address.checked_add(touched.start as usize);
-        let from = from.ok_or_else(|| Error::invalid("the memory reaches beyond all addresses"))?;
+        let from = from.ok_or_else(|| {
+            Error::invalid("the memory extends past the end of the address space")
+        })?;
         if touched.start < touched.end && address == 0 {
             return Err(Error::invalid("the buffer is a null pointer"));
         }
@@ -80,8 +83,8 @@ impl Snapshot {
         }
     }
 
-    /// The address that stands for `address` of the original: copied bytes lie at the same distance
-    /// from it.
+    /// The address in the copy that corresponds to `address` of the original: copied bytes lie at
+    /// the same distance from it.
     pub fn address(&self) -> usize {
         match &self.place {
             Place::Host(copied) => copied.address(),

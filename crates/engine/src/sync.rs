@@ -1,4 +1,4 @@
-//! Locks and atomics of the state machines that loom checks; those of std otherwise.
+//! Locks and atomics of the state machines that loom checks; otherwise those of std.
 
 use std::sync::{LockResult, PoisonError};
 
@@ -16,13 +16,13 @@ pub(crate) use std::sync::{
 #[cfg(not(loom))]
 pub(crate) use condvar::Condvar;
 
-/// Gives access to what a lock guards even if a thread panicked while it held the lock: each state is
-/// consistent at every step, and the panic is reported where it happened.
+/// Gives access to what a lock guards even if a thread panicked while it held the lock. Each state
+/// is consistent at every step, and the panic is reported where it happened.
 pub trait Recover {
-    /// A lock's guard, or what a wait returns.
+    /// A lock's guard, or the result of a wait.
     type Guarded;
 
-    /// The guard, whether or not the lock is poisoned.
+    /// The guard, even of a poisoned lock.
     fn recover(self) -> Self::Guarded;
 }
 
@@ -41,9 +41,9 @@ mod condvar {
 
     use super::{AtomicUsize, Ordering};
 
-    /// A condition variable that makes no system call to notify nobody, as std's does each time. What
-    /// the waiters wait for changes under the mutex, before or while it notifies: so whoever waits is
-    /// counted by then, or sees the change.
+    /// A condition variable that makes no system call to notify if no thread waits, while std's
+    /// makes one each time. The notifying thread changes the condition under the mutex, before or
+    /// while it notifies. So a waiting thread is counted by then, or sees the change.
     #[derive(Debug)]
     pub(crate) struct Condvar {
         inner: std::sync::Condvar,

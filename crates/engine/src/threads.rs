@@ -1,8 +1,9 @@
-//! Starts every thread of the library, with signals blocked: only threads of the program handle them.
+//! Starts every thread of the library, with signals blocked, so that only threads of the program
+//! handle them.
 //!
-//! The kernel delivers a signal of the process to any thread that does not block it. A thread of the library
-//! that blocks none would take a signal that the program has blocked in all its own threads, to wait for it
-//! with sigwait(2) or signalfd(2).
+//! The kernel delivers a signal of the process to any thread that does not block it. A thread of
+//! the library that blocks no signals would take a signal that the program has blocked in all its
+//! own threads, to wait for it with sigwait(2) or signalfd(2).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -31,8 +32,9 @@ pub fn start_scoped<'scope>(
     thread.spawn_scoped(scope, body).map(drop)
 }
 
-/// The signals that an instruction causes in the thread that executes it. If that thread blocks them, the
-/// kernel kills the process without calling the handler, such as the one of Python's `faulthandler`.
+/// The signals that an instruction causes in the thread that executes it. If that thread blocks
+/// them, the kernel kills the process without calling the handler, such as that of Python's
+/// `faulthandler`.
 const FAULTS: [i32; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -42,8 +44,8 @@ const FAULTS: [i32; 6] = [
     libc::SIGSYS,
 ];
 
-/// This thread blocks all signals but [`FAULTS`] until the value is dropped. A thread inherits the mask of the
-/// one that starts it, so no signal comes before the new thread could block it.
+/// While this exists, its thread blocks all signals but [`FAULTS`]. A thread inherits the mask of
+/// the thread that starts it, so no signal arrives before the new thread could block it.
 struct Blocked {
     before: libc::sigset_t,
 }
@@ -111,11 +113,11 @@ mod tests {
         let before = blocked();
         let (send, receive) = channel();
         std::thread::scope(|scope| {
-            let tell = || {
+            let report = || {
                 let name = std::thread::current().name().map(str::to_owned);
                 send.send((blocked(), name)).unwrap();
             };
-            start_scoped(scope, "penstock-test", tell).unwrap();
+            start_scoped(scope, "penstock-test", report).unwrap();
         });
         let (mask, name) = receive.recv().unwrap();
         assert_eq!(mask & wanted(), wanted());

@@ -1,4 +1,10 @@
 //! The engine's threads. They live as long as the process and serve all requests in turn.
+//!
+//! A submission queues its tasks and wakes sleeping threads, at most as many as it wants to run.
+//! Waking costs a system call each, so the submitter wakes only a few, and each woken thread wakes
+//! others. One idle thread looks for tasks for [`WATCH`] before it sleeps, so that requests that
+//! follow each other wake no thread. Because a task never waits for another task, any number of
+//! threads makes progress.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,12 +25,12 @@ pub(crate) struct Workers {
 /// The least limit of threads.
 const LEAST: usize = 8;
 
-/// How long one thread that has nothing to do looks for a task before it sleeps. Requests that follow each
-/// other, of which each takes less, so need not wake a thread each: that takes their submitter some 5
-/// us, and the thread 50.
+/// How long one idle thread looks for a task before it sleeps. If each request takes less than
+/// that, requests that follow each other need not wake a thread. A wake-up takes the submitter some
+/// 5 us, and the thread 50.
 const WATCH: Duration = Duration::from_micros(50);
 
-/// With fewer processors, a thread that looks for tasks keeps their submitter from its own.
+/// With fewer processors, a thread that looks for tasks keeps the submitter from its own work.
 const WATCHED_FROM: usize = 4;
 
 struct Shared {
@@ -41,7 +47,7 @@ struct Queue {
     tasks: VecDeque<Work>,
     /// Threads that sleep.
     idle: usize,
-    /// Those of them that were woken, and have not come back yet.
+    /// Threads that were woken and do not run yet. They count as idle.
     woken: usize,
     threads: usize,
     limit: usize,
@@ -50,9 +56,10 @@ struct Queue {
 }
 
 impl Queue {
-    /// Returns how many sleeping threads the caller is to wake, and counts them.
+    /// Returns how many sleeping threads the caller must wake, and counts them.
     ///
-    /// Each wakes others in its turn, so that all run soon, and nobody, the submitter least of all, spends
+    /// Each woken thread wakes others in turn, so that all run soon and no thread, least of all the
+    /// submitter, spends long on waking.
     /// long on waking.
     fn wakes(&mut self) -> usize {
         const MOST: usize = 2;
@@ -65,7 +72,7 @@ impl Queue {
 }
 
 impl Workers {
-    /// For a machine with so many processors.
+    /// The workers of a machine with this number of processors.
     pub(crate) fn new(cores: usize) -> Self {
         Workers {
             shared: Arc::new(Shared {
@@ -79,9 +86,9 @@ impl Workers {
 
     /// Queues tasks, of which the submitter wants `threads` to run at the same time.
     ///
-    /// The engine keeps as many threads as the most demanding request so far wanted, and always
-    /// some, so that a request that hangs does not stop all others. If no thread can be started,
-    /// the tasks come back for the submitter to carry out.
+    /// The engine keeps as many threads as the most demanding request so far wanted, and a least
+    /// number, so that a request that hangs does not stop all others. If no thread can be started,
+    /// returns the tasks, for the submitter to carry out.
     pub(crate) fn submit(
         &self,
         tasks: Vec<Work>,
@@ -110,7 +117,8 @@ impl Workers {
         self.start_threads(&mut queue, wanted)
     }
 
-    /// Starts threads, or fewer if the system has no more. Returns false if there is none at all.
+    /// Starts threads, or fewer if the system has no more. Returns false if no thread exists
+    /// afterwards.
     fn start_threads(&self, queue: &mut Queue, wanted: usize) -> bool {
         for _ in 0..wanted {
             if self.start_thread().is_err() {
@@ -148,7 +156,7 @@ impl Shared {
                 queue.idle += 1;
                 queue = self.arrived.wait(queue).recover();
                 queue.idle -= 1;
-                // A thread may also wake for no reason.
+                // A thread may also wake spuriously.
                 queue.woken = queue.woken.saturating_sub(1);
             }
         }
@@ -173,7 +181,7 @@ impl Shared {
         queue
     }
 
-    /// Tells the thread that looks for tasks whether there are any.
+    /// Publishes whether there are tasks, for the thread that looks for them.
     fn note_tasks(&self, queue: &Queue) {
         self.has_tasks
             .store(!queue.tasks.is_empty(), Ordering::Relaxed);

@@ -504,7 +504,7 @@ fn lent(file: &std::fs::File, write: bool) -> penstock_engine::error::Result<Fil
         write,
         ..Access::default()
     };
-    File::of_lent_descriptor(file.as_raw_fd(), access, Options::default())
+    File::of_borrowed_descriptor(file.as_raw_fd(), access, Options::default())
 }
 
 #[test]
@@ -562,7 +562,7 @@ fn a_descriptor_that_only_names_a_file_lends_no_access() {
 
 #[test]
 fn a_lent_number_that_is_no_descriptor_is_an_error() {
-    let none = File::of_lent_descriptor(-1, Access::default(), Options::default());
+    let none = File::of_borrowed_descriptor(-1, Access::default(), Options::default());
     assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
 }
 

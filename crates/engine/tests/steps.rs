@@ -142,7 +142,7 @@ fn start(factory: Factory, owner: Option<Box<dyn std::any::Any + Send>>) -> (Req
         task: Box::new(factory),
         path: PathBuf::from("/factory"),
         context: None,
-        asked: RouteName::Host,
+        requested: RouteName::Host,
         block: 0,
         has_steps: true,
         waiter_shares: false,

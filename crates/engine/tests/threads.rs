@@ -274,7 +274,7 @@ fn turns_alone() {
         path: "/factory".into(),
         workers: 3,
         context: None,
-        asked: RouteName::Auto,
+        requested: RouteName::Auto,
         block: 0,
         has_steps: true,
         waiter_shares: false,

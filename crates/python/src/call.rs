@@ -21,7 +21,7 @@ fn selection_of(selected: &Selected) -> Selection {
     }
 }
 
-/// Describes memory in C order that has the shape of what is selected.
+/// Describes memory in C order with the shape of the selected elements.
 fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
     Array {
         struct_size: size_of::<Array>(),
@@ -34,8 +34,8 @@ fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
     }
 }
 
-/// A read of so many bytes of the page cache keeps the GIL, as h5py does: it takes less time than another
-/// thread needs to wake up for the GIL.
+/// The most cached bytes of a read that keeps the GIL, as h5py does. Such a read takes less time
+/// than another thread needs to wake up for the GIL.
 const MOST_WITH_GIL: u64 = 64 << 10;
 
 /// `PENSTOCK_ZERO_HOLES`
@@ -66,18 +66,18 @@ type Start = unsafe extern "C" fn(
     request: *mut *mut c_void,
 ) -> c_int;
 
-/// A loaded libpenstock.so, and what Python does with the outcome of its calls.
+/// A loaded libpenstock.so, with Python's handling of the results of its calls.
 ///
 /// Args:
 ///     read: The address of `penstock_reader_read`.
-///     start: That of `penstock_reader_start`.
-///     sizes: Those of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
-///     others: The statuses of reads that another way carries out.
+///     start: The address of `penstock_reader_start`.
+///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
+///     others: The statuses of reads that the fallback path carries out.
 ///     options: Returns the options of the thread or task, a tuple.
-///     parse: Returns the address of the `penstock_options` for such a tuple that is not empty, and what
-///         keeps it there.
+///     parse: Returns the address of the `penstock_options` for such a tuple that is not empty, and an
+///         object that keeps the options there.
 ///     check: Raises the error of a status that is not 0.
-///     remember: Keeps the report of a read.
+///     remember: Stores the report of a read.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Library {
     read: Read,
@@ -137,16 +137,16 @@ impl Library {
 
 /// The destination and the circumstances of a read.
 pub(crate) struct Destination {
-    /// The address of the first element; the others follow it in C order.
+    /// The address of the first element; the rest follow it in C order.
     pub(crate) address: usize,
     /// The HDF5 identifier of the type of an element.
     pub(crate) element: i64,
     /// The CUDA stream after whose work the read takes place, or 0.
     pub(crate) stream: usize,
-    /// `PENSTOCK_CALLER_WAITS` and others.
+    /// `PENSTOCK_CALLER_WAITS` and further flags.
     pub(crate) flags: c_int,
-    /// The length of the file's bytes that are copied to host memory, if the read does nothing else; 0 for
-    /// other reads.
+    /// The length of the file's bytes that are copied to host memory, if the read only copies; 0
+    /// for other reads.
     pub(crate) copied: u64,
     /// The address of the `penstock_options` of the call, which its caller keeps there; 0 for those of the
     /// thread or task.
@@ -154,14 +154,15 @@ pub(crate) struct Destination {
 }
 
 impl Library {
-    /// Reads by a `penstock_reader *`, without the GIL. Returns the report; `None` if another way
-    /// carries out the read.
+    /// Reads by a `penstock_reader *`, without the GIL. Returns the report; `None` if the fallback
+    /// path carries out the read.
     ///
     /// # Errors
-    /// That of the library.
+    /// The error of the library.
     ///
     /// # Safety
-    /// The destination has room for what is selected, and nobody else uses it until the call returns.
+    /// The destination has room for the selected elements, and no other code uses it until the call
+    /// returns.
     pub(crate) unsafe fn read(
         &self,
         py: Python<'_>,
@@ -176,8 +177,8 @@ impl Library {
         let (read, selection, array) = (self.read, Shared(&selection), Shared(&array));
         let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
         let call = move |flags: c_int| {
-            // SAFETY: the structs outlive the call; the caller vouches for the destination. A reader
-            // is not an address, and the library refuses one that is closed.
+            // SAFETY: the structs outlive the call; the caller vouches for the destination. A
+            // reader is not an address, and the library rejects one that is closed.
             unsafe {
                 read(
                     reader as *mut c_void,
@@ -204,8 +205,9 @@ impl Library {
         Ok(Some(report))
     }
 
-    /// Starts a read by a `penstock_reader *`, without the GIL, and stores its `penstock_request *` at the
-    /// address `place`. Returns the status; `None` if another way carries out the read.
+    /// Starts a read by a `penstock_reader *`, without the GIL, and stores its `penstock_request *`
+    /// at the address `place`. Returns the status; `None` if the fallback path carries out the
+    /// read.
     ///
     /// # Safety
     /// As for [`read`](Self::read), but until the request has finished. `place` is valid.
@@ -225,7 +227,7 @@ impl Library {
         let status = py.detach(move || {
             let (selection, array) = (selection.get(), array.get());
             // SAFETY: the structs outlive the call; the caller vouches for the destination and the
-            // place. A reader is not an address, and the library refuses one that is closed.
+            // place. A reader is not an address, and the library rejects one that is closed.
             unsafe {
                 start(
                     reader as *mut c_void,
@@ -241,7 +243,8 @@ impl Library {
         Ok((!self.others.contains(&status)).then_some(status))
     }
 
-    /// Returns the address of the options of a read, 0 if there are none, and what keeps them.
+    /// Returns the address of the options of a read (0 for no options), and the object that keeps
+    /// them.
     fn options<'py>(
         &self,
         py: Python<'py>,
@@ -251,20 +254,21 @@ impl Library {
             return Ok((to.options, py.None().into_bound(py)));
         }
         let options = self.options.bind(py).call0()?;
-        match options.cast::<PyTuple>()?.is_empty() {
-            true => Ok((0, options)),
-            false => self.parse.bind(py).call1((options,))?.extract(),
+        if options.cast::<PyTuple>()?.is_empty() {
+            Ok((0, options))
+        } else {
+            self.parse.bind(py).call1((options,))?.extract()
         }
     }
 
-    /// Makes a report the last one of the thread or task.
+    /// Stores a report as the last one of the thread or task.
     pub(crate) fn remember(&self, py: Python<'_>, report: Report) -> PyResult<()> {
         self.remember.call1(py, (Py::new(py, report)?,))?;
         Ok(())
     }
 }
 
-/// A struct with pointers, which the calling thread alone uses while it is without the GIL.
+/// A struct with pointers. Only the calling thread uses it while that thread has released the GIL.
 #[derive(Clone, Copy)]
 struct Shared<'a, T>(&'a T);
 

@@ -1,7 +1,7 @@
-//! Arrays of and for other libraries: capsules of DLPack (dlpack.h, version 1.0).
+//! Arrays from and for other libraries: capsules of DLPack (dlpack.h, version 1.0).
 //!
-//! The destructors of exported arrays run while an exception of the consumer is set, and their deleters on any thread,
-//! also when the interpreter is gone. Python code can do neither.
+//! The destructors of exported arrays run while an exception of the consumer is set. Their deleters
+//! run on any thread, even after the interpreter has exited. Python code can do neither.
 
 use std::ffi::{CStr, c_void};
 use std::mem::ManuallyDrop;
@@ -75,7 +75,7 @@ type Described = (
     bool,
 );
 
-/// Return the array of a capsule, or None if the object is no capsule of DLPack.
+/// Return the array of a capsule, or None if the object is not a capsule of DLPack.
 ///
 /// The capsule stays unconsumed, so it deletes the array with its last reference.
 ///
@@ -83,7 +83,8 @@ type Described = (
 ///     BufferError: The capsule is of a later major version.
 #[pyfunction]
 pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
-    // SAFETY: the object and the names are valid, and the pointer is asked for only by its own name.
+    // SAFETY: the object and the names are valid, and the pointer is requested only by its own
+    // name.
     let pointer = |name: &CStr| unsafe {
         let is_it = ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0;
         is_it
@@ -95,7 +96,7 @@ pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Descri
         // SAFETY: a capsule of this name holds this struct; all versions begin with these members.
         let (major, flags) = unsafe { ((*managed).major, (*managed).flags) };
         if major > VERSION.0 {
-            let what = format!("DLPack version {major} is not known");
+            let what = format!("DLPack version {major} is not supported");
             return Err(PyBufferError::new_err(what));
         }
         // SAFETY: the struct is of this version.
@@ -129,7 +130,7 @@ impl Tensor {
     }
 }
 
-/// What an exported array needs until it is deleted.
+/// The memory of an exported array until it is deleted.
 struct Export {
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -139,13 +140,13 @@ struct Export {
 /// Return a capsule with an array in C order, which keeps `owner` until it is deleted.
 ///
 /// Args:
-///     address: That of the first element.
+///     address: The address of the first element.
 ///     shape: The lengths of the dimensions.
 ///     dtype: DLPack's code of the type, and the bits of an element.
 ///     device: DLPack's number of the kind of memory, and of the device.
-///     owner: What keeps the memory.
-///     versioned: Whether the consumer knows DLPack 1.0.
-///     copied: Whether the memory is a copy that nobody else has.
+///     owner: The object that keeps the memory alive.
+///     versioned: Whether the consumer supports DLPack 1.0.
+///     copied: Whether the memory is a copy without another owner.
 #[pyfunction]
 #[pyo3(signature = (address, shape, dtype, device, owner, *, versioned, copied))]
 #[allow(clippy::too_many_arguments)] // They are the fields of the struct.
@@ -203,7 +204,7 @@ pub(crate) fn export_array(
     // SAFETY: the pointer is not null, and the name lives as long as the process.
     let capsule = unsafe { ffi::PyCapsule_New(managed, name.as_ptr(), Some(destroy)) };
     if capsule.is_null() {
-        // SAFETY: nobody else has the pointer.
+        // SAFETY: no other code has the pointer.
         unsafe { delete_by_name(managed, versioned) };
         return Err(PyErr::take(py).unwrap_or_else(|| PyMemoryError::new_err("no capsule")));
     }
@@ -220,11 +221,11 @@ fn strides_of(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// Deletes what a capsule holds that nobody has consumed. A consumer renames the capsule.
+/// Deletes the array of a capsule that was not consumed. A consumer renames the capsule.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule and the GIL.
     unsafe {
-        // The capsule may die while an exception of its consumer is on its way.
+        // The capsule may be destroyed while an exception of its consumer propagates.
         let (mut kind, mut value, mut trace) = (null_mut(), null_mut(), null_mut());
         #[allow(deprecated)] // Its successor is newer than the oldest Python that this serves.
         ffi::PyErr_Fetch(&mut kind, &mut value, &mut trace);
@@ -240,13 +241,14 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 }
 
 /// # Safety
-/// `managed` is a `ManagedVersioned` or `Managed` that nobody uses any more.
+/// `managed` is a `ManagedVersioned` or `Managed` that is not used any more.
 unsafe fn delete_by_name(managed: *mut c_void, versioned: bool) {
     // SAFETY: passed on.
     unsafe {
-        match versioned {
-            true => delete_versioned(managed.cast()),
-            false => delete(managed.cast()),
+        if versioned {
+            delete_versioned(managed.cast())
+        } else {
+            delete(managed.cast())
         }
     }
 }
@@ -262,11 +264,11 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
 }
 
 /// # Safety
-/// `context` is that of an export, whose tensor nobody uses any more.
+/// `context` is that of an export, whose tensor is not used any more.
 unsafe fn free(context: *mut c_void) {
     // SAFETY: by contract of this function.
     let export = unsafe { Box::from_raw(context.cast::<Export>()) };
     let owner = ManuallyDrop::new(export.owner);
-    // When the interpreter is gone, the owner stays, as all of its objects do.
+    // After the interpreter has exited, the owner is leaked, as all of its objects are.
     Python::try_attach(|_| drop(ManuallyDrop::into_inner(owner)));
 }

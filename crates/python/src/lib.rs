@@ -1,8 +1,9 @@
-//! The module `penstock._core`: what Python does too slowly, or cannot do.
+//! The module `penstock._core`: work for which Python is too slow, or not able.
 //!
-//! - Small reads of HDF5 datasets. They take a few microseconds, of which steps of the interpreter
-//!   would be the most. They call the C API as anybody does: the module is given the addresses of
-//!   `penstock_reader_read` and `penstock_reader_start`, and links nothing of Penstock.
+//! - Small reads of HDF5 datasets. They take a few microseconds, most of which would be steps of
+//!   the interpreter. They call the C API as any client does: Python passes the addresses of
+//!   `penstock_reader_read` and `penstock_reader_start` to the module, which links nothing of
+//!   Penstock.
 //! - Capsules of DLPack, whose destructors must not run Python code.
 
 #![deny(missing_docs, unreachable_pub)]

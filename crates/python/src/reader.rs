@@ -11,18 +11,18 @@ use crate::call::{Destination, Library, ZERO_HOLES};
 use crate::report::Report;
 use crate::selection::Selected;
 
-/// Reads what integers, slices and a list select of a dataset, by a `penstock_reader`.
+/// Reads the elements that integers, slices and a list select of a dataset, by a `penstock_reader`.
 ///
 /// Args:
 ///     library: The library of the reader.
 ///     handle: The `penstock_reader *`, as a number.
 ///     owner: An object that keeps the handle open.
-///     dataset: The `h5py.h5d.DatasetID`. It may go; nothing is read then.
+///     dataset: The `h5py.h5d.DatasetID`. It may be deleted; reads then return nothing.
 ///     shape: The shape of the dataset.
 ///     element: The HDF5 identifier of the type of an element in memory.
-///     dtype: That type as NumPy has it; `None` if NumPy does not.
+///     dtype: That type in NumPy; `None` if NumPy does not have it.
 ///     itemsize: The bytes of an element in memory.
-///     most: The most bytes that are read in this way.
+///     most: The most bytes of a read by this reader.
 ///     flags: The flags of a read without a stream.
 ///     copies: Whether the bytes of the file are those of the elements in memory.
 #[pyclass(frozen, module = "penstock._core")]
@@ -40,12 +40,12 @@ pub(crate) struct Reader {
     copies: bool,
 }
 
-/// What a reader finds in an array that it is to fill.
+/// The result of the checks of an array that a read fills.
 enum Place {
     /// The address of C-contiguous, aligned and writable elements of the selected shape and of its type.
     At(usize),
-    /// An array that another way fills.
-    ForOthers,
+    /// An array that the fallback path fills.
+    Fallback,
     /// Elements of another type.
     OtherType,
 }
@@ -83,7 +83,8 @@ impl Reader {
         })
     }
 
-    /// Return the elements in a new NumPy array, or a scalar; `None` if another way reads them.
+    /// Return the elements in a new NumPy array, or a scalar; `None` if the fallback path reads
+    /// them.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -104,13 +105,15 @@ impl Reader {
         if !is_read {
             return Ok(None);
         }
-        match selected.shape().is_empty() {
-            true => array.get_item(PyTuple::empty(py)).map(Some),
-            false => Ok(Some(array.into_any())),
+        if selected.shape().is_empty() {
+            array.get_item(PyTuple::empty(py)).map(Some)
+        } else {
+            Ok(Some(array.into_any()))
         }
     }
 
-    /// Fill a NumPy array; return false if another way fills it, `None` if it has another type.
+    /// Fill a NumPy array; return false if the fallback path fills it, `None` if it has another
+    /// type.
     fn read_into(
         &self,
         py: Python<'_>,
@@ -120,12 +123,12 @@ impl Reader {
         let mut selected = Selected::new();
         let address = match self.place_in(index, out, &mut selected)? {
             Place::At(address) => address,
-            Place::ForOthers => return Ok(Some(false)),
+            Place::Fallback => return Ok(Some(false)),
             Place::OtherType => return Ok(None),
         };
         let to = self.to_host(&selected, address);
-        // SAFETY: `place_in` has checked the array. It is NumPy's rule that nobody resizes it while somebody
-        // refers to it.
+        // SAFETY: `place_in` has checked the array. NumPy's rule is that an array is not resized
+        // while it is referenced.
         unsafe { self.read_by(py, &selected, &to).map(Some) }
     }
 
@@ -152,9 +155,9 @@ impl Reader {
         unsafe { library.start(py, self.handle, &selected, &to, place) }
     }
 
-    /// Fill C-contiguous memory of the shape `shape`, after the work of a stream, or 0; return false
-    /// if another way fills it. The caller keeps the memory, whose elements have the reader's type, and the
-    /// `penstock_options` of the call, if it gives the address of any.
+    /// Fill C-contiguous memory of the shape `shape`, after the work of a stream (0 for no stream);
+    /// return false if the fallback path fills it. The caller keeps the memory, whose elements have
+    /// the reader's type, and the `penstock_options` of the call, if it passes their address.
     #[allow(clippy::too_many_arguments)] // As those of the C API.
     fn read_at(
         &self,
@@ -174,8 +177,8 @@ impl Reader {
         unsafe { self.read_by(index.py(), &selected, &to) }
     }
 
-    /// Start to fill such memory, and store the `penstock_request *` at the address `place`. Return the
-    /// status, for the caller to check; `None` if another way fills it.
+    /// Start to fill such memory, and store the `penstock_request *` at the address `place`. Return
+    /// the status, for the caller to check; `None` if the fallback path fills it.
     #[allow(clippy::too_many_arguments)] // As those of the C API.
     fn start(
         &self,
@@ -199,22 +202,23 @@ impl Reader {
         unsafe { library.start(py, self.handle, &selected, &to, place) }
     }
 
-    /// Return the shape of what is selected; `None` if another way reads it.
+    /// Return the shape of the selected elements; `None` if the fallback path reads them.
     fn shape_of<'py>(
         &self,
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let mut selected = Selected::new();
-        match self.select(index, &mut selected)? {
-            true => PyTuple::new(py, selected.shape()).map(Some),
-            false => Ok(None),
+        if self.select(index, &mut selected)? {
+            PyTuple::new(py, selected.shape()).map(Some)
+        } else {
+            Ok(None)
         }
     }
 }
 
 impl Reader {
-    /// Selects; returns false if another way reads.
+    /// Evaluates the index; returns false if the fallback path reads.
     fn select(&self, index: &Bound<'_, PyAny>, selected: &mut Selected) -> PyResult<bool> {
         if !selected.select(index, &self.shape)? {
             return Ok(false);
@@ -236,11 +240,12 @@ impl Reader {
         }
     }
 
-    /// Host memory for what is selected.
+    /// Describes host memory for the selected elements.
     fn to_host(&self, selected: &Selected, address: usize) -> Destination {
-        let copied = match self.copies && selected.is_one_run(&self.shape) {
-            true => selected.count().unwrap_or(0).saturating_mul(self.itemsize),
-            false => 0,
+        let copied = if self.copies && selected.is_one_run(&self.shape) {
+            selected.count().unwrap_or(0).saturating_mul(self.itemsize)
+        } else {
+            0
         };
         Destination {
             copied,
@@ -248,7 +253,7 @@ impl Reader {
         }
     }
 
-    /// Selects, and then looks at an array: an object in the index may change it.
+    /// Evaluates the index, and then checks an array: an object in the index may change it.
     fn place_in(
         &self,
         index: &Bound<'_, PyAny>,
@@ -256,7 +261,7 @@ impl Reader {
         selected: &mut Selected,
     ) -> PyResult<Place> {
         if !self.select(index, selected)? {
-            return Ok(Place::ForOthers);
+            return Ok(Place::Fallback);
         }
         let dtype = out.dtype();
         match &self.dtype {
@@ -269,12 +274,12 @@ impl Reader {
         if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
             || !lengths.eq(selected.shape().iter().copied())
         {
-            return Ok(Place::ForOthers);
+            return Ok(Place::Fallback);
         }
         Ok(Place::At(address_of(out)))
     }
 
-    /// Reads and reports; returns false if another way reads.
+    /// Reads and stores the report; returns false if the fallback path reads.
     ///
     /// # Safety
     /// As for [`Library::read`].
@@ -291,7 +296,8 @@ impl Reader {
         // SAFETY: passed on.
         let report: Option<Report> = unsafe { library.read(py, self.handle, selected, to)? };
         match report {
-            // Another thread may have closed the file meanwhile. That is an error, which others tell.
+            // Another thread may have closed the file meanwhile. That is an error, which the
+            // fallback path reports.
             Some(report) if self.is_open(py)? => library.remember(py, report).map(|()| true),
             _ => Ok(false),
         }
@@ -322,7 +328,7 @@ impl Selected {
     }
 }
 
-/// Returns a new array in C order whose elements have any values.
+/// Returns a new array in C order whose elements are uninitialised.
 fn empty<'py>(
     py: Python<'py>,
     shape: &[u64],
@@ -333,7 +339,7 @@ fn empty<'py>(
         *length = *given as npy_intp;
     }
     let dtype = dtype.clone_ref(py).into_bound(py);
-    // SAFETY: the lengths are as many as it is told. It takes a reference to the type over, and
+    // SAFETY: the number of lengths is the one passed. The call steals a reference to the type, and
     // returns an array, or null with an exception.
     unsafe {
         let array = PY_ARRAY_API.PyArray_Empty(

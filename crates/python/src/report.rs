@@ -1,8 +1,8 @@
-//! What a read reports.
+//! The report of a read.
 
 use pyo3::prelude::*;
 
-/// A `penstock_report`, which Python makes sense of when somebody asks for it.
+/// A `penstock_report`, which Python parses only when it is read.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Report {
     /// The size of the struct comes first, and no field of it needs more than eight bytes' alignment.
@@ -17,7 +17,7 @@ impl Report {
         Report { words }
     }
 
-    /// Returns where the library is to fill the report.
+    /// Returns the address at which the library stores the report.
     pub(crate) fn place(&mut self) -> *mut u64 {
         self.words.as_mut_ptr()
     }

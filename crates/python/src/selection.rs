@@ -1,4 +1,4 @@
-//! From the index of a caller to axes of the C API.
+//! Converts the index of a caller to axes of the C API.
 
 use numpy::{PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::PyTypeInfo;
@@ -11,7 +11,7 @@ use crate::structs::Axis;
 /// HDF5's limit.
 const MOST_DIMENSIONS: usize = 32;
 
-/// What integers, slices and a list of integers select of a dataset.
+/// The elements that integers, slices and a list of integers select of a dataset.
 pub(crate) struct Selected {
     axes: [Axis; MOST_DIMENSIONS],
     rank: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Selected {
 }
 
 impl Selected {
-    /// Returns what selects nothing yet.
+    /// Returns a selection without elements.
     pub(crate) fn new() -> Selected {
         Selected {
             axes: [Axis::default(); MOST_DIMENSIONS],
@@ -33,9 +33,9 @@ impl Selected {
         }
     }
 
-    /// Selects by an index of a dataset of this shape, once; returns false if that is no element, or if
-    /// the index is not made of integers, slices with a positive step and an ellipsis, or is wrong. A list
-    /// or an array of integers may stand beside slices.
+    /// Selects by an index of a dataset of this shape. May be called once. Returns false if the
+    /// index selects no element, is malformed, or has parts other than integers, slices with a
+    /// positive step and an ellipsis. A list or an array of integers may be used beside slices.
     pub(crate) fn select(&mut self, index: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
         let is_selected = match index.cast_exact::<PyTuple>() {
             Ok(parts) => self.add_all(parts, shape)?,
@@ -51,7 +51,7 @@ impl Selected {
         &self.shape[..self.dimensions]
     }
 
-    /// Returns what is selected along each dimension of the dataset.
+    /// Returns the selected indices along each dimension of the dataset.
     pub(crate) fn axes(&self) -> &[Axis] {
         &self.axes[..self.rank]
     }
@@ -62,7 +62,7 @@ impl Selected {
         lengths.copied().try_fold(1, u64::checked_mul)
     }
 
-    /// Returns whether the selected elements follow each other without gaps in a dataset of this shape.
+    /// Returns whether the selected elements are contiguous in a dataset of this shape.
     pub(crate) fn is_one_run(&self, shape: &[u64]) -> bool {
         // Dimensions from here on are whole.
         let mut is_rest_whole = true;
@@ -80,7 +80,8 @@ impl Selected {
         for part in parts.iter_borrowed() {
             left -= 1;
             if part.is_instance_of::<PyEllipsis>() {
-                // NumPy and h5py differ about what one that stands for nothing means.
+                // NumPy and h5py disagree about the meaning of an ellipsis that covers no
+                // dimension.
                 let is_right = !has_ellipsis && self.rank + left < shape.len();
                 if !is_right || !self.add_rest(shape, left) {
                     return Ok(false);
@@ -93,7 +94,8 @@ impl Selected {
         Ok(self.add_rest(shape, 0))
     }
 
-    /// Selects all of each dimension but the last ones; returns false if that is nothing.
+    /// Selects all of each dimension except the last `but` ones; returns false if that is no
+    /// element.
     fn add_rest(&mut self, shape: &[u64], but: usize) -> bool {
         while self.rank + but < shape.len() {
             let length = shape[self.rank];
@@ -104,7 +106,7 @@ impl Selected {
         true
     }
 
-    /// Selects a part of the next dimension; returns false if that cannot be done here.
+    /// Selects a part of the next dimension; returns false if the fallback path must.
     fn add(&mut self, part: &Bound<'_, PyAny>, shape: &[u64]) -> PyResult<bool> {
         let Some(&length) = shape.get(self.rank) else {
             return Ok(false);
@@ -112,7 +114,7 @@ impl Selected {
         let Ok(signed) = isize::try_from(length) else {
             return Ok(false);
         };
-        // A bool is an int, too, and means something else.
+        // A bool is an int, too, but has another meaning as an index.
         if part.is_exact_instance_of::<PyInt>() {
             let Ok(index) = part.extract::<isize>() else {
                 return Ok(false);
@@ -134,20 +136,20 @@ impl Selected {
         };
         let indices = match slice.indices(signed) {
             Ok(indices) => indices,
-            // Whoever reads in another way tells what is wrong. Ctrl-C is not one of these.
+            // The fallback path reports the error. Only KeyboardInterrupt and the like propagate.
             Err(error) if error.is_instance_of::<PyException>(part.py()) => return Ok(false),
             Err(error) => return Err(error),
         };
         if indices.step < 1 || indices.slicelength < 1 {
             return Ok(false);
         }
-        // The step of one index means nothing.
+        // The step of a single index has no meaning.
         let count = indices.slicelength as u64;
         let step = if count > 1 { indices.step as u64 } else { 1 };
         Ok(self.add_slice(indices.start as u64, step, count))
     }
 
-    /// Selects indices of the next dimension; returns false if that cannot be done here.
+    /// Selects indices of the next dimension; returns false if the fallback path must.
     fn add_list(&mut self, part: &Bound<'_, PyAny>, length: u64) -> PyResult<bool> {
         if !self.list.is_empty() {
             return Ok(false);
@@ -161,9 +163,12 @@ impl Selected {
             u64::try_from(counted).ok().filter(|at| *at < length)
         };
         let indices: Option<Vec<u64>> = if let Ok(items) = part.cast_exact::<PyList>() {
-            let index = |item: Bound<'_, PyAny>| match item.is_exact_instance_of::<PyInt>() {
-                true => from_start(item.extract().ok()?),
-                false => None,
+            let index = |item: Bound<'_, PyAny>| {
+                if item.is_exact_instance_of::<PyInt>() {
+                    from_start(item.extract().ok()?)
+                } else {
+                    None
+                }
             };
             items.iter().map(index).collect()
         } else if part.get_type().is(PyUntypedArray::type_object(part.py()))

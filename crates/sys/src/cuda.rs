@@ -26,7 +26,7 @@ pub type CUdevice_attribute = c_int;
 pub type CUpointer_attribute = c_int;
 pub type CUstreamCaptureStatus = c_int;
 pub type CUstreamCaptureMode = c_int;
-/// Runs on a thread of the driver and must not call CUDA.
+/// A host function. It runs on a thread of the driver and must not call CUDA.
 pub type CUhostFn = unsafe extern "C" fn(user_data: *mut c_void);
 
 pub const CUDA_SUCCESS: CUresult = 0;
@@ -79,7 +79,7 @@ pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
 pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
 pub const CU_MEMHOSTREGISTER_PORTABLE: c_uint = 1;
 pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
-/// Registers a mapping without PROT_WRITE, if the device supports it.
+/// Registers a mapping without PROT_WRITE, if the device supports that.
 pub const CU_MEMHOSTREGISTER_READ_ONLY: c_uint = 8;
 
 pub const CU_STREAM_DEFAULT: c_uint = 0;
@@ -212,7 +212,7 @@ table! {
                 stream: CUstream, function: CUhostFn, user_data: *mut c_void
             ) -> CUresult;
 
-            // Every driver since CUDA 4.0 has these three, so requiring them excludes none.
+            // Every driver since CUDA 4.0 has these three, so requiring them excludes no driver.
             fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
             fn cuModuleGetFunction(
                 function: *mut CUfunction, module: CUmodule, name: *const c_char
@@ -300,8 +300,8 @@ pub fn cuda() -> Result<&'static Cuda, Absent> {
     .map_err(Absent::clone)
 }
 
-/// Whether any part of this process has loaded the CUDA driver library. Until then no pointer can be
-/// a device pointer, and a program that uses only host memory need not open the library.
+/// Whether any part of this process has loaded the CUDA driver library. Until then no pointer can
+/// be a device pointer, and a program that uses only host memory need not open the library.
 ///
 /// Cheap enough to call on each request: the loader is searched again only after it has loaded an
 /// object since the last call.
@@ -411,7 +411,7 @@ mod tests {
                 assert!(first.what.starts_with("CUDA driver library: "), "{first}");
                 assert_eq!(first, second);
             }
-            _ => panic!("the answer changed"),
+            _ => panic!("the result changed"),
         }
     }
 }

@@ -1,10 +1,12 @@
-//! Environment variables. All that Penstock reads goes through here, so that each says what it may do.
+//! Environment variables. Penstock reads all of its variables here, so that each read states what
+//! the variable may do.
 
 use std::env;
 use std::ffi::OsString;
 use std::sync::OnceLock;
 
-/// The value of a variable that names no file, and so cannot give a program rights to another.
+/// The value of a variable that names no file. Such a variable cannot redirect a program with more
+/// rights than its user to a file.
 pub fn setting(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
@@ -16,8 +18,8 @@ pub fn text(name: &str) -> Option<String> {
 
 /// The value of a variable that names a file, a folder or a library; an empty one counts as unset.
 ///
-/// As secure_getenv(3): a program that runs with more rights than the user who started it, as a
-/// setuid or setgid program does, must not load, read or write what that user names.
+/// As secure_getenv(3): a program with more rights than the user that started it, such as a setuid
+/// or setgid program, must not load, read or write a path from that user.
 pub fn path(name: &str) -> Option<OsString> {
     if is_secure() {
         return None;
@@ -25,9 +27,9 @@ pub fn path(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Whether the kernel asks for secure execution: the rights come from the program's file.
+/// Whether the kernel requires secure execution, because the rights come from the program's file.
 fn is_secure() -> bool {
     static IS_SECURE: OnceLock<bool> = OnceLock::new();
-    // SAFETY: getauxval reads what the kernel has given the process.
+    // SAFETY: getauxval reads a value that the kernel has passed to the process.
     *IS_SECURE.get_or_init(|| unsafe { libc::getauxval(libc::AT_SECURE) != 0 })
 }

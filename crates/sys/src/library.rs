@@ -11,7 +11,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
 use crate::environment;
 
-/// Why a library cannot be used.
+/// The reason why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
     /// The names that were tried, each with the loader's error.
@@ -361,7 +361,7 @@ mod tests {
         let absent = search(&["libm.so.6"], Vec::new())
             .open(Some(path))
             .err()
-            .expect("libm must not stand in for the override");
+            .expect("libm must not replace the override");
         assert!(
             absent
                 .what
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn own_path_is_the_file_of_this_program() {
-        let own = own_path().expect("dladdr knows this function");
+        let own = own_path().expect("dladdr finds this function");
         assert_eq!(
             own.canonicalize().unwrap(),
             std::env::current_exe().unwrap().canonicalize().unwrap()

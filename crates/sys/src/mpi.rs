@@ -19,7 +19,7 @@ pub struct Mpi {
     /// Makes a communicator of the processes that pass the same color.
     pub MPI_Comm_split:
         unsafe extern "C" fn(comm: Handle, color: c_int, key: c_int, newcomm: *mut Handle) -> c_int,
-    /// Replaces the handle by the one that stands for none, as does `MPI_Info_free`.
+    /// Replaces the handle by the null handle, as `MPI_Info_free` does.
     pub MPI_Comm_free: unsafe extern "C" fn(comm: *mut Handle) -> c_int,
     pub MPI_Info_create: unsafe extern "C" fn(info: *mut Handle) -> c_int,
     pub MPI_Info_set:
@@ -27,15 +27,15 @@ pub struct Mpi {
     pub MPI_Info_free: unsafe extern "C" fn(info: *mut Handle) -> c_int,
     MPI_Initialized: unsafe extern "C" fn(flag: *mut c_int) -> c_int,
     MPI_Finalized: unsafe extern "C" fn(flag: *mut c_int) -> c_int,
-    /// Whether this is Open MPI, whose MPI-IO (OMPIO) does not know the hints of ROMIO.
+    /// Whether this is Open MPI, whose MPI-IO (OMPIO) ignores the hints of ROMIO.
     pub is_open_mpi: bool,
 }
 
-/// What functions return that have not failed.
+/// The result of a successful function.
 pub const MPI_SUCCESS: c_int = 0;
 
 impl Mpi {
-    /// The functions that a library or its dependencies export. `None` if one is absent.
+    /// The functions that a library or its dependencies export. `None` if one is missing.
     pub(crate) fn of(library: &Library) -> Option<Mpi> {
         if cfg!(target_endian = "big") {
             return None;
@@ -63,7 +63,7 @@ impl Mpi {
     /// Whether the program has initialised MPI and not finalized it.
     pub fn is_running(&self) -> bool {
         let (mut has_begun, mut has_ended) = (0, 0);
-        // SAFETY: both functions may be called at any time, and the answers have a place.
+        // SAFETY: both functions may be called at any time, and the results have a place.
         unsafe {
             (self.MPI_Initialized)(&mut has_begun);
             (self.MPI_Finalized)(&mut has_ended);

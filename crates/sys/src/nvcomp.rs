@@ -17,7 +17,7 @@ macro_rules! statuses {
     ($($name:ident = $code:literal $text:literal;)*) => {
         $(pub const $name: NvcompStatus = $code;)*
 
-        /// The header's name for a status; `None` for one it does not list.
+        /// The header's name for a status; `None` for a status that it does not list.
         pub fn status_name(status: NvcompStatus) -> Option<&'static str> {
             match status {
                 $($name => Some($text),)*

@@ -1,5 +1,5 @@
 //! NVTX ranges, which profilers show on their timeline. Most machines without a profiler lack the
-//! library, which does no harm.
+//! library, which is harmless.
 
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! What the driver did for one file: calls, bytes and time, by the path that the bytes took.
+//! Counts the driver's calls, bytes and time for one file, by the path of the bytes.
 //!
 //! If `PENSTOCK_REPORT_DIR` names a folder, the driver appends a line of JSON to the file
 //! `PID.jsonl` in it when a file is opened and when it is closed. A file without the second line
@@ -15,9 +15,9 @@ use penstock_engine::Recover;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::{PATHS, Path, Report};
 use penstock_sys::environment;
+use penstock_vfd_modes as modes;
 use serde_json::{Map, Value, json};
 
-use crate::settings::Mode;
 use crate::sieve::Joined;
 
 /// A path between the file and memory.
@@ -122,8 +122,8 @@ impl Account {
         self.lines(operation)[way.index()].add(bytes, nanoseconds(since));
     }
 
-    /// Counts ranges of host memory that were moved together with others. Those to be written are
-    /// counted when the driver takes them over.
+    /// Counts ranges of host memory that the sieve moved together. Ranges to be written count when
+    /// the sieve takes them.
     pub(crate) fn joined(&self, operation: Operation, joined: &Joined) {
         if joined.calls > 0 {
             let line = &self.lines(operation)[Way::By(Path::HostBuffered).index()];
@@ -152,8 +152,25 @@ impl Account {
         }
     }
 
-    /// Counts one copy to or from GPU memory. Copies within host memory, one for each row of a
-    /// chunk, are not counted, because counting would take as long as the copy.
+    /// Counts one call of a comparison mode.
+    pub(crate) fn moved_by_mode(
+        &self,
+        operation: Operation,
+        way: modes::Way<'_>,
+        bytes: u64,
+        since: Instant,
+    ) {
+        let way = match way {
+            modes::Way::Buffer(modes::Kind::Pageable) => Way::Pageable,
+            modes::Way::Buffer(modes::Kind::Pinned) => Way::Pinned,
+            modes::Way::Host => Way::By(Path::HostBuffered),
+            modes::Way::Engine(report) => return self.moved_by_engine(operation, report, since),
+        };
+        self.moved(operation, way, bytes, since);
+    }
+
+    /// Counts one copy to or from GPU memory. Copies within host memory are not counted: HDF5
+    /// requests one for each row of a chunk, and counting would take as long as the copy.
     pub(crate) fn copied(&self, bytes: u64, since: Instant) {
         self.copies.add(bytes, nanoseconds(since));
     }
@@ -165,18 +182,18 @@ impl Account {
         }
     }
 
-    fn begin(&self, event: &str, path: &FilePath, mode: Mode) -> Map<String, Value> {
+    fn begin(&self, event: &str, path: &FilePath, mode: &str) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("event".into(), event.into());
         object.insert("file".into(), self.number.into());
         object.insert("path".into(), path.to_string_lossy().into());
         object.insert("driver".into(), "penstock".into());
-        object.insert("mode".into(), mode.name().into());
+        object.insert("mode".into(), mode.into());
         object
     }
 
     /// Returns all counts so far as JSON.
-    pub(crate) fn json(&self, path: &FilePath, mode: Mode) -> Value {
+    pub(crate) fn json(&self, path: &FilePath, mode: &str) -> Value {
         let by_way = |lines: &[Line; WAYS]| -> Map<String, Value> {
             let counted = Way::all().filter_map(|way| {
                 let line = lines[way.index()].json()?;
@@ -197,13 +214,13 @@ impl Account {
     }
 
     /// Appends the line of an opened file to the report, if one is requested.
-    pub(crate) fn report_opened(&self, path: &FilePath, mode: Mode) {
+    pub(crate) fn report_opened(&self, path: &FilePath, mode: &str) {
         if let Some(folder) = report_folder() {
             add_line(folder, &Value::from(self.begin("opened", path, mode)));
         }
     }
 
-    pub(crate) fn report_closed(&self, path: &FilePath, mode: Mode) {
+    pub(crate) fn report_closed(&self, path: &FilePath, mode: &str) {
         if let Some(folder) = report_folder() {
             add_line(folder, &self.json(path, mode));
         }
@@ -221,8 +238,8 @@ fn report_folder() -> Option<&'static FilePath> {
         .as_deref()
 }
 
-/// Appends a line with one write, so that lines of different threads do not mix. A report that
-/// cannot be written must not fail the program's own I/O; the line is then missing.
+/// Appends a line with one write, so that lines of different threads do not mix. If the write
+/// fails, the line is missing: a report must not fail the program's own I/O.
 fn add_line(folder: &FilePath, line: &Value) {
     let name = folder.join(format!("{}.jsonl", std::process::id()));
     if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(name) {
@@ -235,14 +252,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ways_that_were_taken_are_told() {
+    fn only_paths_that_were_taken_are_reported() {
         let account = Account::new();
         account.moved(Operation::Read, Way::Metadata, 512, Instant::now());
         account.moved(Operation::Read, Way::Metadata, 96, Instant::now());
         account.moved(Operation::Write, Way::Pinned, 7, Instant::now());
         account.note("a note");
         account.note("a note");
-        let json = account.json(FilePath::new("a.h5"), Mode::Sec2Pinned);
+        let json = account.json(FilePath::new("a.h5"), "sec2+pinned");
         assert_eq!(json["read"]["metadata"]["calls"], 2);
         assert_eq!(json["read"]["metadata"]["bytes"], 608);
         assert_eq!(json["write"]["pinned"]["bytes"], 7);
@@ -252,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_has_a_place_and_a_name_of_its_own() {
+    fn each_path_has_its_own_index_and_name() {
         let mut names: Vec<&str> = Way::all().map(Way::name).collect();
         let indices: Vec<usize> = Way::all().map(Way::index).collect();
         assert_eq!(indices, (0..WAYS).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! The functions that HDF5 calls. Each converts its arguments to Rust, and an error or panic to an
-//! entry of HDF5's error stack. None prints, and none unwinds into C.
+//! Callbacks of the driver class. Each converts its arguments to Rust, and an error or panic to an
+//! entry of HDF5's error stack. No callback prints or unwinds into C.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
@@ -74,16 +74,16 @@ pub(super) unsafe extern "C" fn fapl_free(fapl: *mut c_void) -> herr_t {
     SUCCEED
 }
 
-/// Orders files by identity, so that one file opened under two names is recognised.
+/// Orders files by identity, so that HDF5 recognises one file opened under two names.
 pub(super) unsafe extern "C" fn cmp(f1: *const H5FD_t, f2: *const H5FD_t) -> c_int {
     // SAFETY: HDF5 passes two open files of this driver.
     let (one, other) = unsafe { (of(f1).identity(), of(f2).identity()) };
     one.cmp(&other) as c_int
 }
 
-/// Reports the features of the default driver, except for two flags. The driver moves memory of
-/// every kind, so HDF5 must leave copies to it; and HDF5 must not collect raw data in its own sieve
-/// buffer, which it would copy with the CPU.
+/// Reports the features of the default driver, with two exceptions. `H5FD_FEAT_MEMMANAGE` leaves
+/// copies to the driver, which moves memory of every kind. Without `H5FD_FEAT_DATA_SIEVE`, HDF5
+/// does not collect raw data in its own sieve buffer, into which it would copy with the CPU.
 pub(super) unsafe extern "C" fn query(_: *const H5FD_t, flags: *mut c_ulong) -> herr_t {
     if !flags.is_null() {
         let known = H5FD_FEAT_AGGREGATE_METADATA
@@ -110,7 +110,8 @@ pub(super) unsafe extern "C" fn set_eoa(file: *mut H5FD_t, _: H5FD_mem_t, addr: 
     SUCCEED
 }
 
-/// The first call that HDF5 makes after it has read the access property list.
+/// Returns the end of file. This is the first call that HDF5 makes after it has read the access
+/// property list.
 pub(super) unsafe extern "C" fn get_eof(file: *const H5FD_t, _: H5FD_mem_t) -> haddr_t {
     // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
@@ -129,7 +130,7 @@ pub(super) unsafe extern "C" fn get_handle(
     // SAFETY: HDF5 passes an open file.
     let file = unsafe { of(file) };
     let what = what(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
-    // Whoever asks for the descriptor may use it.
+    // The caller may use the descriptor it gets, so the driver holds nothing back.
     let written = caught(file.hdf5, what, || file.sieve.let_go());
     // SAFETY: HDF5 passes a place for the result.
     unsafe { *file_handle = file.handle() };
@@ -235,7 +236,7 @@ pub(super) unsafe extern "C" fn write_vector(
     }
 }
 
-/// An array from HDF5 that may end early: if an entry after the first equals the mark, the entry
+/// An array from HDF5 that may end early. If an entry after the first equals the mark, the entry
 /// before it applies to all remaining elements.
 struct Shortened<T> {
     entries: *const T,
@@ -270,7 +271,7 @@ impl<T: Copy + PartialEq> Shortened<T> {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // They are HDF5's.
+#[allow(clippy::too_many_arguments)] // HDF5 defines them.
 unsafe fn vector(
     file: *mut H5FD_t,
     what: What,
@@ -398,7 +399,7 @@ unsafe fn selection(
                     element_size: sizes.next(),
                 }
             };
-            // One range has nothing between it and others of its selection.
+            // A single range needs no number of its selection.
             let mut number = None;
             let mut act = |extents: &[Extent]| match mem {
                 // SAFETY: HDF5 guarantees the memory that the selection covers.

@@ -27,19 +27,19 @@ use crate::account::Account;
 use crate::information;
 use crate::page_buffer::{self, TurnedOff};
 use crate::selection::Iterators;
-use crate::settings::{Mode, Settings};
+use crate::settings::Settings;
 use crate::sieve::{self, Sieve};
 use penstock_hdf5::library::Session;
 
-/// Largest address: file offsets are signed.
+/// Largest address; file offsets are signed.
 pub(crate) const MAX_ADDRESS: haddr_t = haddr_t::MAX >> 1;
 
 /// An open file. HDF5 may call from several threads, with or without its own lock around each call.
 #[repr(C)]
 pub(crate) struct DriverFile {
-    /// Must be the first field: HDF5 identifies the file by its address, and fills the field in.
+    /// Must be the first field: HDF5 identifies the file by its address and fills the field in.
     public: UnsafeCell<H5FD_t>,
-    /// The file handle of `H5Fget_vfd_handle` points here.
+    /// Target of the file handle of `H5Fget_vfd_handle`.
     descriptor: c_int,
     owned: OwnedFd,
     pub hdf5: &'static Hdf5,
@@ -47,26 +47,26 @@ pub(crate) struct DriverFile {
     pub driver: hid_t,
     path: PathBuf,
     writes: bool,
-    /// Identity of the file, whatever its name.
+    /// Device and inode number, which identify the file under any name.
     device: u64,
     inode: u64,
-    /// First address past what HDF5 has allocated, and first address past the bytes of the file.
+    /// End of the allocated space (EOA) and end of the file (EOF), as addresses.
     eoa: AtomicU64,
     eof: AtomicU64,
     ignores_missing_locks: bool,
-    /// What the advisory lock that HDF5 has taken keeps from other processes: [`UNLOCKED`] nothing,
-    /// [`SHARED`] writing, [`EXCLUSIVE`] all.
+    /// Advisory lock that HDF5 holds. [`SHARED`] prevents writes of other processes, [`EXCLUSIVE`]
+    /// prevents all their accesses, [`UNLOCKED`] prevents nothing.
     locked: AtomicU8,
-    /// Whether other processes write or read at the same time, whatever the lock.
+    /// Whether the file is open for SWMR: other processes may write or read despite the lock.
     is_swmr: bool,
     pub is_swmr_reader: bool,
-    /// The page buffer of the list by which HDF5 is opening the file for writing.
+    /// Page buffer of the property list with which HDF5 is opening the file for writing.
     page_buffer: Mutex<Option<TurnedOff>>,
-    /// Small accesses to raw data in host memory.
+    /// Cache for small accesses to raw data in host memory.
     pub sieve: Arc<Sieve>,
     pub iterators: Iterators,
     settings: RwLock<Settings>,
-    /// Opened when raw data first goes through the engine.
+    /// The engine's file, opened for the first transfer by the engine.
     engine: OnceLock<Arc<File>>,
     pub account: Account,
 }
@@ -79,8 +79,8 @@ const UNLOCKED: u8 = 0;
 const SHARED: u8 = 1;
 const EXCLUSIVE: u8 = 2;
 
-/// The addresses of the descriptors of all open files. A handle of `H5Fget_vfd_handle` belongs to
-/// this driver if it is among them.
+/// Addresses of the descriptors of all open files. A handle of `H5Fget_vfd_handle` belongs to this
+/// driver if it is among them.
 static OPEN: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
 
 fn open_files() -> std::sync::MutexGuard<'static, HashSet<usize>> {
@@ -112,16 +112,17 @@ impl DriverFile {
         // SAFETY: upheld by the caller.
         let (settings, ignores, driver) = unsafe {
             let settings = configuration(hdf5, fapl)?;
-            // Reports errors of the environment now, and not in the first transfer.
+            // Reports errors of the environment now, not in the first transfer.
             settings.in_force()?;
             let ignores = ignores_missing_locks(hdf5, fapl)?;
             (settings, ignores, (hdf5.H5Pget_driver)(fapl))
         };
         let writes = flags & H5F_ACC_RDWR != 0;
-        let page_buffer = match writes {
+        let page_buffer = if writes {
             // SAFETY: upheld by the caller; HDF5 calls the driver with its lock held.
-            true => unsafe { page_buffer::turn_off(hdf5, fapl)? },
-            false => None,
+            unsafe { page_buffer::turn_off(hdf5, fapl)? }
+        } else {
+            None
         };
         let (owned, note) = open_descriptor(path, flags, &settings)?;
         let status = std::fs::File::from(owned);
@@ -132,7 +133,7 @@ impl DriverFile {
         if let Some(note) = note {
             account.note(&note);
         }
-        account.report_opened(path, settings.mode);
+        account.report_opened(path, settings.mode_name());
         use std::os::unix::fs::MetadataExt;
         let file = Box::new(DriverFile {
             // SAFETY: plain data, for which all zero bytes are a valid value.
@@ -167,13 +168,13 @@ impl DriverFile {
         (&raw const self.descriptor).cast_mut().cast()
     }
 
-    /// Calls `act` with the file behind a handle of `H5Fget_vfd_handle`. Returns an error if the
+    /// Calls `act` with the file of a handle from `H5Fget_vfd_handle`. Returns an error if the
     /// handle does not belong to this driver.
     pub(crate) fn with_handle<T>(
         handle: *const c_void,
         act: impl FnOnce(&DriverFile) -> Result<T>,
     ) -> Result<T> {
-        // Locked throughout, so that the file is not closed meanwhile.
+        // The lock keeps the file open during the call.
         let open = open_files();
         if !open.contains(&(handle as usize)) {
             return Err(
@@ -240,8 +241,8 @@ impl DriverFile {
         *self.settings.write().recover() = settings;
     }
 
-    /// Returns the engine's view of the file. It has its own descriptors, so that locks on this one
-    /// stay. A failure to open them may be temporary, and is not stored.
+    /// Returns the engine's view of the file. It has its own descriptors, so that closing them does
+    /// not release locks of this one. An error is not stored, because it may be temporary.
     pub(crate) fn engine(&self) -> Result<&Arc<File>> {
         if let Some(file) = self.engine.get() {
             return Ok(file);
@@ -251,20 +252,21 @@ impl DriverFile {
         Ok(self.engine.get_or_init(|| Arc::new(file)))
     }
 
-    /// Returns whether small accesses may be kept between two calls of the driver: other processes
-    /// may not change the file, nor see what is not written yet.
+    /// Returns whether small accesses may be cached between two calls of the driver. The lock must
+    /// keep other processes from changing the file, and for writes also from reading it.
     pub(crate) fn keeps(&self, operation: Operation, settings: &Settings) -> bool {
         let lock = self.locked.load(Relaxed);
         let is_alone = match operation {
             Operation::Read => lock != UNLOCKED,
             Operation::Write => lock == EXCLUSIVE && settings.options.durable != Some(true),
         };
-        is_alone && !self.is_swmr && settings.mode == Mode::Auto && !sieve::is_forked()
+        is_alone && !self.is_swmr && settings.mode.is_none() && !sieve::is_forked()
     }
 
-    /// Makes the file as long as what HDF5 has allocated.
+    /// Sets the file's length to the end of the allocated space.
     pub(crate) fn truncate(&self) -> Result<()> {
-        // The length is set all the same: HDF5 opens no file that is shorter than it says.
+        // Sets the length even after a failed write: HDF5 refuses a file shorter than its
+        // superblock says.
         let written = self.sieve.let_go();
         let end = self.eoa();
         if end == self.eof() {
@@ -277,14 +279,14 @@ impl DriverFile {
         written
     }
 
-    /// Writes what the driver holds to the page cache, as the default driver does, and to the medium
-    /// if durability is requested.
+    /// Writes what the sieve holds to the page cache, as the default driver does, and to the
+    /// storage device if durability is requested.
     pub(crate) fn flush(&self) -> Result<()> {
         self.sieve.write_out()?;
         self.sync()
     }
 
-    /// Waits for the medium if durability is requested.
+    /// Waits for the storage device if durability is requested.
     pub(crate) fn sync(&self) -> Result<()> {
         if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
@@ -294,13 +296,12 @@ impl DriverFile {
             .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
-    /// Gives the list by which HDF5 opens the file its page buffer back. HDF5 has looked at it.
+    /// Restores the page buffer of the access property list. HDF5 has already read the list.
     pub(crate) fn restore_page_buffer(&self) {
         drop(self.page_buffer.lock().recover().take());
     }
 
-    /// Takes an advisory lock, exclusive or shared, or returns an error if another process holds
-    /// it.
+    /// Takes an advisory lock, exclusive or shared. Returns an error if another process holds it.
     pub(crate) fn lock(&self, exclusive: bool) -> Result<()> {
         let kind = if exclusive {
             libc::LOCK_EX
@@ -309,7 +310,7 @@ impl DriverFile {
         };
         let is_held = self.flock(kind | libc::LOCK_NB, "cannot lock the file")
             .map_err(|error| {
-                // HDF5 does not go on, and an error that is on its stack later would be lost.
+                // HDF5 stops here. A later error on its stack would be lost.
                 self.restore_page_buffer();
                 error.remedy("close the file elsewhere, or see HDF5_USE_FILE_LOCKING if the file system has no locks")
             })?;
@@ -329,7 +330,7 @@ impl DriverFile {
         written
     }
 
-    /// Returns whether the file system has locks.
+    /// Calls flock. Returns false if the file system has no locks and the settings accept that.
     fn flock(&self, how: c_int, action: &str) -> Result<bool> {
         // SAFETY: flock on an open descriptor affects no memory of this process.
         match uninterrupted(|| answer(unsafe { libc::flock(self.descriptor, how) })) {
@@ -342,7 +343,7 @@ impl DriverFile {
     }
 
     pub(crate) fn report(&self) -> Value {
-        self.account.json(&self.path, self.settings().mode)
+        self.account.json(&self.path, self.settings().mode_name())
     }
 
     /// Closes the descriptor, and returns the error that the system reports.
@@ -353,9 +354,10 @@ impl DriverFile {
         let flushed = file.flush();
         file.sieve.close();
         file.iterators.close();
-        file.account.report_closed(&file.path, file.settings().mode);
-        // The engine's descriptors are closed first: a network file system may report a failure at
-        // the last close. A worker may still leave a request whose outcome has been told.
+        file.account
+            .report_closed(&file.path, file.settings().mode_name());
+        // Closes the engine's descriptors first, because a network file system may report a failure
+        // at the last close. A worker may still be leaving a request whose outcome was reported.
         if let Some(engine) = file.engine.get() {
             engine.wait_until_unused();
         }
@@ -408,9 +410,9 @@ unsafe fn configuration(hdf5: &Hdf5, fapl: hid_t) -> Result<Settings> {
     }
     let mut text = vec![0u8; length + 1];
     // SAFETY: the buffer has room for the text and its NUL.
-    let told =
+    let status =
         unsafe { (hdf5.H5Pget_driver_config_str)(fapl, text.as_mut_ptr().cast(), text.len()) };
-    if told < 0 {
+    if status < 0 {
         return Err(unreadable());
     }
     let text = CStr::from_bytes_until_nul(&text).map_err(|_| unreadable())?;
@@ -451,11 +453,12 @@ unsafe fn ignores_missing_locks(hdf5: &Hdf5, fapl: hid_t) -> Result<bool> {
     let (mut uses, mut ignores) = (false, false);
     // SAFETY: both results have places of their types.
     let status = unsafe { (hdf5.H5Pget_file_locking)(fapl, &mut uses, &mut ignores) };
-    match status < 0 {
-        true => Err(Error::invalid(
+    if status < 0 {
+        Err(Error::invalid(
             "HDF5 does not return the file locking settings",
-        )),
-        false => Ok(ignores),
+        ))
+    } else {
+        Ok(ignores)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The driver information in a property list that HDF5 makes of an open file: the file's settings.
-//! HDF5 opens the files of external links and of virtual datasets with such a list, which has no
+//! HDF5 opens external links and sources of virtual datasets with such a list, which has no
 //! configuration string.
 //!
-//! HDF5 compares this information byte by byte, which the padding of `Settings` rules out. So the
-//! information is a number that stands for the settings.
+//! HDF5 compares this information byte by byte, but the padding of `Settings` has no defined value.
+//! The information is therefore an index into a table of settings.
 
 use std::sync::Mutex;
 
@@ -14,10 +14,10 @@ use crate::settings::Settings;
 /// Size of the information in bytes.
 pub(crate) const SIZE: usize = size_of::<usize>();
 
-/// All settings that were put into a list; programs have few. Equal settings have the same number.
+/// All settings that were put into a list; programs have few. Equal settings have the same index.
 static KNOWN: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
 
-/// Returns the number of some settings.
+/// Returns the index of the settings in the table, and adds them if they are new.
 pub(crate) fn number_of(settings: Settings) -> usize {
     let mut known = KNOWN.lock().recover();
     match known.iter().position(|other| *other == settings) {
@@ -29,7 +29,7 @@ pub(crate) fn number_of(settings: Settings) -> usize {
     }
 }
 
-/// Returns the settings for a number that [`number_of`] returned.
+/// Returns the settings at an index that [`number_of`] returned.
 pub(crate) fn settings_of(number: usize) -> Option<Settings> {
     let known = KNOWN.lock().recover();
     known.get(number).copied()

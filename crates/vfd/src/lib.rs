@@ -1,16 +1,14 @@
 //! The virtual file driver "penstock": HDF5 files whose raw data may be in GPU memory.
 //!
-//! HDF5 calls the callbacks with ranges of the file. HDF5's own data is moved by one system call.
-//! Raw data in GPU memory goes through the engine or, for comparison, by one of the methods that
-//! programs use without it ([`Mode`]). `docs/hdf5-driver.md` lists for which cases of `H5Dread` and
-//! `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the data with the CPU
-//! first.
+//! HDF5 calls the callbacks with ranges of the file. One system call moves HDF5's own data. The
+//! engine moves raw data in GPU memory; for comparison, one of the [modes](penstock_vfd_modes) that
+//! programs use without the engine can do so. `docs/hdf5-driver.md` lists for which cases of
+//! `H5Dread` and `H5Dwrite` the driver receives the GPU pointer, and in which HDF5 accesses the
+//! data with the CPU first.
 
 #![deny(missing_docs, unreachable_pub, rustdoc::broken_intra_doc_links)]
 
 mod account;
-mod baseline;
-mod bounce;
 mod callbacks;
 mod file;
 mod information;
@@ -32,11 +30,11 @@ use file::{DriverFile, MAX_ADDRESS, with_identifier};
 use penstock_hdf5::library::callback::{self, c_text};
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::library::plain_files::{self, PlainDriver};
-pub use settings::{Mode, Settings};
+pub use settings::Settings;
 
 const NAME: &CStr = c"penstock";
 
-/// HDF5's number of the driver, in addition to its name: values from 512 on are for general use.
+/// HDF5's number of the driver, in addition to its name. Values from 512 on are for general use.
 const VALUE: i32 = 27_022;
 
 const fn class<const SLOT: usize>() -> H5FD_class_t {
@@ -119,16 +117,17 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
         {
             return Err(failed("register the driver"));
         }
-        match (hdf5.H5Pset_driver_by_name)(fapl, NAME.as_ptr(), options.as_ptr()) < 0 {
-            true => Err(failed("set the driver")
-                .remedy("give the identifier of a file access property list")),
-            false => Ok(()),
+        if (hdf5.H5Pset_driver_by_name)(fapl, NAME.as_ptr(), options.as_ptr()) < 0 {
+            Err(failed("set the driver")
+                .remedy("give the identifier of a file access property list"))
+        } else {
+            Ok(())
         }
     }
 }
 
-/// Does the same as [`set_on_access_list`], and pushes an error onto HDF5's error stack for callers
-/// that only know that.
+/// Does the same as [`set_on_access_list`], and also pushes an error onto HDF5's error stack.
+/// Callers with HDF5's own signature read errors only there.
 ///
 /// # Safety
 /// As for [`set_on_access_list`].
@@ -140,22 +139,22 @@ pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &st
         .inspect_err(|error| callback::push(hdf5, SET, error))
 }
 
-/// Returns whether this driver, with no other above it, has opened the file with this driver
-/// identifier and handle, as returned by `H5Pget_driver` and `H5Fget_vfd_handle`. Offsets are then
-/// those of one plain file.
+/// Returns whether this driver opened the file with this driver identifier and handle, with no
+/// other driver above it. `H5Pget_driver` and `H5Fget_vfd_handle` return these. File offsets are
+/// then those of one plain file.
 fn has_opened(driver: hid_t, handle: *const c_void) -> bool {
     DriverFile::with_handle(handle, |file| Ok(file.driver == driver)).unwrap_or(false)
 }
 
-/// Returns the options of the file that this driver has open with a descriptor; the defaults if
-/// there is none.
+/// Returns the options of the file that this driver has open with a descriptor. Returns the
+/// defaults if there is none.
 fn options_of(descriptor: c_int) -> Options {
     let options = DriverFile::with_descriptor(descriptor, |file| file.settings().options);
     options.unwrap_or_default()
 }
 
-/// Writes what the driver holds of the file that it has open with a descriptor, if there is one, and
-/// forgets what it has read.
+/// Writes what the sieve holds of the file with a descriptor and drops its copies. Does nothing if
+/// the driver has not opened the file.
 fn write_out(descriptor: c_int) -> Result<()> {
     let written = DriverFile::with_descriptor(descriptor, |file| file.sieve.let_go());
     written.unwrap_or(Ok(()))
@@ -176,7 +175,7 @@ pub unsafe fn set_options(hdf5: &Hdf5, file: hid_t, options: &str) -> Result<()>
     }
 }
 
-/// Returns what was moved for an open file so far, as JSON.
+/// Returns the calls, bytes and time of an open file so far, as JSON.
 ///
 /// # Safety
 /// `file` is an identifier of `hdf5`, whose lock is held.

@@ -1,11 +1,12 @@
-//! Keeps HDF5's page buffer out of files that are open for writing.
+//! Turns off HDF5's page buffer for files that are open for writing.
 //!
-//! A large read of raw data copies changed pages of the page buffer over what the driver has read. HDF5
-//! (1.14.4 to 2.2.0) copies them to the wrong place if the read does not start at a page, or if a page
-//! between two others is not in the buffer (`H5PB_read`). HDF5's own drivers return wrong elements, too;
-//! their sieve buffer only makes them rarer. Pages of a file that is open only for reading never change.
+//! A large read of raw data copies changed pages of the page buffer over what the driver has read.
+//! HDF5 1.14.4 to 2.2.0 copies them to the wrong place if the read does not start at a page, or if
+//! a page between two others is not in the buffer (`H5PB_read`). HDF5's own drivers return wrong
+//! elements, too, but more rarely because of their sieve buffer. Pages of a file that is open only
+//! for reading never change.
 //!
-//! HDF5 gets the size from the access property list after it has opened the file by the driver, and
+//! HDF5 reads the size from the access property list after the driver has opened the file, and
 //! creates the page buffer later. `H5FDopen` of HDF5's driver ros3 changes the same property.
 
 use std::ffi::c_uint;
@@ -14,7 +15,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_hdf5::library::Session;
 use penstock_sys::hdf5::{Hdf5, herr_t, hid_t};
 
-/// The page buffer of an access property list, which is off until this value is dropped.
+/// The saved page buffer settings of an access property list. Dropping this value restores them.
 pub(crate) struct TurnedOff {
     hdf5: &'static Hdf5,
     fapl: hid_t,

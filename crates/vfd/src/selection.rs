@@ -1,4 +1,4 @@
-//! Converts the selections of file and memory that HDF5 passes to the driver as dataspaces to
+//! Converts selections, which HDF5 passes to the driver as dataspaces of file and memory, to
 //! ranges.
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use penstock_sys::hdf5::{H5S_SEL_ALL, Hdf5, haddr_t, hid_t, hsize_t};
 
 use crate::survey::Survey;
 
-/// A selection in the file and the matching one in memory, whose elements correspond in order.
+/// A selection in the file and the matching one in memory. Their elements correspond in order.
 pub(crate) struct Pair {
     pub file_space: hid_t,
     pub memory_space: hid_t,
@@ -26,18 +26,18 @@ pub(crate) struct Pair {
     pub element_size: usize,
 }
 
-/// Number of ranges passed on at a time; they take some megabytes.
+/// Number of ranges in a batch; they take some megabytes.
 const BATCH: usize = 1 << 16;
 
-/// Number of ranges at which fewer are passed on if they are to be moved one after the other; they
-/// stay in the processor's cache.
+/// Number of ranges in a batch if consecutive ranges lie close together. They fit in the
+/// processor's cache.
 const FEW: usize = 1 << 11;
 
-/// Number of them that tell what the rest is like.
+/// Number of ranges at the start of a batch that decide which of the two sizes it gets.
 const SAMPLE: usize = 64;
 
 thread_local! {
-    /// The memory of the ranges, for the next selection: most have one range.
+    /// The memory of the ranges, reused for the next selection. Most selections have one range.
     static RANGES: Cell<Vec<Extent>> = const { Cell::new(Vec::new()) };
 }
 
@@ -67,7 +67,7 @@ impl Pair {
             unsafe { Sequences::of(iterators, space, self.element_size as u64, runs) }
         };
         let mut file = of(self.file_space, &mut in_file)?;
-        // Whole arrays are one range, about which nothing needs to be asked.
+        // A whole array is one range, for which HDF5 need not be called.
         let (mut to, mut memory) = match kind {
             H5S_SEL_ALL => (
                 Run {
@@ -78,7 +78,8 @@ impl Pair {
             ),
             _ => (Run::default(), Some(of(self.memory_space, &mut in_memory)?)),
         };
-        // HDF5 also closes files when the thread ends, after its thread-local memory is gone.
+        // HDF5 may close files at the end of a thread, when its thread-local memory no longer
+        // exists.
         let mut batch = RANGES.try_with(Cell::take).unwrap_or_default();
         batch.clear();
         let mut from = Run::default();
@@ -149,7 +150,7 @@ fn differ() -> Error {
     Error::invalid("the selections in the file and in memory differ in size")
 }
 
-/// A range of bytes of a dataspace, counted from its first element.
+/// A range of bytes of a dataspace, relative to its first element.
 #[derive(Clone, Copy, Default)]
 struct Run {
     start: u64,
@@ -180,7 +181,7 @@ impl Fetched {
     }
 }
 
-/// An iterator of HDF5 over a selection, which is closed when dropped. HDF5's lock is held then.
+/// An iterator of HDF5 over a selection. Dropping it closes it, which requires HDF5's lock.
 struct SelectionIterator {
     hdf5: &'static Hdf5,
     id: hid_t,
@@ -188,7 +189,7 @@ struct SelectionIterator {
 
 impl Drop for SelectionIterator {
     fn drop(&mut self) {
-        // When HDF5 itself ends, it may have closed them before its files.
+        // At its own end, HDF5 may close iterators before files.
         // SAFETY: HDF5 checks the identifier, which nothing else closes; the lock is held.
         unsafe {
             if (self.hdf5.H5Iis_valid)(self.id) > 0 {
@@ -198,8 +199,8 @@ impl Drop for SelectionIterator {
     }
 }
 
-/// HDF5's iterators of selections that wait for the next call. To make and close them takes as long as
-/// all else that is asked of HDF5.
+/// A pool of HDF5's selection iterators. Creating and closing an iterator takes as long as all
+/// other calls of HDF5 for a selection.
 pub(crate) struct Iterators {
     hdf5: &'static Hdf5,
     waiting: [AtomicI64; 2],
@@ -218,7 +219,7 @@ impl Iterators {
     /// # Safety
     /// `space` is a dataspace of the iterators' HDF5, whose lock is held as long as the result lives.
     unsafe fn take(&self, space: hid_t) -> Result<SelectionIterator> {
-        // The iterator only reads the selection, which does not change meanwhile.
+        // The iterator only reads the selection, which does not change during the call.
         const SHARE_WITH_DATASPACE: c_uint = 2;
         let waits = self.waiting.iter().find_map(from_place);
         // SAFETY: upheld by the caller.
@@ -233,9 +234,10 @@ impl Iterators {
             id,
         };
         // SAFETY: upheld by the caller.
-        match waits.is_some() && unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
-            true => Err(unreadable()),
-            false => Ok(iterator),
+        if waits.is_some() && unsafe { (self.hdf5.H5Ssel_iter_reset)(id, space) } < 0 {
+            Err(unreadable())
+        } else {
+            Ok(iterator)
         }
     }
 
@@ -249,7 +251,7 @@ impl Iterators {
         }
     }
 
-    /// Closes them, with HDF5's lock held.
+    /// Closes the iterators. The caller holds HDF5's lock.
     pub(crate) fn close(&self) {
         for id in self.waiting.iter().filter_map(from_place) {
             drop(SelectionIterator {
@@ -260,17 +262,17 @@ impl Iterators {
     }
 }
 
-/// Takes the iterator that waits in a place, if one does.
+/// Takes the iterator out of a slot of the pool, if it has one.
 fn from_place(place: &AtomicI64) -> Option<hid_t> {
     Some(place.swap(NONE, AcqRel)).filter(|id| *id != NONE)
 }
 
 const NONE: hid_t = -1;
 
-/// The byte ranges that a dataspace selects, in its order.
+/// The byte ranges of a dataspace's selection, in its order.
 struct Sequences<'a> {
     iterators: &'a Iterators,
-    /// `None` only while this is dropped.
+    /// `None` only during drop.
     iterator: Option<SelectionIterator>,
     element_size: u64,
     runs: &'a mut Fetched,
@@ -300,8 +302,8 @@ impl<'a> Sequences<'a> {
         })
     }
 
-    /// Takes ranges that HDF5 has returned already, at most `count`, as long as they fit into `bytes`
-    /// of memory that follow each other.
+    /// Takes ranges that HDF5 has already returned, at most `count`, while they fit into `bytes` of
+    /// contiguous memory.
     #[inline]
     fn take_while_within(&mut self, bytes: u64, count: usize) -> impl Iterator<Item = Run> {
         let first = self.next;
@@ -313,9 +315,10 @@ impl<'a> Sequences<'a> {
             left = left.wrapping_sub(length);
             fits
         };
-        self.next = match self.fetched_bytes <= bytes {
-            true => last,
-            false => (first..last).find(|index| !fits(index)).unwrap_or(last),
+        self.next = if self.fetched_bytes <= bytes {
+            last
+        } else {
+            (first..last).find(|index| !fits(index)).unwrap_or(last)
         };
         (first..self.next).map(|index| self.run(index))
     }

@@ -4,62 +4,29 @@
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::{Options, parse_size};
 use penstock_engine::options_without_engine;
+use penstock_vfd_modes::{MODES, Mode};
 
-/// How raw data in GPU memory is moved. All modes except `Auto` and `Gds` are what programs do
-/// without Penstock, for comparison (Ravi, Byna, Koziol, "GPU Direct I/O with HDF5", PDSW 2020).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// By the engine, with the option `route`.
-    #[default]
-    Auto,
-    /// One `pread` or `pwrite` and one copy through pageable memory.
-    Sec2,
-    /// As `Sec2`, with direct I/O.
-    Direct,
-    /// As `Sec2`, through pinned memory.
-    Sec2Pinned,
-    /// As `Direct`, through pinned memory.
-    DirectPinned,
-    /// As `Sec2`, by several threads with one block each.
-    PosixMt,
-    /// By cuFile, or an error.
-    Gds,
-}
+/// Value of the option `mode` with which the engine moves raw data.
+const AUTO: &str = "auto";
 
-const MODES: [(&str, Mode); 7] = [
-    ("auto", Mode::Auto),
-    ("sec2", Mode::Sec2),
-    ("direct", Mode::Direct),
-    ("sec2+pinned", Mode::Sec2Pinned),
-    ("direct+pinned", Mode::DirectPinned),
-    ("posix-mt", Mode::PosixMt),
-    ("gds", Mode::Gds),
-];
-
-impl Mode {
-    /// Returns the value of the option `mode` that selects it.
-    pub fn name(self) -> &'static str {
-        MODES
-            .iter()
-            .find(|(_, mode)| *mode == self)
-            .map_or("", |(name, _)| name)
+fn parse_mode(value: &str) -> Result<Option<&'static dyn Mode>> {
+    if value == AUTO {
+        return Ok(None);
     }
-
-    fn parse(value: &str) -> Result<Mode> {
-        let found = MODES.iter().find(|(name, _)| *name == value);
-        found.map(|(_, mode)| *mode).ok_or_else(|| {
-            let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
-            let names = names.join(", ");
-            Error::invalid(format!("option mode must be one of {names}, not {value:?}"))
-        })
-    }
+    penstock_vfd_modes::find(value).map(Some).ok_or_else(|| {
+        let names: Vec<&str> = MODES.iter().map(|mode| mode.name()).collect();
+        let names = names.join(", ");
+        Error::invalid(format!(
+            "option mode must be one of {AUTO}, {names}, not {value:?}"
+        ))
+    })
 }
 
 /// The contents of an option string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// How raw data is moved.
-    pub mode: Mode,
+    /// The comparison mode that moves raw data in GPU memory; `None` for the engine.
+    pub mode: Option<&'static dyn Mode>,
     /// Options of the engine for each transfer.
     pub options: Options,
     /// Number of storage targets for a new file, on file systems with striping.
@@ -78,7 +45,7 @@ impl Settings {
         let mut settings = Settings::default();
         let mut others = |key: &str, value: &str| {
             match key {
-                "mode" => settings.mode = Mode::parse(value)?,
+                "mode" => settings.mode = parse_mode(value)?,
                 "stripe_count" => settings.stripe_count = Some(stripe_count(value)?),
                 "stripe_size" => settings.stripe_size = Some(stripe_size(value)?),
                 _ => return Ok(false),
@@ -88,6 +55,11 @@ impl Settings {
         let options = Options::parse_with(text, "mode, stripe_count, stripe_size", &mut others)?;
         settings.options = options;
         Ok(settings)
+    }
+
+    /// Returns the value of the option `mode` that selects the mode.
+    pub fn mode_name(&self) -> &'static str {
+        self.mode.map_or(AUTO, |mode| mode.name())
     }
 
     /// Returns the settings, completed from those of the process and its environment.
@@ -111,11 +83,12 @@ fn stripe_count(value: &str) -> Result<u32> {
 
 fn stripe_size(value: &str) -> Result<u64> {
     let size = parse_size("stripe_size", value)?;
-    match size != 0 && size % STRIPE_UNIT == 0 && size < 4 << 30 {
-        true => Ok(size),
-        false => Err(Error::invalid(format!(
+    if size != 0 && size % STRIPE_UNIT == 0 && size < 4 << 30 {
+        Ok(size)
+    } else {
+        Err(Error::invalid(format!(
             "option stripe_size must be a multiple of 64KiB below 4GiB, not {value:?}"
-        ))),
+        )))
     }
 }
 
@@ -124,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_sets_the_keys_that_it_names() {
+    fn a_text_sets_only_the_keys_it_contains() {
         let text = "mode=direct+pinned; threads=8;stripe_count=4;stripe_size=1MiB";
         let settings = Settings::parse(text).unwrap();
-        assert_eq!(settings.mode, Mode::DirectPinned);
+        assert_eq!(settings.mode_name(), "direct+pinned");
         assert_eq!(settings.options.threads, Some(8));
         assert_eq!(settings.stripe_count, Some(4));
         assert_eq!(settings.stripe_size, Some(1 << 20));
@@ -135,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_text_is_an_error_that_names_the_key() {
+    fn an_error_of_parsing_names_the_key() {
         for (text, key) in [
             ("mode=fast", "mode"),
             ("stripe_count=0", "stripe_count"),
@@ -152,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_has_the_name_it_is_read_by() {
-        for (name, mode) in MODES {
-            assert_eq!(Mode::parse(name).unwrap(), mode);
-            assert_eq!(mode.name(), name);
+    fn each_mode_parses_from_its_own_name() {
+        for name in MODES.iter().map(|mode| mode.name()).chain([AUTO]) {
+            let settings = Settings::parse(&format!("mode={name}")).unwrap();
+            assert_eq!(settings.mode_name(), name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the driver needs to know of the ranges of a call, found in one pass.
+//! Properties of the ranges of a call, found in one pass.
 
 use penstock_engine::Extent;
 
@@ -10,12 +10,12 @@ pub(crate) struct Survey {
     pub bytes: u64,
     /// The largest end of a range.
     pub end: u64,
-    /// Whether each range begins where the one before ends, or after it.
+    /// Whether each range begins at or after the end of the previous one.
     pub is_ascending: bool,
-    /// Whether a range has no bytes.
+    /// Whether a range is empty.
     pub has_empty: bool,
-    /// Whether there are several, and at least three quarters are small and begin close to the end of
-    /// the one before, so that it takes less time to move what lies between them as well.
+    /// Whether there are several ranges, of which at least three quarters are small and begin close
+    /// to the end of the previous one. Moving the gaps as well then takes less time.
     pub follow_each_other: bool,
 }
 
@@ -44,7 +44,7 @@ impl Survey {
             end,
             is_ascending,
             has_empty,
-            // The first may be taken for close to the start of the file.
+            // The first range may count as close to the start of the file.
             follow_each_other: pairs > 0 && 4 * close >= 3 * pairs,
         }
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn strided_pieces_follow_each_other_and_scattered_ones_do_not() {
+    fn strided_ranges_follow_each_other_but_scattered_ones_do_not() {
         let strided: Vec<_> = (0..100).map(|i| (1_000_000 + 24 * i, 8)).collect();
         let survey = Survey::of(&extents(&strided));
         assert!(survey.follow_each_other && survey.is_ascending && !survey.has_empty);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_go_back_are_not_ascending() {
+    fn overlapping_ranges_are_not_ascending() {
         assert!(!Survey::of(&extents(&[(10, 5), (14, 5)])).is_ascending);
         assert!(Survey::of(&extents(&[(10, 5), (15, 5)])).is_ascending);
         assert!(Survey::of(&extents(&[(10, 0), (15, 5)])).has_empty);

@@ -1,5 +1,5 @@
-//! The driver's reads and writes: HDF5's own data by one system call, raw data depending on the
-//! kind of its memory.
+//! Reads and writes of the driver. One system call moves HDF5's own data; the kind of memory
+//! decides how raw data moves.
 
 use std::time::Instant;
 
@@ -11,19 +11,18 @@ use penstock_engine::report::Path;
 use penstock_engine::request::{self, Order};
 use penstock_engine::{Extent, copy, refuse_fork};
 use penstock_sys::hdf5::driver::{H5FD_MEM_DRAW, H5FD_mem_t};
+use penstock_vfd_modes::{self as modes, Mode, Side, Transfer};
 
 use crate::account::Way;
-use crate::baseline;
 use crate::file::{DriverFile, MAX_ADDRESS};
-use crate::settings::Mode;
 use crate::sieve::{self, Selection};
 use crate::survey::Survey;
 
-/// From this size on, raw data in host memory is moved by several workers.
+/// Size from which several workers move raw data in host memory.
 const LARGE: u64 = 4 << 20;
 
-/// From this number of ranges on, raw data in host memory is moved by the engine, which merges
-/// neighbouring ranges.
+/// Number of ranges from which the engine moves raw data in host memory. It merges neighbouring
+/// ranges.
 const MANY: usize = 8;
 
 impl DriverFile {
@@ -53,8 +52,9 @@ impl DriverFile {
         unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent]), None) }
     }
 
-    /// Moves many ranges of raw data, in any mix of host and GPU memory; `by` says that they are all of
-    /// one selection. If a write covers bytes twice, the last range wins, as in the default driver.
+    /// Moves many ranges of raw data, in any mix of host and GPU memory. `by` identifies the
+    /// selection of all ranges. If a write covers bytes twice, the last range wins, as in the
+    /// default driver.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), for each extent.
@@ -86,7 +86,7 @@ impl DriverFile {
             return unsafe { self.move_raw_host(operation, extents, &survey, by) };
         }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
-        // Of each allocation on a GPU that is met, what the driver of CUDA says.
+        // The CUDA driver's description of each GPU allocation found so far.
         let mut allocations: Vec<Memory> = Vec::new();
         for extent in extents.iter().filter(|extent| extent.length > 0) {
             let last = allocations.last().and_then(|memory| memory.range.as_ref());
@@ -108,9 +108,10 @@ impl DriverFile {
         }
     }
 
-    /// Returns the address that no transfer of this operation may pass: the end of the allocated space
-    /// (EOA). HDF5 compares with it in `H5FD_read` and `H5FD_write`, but of selections only the start. A
-    /// SWMR reader may read past it, because the writer allocates space meanwhile.
+    /// Returns the address that no transfer of this operation may pass: the end of the allocated
+    /// space (EOA). HDF5 checks it in `H5FD_read` and `H5FD_write`, but only the start of a
+    /// selection. A SWMR reader may read past it, because the writer allocates space during the
+    /// read.
     fn limit(&self, operation: Operation) -> u64 {
         match operation {
             Operation::Read if self.is_swmr_reader => MAX_ADDRESS,
@@ -145,7 +146,7 @@ impl DriverFile {
         let keeps = self.keeps(operation, &settings);
         let is_sieved = match extents {
             [extent] => keeps && extent.length <= sieve::SMALL,
-            _ => settings.mode == Mode::Auto && survey.follow_each_other,
+            _ => settings.mode.is_none() && survey.follow_each_other,
         };
         if is_sieved {
             let way = Way::By(Path::HostBuffered);
@@ -166,18 +167,20 @@ impl DriverFile {
         }
         self.sieve.before(operation, extents)?;
         let is_much = survey.bytes >= LARGE || extents.len() >= MANY;
-        let mode = settings.mode;
-        if is_much && mode == Mode::PosixMt && refuse_fork().is_ok() {
-            // SAFETY: upheld by the caller.
-            return unsafe { baseline::move_host(self, operation, extents) };
-        }
-        if is_much && mode == Mode::Auto && refuse_fork().is_ok() {
-            let options = self.host_options()?;
-            match self.engine() {
+        if is_much && refuse_fork().is_ok() {
+            if let Some(mode) = settings.mode.filter(|mode| mode.moves(Side::Host)) {
+                let options = settings.options;
                 // SAFETY: upheld by the caller.
-                Ok(_) => return unsafe { self.by_engine(operation, extents, None, options) },
-                // Host memory needs only the descriptor that is open already.
-                Err(error) => self.account.note(&format!("moved by one thread: {error}")),
+                return unsafe { self.by_mode(mode, operation, Side::Host, extents, options) };
+            }
+            if settings.mode.is_none() {
+                let options = host_options(settings.options);
+                match self.engine() {
+                    // SAFETY: upheld by the caller.
+                    Ok(_) => return unsafe { self.by_engine(operation, extents, None, options) },
+                    // Host memory needs only the descriptor, which is already open.
+                    Err(error) => self.account.note(&format!("moved by one thread: {error}")),
+                }
             }
         }
         for extent in extents {
@@ -186,19 +189,9 @@ impl DriverFile {
         }
         match operation {
             Operation::Read => Ok(()),
-            // Makes the data durable if requested, as a write by the engine does.
+            // Makes the data durable if requested, as the engine does for its writes.
             Operation::Write => self.sync(),
         }
-    }
-
-    /// Returns the options for raw data in host memory. It goes through the page cache unless the
-    /// options say otherwise: programs read it again, and HDF5's metadata is there.
-    fn host_options(&self) -> Result<Options> {
-        let options = self.settings_in_force()?.options;
-        Ok(Options {
-            direct: options.direct.or(Some(Choice::No)),
-            ..options
-        })
     }
 
     /// # Safety
@@ -210,8 +203,8 @@ impl DriverFile {
         mut allocations: Vec<Memory>,
     ) -> Result<()> {
         self.sieve.before(operation, extents)?;
-        // Work that the application has queued must finish before its memory is accessed, as for
-        // cudaMemcpy.
+        // Work that the application has queued must finish before the driver accesses its memory,
+        // as for cudaMemcpy.
         for memory in &allocations {
             copy::follow_default_stream(memory)?;
         }
@@ -222,15 +215,49 @@ impl DriverFile {
         let settings = self.settings_in_force()?;
         match settings.mode {
             // SAFETY: upheld by the caller.
-            Mode::Auto => unsafe { self.by_engine(operation, extents, memory, settings.options) },
+            None => unsafe { self.by_engine(operation, extents, memory, settings.options) },
             // SAFETY: upheld by the caller.
-            _ => unsafe { baseline::move_gpu(self, operation, extents, &settings) },
+            Some(mode) => unsafe {
+                self.by_mode(mode, operation, Side::Gpu, extents, settings.options)
+            },
         }
+    }
+
+    /// Moves extents of one side by a comparison mode.
+    ///
+    /// # Safety
+    /// As for [`move_range`](Self::move_range), in memory of that side.
+    unsafe fn by_mode(
+        &self,
+        mode: &dyn Mode,
+        operation: Operation,
+        side: Side,
+        extents: &[Extent],
+        options: Options,
+    ) -> Result<()> {
+        mode.check(self.path(), extents)?;
+        let within = match operation {
+            // SAFETY: upheld by the caller.
+            Operation::Read => unsafe { self.zero_beyond_the_end(extents)? },
+            Operation::Write => None,
+        };
+        let file = self.engine()?;
+        let record = |way: modes::Way<'_>, bytes, since| {
+            self.account.moved_by_mode(operation, way, bytes, since);
+        };
+        let transfer = Transfer::new(file, operation, options, &record);
+        // SAFETY: upheld by the caller.
+        unsafe { mode.run(&transfer, side, within.as_deref().unwrap_or(extents))? };
+        if operation == Operation::Write {
+            self.grown_to(end_of(extents));
+            mode.sync(file, &options)?;
+        }
+        Ok(())
     }
 
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    pub(crate) unsafe fn by_engine(
+    unsafe fn by_engine(
         &self,
         operation: Operation,
         extents: &[Extent],
@@ -257,24 +284,17 @@ impl DriverFile {
         let report = unsafe { request::run(file, order)? };
         self.account.moved_by_engine(operation, &report, since);
         if operation == Operation::Write {
-            let end = extents
-                .iter()
-                .map(|extent| extent.offset + extent.length)
-                .max();
-            self.grown_to(end.unwrap_or(0));
+            self.grown_to(end_of(extents));
         }
         Ok(())
     }
 
-    /// Zeroes the memory of what lies past the end of the file, and returns the extents before it;
-    /// `None` if nothing lies past it.
+    /// Zeroes the memory of ranges past the end of the file, and returns the extents before it.
+    /// Returns `None` if no range passes the end.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    pub(crate) unsafe fn zero_beyond_the_end(
-        &self,
-        extents: &[Extent],
-    ) -> Result<Option<Vec<Extent>>> {
+    unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
         let size = self.engine()?.size()?;
         let end = |extent: &Extent| extent.offset + extent.length;
         if extents.iter().all(|extent| end(extent) <= size) {
@@ -298,7 +318,7 @@ impl DriverFile {
         Ok(Some(within))
     }
 
-    /// Moves one range by one system call, or by more if the kernel transfers less at a time.
+    /// Moves one range by one system call, or by several if the kernel transfers less at a time.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range), in host memory.
@@ -358,7 +378,7 @@ impl DriverFile {
                 std::ptr::copy_nonoverlapping(source as *const u8, destination as *mut u8, length)
             };
             // Not counted: HDF5 requests one copy for each row of a chunk, and counting would take
-            // as long.
+            // as long as the copy.
             return Ok(());
         }
         let since = Instant::now();
@@ -369,17 +389,33 @@ impl DriverFile {
     }
 }
 
-/// Returns whether the CPU cannot access the address, or should not: device and managed memory.
+/// Returns the options for raw data in host memory. The default is the page cache, because programs
+/// read the data again and HDF5's metadata is there.
+fn host_options(options: Options) -> Options {
+    Options {
+        direct: options.direct.or(Some(Choice::No)),
+        ..options
+    }
+}
+
+/// Returns the largest end of an extent in the file.
+fn end_of(extents: &[Extent]) -> u64 {
+    let ends = extents.iter().map(|extent| extent.offset + extent.length);
+    ends.max().unwrap_or(0)
+}
+
+/// Returns whether the memory is device or managed memory, which the CPU cannot or should not
+/// access.
 fn is_on_gpu(address: usize) -> Result<bool> {
-    // The child of a fork has no GPU, and the CUDA driver does not work in it.
+    // The CUDA driver does not work in the child of a fork.
     Ok(refuse_fork().is_ok() && !memory::is_on_host(address)?)
 }
 
-/// Memory is on a GPU, or not, by whole pages.
+/// Granularity of GPU memory: a page is completely on a GPU, or not at all.
 const PAGE: usize = 4 << 10;
 
-/// Returns whether no range is on a GPU. Ranges that begin in the page of the one before need not be
-/// asked about: the memory is the caller's until the call returns.
+/// Returns whether no range is on a GPU. Does not query a range that begins in the same page as the
+/// previous one: the memory is the caller's until the call returns.
 fn are_on_host(extents: &[Extent]) -> Result<bool> {
     let mut last = usize::MAX;
     for extent in extents {

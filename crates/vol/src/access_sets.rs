@@ -16,13 +16,13 @@ use penstock_hdf5::transfer::conflicts::{
     Access, AccessSet, FileKey, ObjectKey, Region, identity_of_file, known_identity,
 };
 
-/// The properties of a dataset that its access sets depend on. They never change.
+/// Properties of a dataset that determine its access sets. They never change.
 #[derive(Clone, Debug)]
 pub(crate) struct DatasetAccess {
     pub(crate) key: ObjectKey,
     /// The shape of a chunk, in elements. Empty if the dataset is not chunked.
     chunk: Vec<u64>,
-    /// Whether elements may lie in other datasets, or in files that HDF5 knows by their names only.
+    /// Whether elements may be in other datasets, or in files that HDF5 finds only by name.
     is_elsewhere: bool,
 }
 
@@ -47,15 +47,18 @@ pub(crate) unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [
             ptr::null_mut(),
         )
     };
-    match status < 0 {
-        true => Err(Error::invalid("HDF5 cannot tell the address of the object")),
-        false => Ok((info.fileno, info.token)),
+    if status < 0 {
+        Err(Error::invalid(
+            "HDF5 does not return the address of the object",
+        ))
+    } else {
+        Ok((info.fileno, info.token))
     }
 }
 
-/// Returns the key of an object. `id` is an identifier of the object if the caller has one. The key contains
-/// the identity of the file because transfers through other handles know nothing else of it. The file is
-/// the one that contains the object: an external link may lead there from another file.
+/// Returns the key of an object. `id` is an identifier of the object if the caller has one. The key
+/// contains the identity of the file, by which transfers through other handles recognise it. The
+/// file is the one that contains the object: an external link may lead to it from another file.
 ///
 /// # Safety
 /// As for [`place_of`].
@@ -63,7 +66,8 @@ unsafe fn key_by(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> R
     // SAFETY: the caller guarantees this.
     let (number, token) = unsafe { place_of(under, kind)? };
     let hdf5 = under.library().hdf5;
-    // MPI-IO has no descriptor, and the descriptor of this process tells the file when it is opened again.
+    // MPI-IO has no descriptor, and this process's own descriptor identifies the file when it is
+    // opened again.
     let shared = under.container.shared.get().map(|shared| shared.key);
     if let Some(file) = shared.filter(|file| file.number == Some(number)) {
         return Ok(ObjectKey { file, token });
@@ -97,8 +101,8 @@ unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
     unsafe { key_by(under, kind, None) }
 }
 
-/// Returns the access set of the whole file that contains an object, or of everything if HDF5 cannot tell
-/// the file.
+/// Returns the access set of the whole file that contains an object. If HDF5 does not identify the
+/// file, returns the access set of everything.
 ///
 /// # Safety
 /// As for [`key_of`].
@@ -110,12 +114,14 @@ pub(crate) unsafe fn file_access(under: &Under, kind: H5I_type_t) -> AccessSet {
     unsafe { key_of(under, kind) }.map_or(EVERYTHING, |key| AccessSet::File(key.file))
 }
 
-/// Returns the access set of an object, or of everything if HDF5 cannot tell the object.
+/// Returns the access set of an object. If HDF5 does not identify the object, returns the access
+/// set of everything.
 ///
 /// # Safety
 /// As for [`key_of`].
 pub(crate) unsafe fn object_access(under: &Under, kind: H5I_type_t) -> AccessSet {
-    // HDF5 may read metadata to tell the object, which processes that share a file may do only together.
+    // HDF5 may read metadata to identify the object. Processes that share a file may do that only
+    // together.
     if let Some(shared) = under.container.shared.get() {
         return AccessSet::File(shared.key);
     }
@@ -124,13 +130,13 @@ pub(crate) unsafe fn object_access(under: &Under, kind: H5I_type_t) -> AccessSet
 }
 
 impl DatasetAccess {
-    /// Asks HDF5 for the properties of a dataset.
+    /// Queries HDF5 for the properties of a dataset.
     ///
     /// # Safety
     /// The thread is inside a callback on `under`, a dataset, and `id` is an identifier of it.
     pub(crate) unsafe fn of(under: &Under, id: &TemporaryId) -> Result<DatasetAccess> {
         let hdf5 = under.library().hdf5;
-        let failed = || Error::invalid("HDF5 cannot tell the layout of the dataset");
+        let failed = || Error::invalid("HDF5 does not return the layout of the dataset");
         let mut chunk = [0u64; H5S_MAX_RANK];
         // SAFETY: the thread is inside a callback of HDF5.
         let session = unsafe { Session::begin(hdf5) };
@@ -158,7 +164,7 @@ impl DatasetAccess {
         }
     }
 
-    /// Whether so many elements are fewer than a chunk has.
+    /// Returns whether a chunk has more elements than `elements`.
     pub(crate) fn is_part_of_chunk(&self, elements: u64) -> bool {
         let chunk = self
             .chunk
@@ -167,7 +173,7 @@ impl DatasetAccess {
         !self.chunk.is_empty() && elements < chunk
     }
 
-    /// Returns the access set of a transfer that HDF5 carries out itself, whichever elements are selected.
+    /// Returns the access set of a transfer by HDF5 itself, for any selection.
     pub(crate) fn by_hdf5(&self, access: Access) -> AccessSet {
         if self.is_elsewhere {
             return AccessSet::All(access);

@@ -10,18 +10,18 @@ use super::container::Container;
 use super::log::Execution;
 use super::wrapped::Wrapped;
 
-/// The pointer for a request if a call has no event set.
+/// The pointer for a request of a call without an event set.
 pub(crate) const NO_REQUEST: Req = ptr::null_mut();
 
-/// A call of the application, for the log, and the pointer for its request. The pointer is null if the call has
-/// no event set.
+/// A call of the application, for the log, and the pointer for its request. The pointer is null
+/// without an event set.
 #[derive(Clone, Copy)]
 pub(crate) struct ApiCall {
     pub(crate) call: &'static CStr,
     pub(crate) req: Req,
 }
 
-/// The reason in the log why an operation that this connector forwards is synchronous.
+/// Reason in the log why a forwarded operation is synchronous.
 pub(crate) const METADATA: &str = "HDF5 works on metadata on the thread that calls it";
 
 impl ApiCall {
@@ -36,8 +36,8 @@ impl ApiCall {
         ApiCall { call, req }
     }
 
-    /// Called after the connector below has succeeded. Wraps the request that it has returned, if any, and logs
-    /// the call.
+    /// Wraps the request that the connector below has returned, if any, and logs the call. The
+    /// caller has seen the connector below succeed.
     ///
     /// # Safety
     /// `req` is null, or points to null or to a request of the connector below.
@@ -46,9 +46,10 @@ impl ApiCall {
             return;
         }
         // SAFETY: the caller guarantees this.
-        let (execution, why) = match unsafe { Wrapped::wrap_request(self.req, container) } {
-            true => (Execution::Async, "by the connector below"),
-            false => (Execution::Sync, why),
+        let (execution, why) = if unsafe { Wrapped::wrap_request(self.req, container) } {
+            (Execution::Async, "by the connector below")
+        } else {
+            (Execution::Sync, why)
         };
         if !self.call.is_empty() {
             container.policy.log(self.call, execution, 0, why);

@@ -28,12 +28,12 @@ forward! {
     close close_attribute = H5VLattr_close, c"H5Aclose_async";
 }
 
-/// The memory of an attribute's elements, in the form that HDF5 can access.
+/// Memory of an attribute's elements that HDF5 can access.
 enum AttributeMemory {
     OnHost(*mut c_void),
-    /// Host memory in place of GPU memory.
+    /// Host memory that replaces GPU memory.
     OnGpu(HostBuffers),
-    /// Host memory in place of memory that cannot be accessed.
+    /// Host memory that replaces inaccessible memory.
     Zeros(Vec<u8>),
 }
 
@@ -64,7 +64,7 @@ impl AttributeMemory {
         }
     }
 
-    /// Makes zeros in place of the elements.
+    /// Makes zeros that replace the elements.
     ///
     /// # Safety
     /// As for [`AttributeMemory::of`].
@@ -74,8 +74,8 @@ impl AttributeMemory {
         Ok(AttributeMemory::Zeros(vec![0; bytes]))
     }
 
-    /// Returns the pointer for the request of the connector below: `req`, or none for memory that ends with
-    /// the call.
+    /// Returns the pointer for the request of the connector below. It is null for memory that ends
+    /// with the call.
     fn request(&self, req: Req) -> Req {
         match self {
             AttributeMemory::OnHost(_) => req,
@@ -121,7 +121,7 @@ unsafe fn bytes_of(under: &Under, memory_type: hid_t) -> Result<u64> {
             u64::try_from(elements).ok()?.checked_mul(element)
         })
     };
-    bytes.ok_or_else(|| Error::invalid("HDF5 cannot tell the size of the attribute in memory"))
+    bytes.ok_or_else(|| Error::invalid("HDF5 does not return the size of the attribute in memory"))
 }
 
 unsafe extern "C" fn read(
@@ -170,8 +170,8 @@ unsafe extern "C" fn write(
             let given = AttributeMemory::of(under, mem_type_id, buf.cast_mut());
             let (mut memory, failed) = match given {
                 Ok(memory) => (memory, None),
-                // Each process keeps the metadata of a shared file. If one does not change them as the others do,
-                // later calls wait for ever.
+                // Each process caches the metadata of a shared file. If one process skips a change
+                // that the others make, later collective calls deadlock.
                 Err(error) if under.container.is_parallel => {
                     let zeros = AttributeMemory::zeros(under, mem_type_id)?;
                     (zeros, Some(error))
@@ -190,7 +190,7 @@ unsafe extern "C" fn write(
                     request,
                 )
             });
-            let zeros = "write the attribute again in all processes: it may have zeros now";
+            let zeros = "write the attribute again in all processes: it may contain zeros now";
             failed.map_or(Ok(status), |error| Err(error.remedy(zeros)))
         })
     }

@@ -1,4 +1,4 @@
-//! The ways from a callback on a wrapper to a call of the connector below.
+//! Wrappers around a call of the connector below, for callbacks.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -20,14 +20,14 @@ use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 use penstock_hdf5::transfer::conflicts::AccessSet;
 
-/// The reason in the log why an object is closed at once.
-pub(crate) const NOTHING_PENDING: &str = "nothing is pending that it would have to come after";
+/// Reason in the log why an object is closed or flushed immediately.
+pub(crate) const NOTHING_PENDING: &str = "no pending operation precedes it";
 
 /// Runs an operation on an object.
 ///
 /// # Safety
-/// HDF5 holds `object`, `api_call.req` is null or a pointer for a request, and `call` only makes the call that
-/// HDF5 has asked for.
+/// HDF5 holds `object`. `api_call.req` is null or a pointer for a request. `call` makes only the
+/// call that HDF5 has requested.
 pub(crate) unsafe fn operate(
     object: *const c_void,
     api_call: ApiCall,
@@ -37,7 +37,7 @@ pub(crate) unsafe fn operate(
     unsafe { attempt(object, api_call, |under| Ok(under.quietly(|| call(under)))) }
 }
 
-/// Runs an operation whose `call` may return an error of this connector, or may call functions of the
+/// Runs an operation whose `call` may return an error of this connector, or call functions of the
 /// application. HDF5 prints errors of these functions.
 ///
 /// # Safety
@@ -60,8 +60,8 @@ pub(crate) unsafe fn attempt(
     under.caught(body).unwrap_or(FAIL)
 }
 
-/// Runs an operation that may free the storage of a dataset. The pending operations of a file that processes share
-/// keep no dataset open, and must not write what HDF5 gives to another one: those of any process.
+/// Runs an operation that may free the storage of a dataset. Pending operations of a shared file
+/// keep no dataset open. Those of all processes must finish before HDF5 reuses the storage.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -100,7 +100,7 @@ pub(crate) unsafe fn visit(
     }
 }
 
-/// Runs an operation on two objects. One may be null, and then stands for the location of the other.
+/// Runs an operation on two objects. If one is null, it is at the location of the other.
 ///
 /// # Safety
 /// As for [`operate`], for both.
@@ -110,9 +110,10 @@ pub(crate) unsafe fn operate_on_two(
     api_call: ApiCall,
     call: impl FnOnce(&Under, *mut c_void, *mut c_void) -> herr_t,
 ) -> herr_t {
-    let under_or_null = |object: *mut c_void, beside: &Under| match object.is_null() {
-        true => Ok(object),
-        false => {
+    let under_or_null = |object: *mut c_void, beside: &Under| {
+        if object.is_null() {
+            Ok(object)
+        } else {
             // SAFETY: the caller guarantees this.
             let under = unsafe { Wrapped::of(object) }.under();
             beside.together_with(&under)?;
@@ -172,8 +173,8 @@ pub(crate) unsafe fn close(
     status
 }
 
-/// As [`close`], for an object that may have pending operations. The close waits for them, or becomes a deferred
-/// operation.
+/// As [`close`], for an object that may have pending operations. The close waits for them, or
+/// becomes a deferred operation.
 ///
 /// # Safety
 /// As for [`close`]. `native` makes the call, now or later.
@@ -187,9 +188,9 @@ pub(crate) unsafe fn close_after(
     unsafe { close_and_report(object, api_call, set, native, |_| Ok(())) }
 }
 
-/// As [`close_after`]. If this call has closed the object, it then returns the error of `report`, if there is one.
-/// In this case the call fails, and HDF5 keeps the identifier, which is invalid until the application closes
-/// it again.
+/// As [`close_after`]. After a successful close it returns the error of `report`, if any. The call
+/// then fails, and HDF5 keeps the identifier, which is invalid until the application closes it
+/// again.
 ///
 /// # Safety
 /// As for [`close_after`]. HDF5 keeps the identifier of such an object if its close fails.
@@ -252,8 +253,8 @@ pub(crate) unsafe fn close_and_report(
     }
 }
 
-/// Drops the wrapper of an object with a temporary identifier, and leaves the object open. `None` for another
-/// object.
+/// Drops the wrapper of an object with a temporary identifier, and leaves the object open. Returns
+/// `None` for another object.
 ///
 /// # Safety
 /// HDF5 releases the object.

@@ -8,28 +8,27 @@ use penstock_sys::hdf5::{ErrorAuto, H5E_DEFAULT, H5F_CLOSE_WEAK, Hdf5, hid_t};
 
 use penstock_hdf5::library::copies::hdf5_of;
 
-/// The copy of HDF5 that an object belongs to, and its functions for connectors. Only threads inside a
-/// call of this copy use it.
+/// The copy of HDF5 that an object belongs to, and its functions for connectors. Only threads
+/// inside a call of this copy use it.
 #[derive(Clone, Copy)]
 pub(crate) struct CallingLibrary {
     pub(crate) hdf5: &'static Hdf5,
     pub(crate) calls: &'static Functions,
-    /// The index of the copy among those that the process uses.
+    /// Index of the copy among those that the process uses.
     pub(crate) slot: usize,
 }
 
 impl CallingLibrary {
-    /// The copy in a slot that [`slot_of`](penstock_hdf5::library::copies::slot_of) has returned. `None`
-    /// if it exports no functions for connectors.
+    /// Returns the copy in a slot that [`slot_of`](penstock_hdf5::library::copies::slot_of) has
+    /// returned. Returns `None` if it exports no functions for connectors.
     pub(crate) fn of(slot: usize) -> Option<CallingLibrary> {
         let hdf5 = hdf5_of(slot)?;
         let calls = hdf5.pass_through().ok()?;
         Some(CallingLibrary { hdf5, calls, slot })
     }
 
-    /// Runs `body`, and leaves the error stack as it was. Most functions of HDF5 clear the stack, which
-    /// may hold errors of the connector below that the application has not read yet. An empty stack, which is the rule,
-    /// takes a small part of the time.
+    /// Runs `body` and restores the error stack. Most functions of HDF5 clear the stack, which may
+    /// hold unread errors of the connector below. An empty stack, the usual case, costs little.
     pub(crate) fn keeping_errors<T>(&self, body: impl FnOnce() -> T) -> T {
         // SAFETY: the thread is inside a call of this HDF5.
         if unsafe { (self.calls.H5Eget_num)(H5E_DEFAULT) } == 0 {
@@ -52,7 +51,7 @@ impl CallingLibrary {
         value
     }
 
-    /// Whether HDF5 lets the objects of a file stay open when it is closed that was opened with this list.
+    /// Returns whether HDF5 lets objects stay open after the close of a file opened with this list.
     ///
     /// # Safety
     /// The thread is inside a call of the library, which checks the identifier.
@@ -64,14 +63,14 @@ impl CallingLibrary {
     }
 }
 
-/// Keeps HDF5 from printing errors on the calling thread as long as it lives.
+/// Prevents HDF5 from printing errors on the calling thread until it is dropped.
 ///
-/// HDF5 prints when the application's call fails. It would print once more for each of its functions
-/// for connectors, because these are calls, too.
+/// HDF5 prints when the application's call fails. It would also print for each of its functions for
+/// connectors, because these are calls, too.
 pub(crate) struct Quiet {
     library: CallingLibrary,
-    /// The function that prints, and its argument. `None` if no function prints, or one of HDF5 1.6's
-    /// kind.
+    /// The function that prints, and its argument. `None` if no function prints, or one with HDF5
+    /// 1.6's interface.
     print: Option<(ErrorAuto, *mut c_void)>,
 }
 

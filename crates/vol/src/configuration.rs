@@ -14,16 +14,16 @@ pub(crate) enum UnderVol<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Configuration<'a> {
     pub(crate) under_vol: UnderVol<'a>,
-    /// The text between the braces, which may itself contain semicolons and braces.
+    /// The text between the braces, which may contain semicolons and braces.
     pub(crate) under_info: &'a str,
-    /// The other keys, as the text has them.
+    /// The other keys, as in the text.
     pub(crate) settings: String,
 }
 
 const NATIVE: UnderVol<'_> = UnderVol::Value(0);
 
 impl<'a> Configuration<'a> {
-    /// Splits the text. All keys are optional. Without `under_vol` the native connector lies below.
+    /// Splits the text. All keys are optional. Without `under_vol` the native connector is below.
     pub(crate) fn parse(text: &'a str) -> Result<Configuration<'a>> {
         let mut parts = Configuration {
             under_vol: NATIVE,
@@ -48,7 +48,7 @@ impl<'a> Configuration<'a> {
     }
 }
 
-/// The pieces between semicolons outside of braces.
+/// Returns the pieces between semicolons outside of braces.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     let split = text.split(move |c: char| {
@@ -62,7 +62,7 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
     split.map(str::trim).filter(|item| !item.is_empty())
 }
 
-/// Reads the value of `under_vol`. A value that begins with a letter or `_` is a name.
+/// Parses the value of `under_vol`. A value that begins with a letter or `_` is a name.
 fn under(value: &str) -> Result<UnderVol<'_>> {
     if value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
         return Ok(UnderVol::Name(value));
@@ -76,7 +76,7 @@ fn under(value: &str) -> Result<UnderVol<'_>> {
     })
 }
 
-/// The text inside of matching braces.
+/// Returns the text inside matching braces.
 fn within_braces(value: &str) -> Result<&str> {
     let inner = value
         .strip_prefix('{')
@@ -91,7 +91,7 @@ fn within_braces(value: &str) -> Result<&str> {
     };
     inner.filter(|inner| balanced(inner)).ok_or_else(|| {
         Error::invalid(format!(
-            "option under_info must stand in matching braces, not {value:?}"
+            "option under_info must be in matching braces, not {value:?}"
         ))
         .remedy("write under_info={} if the connector below has no configuration")
     })
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connector_below_and_the_settings_are_told_apart() {
+    fn the_connector_below_and_the_settings_are_separated() {
         let text = "under_vol=512;under_info={under_vol=0;under_info={};};threads=4 ; block=1MiB;";
         let expected = (
             UnderVol::Value(512),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_native_connector_lies_below_if_none_is_named() {
+    fn the_native_connector_is_the_default() {
         assert_eq!(parts(""), (NATIVE, "", String::new()));
         assert_eq!(parts("threads=4"), (NATIVE, "", "threads=4".to_owned()));
         let written = "under_vol=0;under_info={}";
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_text_is_an_error_that_names_the_key() {
+    fn an_error_of_parsing_names_the_key() {
         for (text, key) in [
             ("under_vol=5th;under_info={}", "under_vol"),
             ("under_vol=-1", "under_vol"),

@@ -11,7 +11,8 @@ use super::calling_library::CallingLibrary;
 use super::configuration::UnderVol;
 use penstock_hdf5::library::callback::c_text;
 
-/// Returns a name that stays where it is: HDF5 (1.14.4, 2.2.0) keeps the pointer with the plugin that it has found.
+/// Returns a name that is never freed: HDF5 (1.14.4, 2.2.0) keeps the pointer with the plugin it
+/// has found.
 fn kept(name: &str) -> &'static CStr {
     static NAMES: Mutex<Vec<&CStr>> = Mutex::new(Vec::new());
     let name = c_text(name);
@@ -31,7 +32,7 @@ pub(crate) struct ConnectorBelow {
 }
 
 impl ConnectorBelow {
-    /// Finds the connector with this value or name. HDF5 also looks for it among its plugins.
+    /// Finds the connector with this value or name. HDF5 also searches its plugins.
     pub(crate) fn find(library: CallingLibrary, under: UnderVol<'_>) -> Result<ConnectorBelow> {
         // SAFETY: the thread is inside a call of this HDF5, and the name is a C string.
         let (id, written) = unsafe {
@@ -49,18 +50,17 @@ impl ConnectorBelow {
                 ),
             }
         };
-        match id < 0 {
-            true => Err(Error::invalid(format!(
+        if id < 0 {
+            Err(Error::invalid(format!(
                 "HDF5 finds no connector for the option under_vol={written}"
             ))
-            .remedy(
-                "name its folder in HDF5_PLUGIN_PATH, or write under_vol=0 for the native one",
-            )),
-            false => Ok(ConnectorBelow { library, id }),
+            .remedy("name its folder in HDF5_PLUGIN_PATH, or write under_vol=0 for the native one"))
+        } else {
+            Ok(ConnectorBelow { library, id })
         }
     }
 
-    /// The value by which HDF5 knows the connector. `None` if HDF5 does not tell.
+    /// Returns the value by which HDF5 identifies the connector; `None` if HDF5 does not return it.
     pub(crate) fn value(&self) -> Option<c_int> {
         let mut value = -1;
         // SAFETY: the identifier is open, and `value` receives the answer.
@@ -68,9 +68,9 @@ impl ConnectorBelow {
         (self.library.keeping_errors(ask) >= 0).then_some(value)
     }
 
-    /// The order of two connectors: less than 0, 0 or greater than 0.
+    /// Compares two connectors: returns less than 0, 0 or greater than 0.
     pub(crate) fn compare(&self, other: &ConnectorBelow) -> c_int {
-        // From 2.0 on, one connector may have several identifiers.
+        // Since 2.0, one connector may have several identifiers.
         if self.id == other.id {
             return 0;
         }

@@ -1,4 +1,4 @@
-//! Containers: what a file is for a connector.
+//! Containers: a connector's term for files.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,33 +22,33 @@ use penstock_hdf5::dataset::FileInfo;
 use penstock_hdf5::transfer::InCall;
 use penstock_hdf5::transfer::conflicts::{FileKey, Identity};
 
-/// The state that the objects of one file share.
+/// State shared by the objects of one file.
 pub(crate) struct Container {
     pub(crate) below: Arc<ConnectorBelow>,
     pub(crate) policy: Policy,
-    /// Whether the connector at the bottom is the native one. HDF5 is asked once.
+    /// Whether the connector at the bottom is the native one, queried once.
     pub(crate) is_native: OnceLock<bool>,
     /// Whether the connector below is another instance of this one.
     is_above_own: bool,
-    /// The functions of the native connector if it lies directly below. HDF5 is asked once.
+    /// Functions of the native connector if it is directly below, queried once.
     pub(crate) native: OnceLock<Option<&'static H5VL_dataset_class_t>>,
     /// Whether the processes of an MPI program share the file.
     pub(crate) is_parallel: bool,
-    /// The file if processes share it and each may transfer elements by itself.
+    /// The shared file, if each process may transfer elements by itself.
     pub(crate) shared: OnceLock<Arc<SharedFile>>,
-    /// Why only HDF5 accesses a file that processes share.
+    /// Reason why only HDF5 accesses a shared file.
     pub(crate) why_hdf5s: OnceLock<String>,
-    /// The device and the number of the file, if the container is one named file.
+    /// Device and inode number of the file, if the container is one named file.
     pub(crate) identity: OnceLock<Identity>,
     /// Whether other processes may read the file while this one writes it.
     pub(crate) has_readers: AtomicBool,
-    /// The file that the engine has opened last, with its key: external links lead to other files.
+    /// The file that the engine opened last, with its key. External links lead to other files.
     opened: Mutex<Option<(FileKey, Arc<File>)>>,
-    /// The file object of the connector below. External links lead to other file objects, which HDF5 closes
-    /// separately.
+    /// File object of the connector below. External links lead to other file objects, which HDF5
+    /// closes separately.
     pub(crate) file: OnceLock<usize>,
     pub(crate) is_closed: AtomicBool,
-    /// The list of the last transfer, if this connector has made it.
+    /// The list of the last transfer, if this connector made it.
     list: Mutex<Option<OwnedList>>,
 }
 
@@ -85,15 +85,15 @@ impl Container {
         }))
     }
 
-    /// Makes a call of the connector below, during which HDF5 cannot flush a file. Another instance of this
-    /// connector below makes such calls itself.
+    /// Makes a call of the connector below during which HDF5 cannot flush a file. Another instance
+    /// of this connector below makes such calls itself.
     pub(crate) fn in_call<T>(&self, call: impl FnOnce() -> T) -> T {
         let _in_call = (!self.is_above_own).then(InCall::begin);
         call()
     }
 
-    /// Opens the file of a dataset, with the access that HDF5 has. `None` if the storage is not one plain
-    /// file.
+    /// Opens the file of a dataset with HDF5's access mode. Returns `None` if the storage is not
+    /// one plain file.
     pub(crate) fn open_file(&self, key: FileKey, info: &FileInfo) -> Result<Option<Arc<File>>> {
         if !info.is_plain || info.descriptor.is_none() {
             return Ok(None);
@@ -105,9 +105,10 @@ impl Container {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        let operation = match info.is_writable {
-            true => Operation::Write,
-            false => Operation::Read,
+        let operation = if info.is_writable {
+            Operation::Write
+        } else {
+            Operation::Read
         };
         let file = penstock_hdf5::transfer::open_file(info, operation)?;
         if !self.is_closed.load(Relaxed) {
@@ -116,17 +117,17 @@ impl Container {
         Ok(Some(file))
     }
 
-    /// Keeps a transfer list as long as HDF5 may write into it, which it does at the end of the application's call.
-    /// Closes the one before.
+    /// Keeps a transfer list while HDF5 may write into it, at the end of the application's call.
+    /// Closes the previous list.
     pub(crate) fn keep_list(&self, list: OwnedList) {
         let mut kept = self.list.lock().recover();
         *kept = Some(list);
     }
 
-    /// Called when the application closes a file object of this container. Closes the descriptor, which would
-    /// otherwise stay open as long as objects and wrappers of the file.
+    /// Closes the descriptor when the application closes a file object of this container. Otherwise
+    /// it would stay open as long as objects and wrappers of the file.
     pub(crate) fn closes(&self, file: *mut c_void) {
-        /// The time in which a worker that has finished its last block releases the file.
+        /// Time for a worker to release the file after its last block.
         const TIME_TO_RELEASE: Duration = Duration::from_millis(5);
         if self.file.get() == Some(&(file as usize)) {
             self.is_closed.store(true, Relaxed);

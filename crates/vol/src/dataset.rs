@@ -198,7 +198,7 @@ struct Arguments {
     req: Req,
 }
 
-/// The arguments of the call of the connector below that may differ from those of the application.
+/// The arguments of the connector below's call that may differ from those of the application.
 struct Passed {
     memory_spaces: *mut hid_t,
     file_spaces: *mut hid_t,
@@ -208,7 +208,7 @@ struct Passed {
 }
 
 impl Passed {
-    /// The arguments of the application.
+    /// Copies the arguments of the application.
     fn of(arguments: &Arguments) -> Passed {
         Passed {
             memory_spaces: arguments.mem_space_id,
@@ -220,8 +220,8 @@ impl Passed {
     }
 }
 
-/// Reads or writes in the background, or by the connector below. `call` calls that connector with its own
-/// objects.
+/// Reads or writes in the background, or by the connector below. `call` calls that connector with
+/// its own objects.
 ///
 /// # Safety
 /// HDF5 has given the arguments. Otherwise as for [`operate`].
@@ -252,7 +252,7 @@ unsafe fn transfer(
         let is_parallel = first.container().is_parallel && !first.is_internal();
         let body = || match (first.is_gone(), is_parallel) {
             (true, _) => Ok((Ok(Vec::new()), false)),
-            // An error must not keep this process from a call that the others make.
+            // A process with an error must still make the collective call.
             (false, true) => Ok((transfer.memories(), false)),
             (false, false) => {
                 let memories = transfer.memories()?;
@@ -285,7 +285,7 @@ unsafe fn transfer(
     }
 }
 
-/// The dataspaces of the memory of a call, with own ones in place of H5S_BLOCK.
+/// The dataspaces of the memory of a call, with H5S_BLOCK replaced by dataspaces of this connector.
 struct Blocks {
     memory_spaces: Vec<hid_t>,
     _own: Vec<OwnedSpace>,
@@ -314,7 +314,7 @@ impl Blocks {
     }
 }
 
-/// Makes the call of the connector below that the application has made.
+/// Makes the application's call of the connector below.
 ///
 /// # Safety
 /// As for [`transfer`]; `passed` are the arguments of HDF5.
@@ -347,7 +347,7 @@ unsafe fn at_once(
     }
 }
 
-/// As [`transfer`], for a call that may continue in the background. `memories` is the answer of
+/// As [`transfer`], for a call that may continue in the background. `memories` is the result of
 /// [`DatasetCall::memories`].
 ///
 /// # Safety
@@ -418,7 +418,7 @@ unsafe fn carry_out(
     }
 }
 
-/// The arguments with which a process takes part in a call that several make, without elements of its own.
+/// The arguments of a process that takes part in a collective call without elements.
 #[derive(Default)]
 struct Nothing {
     spaces: Vec<OwnedSpace>,
@@ -443,13 +443,13 @@ impl Nothing {
         self.spaces.iter().map(|space| space.id).collect()
     }
 
-    /// Memory that exists, of which nothing is used.
+    /// Returns valid memory that no transfer uses.
     fn memory(&self) -> *mut c_void {
         (&raw const self.memory).cast_mut().cast()
     }
 }
 
-/// Returns an error if HDF5 would read or write storage whose allocation it has not finished.
+/// Returns an error if HDF5 has not finished allocating the storage.
 ///
 /// # Safety
 /// The thread is inside a callback on these datasets.
@@ -467,7 +467,7 @@ unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
     Ok(())
 }
 
-/// Records a dataset whose allocation HDF5 has not finished in the write that has just failed.
+/// Records that HDF5 has not finished the allocation of a dataset in a failed write.
 ///
 /// # Safety
 /// As for [`refuse_unfinished`].
@@ -478,13 +478,14 @@ unsafe fn note_unfinished(under: &Under) -> Result<()> {
     let library = under.library();
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(library.hdf5) };
-    match unfinished_storage::has_stopped(&session) {
-        true => library.keeping_errors(|| {
+    if unfinished_storage::has_stopped(&session) {
+        library.keeping_errors(|| {
             // SAFETY: the caller guarantees this.
             let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
             unfinished_storage::note(&session, id.get())
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 
@@ -505,7 +506,8 @@ unsafe fn after_pending(
     unsafe { after(obj, api_call, finish, call) }
 }
 
-/// As [`after_pending`], for a call that answers 0 or `HADDR_UNDEF` if it fails, as for a dataset without storage.
+/// As [`after_pending`], for a call that returns 0 or `HADDR_UNDEF` on failure, as for a dataset
+/// without storage.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -523,7 +525,8 @@ unsafe fn answer_after_pending(
     unsafe { after(obj, api_call, finish, call) }
 }
 
-/// Makes a call of the connector below after `finish`, which a call of this connector's own leaves out.
+/// Makes a call of the connector below after `finish`. An internal call of this connector skips
+/// `finish`.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -562,8 +565,8 @@ unsafe fn make_dataset(
     }
 }
 
-/// Describes a dataset if all processes are in this call and read metadata only together: a transfer may be the
-/// call of one process.
+/// Describes a dataset in a call of all processes, if they read metadata only together. A later
+/// transfer may be a call of one process.
 ///
 /// # Safety
 /// `dataset` is null or the wrapper of a dataset, and the thread is inside a callback that all processes make.
@@ -577,7 +580,7 @@ pub(crate) unsafe fn describe_together(dataset: *mut c_void) {
     if let Some(shared) = shared.filter(|shared| shared.reads_together) {
         let library = wrapped.library();
         let _quiet = Quiet::begin(library);
-        // What cannot be described is HDF5's.
+        // HDF5 transfers datasets that cannot be described.
         // SAFETY: the caller guarantees this.
         let _ =
             library.keeping_errors(|| unsafe { wrapped.describe_shared(&wrapped.under(), shared) });
@@ -622,9 +625,10 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
         let under = Wrapped::of(dset).under();
         let status = close_after(dset, api_call, set, native);
         if status < 0 && was_called.get() && may_fail_later(&under, req) {
-            // HDF5 (1.14.4, 2.0.0, 2.2.0) frees an object that cannot be closed, but keeps its identifier: it reads
-            // freed memory when it looks through all of them, as each close of a file does. So this close succeeds,
-            // and the next flush of the file, or its close, fails.
+            // HDF5 (1.14.4, 2.0.0, 2.2.0) frees an object that cannot be closed, but keeps its
+            // identifier. It reads freed memory when it iterates over its identifiers, as each
+            // close of a file does. So this close succeeds, and the next flush or close of the file
+            // fails.
             let session = Session::begin(under.library().hdf5);
             let failure = session.failed("close the dataset");
             under.container.policy.failures.add(failure);
@@ -634,17 +638,16 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
         // No later call can report the failures.
         let is_last =
             req.is_null() && !under.is_internal && under.container.is_closed.load(Relaxed);
-        match status >= 0 && is_last {
-            true => {
-                let reported = under.caught(|| under.container.policy.failures.take());
-                reported.map_or(FAIL, |()| status)
-            }
-            false => status,
+        if status >= 0 && is_last {
+            let reported = under.caught(|| under.container.policy.failures.take());
+            reported.map_or(FAIL, |()| status)
+        } else {
+            status
         }
     }
 }
 
-/// Whether a later call reports the failure of a close.
+/// Returns whether a later call reports the failure of a close.
 fn may_fail_later(under: &Under, req: Req) -> bool {
     let container = &under.container;
     req.is_null()

@@ -11,16 +11,17 @@ use super::under::{Below, Under};
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::callback::FAIL;
 
-/// In place of a dataspace of the memory: a block of as many elements as are selected in the file.
+/// Placeholder for a dataspace of the memory: one block with the number of elements selected in the
+/// file.
 pub(crate) const H5S_BLOCK: hid_t = 1;
 
-/// Whether a number stands for a dataspace without being an identifier, as H5S_ALL does.
+/// Returns whether a number denotes a dataspace without being an identifier, as H5S_ALL does.
 pub(crate) fn is_special(space: hid_t) -> bool {
     (0..16).contains(&space)
 }
 
-/// Returns the first and the last selected element along each dimension. `None` if nothing is selected, or
-/// `space` is no identifier.
+/// Returns the first and the last selected element along each dimension. Returns `None` if nothing
+/// is selected, or if `space` is not an identifier.
 ///
 /// # Safety
 /// The thread is inside a call of HDF5, which checks the identifier.
@@ -34,11 +35,11 @@ pub(crate) unsafe fn bounds(library: CallingLibrary, space: hid_t) -> Option<(Ve
 /// The extent of a dataset.
 pub(crate) struct Extent {
     pub(crate) elements: u64,
-    /// Whether it can never change.
+    /// Whether the extent can never change.
     pub(crate) is_fixed: bool,
 }
 
-/// Asks the connector below for the extent of a dataset. `None` if it does not tell.
+/// Queries the connector below for the extent of a dataset; `None` if it does not return it.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, a dataset.
@@ -77,7 +78,7 @@ pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
     }
 }
 
-/// A dataspace that this connector has made, and closes.
+/// A dataspace made by this connector. Dropping it closes it.
 pub(crate) struct OwnedSpace {
     library: CallingLibrary,
     pub(crate) id: hid_t,
@@ -92,7 +93,8 @@ impl Drop for OwnedSpace {
 }
 
 impl OwnedSpace {
-    /// Makes the dataspace of a dataset, in which nothing is selected. `None` if HDF5 cannot.
+    /// Makes a copy of a dataset's dataspace without selected elements. Returns `None` if HDF5
+    /// cannot.
     ///
     /// # Safety
     /// As for [`extent_of_dataset`].
@@ -112,7 +114,7 @@ impl OwnedSpace {
         }
     }
 
-    /// The length of each dimension. `None` if HDF5 does not tell.
+    /// Returns the length of each dimension; `None` if HDF5 does not return it.
     pub(crate) fn extent(&self) -> Option<Vec<u64>> {
         let mut lengths = vec![0; H5S_MAX_RANK];
         let (get, none) = (self.library.hdf5.H5Sget_simple_extent_dims, ptr::null_mut());
@@ -123,8 +125,8 @@ impl OwnedSpace {
     }
 }
 
-/// Makes the dataspace for which [`H5S_BLOCK`] stands in a transfer with this dataspace of the file. `None`
-/// if HDF5 does not tell how many elements are selected.
+/// Makes the dataspace that replaces [`H5S_BLOCK`] in a transfer with this dataspace of the file.
+/// Returns `None` if HDF5 does not return the number of selected elements.
 ///
 /// # Safety
 /// As for [`extent_of_dataset`]; HDF5 checks the identifier.
@@ -145,8 +147,8 @@ pub(crate) unsafe fn block_for(under: &Under, file_space: hid_t) -> Option<Owned
     }
 }
 
-/// Copies a dataspace, and moves the selection to the first element. The address of the first selected
-/// element is then the address of the buffer. `None` if the selection is there already.
+/// Copies a dataspace and moves the selection to the first element, so that the address of the
+/// first selected element is that of the buffer. Returns `None` if the selection is already there.
 ///
 /// # Safety
 /// As for [`bounds`].
@@ -163,7 +165,7 @@ pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> 
             return None;
         }
         let space = OwnedSpace { library, id };
-        // H5Sselect_adjust does not take the offset of H5Soffset_simple into account.
+        // H5Sselect_adjust ignores the offset of H5Soffset_simple.
         let no_offset = vec![0i64; low.len()];
         if (library.hdf5.H5Soffset_simple)(id, no_offset.as_ptr()) < 0 {
             return None;
@@ -174,8 +176,8 @@ pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> 
     }
 }
 
-/// The range from the first to the last byte that a selection in memory touches. `None` if nothing is selected, or
-/// `space` is no identifier.
+/// Returns the range from the first to the last byte that a selection in memory touches. Returns
+/// `None` if nothing is selected, or if `space` is not an identifier.
 ///
 /// # Safety
 /// As for [`bounds`].
@@ -195,7 +197,8 @@ pub(crate) unsafe fn touched_bytes(
     })
 }
 
-/// As [`touched_bytes`], for a dataspace that selects some elements. May clear the error stack.
+/// As [`touched_bytes`], for a dataspace with a selection of some elements. May clear the error
+/// stack.
 ///
 /// # Safety
 /// As for [`bounds`].

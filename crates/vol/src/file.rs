@@ -36,8 +36,8 @@ struct AccessList {
 }
 
 impl AccessList {
-    /// Copies the list that the application, or the connector above, has given, and sets the connector below
-    /// in it.
+    /// Copies the property list of the application, or of the connector above, and sets the
+    /// connector below in it.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
@@ -62,15 +62,16 @@ impl AccessList {
         };
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
         let status = unsafe { (library.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
-        match status < 0 {
-            true => Err(Error::invalid(
+        if status < 0 {
+            Err(Error::invalid(
                 "HDF5 cannot set the connector below in the file access property list",
-            )),
-            false => Ok(access),
+            ))
+        } else {
+            Ok(access)
         }
     }
 
-    /// Prepares that HDF5 opens a file that processes share.
+    /// Prepares to open a file that processes share.
     ///
     /// # Safety
     /// The thread is inside a call of the library.
@@ -88,7 +89,7 @@ impl Drop for AccessList {
     }
 }
 
-/// Whether the processes of an MPI program share a file opened with this list.
+/// Returns whether the processes of an MPI program share a file opened with this list.
 ///
 /// # Safety
 /// As for [`AccessList::of`].
@@ -109,8 +110,8 @@ enum Way {
     ForReading,
 }
 
-/// Opens or creates a file by `call`, which gets the property list for the connector below. Calls `before`
-/// first.
+/// Opens or creates a file by `call`, with the property list for the connector below. Calls
+/// `before` first.
 ///
 /// # Safety
 /// HDF5 has given the name of a file, a file access property list, and null or a place for a request.
@@ -133,16 +134,17 @@ unsafe fn open_below(
             return Err(Error::invalid(
                 "option durable is not available for files that processes share",
             )
-            .remedy("leave it out; H5Fflush, which all processes call, writes the metadata"));
+            .remedy("remove the option; H5Fflush, which all processes call, writes the metadata"));
         }
         let _quiet = Quiet::begin(library);
         // SAFETY: the caller guarantees this.
         unsafe { finish_deferred_close(name) };
         before(library);
-        let opening = match access.container.is_parallel {
+        let opening = if access.container.is_parallel {
             // SAFETY: the caller guarantees the name. The list is this connector's own.
-            true => Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? }),
-            false => None,
+            Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? })
+        } else {
+            None
         };
         let file = access.container.in_call(|| call(&library, access.fapl));
         if file.is_null() {
@@ -170,7 +172,7 @@ unsafe fn open_below(
     caught(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
 }
 
-/// Finds the file that processes share, or notes why only HDF5 accesses it.
+/// Finds the shared file, or records why only HDF5 accesses it.
 ///
 /// # Safety
 /// As for [`open_below`]; `wrapped` is the file that it has opened.
@@ -209,7 +211,7 @@ unsafe fn share(
     Ok(())
 }
 
-/// Whether a file has notes of its free space; also if HDF5 does not tell.
+/// Returns whether a file tracks its free space. Returns true if HDF5 does not answer.
 ///
 /// # Safety
 /// The thread is inside a call that has opened this file.
@@ -230,9 +232,10 @@ unsafe fn notes_free_space(under: &Under) -> bool {
     status < 0 || notes
 }
 
-/// Writes the metadata of a file that processes have just created together. While it ends, HDF5 2.2.0 leaves out all functions
-/// of a package of which it has called none before, and it writes by those of its page buffer: a file that is never closed
-/// would have no metadata where only this connector has written elements.
+/// Writes the metadata of a file that processes have just created together. While HDF5 2.2.0
+/// terminates, it skips all functions of a package that it has not used before, such as those of
+/// its page buffer, with which it writes. A file that is never closed would have no metadata if
+/// only this connector had written elements.
 ///
 /// # Safety
 /// The thread is inside the call that creates the file, which all its processes make.
@@ -247,7 +250,7 @@ unsafe fn write_first_metadata(under: &Under) {
         },
     };
     let call = under.calls.H5VLfile_specific;
-    // What fails here fails again when the file is closed.
+    // An error here recurs when the file is closed.
     // SAFETY: the caller guarantees this.
     under.library().keeping_errors(|| unsafe {
         let none = ptr::null_mut();
@@ -286,9 +289,10 @@ unsafe extern "C" fn open<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
-    let way = match flags & H5F_ACC_RDWR != 0 {
-        true => Way::ForWriting,
-        false => Way::ForReading,
+    let way = if flags & H5F_ACC_RDWR != 0 {
+        Way::ForWriting
+    } else {
+        Way::ForReading
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
@@ -346,9 +350,9 @@ unsafe fn by_name(
     caught(library.hdf5, SPECIFIC, body).unwrap_or(FAIL)
 }
 
-/// Whether HDF5 is searching for a connector that can open a file. If the application has named none and
-/// the native connector fails, HDF5 tries all connectors that it finds. This one would only ask the native
-/// connector again.
+/// Returns whether HDF5 is searching for a connector that can open a file. If the application has
+/// named none and the native connector fails, HDF5 tries all connectors that it finds. This
+/// connector would only try the native one again.
 fn is_searching(slot: usize) -> bool {
     // The error stack is empty when a call of the application begins.
     // SAFETY: the thread is inside a call of this HDF5.
@@ -388,7 +392,8 @@ unsafe extern "C" fn specific<const SLOT: usize>(
                 })
             }
             H5VL_FILE_FLUSH => flush(obj, args, dxpl_id, req),
-            // The second file of H5VL_FILE_IS_EQUAL is already an object of the connector at the bottom.
+            // The second file of H5VL_FILE_IS_EQUAL is already an object of the connector at the
+            // bottom.
             operation => operate(obj, ApiCall::of(c"H5Freopen_async", req), |under| {
                 let status =
                     (under.calls.H5VLfile_specific)(under.object, under.id, args, dxpl_id, req);
@@ -405,8 +410,8 @@ unsafe extern "C" fn specific<const SLOT: usize>(
     }
 }
 
-/// Operations of the native connector (`H5VLnative.h`) that depend on the bytes of the file. The others do
-/// not wait for pending operations: Penstock itself uses some of them to plan transfers.
+/// Operations of the native connector (`H5VLnative.h`) that depend on the bytes of the file. The
+/// others do not wait for pending operations, because Penstock plans transfers with some of them.
 const GET_FILE_IMAGE: c_int = 1;
 const START_SWMR_WRITE: c_int = 13;
 const SET_MPI_ATOMICITY: c_int = 27;
@@ -485,7 +490,7 @@ unsafe fn flush(
                 return Ok(status);
             }
             let set = || file_access(under, asked.obj_type);
-            // The application may close an object before a deferred flush of it. A file stays open.
+            // The application may close an object before its deferred flush. A file stays open.
             let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
             let later = move |under: &Under| native(under, NO_REQUEST);
             if is_request && background::defer(api_call, under, set, later)? {
@@ -527,10 +532,10 @@ unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) ->
     }
 }
 
-/// Closes what is open when the library closes: the files, after the objects in them. HDF5 (up to 2.2.0) would look
-/// at the identifiers of files that it has just freed while it closes them, and would pass freed objects to
-/// connectors. A file with open objects may refuse to close, in one process only, and the processes that share it
-/// close it together.
+/// Closes all open objects when the library closes: first the objects in files, then the files.
+/// HDF5 (up to 2.2.0) would read identifiers of files that it has just freed, and pass freed
+/// objects to connectors. Also, a file with open objects may refuse to close in one process only,
+/// although the processes close it together.
 ///
 /// # Safety
 /// The thread is inside a call of `library`.

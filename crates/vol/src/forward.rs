@@ -31,7 +31,7 @@
 /// };
 /// ```
 ///
-/// which chooses by the operation that the argument `args` names. A function of two objects goes by
+/// which chooses by the operation in the argument `args`. A function of two objects uses
 /// [`operate_on_two`](crate::callback::operate_on_two).
 macro_rules! forward {
     ($($how:ident $name:ident = $function:ident $({ $($operations:tt)* })? $(, $call:expr)?;)*) => {$(
@@ -114,7 +114,7 @@ macro_rules! forward_one {
     };
 }
 
-/// The call of the application that a function belongs to.
+/// Makes the [`ApiCall`](crate::api_call::ApiCall) of a function.
 macro_rules! api_call {
     () => {
         crate::api_call::ApiCall::NONE

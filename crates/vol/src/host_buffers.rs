@@ -1,4 +1,4 @@
-//! Host memory in place of GPU memory, for calls that only HDF5 can carry out.
+//! Host memory that replaces GPU memory in calls that only HDF5 can carry out.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use penstock_array::execute::{
-    Beforehand, BoundPlan, Given, PreparedTransfer, SubmitOptions, TransferKind, submit,
+    Beforehand, BoundPlan, InMemory, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
 use penstock_array::{ElementMapping, MemorySize, Plan, Selection, StoredArray, match_selections};
 use penstock_engine::Stream;
@@ -21,14 +21,14 @@ use penstock_sys::hdf5::hid_t;
 use super::calling_library::CallingLibrary;
 use penstock_hdf5::dataset::pointers;
 
-/// The buffers of a call, where host memory replaces GPU memory.
+/// The buffers of a call, with host memory in place of GPU memory.
 pub(crate) struct HostBuffers {
     buffers: Vec<CallBuffer>,
 }
 
 /// One buffer of a call.
 struct CallBuffer {
-    /// The address of the application's buffer.
+    /// Address of the application's buffer.
     given: usize,
     /// `None` if the buffer is in host memory.
     copy: Option<HostCopy>,
@@ -44,10 +44,10 @@ struct HostCopy {
 
 /// The bytes of GPU memory that a call touches.
 pub(crate) struct Touched {
-    /// From the first to the last one, as offsets in the buffer.
+    /// Range from the first to the last byte, as offsets in the buffer.
     pub(crate) range: Range<u64>,
-    /// The elements of a read, if there are bytes between them, which the call must not change: other
-    /// transfers may fill them at the same time.
+    /// The elements of a read, if there are bytes between them. The call must not change these
+    /// bytes, which other transfers may fill at the same time.
     pub(crate) elements: Option<ElementsApart>,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct ElementsApart {
 }
 
 impl HostBuffers {
-    /// Copies the bytes of GPU memory that the call touches to host memory. `touched` returns them for the
-    /// buffer with an index, and `None` for a buffer in host memory, which HDF5 uses itself. A read needs
-    /// the copy, too, because it may leave some of the bytes of an element unchanged.
+    /// Copies the touched bytes of GPU memory to host memory. `touched` returns them for the buffer
+    /// with an index, and `None` for a buffer in host memory, which HDF5 uses directly. A read also
+    /// copies, because it may leave some bytes of an element unchanged.
     ///
     /// # Safety
     /// The buffers have the bytes that `touched` returns.
@@ -86,7 +86,8 @@ impl HostBuffers {
         })
     }
 
-    /// The addresses for HDF5: those at which the first byte of each buffer would lie.
+    /// Returns the addresses for HDF5: the address of the first byte of each buffer, even if that
+    /// byte is not in the copy.
     pub(crate) fn addresses(&mut self) -> Vec<*mut c_void> {
         let address = |buffer: &mut CallBuffer| match &mut buffer.copy {
             Some(copy) => copy.bytes.as_mut_ptr().wrapping_sub(copy.start).cast(),
@@ -149,7 +150,7 @@ impl HostCopy {
 }
 
 impl ElementsApart {
-    /// Copies the elements from `bytes`, the touched bytes, to the same places from `address` on.
+    /// Copies the elements from `bytes`, the touched bytes, to the same offsets from `address` on.
     ///
     /// # Safety
     /// As for [`HostBuffers::of`].
@@ -160,7 +161,7 @@ impl ElementsApart {
         let mapping = ElementMapping::whole(self.element);
         let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
         // No byte past the touched ones is part of a selected element.
-        let given = Given {
+        let given = InMemory {
             bytes: Arc::new(bytes),
             path: Path::Hdf5,
         };
@@ -186,7 +187,7 @@ impl ElementsApart {
     }
 }
 
-/// Returns an error if elements of this type hold pointers, see [`pointers::refuse`].
+/// Returns an error if elements of this type contain pointers, see [`pointers::refuse`].
 ///
 /// # Safety
 /// The thread is inside a call of `library`, which checks the identifier.

@@ -1,5 +1,5 @@
-//! What a file access property list holds for the connector: the connector below, its configuration,
-//! and the settings of this one.
+//! The connector's information in a file access property list: the connector below, its
+//! configuration, and the settings of this one.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -17,17 +17,17 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what
 
 pub(crate) const INFO: What = what(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
 
-/// HDF5 holds the address, and copies and frees the object with the functions of [`class`].
+/// HDF5 holds the address, and calls the functions of [`class`] to copy and free the object.
 pub(crate) struct Info {
     pub(crate) below: Arc<ConnectorBelow>,
-    /// The configuration of the connector below, in that connector's format; null if there is none. This
+    /// Configuration of the connector below, in that connector's format; null without one. This
     /// object owns it.
     under_info: *mut c_void,
     pub(crate) settings: Arc<ConnectorSettings>,
 }
 
 impl Info {
-    /// The information if a property list says nothing: the native connector lies below.
+    /// Returns the information for a property list without any: the native connector is below.
     pub(crate) fn native(library: CallingLibrary) -> Result<Info> {
         Info::parse(library, "")
     }
@@ -71,8 +71,8 @@ impl Info {
         }
     }
 
-    /// Reads the information of `fapl`, which uses this connector. Without any, the native connector lies
-    /// below.
+    /// Reads the information of `fapl`, which uses this connector. Without any, the native
+    /// connector is below.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
@@ -85,10 +85,11 @@ impl Info {
                 "HDF5 cannot read the connector's information from the file access property list",
             ));
         }
-        match info.is_null() {
-            true => Info::native(library),
+        if info.is_null() {
+            Info::native(library)
+        } else {
             // SAFETY: HDF5 has made a copy with `copy`, and hands over its ownership.
-            false => Ok(*unsafe { Box::from_raw(info.cast::<Info>()) }),
+            Ok(*unsafe { Box::from_raw(info.cast::<Info>()) })
         }
     }
 
@@ -96,8 +97,8 @@ impl Info {
         self.under_info
     }
 
-    /// Copies the information, with other settings. `None` if the connector below cannot copy its
-    /// configuration.
+    /// Copies the information, with other settings. Returns `None` if the connector below cannot
+    /// copy its configuration.
     pub(crate) fn with_settings(&self, settings: Arc<ConnectorSettings>) -> Option<Info> {
         let mut copied = Info {
             below: Arc::clone(&self.below),
@@ -137,7 +138,7 @@ impl Info {
         }
     }
 
-    /// The text from which [`Info::parse`] makes equal information.
+    /// Returns the text from which [`Info::parse`] makes equal information.
     fn text(&self) -> Result<String> {
         let library = self.below.library;
         let mut value = 0;
@@ -256,8 +257,8 @@ unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_
     caught(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
-/// Removes a byte that stands behind the last brace. The connector "pass_through" of HDF5, and those
-/// made after it, pass on the text between their braces with one arbitrary byte too many.
+/// Removes a byte after the last brace. HDF5's connector "pass_through", and connectors derived
+/// from it, pass the text between their braces with one arbitrary byte too many.
 fn without_stray_byte(text: &[u8]) -> &[u8] {
     match text {
         [meant @ .., last] if *last != b'}' && meant.last() == Some(&b'}') => meant,
@@ -301,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_behind_the_last_brace_is_removed() {
+    fn a_byte_after_the_last_brace_is_removed() {
         for (text, meant) in [
             (&b"under_info={}\xff"[..], &b"under_info={}"[..]),
             (b"under_info={};", b"under_info={}"),

@@ -1,4 +1,4 @@
-//! The answers to questions of HDF5 about the connector.
+//! Callbacks by which HDF5 queries the connector.
 
 use std::ffi::{c_int, c_void};
 
@@ -30,7 +30,7 @@ unsafe extern "C" fn get_conn_cls(
     }
 }
 
-/// The capabilities of the connector below and of this one.
+/// Returns the capabilities of the connector below and of this one.
 unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
     info: *const c_void,
     cap_flags: *mut u64,

@@ -1,4 +1,4 @@
-//! The identifiers that a program gives for one transfer after the other.
+//! Caches what HDF5 has returned for the identifiers of the last transfer.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -8,8 +8,8 @@ use penstock_sys::hdf5::hid_t;
 use super::calling_library::CallingLibrary;
 use super::dataspace::is_special;
 
-/// What HDF5 has told of the datatype and of the dataspace of the memory in the last transfer. It gives no
-/// identifier a second time.
+/// Results of HDF5 for the datatype and the dataspace of the memory in the last transfer. HDF5
+/// never reuses an identifier.
 #[derive(Default)]
 pub(crate) struct LastIds {
     datatype: AtomicI64,
@@ -18,8 +18,8 @@ pub(crate) struct LastIds {
 }
 
 impl LastIds {
-    /// Returns the size of an element in bytes, at least as it was in an earlier transfer. `None` if the identifier
-    /// is that of no datatype; HDF5 then prints no error.
+    /// Returns the size of an element in bytes, possibly as it was in an earlier transfer. Returns
+    /// `None` if the identifier is not that of a datatype; HDF5 then prints no error.
     ///
     /// # Safety
     /// The thread is inside a call of `library`.
@@ -43,7 +43,7 @@ impl LastIds {
         Some(size)
     }
 
-    /// Whether an identifier is that of a dataspace. HDF5 prints no error if it is not.
+    /// Returns whether an identifier is that of a dataspace. HDF5 prints no error otherwise.
     ///
     /// # Safety
     /// As for [`LastIds::size`].

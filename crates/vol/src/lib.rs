@@ -1,11 +1,11 @@
 //! The connector "penstock_async" of HDF5's virtual object layer.
 //!
-//! The connector stands above another connector, by default the native one, and forwards calls to it.
-//! HDF5 calls the functions in the files named after its interfaces (`dataset`, `group` ...). Each of
-//! them calls the same function of the connector below, in a way of `callback`; `forward!` defines those
-//! that do nothing else. HDF5 holds the objects of the connector below in wrappers (`wrapped`), which this
-//! connector removes before it passes an object down. Everything runs on the thread that has called HDF5,
-//! inside that call.
+//! The connector is above another connector, by default the native one, and forwards calls to it.
+//! HDF5 calls the functions in the files named after its interfaces (`dataset`, `group` ...). Each
+//! of them calls the same function of the connector below through `callback`; `forward!` defines
+//! those that do nothing else. HDF5 holds the objects of the connector below in wrappers
+//! (`wrapped`), which this connector removes before it passes an object down. Everything runs on
+//! the thread that has called HDF5, inside that call.
 
 #![deny(missing_docs, unreachable_pub)]
 
@@ -74,7 +74,7 @@ forward! {
     operate optional = H5VLoptional, NAME;
 }
 
-/// Finishes what is pending when the library closes, for `H5atclose`.
+/// Finishes all pending operations when the library closes, for `H5atclose`.
 unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
     let _ = std::panic::catch_unwind(|| {
         if let Some(library) = CallingLibrary::of(SLOT) {
@@ -88,10 +88,10 @@ unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
     });
 }
 
-/// Makes the library finish what is pending before it closes.
+/// Registers [`finish`] with the library.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(library) = CallingLibrary::of(SLOT) {
-        // H5close forgets connectors. A library that is used again numbers its files anew.
+        // H5close forgets connectors. A library that is initialised again numbers its files anew.
         forget_identities(library.hdf5);
         shared_file::forget_open_files(library);
         // After a failure, HDF5 may be trying each connector that it finds.
@@ -150,8 +150,8 @@ fn library_of(code: *const c_void) -> Result<CallingLibrary> {
     })
 }
 
-/// Checks the text that follows the connector's name in `HDF5_VOL_CONNECTOR`, as far as this is possible
-/// without HDF5.
+/// Checks the text after the connector's name in `HDF5_VOL_CONNECTOR`, as far as possible without
+/// HDF5.
 ///
 /// # Errors
 /// A key is unknown, or its value is malformed.
@@ -159,7 +159,7 @@ pub fn check(text: &str) -> Result<()> {
     ConnectorSettings::parse(&Configuration::parse(text)?.settings).map(drop)
 }
 
-/// Returns whether the library has registered a connector of this name, be it this one or another.
+/// Returns whether the library has registered a connector of this name, this one or another.
 ///
 /// # Safety
 /// The thread holds the lock of `hdf5`.
@@ -170,8 +170,8 @@ pub unsafe fn is_registered(hdf5: &Hdf5) -> bool {
     })
 }
 
-/// Makes a file access property list use the connector, above the connector that it uses now. If that is
-/// already this connector, the call replaces its settings.
+/// Sets the connector in a file access property list, above the connector that the list uses. If
+/// the list already uses this connector, the call replaces its settings.
 ///
 /// # Errors
 /// `options` is malformed, or HDF5 refuses the identifier.
@@ -185,10 +185,11 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
     // SAFETY: the pointers are valid for the answers, the class is a constant, and HDF5 checks the
     // identifiers.
     unsafe {
-        // This is asked each time because H5close forgets registered connectors.
-        let own = match (library.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 {
-            true => (library.calls.H5VLget_connector_id_by_name)(NAME.as_ptr()),
-            false => (library.calls.H5VLregister_connector)(&CLASSES[library.slot], H5P_DEFAULT),
+        // Queried each time, because H5close forgets registered connectors.
+        let own = if (library.calls.H5VLis_connector_registered_by_name)(NAME.as_ptr()) > 0 {
+            (library.calls.H5VLget_connector_id_by_name)(NAME.as_ptr())
+        } else {
+            (library.calls.H5VLregister_connector)(&CLASSES[library.slot], H5P_DEFAULT)
         };
         if own < 0 {
             return Err(failed("register the connector"));
@@ -217,9 +218,10 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             Info::above(present, under_info, settings)
         };
         let info: *const Info = &info;
-        match (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
-            true => Err(failed("set the connector")),
-            false => Ok(()),
+        if (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
+            Err(failed("set the connector"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The log of a run. It has a line for each call that could continue in the background, with the reason if
-//! the call did not.
+//! The log of a run. Each call that could continue in the background has a line, with the reason if
+//! it did not continue.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -10,20 +10,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use penstock_engine::error::{Error, Result};
 use penstock_sys::environment;
 
-/// A file to which lines are appended. Processes may share it.
+/// A file to which lines are appended. Several processes may share it.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
-    /// The file that tells `penstock run` why lines are missing, if that runs the program.
+    /// File in which this log reports missing lines to `penstock run`, if that runs the program.
     why_incomplete: Option<PathBuf>,
 }
 
-/// When the work of a call is done.
+/// When a call's work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Execution {
     /// In the background, after the call has returned.
     Async,
-    /// When the application waits for it, or when it flushes or closes the file.
+    /// When the application waits for it, or flushes or closes the file.
     Deferred,
     /// Before the call has returned.
     Sync,
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_time_call_manner_and_reason() {
+    fn a_line_has_time_call_execution_and_reason() {
         let text = line(
             1_000_000_000_000_007,
             "H5Dwrite_async",

@@ -1,4 +1,5 @@
-//! What this connector asks of MPI: on the thread and at the time of the program's calls, as HDF5 does.
+//! Calls of MPI by this connector. They run on the thread and at the time of the program's calls,
+//! as HDF5's do.
 
 use std::ffi::{CStr, c_int};
 use std::mem::ManuallyDrop;
@@ -13,15 +14,17 @@ use super::calling_library::CallingLibrary;
 /// An identifier of nothing, `H5I_INVALID_HID`.
 const NO_LIST: hid_t = -1;
 
-/// The processes that have opened a file together. Messages of the program and of HDF5 have other communicators.
+/// The processes that have opened a file together. Messages of the program and of HDF5 use other
+/// communicators.
 pub(crate) struct Communicator {
     mpi: &'static Mpi,
     handle: Handle,
 }
 
 impl Communicator {
-    /// Duplicates the communicator of a file access property list, which all its processes do together. `None` if
-    /// the list has none: HDF5 has initialised MPI itself then, and opens the file for all processes of the program.
+    /// Duplicates the communicator of a file access property list, collectively. Returns `None` if
+    /// the list has none: HDF5 has then initialised MPI itself, and opens the file for all
+    /// processes of the program.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, which checks the list. The driver of the list is that of MPI-IO.
@@ -35,12 +38,13 @@ impl Communicator {
         let get = library.calls.H5Pget_fapl_mpio.ok_or_else(failed)?;
         let copy_of = |list| {
             let mut handle: Handle = 0;
-            // SAFETY: the caller guarantees this. The copy has a place, and null asks for no information.
+            // SAFETY: the caller guarantees this. The copy has a place, and null requests no information.
             let status = unsafe { get(list, (&raw mut handle).cast(), ptr::null_mut()) };
             (handle, status >= 0)
         };
         library.keeping_errors(|| {
-            // For what is no list, HDF5 returns MPI_COMM_NULL, which only the header of the MPI library defines.
+            // For an invalid list, HDF5 returns MPI_COMM_NULL, which only the header of the MPI
+            // library defines.
             let (null, _) = copy_of(NO_LIST);
             match copy_of(fapl) {
                 (_, false) => Err(failed()),
@@ -50,7 +54,7 @@ impl Communicator {
         })
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     pub(crate) fn size(&self) -> usize {
         let mut size = 0;
         // SAFETY: the communicator exists until it is dropped. The answer has a place.
@@ -61,10 +65,11 @@ impl Communicator {
         }
     }
 
-    /// Whether all processes pass the same number. They call this together.
+    /// Returns whether all processes pass the same number. A collective call.
     pub(crate) fn have_same(&self, number: c_int) -> bool {
         let (mut same, mut all_processes, mut these) = (0, 0, 0);
-        // A reduction would need a data type and an operation, whose handles only the header of the MPI library defines.
+        // A reduction would need a datatype and an operation, whose handles only the header of the
+        // MPI library defines.
         // SAFETY: the communicator exists until it is dropped, and the thread makes a call of HDF5 that all processes
         // make. The answers have places.
         unsafe {
@@ -97,8 +102,9 @@ impl Drop for Communicator {
     }
 }
 
-/// Keep MPI-IO from filling the gaps between the pieces of a write with what it has read there before. The hints are
-/// those of ROMIO, which MPICH and the libraries derived from it contain. The last two would revoke the others.
+/// Hints that prevent MPI-IO from filling the gaps between the pieces of a write with bytes that it
+/// has read earlier. They are those of ROMIO, which MPICH and its derivatives contain. Other
+/// values of the last two would override the first two.
 const HINTS: [(&CStr, &CStr); 4] = [
     (c"romio_ds_write", c"disable"),
     (c"romio_cb_write", c"disable"),
@@ -124,9 +130,10 @@ pub(crate) unsafe fn forbid_sieving(
         if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut given).cast()) } < 0 {
             return None;
         }
-        let info = match given == Info::new(mpi)?.free() {
-            true => Info::new(mpi)?,
-            false => Info { mpi, handle: given },
+        let info = if given == Info::new(mpi)?.free() {
+            Info::new(mpi)?
+        } else {
+            Info { mpi, handle: given }
         };
         for (key, value) in HINTS {
             info.set(key, value)?;

@@ -56,7 +56,7 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Runs an operation after everything that is pending.
+/// Runs an operation after all pending operations.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -90,7 +90,7 @@ unsafe extern "C" fn copy(
 ) -> herr_t {
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        // The copied objects may lie in any file.
+        // The copied objects may be in any file.
         let before = attempt(src_obj, ApiCall::NONE, |under| {
             background::finish_all(under.library());
             if !under.is_internal

@@ -1,7 +1,8 @@
 //! One operation that continues after its call has returned.
 //!
-//! The engine's workers move its bytes, or it waits for operations whose bytes they move. Threads that call
-//! HDF5 run the parts that need HDF5, in [`wait`](AsyncOperation::wait) and similar functions.
+//! The engine's workers move its bytes, or it waits for operations whose bytes they move. Threads
+//! inside calls of HDF5 run the parts that require HDF5, in [`wait`](AsyncOperation::wait) and
+//! similar functions.
 
 mod delay;
 
@@ -23,17 +24,17 @@ use penstock_hdf5::transfer::conflicts::{Effort, Failures, Left, Pending, Shared
 
 pub(crate) use delay::begin_after;
 
-/// An operation that continues after its call, which event sets hold by a request.
+/// An operation that continues after its call. Event sets hold it by a request.
 pub(crate) struct AsyncOperation {
     /// The name of the application's call.
     pub(crate) call: &'static CStr,
     /// The time of the call, in microseconds since the epoch, the unit of event sets.
     begun: u64,
     since: Instant,
-    /// The list for a failure, if the operation has no request.
+    /// List for a failure of an operation without a request.
     failures: Option<Arc<Failures>>,
     state: Mutex<State>,
-    /// Whether a call advances the operation now. Calls inside of that one leave it alone.
+    /// Whether a call is advancing the operation. Nested calls skip it.
     is_busy: AtomicBool,
     /// Whether its last step waits until this thread can flush the file.
     is_postponed: AtomicBool,
@@ -54,12 +55,12 @@ pub(crate) enum State {
     /// No transfer has begun.
     Queued(Transfers),
     Running(Transfers),
-    /// A call that comes after other operations.
+    /// A call that follows other operations.
     Deferred(DeferredCall),
     Done,
 }
 
-/// A call of the connector below that comes after other operations. A thread inside HDF5 makes it.
+/// A call of the connector below that follows other operations. A thread inside HDF5 makes it.
 pub(crate) struct DeferredCall {
     pub(crate) after: Vec<Shared>,
     /// Whether it flushes or closes a file.
@@ -73,13 +74,13 @@ pub(crate) type Submission = Box<dyn FnOnce() -> Result<Request>>;
 /// The transfers of an operation.
 #[derive(Default)]
 pub(crate) struct Transfers {
-    /// Those that have not begun.
+    /// Transfers that have not begun.
     pub(crate) ready: Vec<Submission>,
-    /// Those that have begun.
+    /// Transfers that have begun.
     pub(crate) requests: Vec<Arc<Request>>,
-    /// The reason why a transfer, and so those after it, did not begin.
+    /// Reason why a transfer, and therefore all later ones, did not begin.
     pub(crate) failed: Option<Error>,
-    /// The identifiers with which submitter steps call HDF5.
+    /// Identifiers that submitter steps use.
     pub(crate) ids: Vec<TemporaryId>,
 }
 
@@ -104,7 +105,7 @@ impl Transfers {
     }
 }
 
-/// The end of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Succeeded,
@@ -186,8 +187,8 @@ impl AsyncOperation {
         self.ending.get().map(|ending| &ending.outcome)
     }
 
-    /// The time of the call, in microseconds since the epoch, and the duration until the end or until now, in
-    /// nanoseconds.
+    /// Returns the time of the call, in microseconds since the epoch, and the duration until the
+    /// end or until now, in nanoseconds.
     pub(crate) fn times(&self) -> (u64, u64) {
         let took = self
             .ending
@@ -196,14 +197,15 @@ impl AsyncOperation {
         (self.begun, took.as_nanos() as u64)
     }
 
-    /// Runs what only this thread can run, and waits for the rest: at most `limit`, or without a limit if it
-    /// is `None`. Returns the outcome if the operation has ended.
+    /// Runs the steps that only this thread can run, and waits for the rest, for at most `limit` or
+    /// without a limit. Returns the outcome if the operation has ended.
     pub(crate) fn wait(self: &Arc<Self>, limit: Option<Duration>) -> Option<&Outcome> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || end.map(|end| end.saturating_duration_since(Instant::now()));
-        let effort = match limit.is_some() && is_in_call() {
-            true => Effort::Bytes,
-            false => Effort::All,
+        let effort = if limit.is_some() && is_in_call() {
+            Effort::Bytes
+        } else {
+            Effort::All
         };
         self.proceed(&left, effort)
     }
@@ -216,16 +218,13 @@ impl AsyncOperation {
         self.outcome()
     }
 
-    /// Waits until the operation has ended. Returns early if this call runs inside of another call that
-    /// advances the operation, or inside of a call in which HDF5 cannot finish it.
+    /// Waits until the operation has ended. Returns early inside another call that advances the
+    /// operation, or inside a call in which HDF5 cannot finish it.
     pub(crate) fn wait_if_possible(self: &Arc<Self>) {
-        match is_in_call() {
-            true => {
-                self.proceed(&|| None, Effort::Bytes);
-            }
-            false => {
-                self.wait(None);
-            }
+        if is_in_call() {
+            self.proceed(&|| None, Effort::Bytes);
+        } else {
+            self.wait(None);
         }
     }
 
@@ -264,9 +263,10 @@ impl AsyncOperation {
             }
             State::Deferred(deferred) => {
                 let is_for_later = is_in_call() && (deferred.flushes || effort != Effort::All);
-                match is_for_later || effort == Effort::Bytes {
-                    true => Action::Nothing,
-                    false => Action::WaitForOperations(deferred.after.clone()),
+                if is_for_later || effort == Effort::Bytes {
+                    Action::Nothing
+                } else {
+                    Action::WaitForOperations(deferred.after.clone())
                 }
             }
             State::Done => Action::Nothing,
@@ -317,7 +317,7 @@ impl AsyncOperation {
 
     /// Cancels the operation. Returns its status, which is in progress while workers are stopping.
     pub(crate) fn cancel(self: &Arc<Self>) -> H5VL_request_status_t {
-        /// The time in which workers finish their blocks.
+        /// Time for workers to finish their blocks.
         const TIME_TO_STOP: Duration = Duration::from_millis(20);
         if let Some(outcome) = self.outcome() {
             return outcome.status();
@@ -385,7 +385,8 @@ impl Pending for AsyncOperation {
         }
     }
 
-    /// The operation leaves the pending ones itself, when it has closed its identifiers.
+    /// Returns whether the operation is over. It leaves the pending ones itself after it has closed
+    /// its identifiers.
     fn is_over(&self) -> bool {
         false
     }
@@ -404,13 +405,13 @@ fn begin(state: &mut State) {
     }
 }
 
-/// What waiting for transfers has come to.
+/// The result of waiting for transfers.
 enum TransfersWaited {
     /// All have ended, with this outcome.
     Ended(Result<()>),
-    /// The time is up.
+    /// The time limit has passed.
     Pending,
-    /// What is left are submitter steps that this thread cannot run now.
+    /// Only submitter steps that this thread cannot run now are left.
     Postponed,
 }
 
@@ -433,9 +434,10 @@ fn wait_for_all(requests: &[Arc<Request>], left: Left<'_>) -> TransfersWaited {
             }
         }
     }
-    match is_postponed {
-        true => TransfersWaited::Postponed,
-        false => TransfersWaited::Ended(outcome),
+    if is_postponed {
+        TransfersWaited::Postponed
+    } else {
+        TransfersWaited::Ended(outcome)
     }
 }
 

@@ -1,5 +1,5 @@
-//! How operations run in the background: by the settings of a file, and by environment variables that
-//! other asynchronous connectors know, too.
+//! How operations run in the background, by the settings of a file, and by environment variables
+//! that other asynchronous connectors also support.
 
 use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
@@ -24,32 +24,33 @@ pub(crate) enum StartsAt {
     FileClose,
 }
 
-/// How operations on one file run. It is made when the file is opened.
+/// How operations on one file run. Created when the file is opened.
 pub(crate) struct Policy {
     settings: Arc<ConnectorSettings>,
     pub(crate) starts_at: StartsAt,
     /// The delay before an operation begins, for [`StartsAt::Now`].
     pub(crate) delay: Option<Duration>,
-    /// The most bytes that copies may occupy.
+    /// Limit for the memory of copies, in bytes.
     limit: OnceLock<u64>,
     log: Option<Log>,
-    /// The failures of operations without a request.
+    /// Failures of operations without a request.
     pub(crate) failures: Arc<Failures>,
 }
 
 impl Policy {
     /// # Errors
-    /// The log cannot be opened, or a variable is wrong. Not for a file that processes share: an error of one of them
-    /// would keep it from the open, in which the others wait.
+    /// The log cannot be opened, or a variable is malformed. Never fails for a shared file: a
+    /// process with an error would miss the collective open.
     pub(crate) fn of(settings: &Arc<ConnectorSettings>, is_parallel: bool) -> Result<Policy> {
         let log = settings.log.as_deref().map(Log::open).transpose();
         let named = match settings.max_memory {
             Some(bytes) => Ok(Some(bytes)),
             None => megabytes(environment::text("HDF5_ASYNC_MAX_MEM_MB").as_deref()),
         };
-        let (log, named) = match is_parallel {
-            true => (log.unwrap_or_default(), named.unwrap_or_default()),
-            false => (log?, named?),
+        let (log, named) = if is_parallel {
+            (log.unwrap_or_default(), named.unwrap_or_default())
+        } else {
+            (log?, named?)
         };
         Ok(Policy {
             settings: Arc::clone(settings),
@@ -68,7 +69,7 @@ impl Policy {
         }
     }
 
-    /// Whether an operation begins some time after its call.
+    /// Returns whether an operation begins some time after its call.
     pub(crate) fn is_delayed(&self) -> bool {
         self.starts_at != StartsAt::Now || self.delay.is_some()
     }
@@ -89,17 +90,17 @@ impl Policy {
         self.settings.implicit
     }
 
-    /// The size in bytes below which a transfer does not continue after the call.
+    /// Returns the size in bytes below which a transfer does not continue after the call.
     pub(crate) fn small(&self, has_event_set: bool) -> u64 {
-        /// What HDF5 does in the time that it takes to plan a transfer in the background.
+        /// Bytes that HDF5 transfers while the background plans a transfer.
         const WITH_EVENT_SET: u64 = 64 << 10;
-        /// What HDF5 does in the time that it takes to plan a transfer, and to copy its data.
+        /// Bytes that HDF5 transfers while the background plans a transfer and copies its data.
         const PLAIN: u64 = 512 << 10;
         let default = if has_event_set { WITH_EVENT_SET } else { PLAIN };
         self.settings.small.unwrap_or(default)
     }
 
-    /// Whether a write that continues after the call copies its buffer.
+    /// Returns whether a write that continues after the call copies its buffer.
     pub(crate) fn copies_writes(&self) -> bool {
         !self.settings.in_place
     }
@@ -121,15 +122,14 @@ fn megabytes(text: Option<&str>) -> Result<Option<u64>> {
     })
 }
 
-/// The limit if neither the settings nor the environment have one: a quarter of the memory that is available now,
-/// in bytes.
+/// Returns the limit without settings and environment: a quarter of the available memory, in bytes.
 fn default_limit() -> u64 {
     const LEAST: u64 = 64 << 20;
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     cmp::max(available(&text).unwrap_or(0) / 4, LEAST)
 }
 
-/// `MemAvailable` of /proc/meminfo, in bytes.
+/// Returns `MemAvailable` of /proc/meminfo, in bytes.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn environment_variables_say_when_operations_begin() {
+    fn environment_variables_set_when_operations_begin() {
         let only = |set: &'static str, value: &'static str| {
             starts_at(move |name| (name == set).then(|| value.to_owned()))
         };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_available_memory_is_read_from_the_text_of_the_kernel() {
+    fn the_available_memory_is_parsed_from_meminfo() {
         let text = "MemTotal:       100 kB\nMemFree:  7 kB\nMemAvailable:   24 kB\n";
         assert_eq!(available(text), Some(24 << 10));
         assert_eq!(available("MemTotal: 1 kB\n"), None);

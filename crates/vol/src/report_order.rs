@@ -1,14 +1,13 @@
-//! The order in which event sets learn that their operations have ended.
+//! The order in which event sets see the end of their operations.
 //!
-//! HDF5 (up to 2.2.0 at least) keeps the operations of an event set in a list. When the last operation
-//! leaves the list before an earlier one, HDF5 does not update the end of the list, and loses each
-//! operation that the application adds later. Therefore a request does not report its end while an
-//! earlier request of the same set reports that it is in progress.
+//! HDF5 (up to 2.2.0 at least) keeps the operations of an event set in a list. When the last
+//! operation leaves the list before an earlier one, HDF5 does not update the end of the list, and
+//! loses each operation that the application adds later. Therefore a request does not report its
+//! end while an earlier request of the same set reports that it is in progress.
 //!
-//! HDF5 does not tell which set a request belongs to. But each time that the application asks a set,
-//! HDF5 asks the requests of the set one after the other, in the order of their creation. The first
-//! request of a set may always report its end, which matters to an application that alternates between
-//! sets.
+//! HDF5 does not pass the set of a request. But on each query of a set, HDF5 queries its requests
+//! one after the other, in the order of their creation. The first request of a set may always
+//! report its end, which matters to an application that alternates between sets.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -17,16 +16,16 @@ use penstock_engine::Recover;
 
 /// The position of one request in the order of reports.
 pub(crate) struct ReportOrder {
-    /// Requests created later have higher numbers.
+    /// Number of the request. Later requests have higher numbers.
     number: u64,
-    /// The time of the last question, as [`LastReport`] counts. 0 if there was none.
-    asked: AtomicU64,
+    /// Time of the last query, in counts of [`LastReport`]; 0 without one.
+    queried: AtomicU64,
 }
 
 struct LastReport {
-    /// The number of requests created and of questions asked: a clock.
+    /// Number of requests created and of queries so far, used as a clock.
     count: u64,
-    /// The number of the request that was the last to report that it is in progress, and the time.
+    /// Number and time of the last request that reported to be in progress.
     in_progress: Option<(u64, u64)>,
 }
 
@@ -50,24 +49,25 @@ impl ReportOrder {
     pub(crate) fn new() -> ReportOrder {
         ReportOrder {
             number: last().next(),
-            asked: AtomicU64::new(0),
+            queried: AtomicU64::new(0),
         }
     }
 
-    /// Whether the request, which HDF5 asks now, may report its end. It may not if an older request,
-    /// possibly of the same set, has reported progress since HDF5 asked this one the last time.
+    /// Returns whether the request, which HDF5 is querying, may report its end. It may not if an
+    /// older request, possibly of the same set, has reported progress since the previous query of
+    /// this one.
     pub(crate) fn may_report_end(&self) -> bool {
         let mut last = last();
         let now = last.next();
-        let before = self.asked.swap(now, Relaxed);
+        let before = self.queried.swap(now, Relaxed);
         !last
             .in_progress
             .is_some_and(|(number, when)| number < self.number && when > before)
     }
 
-    /// Notes that the request has reported that it is in progress.
+    /// Records that the request has reported that it is in progress.
     pub(crate) fn reports_in_progress(&self) {
-        last().in_progress = Some((self.number, self.asked.load(Relaxed)));
+        last().in_progress = Some((self.number, self.queried.load(Relaxed)));
     }
 }
 
@@ -75,8 +75,9 @@ impl ReportOrder {
 mod tests {
     use super::*;
 
-    /// Asks the requests of an event set in HDF5's order, and removes those that report their end.
-    fn ask(set: &mut Vec<(ReportOrder, bool)>) {
+    /// Queries the requests of an event set in HDF5's order, and removes those that report their
+    /// end.
+    fn query(set: &mut Vec<(ReportOrder, bool)>) {
         let mut is_going_on = false;
         set.retain(|(order, is_over)| {
             let ends = order.may_report_end() && *is_over;
@@ -95,26 +96,26 @@ mod tests {
             .collect()
     }
 
-    // This is one test because the last reports are a global of the process.
+    // One test, because the last reports are a global of the process.
     #[test]
     fn requests_of_a_set_end_in_their_order_and_those_of_another_do_not_wait() {
         let mut one = set(&[true, false, true, true, false, true]);
-        ask(&mut one);
+        query(&mut one);
         assert_eq!(one.len(), 5);
-        ask(&mut one);
+        query(&mut one);
         assert_eq!(one.len(), 5);
 
         let mut other = set(&[true, true]);
-        ask(&mut one);
-        ask(&mut other);
-        ask(&mut other);
+        query(&mut one);
+        query(&mut other);
+        query(&mut other);
         assert!(other.is_empty());
 
         one[0].1 = true;
-        ask(&mut one);
+        query(&mut one);
         assert_eq!(one.len(), 2);
         one[0].1 = true;
-        ask(&mut one);
+        query(&mut one);
         assert!(one.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Requests: those of asynchronous operations, and wrapped ones of the connector below.
+//! Requests of asynchronous operations, and wrapped requests of the connector below.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -22,7 +22,7 @@ use penstock_hdf5::library::callback::{SUCCEED, c_text};
 /// `H5ES_WAIT_FOREVER`.
 const FOREVER: u64 = u64::MAX;
 
-/// Handles a request with `own` if it is this connector's, else with `call`.
+/// Handles a request of this connector with `own`, any other with `call`.
 ///
 /// # Safety
 /// HDF5 gives a request of this connector.
@@ -49,7 +49,7 @@ unsafe extern "C" fn wait(
 ) -> herr_t {
     let limit = (timeout != FOREVER).then(|| Duration::from_nanos(timeout));
     let own = |operation: &Arc<AsyncOperation>, order: &ReportOrder| {
-        // Inside of a call, a wait without a limit may also leave an operation in progress.
+        // Inside a call, a wait without a limit may also leave an operation in progress.
         let ends_all = limit.is_none() && !is_in_call();
         let may_end = ends_all || order.may_report_end();
         let outcome = operation.wait(limit).filter(|_| may_end || is_first(req));
@@ -68,8 +68,8 @@ unsafe extern "C" fn wait(
     }
 }
 
-/// Waits for all event sets when the library closes. HDF5 cannot free an event set with operations, even
-/// ended ones, and would report "infinite loop closing library".
+/// Waits for all event sets when the library closes. HDF5 cannot free an event set with operations,
+/// even ended ones, and would report "infinite loop closing library".
 ///
 /// # Safety
 /// The thread is inside a call of `library`.
@@ -95,8 +95,8 @@ pub(crate) unsafe fn wait_for_event_sets(library: CallingLibrary) {
     });
 }
 
-/// Whether the request is the first of its event set, so that no earlier request of the set is in progress.
-/// False for a request that a connector above has wrapped.
+/// Returns whether the request is the first of its event set, so that no earlier request of the set
+/// is in progress. Returns false for a request that a connector above has wrapped.
 fn is_first(req: *mut c_void) -> bool {
     const OLDEST_FIRST: c_int = 0;
     struct Search {
@@ -223,7 +223,7 @@ unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t)
     }
 }
 
-/// Frees a request, after waiting for its operation. Neither waiting nor cancelling frees it.
+/// Frees a request after waiting for its operation. Neither waiting nor cancelling frees it.
 unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
     let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
         operation.wait_if_possible();
@@ -245,7 +245,8 @@ fn unknown(operation: i32) -> Error {
     Error::invalid(format!("requests have no operation {operation}"))
 }
 
-/// Makes an error stack of the operation's failure, for the application. -1 if the operation has not failed.
+/// Makes an error stack of the operation's failure, for the application. Returns -1 if the
+/// operation has not failed.
 fn error_stack(library: CallingLibrary, operation: &AsyncOperation) -> hid_t {
     let Some(Outcome::Failed(error)) = operation.outcome() else {
         return -1;

@@ -9,23 +9,25 @@ use penstock_engine::options::{Options, parse_size};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectorSettings {
     pub(crate) options: Options,
-    /// Whether a write that continues after the call uses the application's buffer, not a copy.
+    /// Whether a write that continues after the call uses the application's buffer instead of a
+    /// copy.
     pub(crate) in_place: bool,
-    /// The most memory that copies may occupy, in bytes.
+    /// Limit for the memory of copies, in bytes.
     pub(crate) max_memory: Option<u64>,
     /// The file that logs each call that could have continued in the background.
     pub(crate) log: Option<PathBuf>,
     /// Whether calls without an event set may continue after they have returned.
     pub(crate) implicit: bool,
-    /// The size in bytes below which a transfer does not continue in the background. `None` is the default.
+    /// Size in bytes below which a transfer does not continue in the background. `None` is the
+    /// default.
     pub(crate) small: Option<u64>,
-    /// What carries out collective transfers of files that the processes of an MPI program share.
+    /// Implementation of collective transfers of shared files.
     pub(crate) collective: Collective,
     /// The text that contained these settings.
     text: String,
 }
 
-/// What carries out collective transfers of datasets whose elements each process could transfer by itself.
+/// Implementation of collective transfers whose elements each process could transfer by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Collective {
     /// The engine, unless the processes may be on several machines and rows are short.
@@ -38,8 +40,8 @@ pub(crate) enum Collective {
 const KEYS: &str = "copy, max_mem_mb, log, implicit, small, collective, under_vol, under_info";
 
 impl ConnectorSettings {
-    /// Reads "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0;small=0". All keys are
-    /// optional.
+    /// Parses "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0;small=0". All
+    /// keys are optional.
     pub(crate) fn parse(text: &str) -> Result<ConnectorSettings> {
         let mut settings = ConnectorSettings {
             text: text.to_owned(),
@@ -61,13 +63,13 @@ impl ConnectorSettings {
         Ok(settings)
     }
 
-    /// The text that contained these settings.
+    /// Returns the text that contained these settings.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// `auto` is the default, and copies as `always` does.
+/// Parses the option `copy`. `auto`, the default, copies as `always` does.
 fn is_in_place(value: &str) -> Result<bool> {
     match value {
         "auto" | "always" => Ok(false),
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_sets_the_keys_that_it_names() {
+    fn a_text_sets_only_the_keys_it_contains() {
         let text = "threads=4;copy=never;max_mem_mb=64;log=/tmp/calls;implicit=1;small=8KiB;collective=hdf5";
         let settings = ConnectorSettings::parse(text).unwrap();
         assert_eq!(settings.options.threads, Some(4));
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_text_is_an_error_that_names_the_key() {
+    fn an_error_of_parsing_names_the_key() {
         for (text, key) in [
             ("copy=maybe", "copy"),
             ("max_mem_mb=lots", "max_mem_mb"),

@@ -1,19 +1,22 @@
 //! Files that the processes of an MPI program share.
 //!
-//! HDF5 opens such a file with MPI-IO. Some of its calls are collective: they return when all processes make
-//! them. This connector makes each of them on the thread and at the time of the application's call, and never
-//! leaves one out because of what only one process knows: its selection, its memory, or an error. What a
-//! process may do without the others are transfers of datasets whose elements have their places in the file
-//! ([`StoredDataset`]): those the engine carries out, on a descriptor of this process, without MPI and HDF5.
-//! What it cannot do is left to HDF5 with an independent transfer list.
+//! HDF5 opens such a file with MPI-IO. Some of its calls are collective: they return when all
+//! processes make them. This connector makes each collective call on the thread and at the time of
+//! the application's call. It never skips one because of what only one process knows: its
+//! selection, its memory, or an error. A process can transfer datasets whose elements have fixed
+//! addresses in the file ([`StoredDataset`]) without the others. The engine does so, on a
+//! descriptor of this process, without MPI and HDF5. HDF5 transfers all other datasets with an
+//! independent transfer list.
 //!
-//! MPI-IO may write a range of the file that the program did not ask for, with the bytes that it has read from
-//! there before: between the pieces of a collective write, never around those of an independent one, which
-//! HDF5 writes one by one. What an engine of any process writes meanwhile would be lost. Two rules exclude that:
+//! MPI-IO may write a range of the file outside the program's selection, with bytes that it has
+//! read from there before. It does so between the pieces of a collective write, but never around
+//! those of an independent one, which HDF5 writes one by one. Concurrent writes of an engine to
+//! that range would be lost. Two rules prevent that:
 //!
-//! - While HDF5 writes elements collectively, no transfer of any process is in progress ([`Alone`]).
+//! - While HDF5 writes elements collectively, no transfer of any process is in progress
+//!   ([`Alone`]).
 //! - If the program has metadata written collectively, which HDF5 does in many calls,
-//!   [hints](super::mpi::forbid_sieving) have MPI-IO write nothing but the pieces, also of elements.
+//!   [hints](super::mpi::forbid_sieving) make MPI-IO write only the pieces, also of elements.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_int};
@@ -39,59 +42,64 @@ use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::{FileKey, ObjectKey, key_of_file};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 
-/// Rows that are shorter are left to HDF5 where the processes may be on several machines: on Lustre, each
-/// write takes the lock of a stripe, which has 1 MiB or more.
+/// Row length below which HDF5 transfers, if the processes may be on several machines. On Lustre,
+/// each write takes the lock of a stripe, which has 1 MiB or more.
 const SHORT_ROW: u64 = 1 << 20;
 
-/// Has HDF5 call `MPI_File_sync` after each write.
+/// Environment variable that makes HDF5 call `MPI_File_sync` after each write.
 const FILE_SYNC: &str = "HDF5_DO_MPI_FILE_SYNC";
 
-/// A file that processes share, in one of them.
+/// One process's state of a shared file.
 pub(crate) struct SharedFile {
-    /// `None` if this process cannot open it, which the others do not know.
+    /// `None` if this process cannot open the file, which the others do not know.
     pub(crate) file: Option<Arc<File>>,
     pub(crate) key: FileKey,
     /// Whether all processes take part when one reads metadata (`H5Pset_all_coll_metadata_ops`).
     pub(crate) reads_together: bool,
     /// Whether all processes are on one machine.
     is_local: bool,
-    /// Whether the program has asked for MPI's atomic mode, which only MPI-IO has.
+    /// Whether the program has enabled MPI's atomic mode, which only MPI-IO supports.
     pub(crate) is_atomic: AtomicBool,
-    /// Whether a file is or was mounted in this one, or this one in another. Calls by a path through the mount belong to
-    /// the other file for this connector, which does not see then what they change.
+    /// Whether a file is or was mounted in this one, or this one in another. Calls by a path
+    /// through the mount belong to the other file for this connector, which then cannot see what
+    /// they change.
     pub(crate) is_mounted: AtomicBool,
-    /// Whether HDF5 may find gaps between storage: it aligns what it allocates, or had noted free space in the file.
+    /// Whether HDF5 may find gaps between storage: it aligns allocations, or the file tracks free
+    /// space.
     has_gaps: bool,
     extents: Mutex<Extents>,
-    /// Whether the close of a dataset may free its storage: some were deleted, or never had a name.
+    /// Whether the close of a dataset may free its storage, because some were deleted or never had
+    /// a name.
     pub(crate) may_free: AtomicBool,
-    /// Whether MPI-IO may write more than a call asks for.
+    /// Whether MPI-IO may write more than a call selects.
     is_sieved: bool,
-    /// What the processes have transferred together by calls that continue, since they last met.
+    /// Kinds of collective transfers that continue, since the processes last met.
     unmet: Unmet,
-    /// The processes, if they can write, and need not be in a call of HDF5 for another one to read metadata.
+    /// The processes, if they can write, and if none must be in a call of HDF5 while another reads
+    /// metadata.
     processes: Mutex<Option<Communicator>>,
-    /// How often the program has the file open.
+    /// Number of the program's handles of the file.
     handles: AtomicUsize,
 }
 
-/// Kinds of collective transfers. The answers are the same in all processes, which make these calls in the same
-/// order.
+/// Kinds of collective transfers. All processes have the same values, because they make these calls
+/// in the same order.
 #[derive(Default)]
 struct Unmet {
     reads: AtomicBool,
     writes: AtomicBool,
 }
 
-/// How often extents have changed. Chunks are allocated and freed then.
+/// Number of changes of extents. Chunks are allocated and freed then.
 #[derive(Default)]
 struct Extents {
-    /// By the token of the dataset.
+    /// Number by the token of the dataset.
     of: HashMap<[u8; 16], u64>,
     of_any: u64,
 }
 
-/// The open files, with the copies of HDF5 that have them open. HDF5 opens a file once for all handles.
+/// The open files, with the copies of HDF5 that have them open. HDF5 opens a file once for all
+/// handles.
 type OpenFiles = Vec<(usize, Weak<SharedFile>)>;
 
 fn open_files() -> MutexGuard<'static, OpenFiles> {
@@ -99,17 +107,17 @@ fn open_files() -> MutexGuard<'static, OpenFiles> {
     OPEN.lock().recover()
 }
 
-/// Forgets the open files of a library that begins anew: it numbers its files anew.
+/// Forgets the open files of a library that starts again and numbers its files anew.
 pub(crate) fn forget_open_files(library: CallingLibrary) {
     open_files().retain(|(slot, _)| *slot != library.slot);
 }
 
-/// What a dataset was described as, and after how many changes of its extent.
+/// Description of a dataset, with the number of changes of its extent at that time.
 pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
 
 impl SharedFile {
-    /// Returns the file that HDF5 has open with this number, or why only HDF5 can access its bytes, which is the same
-    /// in all processes.
+    /// Returns the file that HDF5 has open with this number, or the reason why only HDF5 can access
+    /// its bytes. The result is the same in all processes.
     pub(crate) fn of(
         library: CallingLibrary,
         (number, name): (u64, &CStr),
@@ -163,12 +171,12 @@ impl SharedFile {
         Ok(shared)
     }
 
-    /// Called when the program has one more handle of the file.
+    /// Records that the program has one more handle of the file.
     pub(crate) fn opened(&self) {
         self.handles.fetch_add(1, Relaxed);
     }
 
-    /// Called when HDF5 has closed a handle of the file, which all processes do.
+    /// Records that HDF5 has closed a handle of the file, in all processes.
     pub(crate) fn closed(&self) {
         if self.handles.fetch_sub(1, Relaxed) == 1 {
             drop(self.processes().take());
@@ -180,8 +188,9 @@ impl SharedFile {
         self.processes.lock().recover()
     }
 
-    /// Returns why HDF5 carries out a transfer of a dataset as the program asks, collectively if it asks for
-    /// that. `None` if each process carries out its own part. The answer is the same in all processes.
+    /// Returns the reason if HDF5 carries out a transfer of a dataset as the program requests,
+    /// possibly collectively. Returns `None` if each process carries out its own part. The result
+    /// is the same in all processes.
     pub(crate) fn why_together(
         &self,
         stored: &Planned<StoredDataset>,
@@ -196,7 +205,7 @@ impl SharedFile {
             return Some("the file is in MPI's atomic mode".to_owned());
         }
         if self.is_mounted.load(Relaxed) {
-            return Some("the file is mounted in another, or another in it".to_owned());
+            return Some("the file is mounted in another file, or another in it".to_owned());
         }
         if !stored.is_independent(operation) {
             return Some("HDF5 has to allocate storage".to_owned());
@@ -207,34 +216,35 @@ impl SharedFile {
             Collective::Auto => !self.is_local && stored.row() < SHORT_ROW,
         };
         (is_collective && is_hdf5s)
-            .then(|| "collective transfers of short rows are HDF5's".to_owned())
+            .then(|| "HDF5 carries out collective transfers of short rows".to_owned())
     }
 
-    /// Whether MPI-IO may write more of the file than a collective write of elements asks for. The answer is the same
-    /// in all processes.
+    /// Returns whether MPI-IO may write more of the file than a collective write of elements
+    /// selects. The result is the same in all processes.
     pub(crate) fn is_sieved(&self) -> bool {
         self.is_sieved && self.processes().is_some()
     }
 
-    /// Whether storage that HDF5 allocates may lie between that of other datasets: in a gap, or in what was freed. The
-    /// answer is the same in all processes.
+    /// Returns whether HDF5 may allocate storage between that of other datasets, in a gap or in
+    /// freed space. The result is the same in all processes.
     pub(crate) fn may_fill_gaps(&self) -> bool {
         let extents = self.extents();
         let has_changed = extents.of_any > 0 || !extents.of.is_empty();
         self.has_gaps || has_changed || self.may_free.load(Relaxed)
     }
 
-    /// Waits until all processes that share the file are here, if they write it and may wait for each other: see
-    /// [`Opening::of`].
+    /// Waits until all processes that share the file arrive, if they write it and may wait for each
+    /// other: see [`Opening::of`].
     pub(crate) fn meet(&self) {
         if let Some(processes) = &*self.processes() {
             processes.meet();
         }
     }
 
-    /// Waits for the other processes before a collective transfer that may concern what they transfer by earlier ones
-    /// that continue: writes, for a read, and reads, for a write. `finish` first ends all that this process has in
-    /// progress in the file, since the processes do not meet again for any of it.
+    /// Waits for the other processes before a collective transfer that may conflict with earlier
+    /// collective transfers that continue: before a read for writes, and before a write for reads.
+    /// `finish` first finishes all transfers of this process in the file, because the processes do
+    /// not meet again for them.
     pub(crate) fn meet_before(&self, operation: Operation, continues: bool, finish: impl FnOnce()) {
         let (opposite, own) = match operation {
             Operation::Read => (&self.unmet.writes, &self.unmet.reads),
@@ -260,17 +270,16 @@ impl SharedFile {
         key: &ObjectKey,
     ) -> Result<Described> {
         let changes = self.changes_of(key);
-        let stored = match key.file.number == self.key.number {
-            true => StoredDataset::read(session, dataset, self.reads_together)?,
-            false => {
-                let why = "the dataset is in another file, to which a link leads";
-                Err(Refused(why.to_owned()))
-            }
+        let stored = if key.file.number == self.key.number {
+            StoredDataset::read(session, dataset, self.reads_together)?
+        } else {
+            let why = "the dataset is in another file, to which a link leads";
+            Err(Refused(why.to_owned()))
         };
         Ok((changes, Arc::new(stored)))
     }
 
-    /// Called when the extent of a dataset may have changed; of any if its key is not known.
+    /// Records that the extent of a dataset may have changed; without a key, of any dataset.
     pub(crate) fn extent_changed(&self, key: Option<&ObjectKey>) {
         let mut extents = self.extents();
         match key {
@@ -291,27 +300,29 @@ impl SharedFile {
 
 impl Drop for SharedFile {
     fn drop(&mut self) {
-        // The program has not closed the file. Any thread may be here, and only the program's may call MPI.
+        // The program has not closed the file. This may be any thread, but only the program's
+        // threads may call MPI.
         std::mem::forget(self.processes().take());
     }
 }
 
-/// A file that is about to be opened, in one of the processes that share it.
+/// One process's state of a shared file that is about to be opened.
 pub(crate) struct Opening {
     is_writable: bool,
     reads_together: bool,
-    /// Whether MPI-IO may write more than a call asks for.
+    /// Whether MPI-IO may write more than a call selects.
     is_sieved: bool,
-    /// Whether processes may wait for each other in a call that all of them make.
+    /// Whether processes may wait for each other in a collective call.
     meets: bool,
     pub(crate) has_gaps: bool,
     processes: Communicator,
 }
 
 impl Opening {
-    /// Prepares that HDF5 opens a file with this list. All processes that call this open the file next. Returns
-    /// why only HDF5 can access the bytes of the file. That is the same in all processes: it depends on the list,
-    /// the name and the MPI library, and they agree on the file system.
+    /// Prepares to open a file with this list. All processes that call this open the file next.
+    /// Returns the reason if only HDF5 can access the bytes of the file. The result is the same in
+    /// all processes: it depends on the list, the name and the MPI library, and they agree on the
+    /// file system.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, which checks the list. It belongs to this connector.
@@ -334,9 +345,7 @@ impl Opening {
         }
         let sync = environment::text(FILE_SYNC);
         if sync.is_some_and(|sync| sync == "TRUE" || sync == "1") {
-            return refused(
-                "HDF5 is to synchronize each write, and then writes nothing independently",
-            );
+            return refused("HDF5 synchronizes each write, and then writes nothing independently");
         }
         let Some(mpi) = library.hdf5.mpi() else {
             return refused("the functions of the MPI library cannot be found");
@@ -344,8 +353,8 @@ impl Opening {
         // SAFETY: the caller guarantees this.
         let is_set = |property| unsafe { is_set(library, property, fapl) };
         let reads_together = is_set(library.calls.H5Pget_all_coll_metadata_ops);
-        // Where processes read metadata together, HDF5 may wait in a transfer of one process for the next call of the
-        // others, which must not wait for that process.
+        // If processes read metadata together, HDF5 may wait inside a transfer of one process for
+        // the next call of the others, so the others must not wait for that process.
         let has_hints =
             is_writable && (reads_together || is_set(library.calls.H5Pget_coll_metadata_write));
         if has_hints && mpi.is_open_mpi {
@@ -385,13 +394,13 @@ impl Opening {
 pub(crate) struct Alone(Arc<SharedFile>);
 
 impl Alone {
-    /// Waits until all processes are here. This one has no transfers of the file in progress.
+    /// Waits until all processes arrive. This process has no transfers of the file in progress.
     pub(crate) fn begin(file: &Arc<SharedFile>) -> Alone {
         file.meet();
         Alone::at_end(file)
     }
 
-    /// Has the processes wait for each other at the end only.
+    /// Makes the processes meet at the end only.
     pub(crate) fn at_end(file: &Arc<SharedFile>) -> Alone {
         Alone(Arc::clone(file))
     }
@@ -404,8 +413,9 @@ impl Drop for Alone {
     }
 }
 
-/// What processes see of each other's writes at a path, if it is the same for all of them, which call this together.
-/// It differs where some run on the server of a network file system.
+/// Returns what processes see of each other's writes at a path, if it is the same for all. A
+/// collective call. The result differs if some processes run on the server of a network file
+/// system.
 fn agreed_sharing(processes: &Communicator, path: &Path) -> Planned<Sharing> {
     let sharing = FileSystem::sharing_at(path).unwrap_or(Sharing::Unknown);
     let why = match processes.have_same(sharing as c_int) {
@@ -416,7 +426,8 @@ fn agreed_sharing(processes: &Communicator, path: &Path) -> Planned<Sharing> {
     Err(Refused(why.to_owned()))
 }
 
-/// Whether the driver of a list is that of MPI-IO. Others also share files, in pieces of their own (subfiling).
+/// Returns whether the driver of a list is that of MPI-IO. Other drivers also share files, in their
+/// own pieces (subfiling).
 ///
 /// # Safety
 /// The thread is inside a call of `library`, which checks the identifier.
@@ -424,11 +435,11 @@ unsafe fn is_of_mpi_io(library: CallingLibrary, fapl: hid_t) -> bool {
     let Some(get) = library.calls.H5Pget_fapl_mpio else {
         return false;
     };
-    // SAFETY: the caller guarantees this. Null asks for neither the communicator nor the information.
+    // SAFETY: the caller guarantees this. Null requests neither the communicator nor the information.
     library.keeping_errors(|| unsafe { get(fapl, ptr::null_mut(), ptr::null_mut()) >= 0 })
 }
 
-/// Whether a property of a list is set; also if this HDF5 does not tell.
+/// Returns whether a property of a list is set. Returns true if this HDF5 does not answer.
 ///
 /// # Safety
 /// As for [`is_of_mpi_io`]; `get` takes a list and a place for the answer.
@@ -444,7 +455,7 @@ unsafe fn is_set(library: CallingLibrary, get: Option<Property>, fapl: hid_t) ->
 
 type Property = unsafe extern "C" fn(hid_t, *mut bool) -> herr_t;
 
-/// Whether MPI-IO may take the start of a name for that of a file system, as in "ufs:file".
+/// Returns whether MPI-IO may take the start of a name for that of a file system, as in "ufs:file".
 fn has_prefix(name: &CStr) -> bool {
     let name = name.to_bytes();
     let letters = name.iter().take_while(|byte| byte.is_ascii_alphanumeric());
@@ -456,7 +467,7 @@ mod tests {
     use super::has_prefix;
 
     #[test]
-    fn names_may_begin_with_that_of_a_file_system() {
+    fn prefixes_of_file_systems_are_recognised() {
         assert!(has_prefix(c"ufs:file"));
         assert!(has_prefix(c"nfs:/a/file"));
         assert!(!has_prefix(c"/a/b:c"));

@@ -1,9 +1,9 @@
 //! Temporary identifiers.
 //!
-//! A callback gets an object of the connector below, and no identifier. But the functions of HDF5 that plan
-//! a transfer or write an encoded chunk take one. When such a function calls this connector with a temporary
-//! identifier, the connector recognises the wrapper, and forwards the call at once. Closing the identifier
-//! leaves the object below open.
+//! A callback gets an object of the connector below, but no identifier. The functions of HDF5 that
+//! plan a transfer or write an encoded chunk require one. When such a function calls this connector
+//! with a temporary identifier, the connector recognises the wrapper and forwards the call
+//! immediately. Closing the identifier leaves the object below open.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -22,7 +22,8 @@ use super::under::Under;
 use super::visit::is_closing;
 use penstock_hdf5::transfer::conflicts::Pending;
 
-/// A temporary identifier. A thread inside a call of its HDF5 drops it, which closes the identifier.
+/// A temporary identifier. A thread inside a call of its HDF5 drops it, which closes the
+/// identifier.
 pub(crate) struct TemporaryId {
     library: CallingLibrary,
     state: Arc<TemporaryState>,
@@ -30,7 +31,7 @@ pub(crate) struct TemporaryId {
 
 /// The state that a temporary identifier shares with the wrapper of its object.
 pub(crate) struct TemporaryState {
-    /// -1 when the identifier is closed.
+    /// The identifier; -1 after its close.
     id: AtomicI64,
     /// Whether [`TemporaryId`] still has to close the identifier.
     is_held: AtomicBool,
@@ -43,15 +44,17 @@ pub(crate) struct TemporaryState {
 const CLOSED: hid_t = -1;
 
 thread_local! {
-    /// The temporary identifier for the object that this thread is about to wrap, else null. It is a pointer
-    /// because thread-locals with a destructor cannot be read when the process exits.
+    /// The temporary identifier for the object that this thread is about to wrap; otherwise null.
+    /// It is a pointer because thread-locals with a destructor cannot be read when the process
+    /// exits.
     static WRAPPING: Cell<*const Wrapping> = const { Cell::new(ptr::null()) };
 }
 
 type Wrapping = (Arc<Container>, Arc<TemporaryState>);
 
-/// Returns the temporary identifier for the object that the thread wraps now, if there is one. It must belong
-/// to the connector of `container`: another instance of this connector above or below wraps the object, too.
+/// Returns the temporary identifier for the object that the thread is wrapping, if there is one. It
+/// must belong to the connector of `container`, because another instance of this connector above or
+/// below wraps the object, too.
 pub(crate) fn take_wrapping(container: &Container) -> Option<Wrapping> {
     // SAFETY: the pointer is null, or points to a variable of `TemporaryId::of`, which resets it.
     let wrapping = unsafe { WRAPPING.get().as_ref() }?;
@@ -62,7 +65,7 @@ pub(crate) fn take_wrapping(container: &Container) -> Option<Wrapping> {
     Some(wrapping.clone())
 }
 
-/// The kind of the object at which a location begins.
+/// Returns the kind of the object at which a location begins.
 ///
 /// # Safety
 /// HDF5 has given the location.
@@ -89,9 +92,10 @@ impl TemporaryId {
         // SAFETY: the caller guarantees this.
         let id = unsafe {
             let bottom = (under.calls.H5VLget_object)(under.object, under.id);
-            match bottom.is_null() {
-                true => CLOSED,
-                false => (under.calls.H5VLwrap_register)(bottom, kind),
+            if bottom.is_null() {
+                CLOSED
+            } else {
+                (under.calls.H5VLwrap_register)(bottom, kind)
             }
         };
         WRAPPING.set(ptr::null());
@@ -113,10 +117,11 @@ impl TemporaryId {
         self.state.id.load(Relaxed)
     }
 
-    /// Makes the identifier the owner of the object if the application has references to it. H5Iget_file_id,
-    /// for example, returns any identifier of a file. HDF5 then closes the object with the last reference.
-    /// Also does so when the library closes, because only a close by identifier releases everything that
-    /// HDF5 keeps of the file. Returns whether the identifier owns the object.
+    /// Makes the identifier the owner of the object if the application has references to it.
+    /// H5Iget_file_id, for example, returns any identifier of a file. HDF5 then closes the object
+    /// with the last reference. Also does so when the library closes, because only a close by
+    /// identifier releases all of HDF5's state of the file. Returns whether the identifier owns the
+    /// object.
     pub(crate) fn hand_over(&self) -> bool {
         // SAFETY: the thread is inside a call of this HDF5, which checks the identifier.
         let references = || unsafe { (self.library.calls.H5Iget_ref)(self.get()) };
@@ -137,8 +142,8 @@ impl TemporaryId {
         self.library.keeping_errors(release)
     }
 
-    /// Sets the operation that uses the identifier. An application that closes the identifier, which it may
-    /// find among those of the file, then waits for the operation.
+    /// Sets the operation that uses the identifier. If the application finds the identifier among
+    /// those of the file and closes it, the close waits for the operation.
     pub(crate) fn set_user(&self, operation: &Arc<impl Pending + 'static>) {
         let mut user = self.state.operation.lock().recover();
         let operation = Arc::downgrade(operation);
@@ -149,21 +154,22 @@ impl TemporaryId {
 impl Drop for TemporaryId {
     fn drop(&mut self) {
         if self.state.is_held.swap(false, Relaxed) {
-            // Another identifier closes the object. The application may have references to this one, which
-            // must not outlive the object.
+            // Another identifier closes the object. The application's references to this one must
+            // not outlive the object.
             while self.release() > 0 {}
         }
     }
 }
 
 impl TemporaryState {
-    /// Whether the application owns the identifier, which is no longer temporary.
+    /// Returns whether the application owns the identifier, which is then no longer temporary.
     pub(crate) fn is_handed_over(&self) -> bool {
         self.is_handed_over.load(Relaxed)
     }
 
-    /// Called when [`TemporaryId`] or the application closes the identifier. If it is the application, this
-    /// waits for the operation that uses the identifier, and [`TemporaryId`] has nothing left to close.
+    /// Records that [`TemporaryId`] or the application closes the identifier. A close by the
+    /// application waits for the operation that uses the identifier; [`TemporaryId`] then has
+    /// nothing to close.
     pub(crate) fn closes(&self) {
         let operation = {
             let user = self.operation.lock().recover();
@@ -178,7 +184,8 @@ impl TemporaryState {
     }
 }
 
-/// Releases the wrappers that connectors in between have put around the object of a temporary identifier.
+/// Releases the wrappers that intermediate connectors have put around the object of a temporary
+/// identifier.
 ///
 /// # Safety
 /// `under` was wrapped for a temporary identifier, and nothing uses it later.

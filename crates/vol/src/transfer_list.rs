@@ -1,4 +1,4 @@
-//! Dataset transfer property lists. Penstock keeps a stream in them, as a property of its own.
+//! Dataset transfer property lists. Penstock stores a stream in them, as its own property.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -18,11 +18,12 @@ const STREAM: &CStr = c"penstock_stream";
 pub(crate) struct TransferList {
     /// The stream after which GPU memory is ready. `None` is the legacy default stream.
     pub(crate) stream: Option<Stream>,
-    /// Whether all other properties are those of the default list.
+    /// Whether all other properties equal those of the default list.
     pub(crate) is_plain: bool,
 }
 
-/// The identifier of the list that H5P_DEFAULT stands for. `None` if this HDF5 does not export it.
+/// Returns the identifier of the list that H5P_DEFAULT denotes; `None` if this HDF5 does not export
+/// it.
 ///
 /// # Safety
 /// The thread is inside a call of `library`.
@@ -71,8 +72,8 @@ pub(crate) unsafe fn read_transfer_list(
     })
 }
 
-/// Whether a list equals the default one but for the stream, and for what HDF5 with MPI has written into it about
-/// the last transfer.
+/// Returns whether a list equals the default one, apart from the stream and from results that HDF5
+/// with MPI has stored for the last transfer.
 ///
 /// # Safety
 /// As for [`read_transfer_list`].
@@ -103,7 +104,7 @@ unsafe fn is_plain_but_for_results(library: CallingLibrary, list: hid_t, default
     unsafe { (library.calls.H5Pequal)(rest.id, of_default.id) > 0 }
 }
 
-/// Whether HDF5 makes transfers with this list collectively.
+/// Returns whether HDF5 makes transfers with this list collectively.
 ///
 /// # Safety
 /// As for [`read_transfer_list`].
@@ -121,14 +122,14 @@ pub(crate) unsafe fn is_collective(library: CallingLibrary, list: hid_t) -> bool
     status >= 0 && mode == H5FD_MPIO_COLLECTIVE
 }
 
-/// A transfer property list that this connector has made, and closes.
+/// A transfer property list made by this connector. Dropping it closes it.
 pub(crate) struct OwnedList {
     library: CallingLibrary,
     pub(crate) id: hid_t,
 }
 
 impl OwnedList {
-    /// Copies a list. HDF5 makes transfers with the copy independently.
+    /// Copies a list, and makes transfers with the copy independent.
     ///
     /// # Safety
     /// As for [`read_transfer_list`].
@@ -139,9 +140,10 @@ impl OwnedList {
         library.keeping_errors(|| unsafe {
             let id = (library.calls.H5Pcopy)(list);
             let own = OwnedList { library, id };
-            match id >= 0 && set(id, H5FD_MPIO_INDEPENDENT) >= 0 {
-                true => Ok(own),
-                false => Err(failed()),
+            if id >= 0 && set(id, H5FD_MPIO_INDEPENDENT) >= 0 {
+                Ok(own)
+            } else {
+                Err(failed())
             }
         })
     }
@@ -186,9 +188,10 @@ pub(crate) unsafe fn set_stream(
             _ => -1,
         }
     };
-    match status < 0 {
-        true => Err(Error::invalid("HDF5 cannot set the stream in the list")
-            .remedy("give the identifier of a dataset transfer property list")),
-        false => Ok(()),
+    if status < 0 {
+        Err(Error::invalid("HDF5 cannot set the stream in the list")
+            .remedy("give the identifier of a dataset transfer property list"))
+    } else {
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Objects of the connector below, for the callbacks on their wrappers.
+//! Objects of the connector below, for callbacks on their wrappers.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -16,8 +16,8 @@ use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use penstock_hdf5::library::callback::{What, caught, what};
 
-/// An object of the connector below, for one call. It outlives the wrapper: a refresh closes the object, and opens
-/// it again.
+/// An object of the connector below, for one call. It outlives the wrapper, because a refresh
+/// closes the object and opens it again.
 #[derive(Clone)]
 pub(crate) struct Under {
     pub(crate) object: *mut c_void,
@@ -27,19 +27,19 @@ pub(crate) struct Under {
     pub(crate) container: Arc<Container>,
     /// Whether Penstock makes the call itself, in an operation or a transfer.
     pub(crate) is_internal: bool,
-    /// Whether the object is closed, though HDF5 keeps the identifier.
+    /// Whether the object is closed, although HDF5 keeps the identifier.
     pub(crate) is_gone: bool,
 }
 
 /// The value of the native connector.
 const NATIVE: c_int = 0;
 
-/// The way to call the connector below.
+/// Functions that call the connector below.
 pub(crate) enum Below<'a> {
-    /// By its own functions, as HDF5 itself does. The functions named `H5VL`, which take any connector, also print
-    /// errors and look up identifiers.
+    /// Its own functions, as HDF5 itself uses. The functions named `H5VL` accept any connector, but
+    /// also print errors and look up identifiers.
     Native(&'static H5VL_dataset_class_t),
-    /// By the functions named `H5VL`.
+    /// The functions named `H5VL`.
     Other(&'a Under),
 }
 
@@ -50,41 +50,43 @@ impl Under {
         self.container.below.library
     }
 
-    /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of the connector
-    /// below are there already.
+    /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of
+    /// the connector below are already there.
     pub(crate) fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
         let body = || self.refuse_gone().and_then(|()| body());
         caught(self.library().hdf5, CALL, body)
     }
 
     fn refuse_gone(&self) -> Result<()> {
-        match self.is_gone {
-            true => Err(Error::invalid(
+        if self.is_gone {
+            Err(Error::invalid(
                 "the object was closed by the call that reported a failed write",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
-    /// Makes a call that prints no errors. HDF5 prints them when the application's call ends.
+    /// Makes a call that prints no errors. HDF5 prints them at the end of the application's call.
     pub(crate) fn quietly<T>(&self, call: impl FnOnce() -> T) -> T {
         let _quiet = Quiet::begin(self.library());
         self.container.in_call(call)
     }
 
-    /// Returns an error if the connector below is not the same for another object.
+    /// Returns an error if another object belongs to a different connector below.
     pub(crate) fn together_with(&self, other: &Under) -> Result<()> {
         other.refuse_gone()?;
         let (one, other) = (&self.container, &other.container);
-        match Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
-            true => Ok(()),
-            false => Err(Error::invalid(
+        if Arc::ptr_eq(one, other) || one.below.compare(&other.below) == 0 {
+            Ok(())
+        } else {
+            Err(Error::invalid(
                 "the objects belong to different connectors below penstock_async",
-            )),
+            ))
         }
     }
 
-    /// Whether the connector at the bottom is the native one.
+    /// Returns whether the connector at the bottom is the native one.
     ///
     /// # Safety
     /// The thread is inside a callback on this object.
@@ -94,7 +96,7 @@ impl Under {
         *self.container.is_native.get_or_init(ask)
     }
 
-    /// The way to call the connector below.
+    /// Returns the functions that call the connector below.
     ///
     /// # Safety
     /// As for [`Under::ends_in_native`].
@@ -116,7 +118,8 @@ impl Under {
         of_native.map_or(Below::Other(self), Below::Native)
     }
 
-    /// The class of the connector below, or of the one at the bottom, if that is the native one.
+    /// Returns the class of the connector below, or of the one at the bottom, if it is the native
+    /// one.
     ///
     /// # Safety
     /// As for [`Under::ends_in_native`].

@@ -1,5 +1,6 @@
-//! Wrapping and unwrapping of objects by HDF5: for callbacks of an application, for references, and for
-//! datatypes of variable length. HDF5 asks this connector to wrap an object of the connector at the bottom.
+//! Wraps and unwraps objects for HDF5: for callbacks of an application, for references, and for
+//! datatypes of variable length. HDF5 calls this connector to wrap an object of the connector at
+//! the bottom.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -14,10 +15,10 @@ use super::temporary_id::take_wrapping;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED};
 
-/// What [`wrap_object`] needs for an object in the same file as the object of [`get_wrap_ctx`].
+/// Context of [`wrap_object`] for objects in the same file as the object of [`get_wrap_ctx`].
 struct WrapContext {
     container: Arc<Container>,
-    /// The context of the connector below; null if nothing is to be wrapped by it.
+    /// Context of the connector below; null if that connector needs no wrapping.
     under: *mut c_void,
 }
 
@@ -33,16 +34,18 @@ impl Drop for WrapContext {
     }
 }
 
-/// Makes a context above the native connector, which needs none of its own: the container itself, whose address has
-/// this mark. HDF5 asks for a context at each of the application's calls, so it should cost little.
+/// The bit of an address that distinguishes a marked container from a [`WrapContext`].
 const MARK: usize = 1;
 
+/// Makes a context above the native connector, which needs none of its own: the marked address of
+/// the container. HDF5 requests a context at each of the application's calls, so it must cost
+/// little.
 fn marked(container: &Arc<Container>) -> *mut c_void {
     let container = Arc::into_raw(Arc::clone(container));
     container.map_addr(|at| at | MARK).cast_mut().cast()
 }
 
-/// The container of a context that [`marked`] has made.
+/// Returns the container of a context made by [`marked`].
 ///
 /// # Safety
 /// `wrap_ctx` is a context of this connector.
@@ -71,7 +74,8 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
             return SUCCEED;
         }
         if wrapped.own_request().is_some() || wrapped.is_gone() {
-            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed file.
+            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed
+            // file.
             let context = WrapContext {
                 container: Arc::clone(wrapped.container()),
                 under: ptr::null_mut(),
@@ -124,9 +128,9 @@ unsafe extern "C" fn wrap_object(
 }
 
 unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
-    // If a file is open with this connector and without it, HDF5 (1.14.4, 2.2.0) keeps one connector for
-    // both handles. When the application closes the handle without, HDF5 passes an object that was never
-    // wrapped.
+    // If a file is open with and without this connector, HDF5 (1.14.4, 2.2.0) keeps one connector
+    // for both handles. When the application closes the handle without it, HDF5 passes an object
+    // that was never wrapped.
     if !Wrapped::is_wrapper(obj) {
         return obj;
     }

@@ -29,15 +29,15 @@ pub(crate) struct Wrapped {
     under: *mut c_void,
     container: Arc<Container>,
     role: Role,
-    /// The properties for the access sets of a dataset, once they are known.
+    /// Properties for the access sets of a dataset, once known.
     access: OnceLock<DatasetAccess>,
-    /// The number of elements of a dataset whose extent cannot change.
+    /// Number of elements of a dataset whose extent cannot change.
     elements: OnceLock<u64>,
-    /// The description of a dataset that cannot change any more.
+    /// Description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
-    /// What the dataset of a shared file was described as.
+    /// Description of a dataset of a shared file.
     stored: Mutex<Option<Described>>,
-    /// The datatype and the dataspace of the memory in the last transfer.
+    /// Datatype and dataspace of the memory in the last transfer.
     pub(crate) last_ids: LastIds,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
     is_gone: AtomicBool,
@@ -52,7 +52,7 @@ enum Role {
     Request(Arc<AsyncOperation>, ReportOrder),
 }
 
-/// The addresses of all wrappers.
+/// Returns the addresses of all wrappers.
 fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
     static WRAPPERS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
     WRAPPERS.lock().recover()
@@ -61,9 +61,10 @@ fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
 impl Wrapped {
     /// Makes a wrapper for HDF5, which [`Wrapped::release`] drops. Null stays null.
     pub(crate) fn wrap(under: *mut c_void, container: &Arc<Container>) -> *mut c_void {
-        match under.is_null() {
-            true => under,
-            false => Wrapped::boxed(under, container, Role::Owned),
+        if under.is_null() {
+            under
+        } else {
+            Wrapped::boxed(under, container, Role::Owned)
         }
     }
 
@@ -85,7 +86,7 @@ impl Wrapped {
         Wrapped::boxed(ptr::null_mut(), container, role)
     }
 
-    /// Wraps the request that the connector below has returned. False if it has returned none.
+    /// Wraps the request that the connector below has returned. Returns false if there is none.
     ///
     /// # Safety
     /// `req` is null, or points to null or to a request of the connector below.
@@ -117,8 +118,8 @@ impl Wrapped {
         object
     }
 
-    /// Whether `object` is a wrapper. HDF5 (1.14.4, 2.2.0) passes objects of a second handle of a file to the
-    /// connector of the first, even if the second handle has no connector.
+    /// Returns whether `object` is a wrapper. HDF5 (1.14.4, 2.2.0) passes objects of a second
+    /// handle of a file to the connector of the first, even if the second handle has no connector.
     pub(crate) fn is_wrapper(object: *const c_void) -> bool {
         wrappers().contains(&(object as usize))
     }
@@ -130,7 +131,8 @@ impl Wrapped {
         unsafe { &*object.cast::<Wrapped>() }
     }
 
-    /// The operation and its position in the order of reports, if this is a request of this connector.
+    /// Returns the operation and its position in the order of reports, if this is a request of this
+    /// connector.
     pub(crate) fn own_request(&self) -> Option<(&Arc<AsyncOperation>, &ReportOrder)> {
         match &self.role {
             Role::Request(operation, order) => Some((operation, order)),
@@ -145,12 +147,12 @@ impl Wrapped {
         }
     }
 
-    /// Whether the object is closed, though HDF5 keeps the identifier.
+    /// Returns whether the object is closed, although HDF5 keeps the identifier.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
     }
 
-    /// Called when a failed call has closed the object.
+    /// Records that a failed call has closed the object.
     pub(crate) fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }
@@ -163,12 +165,12 @@ impl Wrapped {
         self.container.below.library
     }
 
-    /// Whether Penstock makes the call of the thread itself, in an operation or a transfer.
+    /// Returns whether Penstock makes the thread's call itself, in an operation or a transfer.
     pub(crate) fn is_internal(&self) -> bool {
         self.temporary().is_some() || is_inside()
     }
 
-    /// The object of the connector below.
+    /// Returns the object of the connector below.
     pub(crate) fn object(&self) -> *mut c_void {
         self.under
     }
@@ -191,12 +193,12 @@ impl Wrapped {
         Ok(self.access.get_or_init(|| access).clone())
     }
 
-    /// Returns the answer of an earlier [`Wrapped::dataset_access`].
+    /// Returns the result of an earlier [`Wrapped::dataset_access`].
     pub(crate) fn known_dataset_access(&self) -> Option<&DatasetAccess> {
         self.access.get()
     }
 
-    /// Returns the number of elements of a dataset. `None` if HDF5 does not tell.
+    /// Returns the number of elements of a dataset; `None` if HDF5 does not return it.
     ///
     /// # Safety
     /// The thread is inside a callback on this dataset.
@@ -212,7 +214,7 @@ impl Wrapped {
         Some(extent.elements)
     }
 
-    /// Returns the description of a dataset. Asks HDF5 if the dataset may have changed.
+    /// Returns the description of a dataset. Queries HDF5 if the dataset may have changed.
     pub(crate) fn info(&self, session: &Session<'_>, id: &TemporaryId) -> Result<DatasetInfo> {
         // With readers, HDF5 may describe another state of the file.
         let may_reuse = !self.container.has_readers.load(Relaxed);
@@ -226,7 +228,8 @@ impl Wrapped {
         Ok(info)
     }
 
-    /// Returns the description of the dataset of a shared file, or why only HDF5 transfers its elements.
+    /// Returns the description of the dataset of a shared file, or the reason why only HDF5
+    /// transfers its elements.
     ///
     /// # Safety
     /// As for [`Wrapped::dataset_access`], of which `under` is.
@@ -244,15 +247,15 @@ impl Wrapped {
         unsafe { self.describe_shared(under, shared) }
     }
 
-    /// Returns the description of the dataset, if it was described since its extent has changed last.
+    /// Returns the description of the dataset, if it was made after the last change of its extent.
     pub(crate) fn described(&self, shared: &SharedFile) -> Option<Arc<Planned<StoredDataset>>> {
         let (changes, stored) = self.stored_lock().clone()?;
         let is_current = changes == shared.changes_of(&self.access.get()?.key);
         is_current.then_some(stored)
     }
 
-    /// Describes the dataset of a shared file. If the processes read metadata together, all of them must be in
-    /// the same call.
+    /// Describes the dataset of a shared file. If the processes read metadata together, all of them
+    /// must be in the same call.
     ///
     /// # Safety
     /// As for [`Wrapped::stored`].

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock import paths
 from penstock.memory import copy_bytes
 
 from . import gpu
-from .libhdf5 import library
+from .libhdf5 import find_plugins, library
 
 NONE = 0
 """``H5ES_NONE``: with it, a call is complete when it returns."""
@@ -68,11 +67,7 @@ def prepare() -> None:
     """Tell HDF5 where the connectors are."""
     if ps.devices():
         gpu.make_current()
-    folders = [str(paths.plugin_dir())]
-    if other := os.environ.get("PENSTOCK_BENCH_CONNECTOR_PATH"):
-        folders.append(other)
-    for plugins in folders:
-        library().H5PLprepend(plugins.encode())
+    find_plugins("PENSTOCK_BENCH_CONNECTOR_PATH")
 
 
 def later(function: str) -> Callable[..., int]:

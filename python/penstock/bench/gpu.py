@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import penstock as ps
-from penstock._native import ffi, lib, pointer
+from penstock._native import ffi, lib
 from penstock.errors import check
 from penstock.frameworks import with_gpu
 from penstock.memory import copy_bytes
 
-from .measure import Contestant
-
 torch: Any = with_gpu("torch")
 
-_LINK_CHUNK = 1 << 30
 _device = 0
 
 
@@ -50,15 +46,11 @@ class Slice:
 
 
 class Buffer:
-    """GPU memory."""
+    """GPU memory: that of an array of bytes, or new."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, array: Any = None) -> None:
         self.nbytes = nbytes
-        self.array: Any = (
-            torch.empty(nbytes, dtype=torch.uint8, device="cuda")
-            if torch
-            else ps.DeviceArray(nbytes, device=_device)
-        )
+        self.array: Any = empty((nbytes,), "uint8") if array is None else array
         self.address = address_of(self.array)
         synchronize()
 
@@ -104,10 +96,10 @@ class Pinned:
     """Page-locked host memory."""
 
     def __init__(self, nbytes: int) -> None:
-        self._tensor: Any = None
+        self.tensor: Any = None
         if torch:
-            self._tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-            self.array: np.ndarray[Any, Any] = self._tensor.numpy()
+            self.tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+            self.array: np.ndarray[Any, Any] = self.tensor.numpy()
         else:
             allocated = ffi.new("void **")
             check(lib.penstock_host_alloc(nbytes, allocated))
@@ -119,7 +111,7 @@ class Pinned:
         """Queue a copy of a range of bytes to the same place of a GPU array."""
         if torch:
             target = array.view(-1).view(torch.uint8)
-            target[start:stop].copy_(self._tensor[start:stop], non_blocking=True)
+            target[start:stop].copy_(self.tensor[start:stop], non_blocking=True)
         else:
             copy_bytes(address_of(array) + start, self.address + start, stop - start)
 
@@ -170,44 +162,3 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
 
 
 COPIED_BY = "torch" if torch else "one copy"
-
-
-def link(buffer: Buffer, nbytes: int, *, to_device: bool = True) -> Contestant:
-    """Return a contestant that measures the link: back-to-back copies from or to pinned memory."""
-    chunk = min(nbytes, _LINK_CHUNK)
-    copy = _torch_link(buffer, chunk, to_device) if torch else _plain_link(buffer, chunk, to_device)
-    pieces = [(start, min(chunk, nbytes - start)) for start in range(0, nbytes, chunk)]
-
-    def run() -> None:
-        for start, length in pieces:
-            copy(start, length)
-        synchronize()
-
-    direction = "to GPU" if to_device else "to host"
-    return Contestant(f"link, {direction}", f"pinned memory, {COPIED_BY}", nbytes, run)
-
-
-def _torch_link(buffer: Buffer, chunk: int, to_device: bool) -> Callable[[int, int], None]:
-    pinned = torch.empty(chunk, dtype=torch.uint8, pin_memory=True)
-
-    def copy(start: int, length: int) -> None:
-        host, device = pinned[:length], buffer.array[start : start + length]
-        if to_device:
-            device.copy_(host, non_blocking=True)
-        else:
-            host.copy_(device, non_blocking=True)
-
-    return copy
-
-
-def _plain_link(buffer: Buffer, chunk: int, to_device: bool) -> Callable[[int, int], None]:
-    allocated = ffi.new("void **")
-    check(lib.penstock_host_alloc(chunk, allocated))
-    pinned = ffi.gc(allocated[0], lib.penstock_host_free)
-
-    def copy(start: int, length: int) -> None:
-        device = pointer(buffer.address + start)
-        target, source = (device, pinned) if to_device else (pinned, device)
-        check(lib.penstock_copy(target, source, length))
-
-    return copy

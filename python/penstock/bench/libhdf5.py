@@ -27,6 +27,8 @@ from typing import Any
 
 import h5py  # noqa: F401, which loads its HDF5
 
+from penstock import paths
+
 READ_ONLY, TRUNCATE = 0, 2
 _ALL = _DEFAULT = 0
 _WALK_DOWNWARD = 1
@@ -197,6 +199,12 @@ def numbers(*values: int) -> Any:
 @cache
 def library() -> Library:
     return Library(Path(os.environ.get("PENSTOCK_BENCH_HDF5") or _of_h5py()))
+
+
+def find_plugins(variable: str) -> None:
+    """Tell HDF5 where Penstock's plugins are, and those of the folder that a variable names."""
+    for folder in filter(None, [str(paths.plugin_dir()), os.environ.get(variable)]):
+        library().H5PLprepend(folder.encode())
 
 
 def _of_h5py() -> str:

@@ -22,6 +22,8 @@ OUR_MODES = ("sec2", "direct", "sec2+pinned", "direct+pinned", "posix-mt", "gds"
 """The driver modes that imitate other drivers, by their names as contestants."""
 ONLY = "PENSTOCK_BENCH_ONLY"
 """The environment variable with a prefix: only contestants with this prefix run."""
+LEFT_OUT = "left out"
+"""The error of a contestant that does not run because of :data:`ONLY`."""
 DURATIONS = {"us": 1e6, "s": 1.0}
 """The units in which less is better, as parts of a second."""
 
@@ -31,6 +33,16 @@ _ALONE = Ranks()
 
 def nothing() -> None:
     pass
+
+
+def then(*steps: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that calls all of these in order."""
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run
 
 
 def no_check(_: object) -> None:
@@ -154,7 +166,7 @@ def race(
     pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for contestant, row in pairs:
         if not contestant.name.startswith(os.environ.get(ONLY, "")):
-            row.error = "left out"
+            row.error = LEFT_OUT
     begin = 0 if warm_up else 1
     for number in range(begin, rounds + 1):
         first = max(number - 1, 0) % max(len(pairs), 1)

@@ -83,59 +83,32 @@ def chosen(text: str, known: typing.Collection[str], what: str) -> list[str]:
     return found
 
 
-def _flag(*names: str, text: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, **more)
+def _option(kind: Any, default: Any, text: str, *names: str, metavar: str | None = None) -> Any:
+    """Return type and default of a parameter."""
+    return Annotated[kind, typer.Option(*names, help=text, metavar=metavar)], default
 
 
 def _common(folder: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     """Return type and default of each parameter."""
     where = "A folder on the file system to measure. The files go into a temporary folder in it."
+    peers = f"'all', 'none' or a list of {', '.join(PEERS)}."
+    processes = "Processes to start, which measure together."
+    profile = "Use the profiles of penstock tune."
+    path = Path | None
     return {
-        "folder": (
-            Annotated[Path | None, _flag(*folder, text=where, metavar="PATH")],
-            None,
+        "folder": _option(path, None, where, *folder, metavar="PATH"),
+        "iterations": _option(int, 5, "Timed runs; the median counts.", "--iterations", "-i"),
+        "warm_up": _option(
+            bool, True, "Run each contestant once before.", "--warm-up/--no-warm-up"
         ),
-        "iterations": (
-            Annotated[int, _flag("--iterations", "-i", text="Timed runs; the median counts.")],
-            5,
-        ),
-        "warm_up": (
-            Annotated[
-                bool, _flag("--warm-up/--no-warm-up", text="Run each contestant once before.")
-            ],
-            True,
-        ),
-        "verify": (
-            Annotated[bool, _flag("--verify/--no-verify", text="Compare the bytes.")],
-            True,
-        ),
-        "peers": (
-            Annotated[
-                str,
-                _flag("--peers", text=f"'all', 'none' or a list of {', '.join(PEERS)}."),
-            ],
-            "all",
-        ),
-        "n_rank": (
-            Annotated[
-                int,
-                _flag("--n-rank", "--n_rank", text="Processes to start, which measure together."),
-            ],
-            1,
-        ),
-        "profile": (
-            Annotated[
-                bool, _flag("--profile/--no-profile", text="Use the profiles of penstock tune.")
-            ],
-            False,
-        ),
-        "json": (Annotated[Path | None, _flag("--json", text="Save the results here.")], None),
-        "csv": (Annotated[Path | None, _flag("--csv", text="Save the tables here.")], None),
-        "plot": (
-            Annotated[Path | None, _flag("--plot", text="Draw the figure: .png, .svg or .pdf.")],
-            None,
-        ),
-        "quiet": (Annotated[bool, _flag("--quiet", "-q", text="Print no tables.")], False),
+        "verify": _option(bool, True, "Compare the bytes.", "--verify/--no-verify"),
+        "peers": _option(str, "all", peers, "--peers"),
+        "n_rank": _option(int, 1, processes, "--n-rank", "--n_rank"),
+        "profile": _option(bool, False, profile, "--profile/--no-profile"),
+        "json": _option(path, None, "Save the results here.", "--json"),
+        "csv": _option(path, None, "Save the tables here.", "--csv"),
+        "plot": _option(path, None, "Draw the figure: .png, .svg or .pdf.", "--plot"),
+        "quiet": _option(bool, False, "Print no tables.", "--quiet", "-q"),
     }
 
 

@@ -28,7 +28,7 @@ from penstock.signals import undisturbed
 
 from . import figures, files, machine
 from .figures import Figure
-from .measure import OUR_MODES, OURS, Contestant, Row, WrongBytesError, race
+from .measure import LEFT_OUT, OUR_MODES, OURS, Contestant, Row, WrongBytesError, race
 from .ranks import LostRankError, Ranks
 from .tables import Table
 
@@ -67,6 +67,8 @@ class Common:
     csv: Path | None = None
     plot: Path | None = None
     quiet: bool = False
+    keeps_files: bool = False
+    """Whether the files are made in the folder itself, and stay for the next benchmark."""
 
     @property
     def results(self) -> list[Path]:
@@ -158,6 +160,7 @@ class Session:
         *,
         group: str = "",
         warm_up: bool | None = None,
+        iterations: int | None = None,
     ) -> list[Row]:
         """Time contestants alternately, on all ranks together. The slowest rank of a run counts.
 
@@ -172,12 +175,13 @@ class Session:
             for contestant in entered:
                 contestant.check = contestant.verify = _unchecked
         has_warm_up = self.common.warm_up if warm_up is None else warm_up
-        runs = len(entered) * (self.common.iterations + has_warm_up)
+        rounds = self.common.iterations if iterations is None else iterations
+        runs = len(entered) * (rounds + has_warm_up)
         task = self.progress.add_task(group or self.title, total=runs)
         rows = race(
             entered,
             unit,
-            rounds=self.common.iterations,
+            rounds=rounds,
             group=group,
             warm_up=has_warm_up,
             ranks=self.ranks,
@@ -211,7 +215,8 @@ class Session:
         return 1 if failed else 0
 
     def _is_ours(self, row: Row) -> bool:
-        return row.name.startswith(OURS) or row.name in OUR_MODES or row in self.failures
+        is_named = row.name in OUR_MODES and row.error != LEFT_OUT
+        return row.name.startswith(OURS) or is_named or row in self.failures
 
     def _print(self, where: str) -> None:
         out = Console(width=None if sys.stdout.isatty() else 160)
@@ -331,6 +336,9 @@ def _check_writable(path: Path) -> None:
 @contextmanager
 def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
     """Make a folder for all ranks, and remove it at the end, unless all ranks are killed."""
+    if common.keeps_files:
+        yield common.folder
+        return
     made: str | None = None
     error = None
     # After a failure, every rank removes the folder, because the first rank may be gone.

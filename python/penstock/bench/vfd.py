@@ -18,19 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock import paths
 from penstock.memory import copy_bytes
 
 from . import gpu, verify
-from .command import Plan
 from .files import DataFile, sync_file
-from .libhdf5 import OpenFile, library
-from .measure import OUR_MODES, Contestant, Row, nothing
-from .result import Target
+from .libhdf5 import OpenFile, find_plugins, library
+from .measure import OUR_MODES, Contestant, nothing
 
 MODES = ("auto", *OUR_MODES)
-_SIZES = (64 << 20, 256 << 20, 1 << 30, 4 << 30)
-_LARGE = 4 << 30
 _REPORTS = "PENSTOCK_REPORT_DIR"
 
 
@@ -58,15 +53,6 @@ def ways() -> list[Way]:
     return found
 
 
-def sizes(plan: Plan) -> list[int]:
-    return [size for size in _SIZES if size <= plan.size] or [plan.size]
-
-
-def rounds(plan: Plan, nbytes: int) -> int:
-    """Return the number of runs: fewer for large sizes, because long runs vary less."""
-    return min(plan.rounds, 3) if nbytes >= _LARGE else plan.rounds
-
-
 def prepare(reports: Path | None = None, *, with_gpu: bool = True) -> None:
     """Tell HDF5 where the drivers are, and have them report into a folder.
 
@@ -75,11 +61,7 @@ def prepare(reports: Path | None = None, *, with_gpu: bool = True) -> None:
     if with_gpu:
         gpu.make_current()
     os.environ[_REPORTS] = str(reports or _temporary())
-    folders = [str(paths.plugin_dir())]
-    if other := os.environ.get("PENSTOCK_BENCH_DRIVER_PATH"):
-        folders.append(other)
-    for plugins in folders:
-        library().H5PLprepend(plugins.encode())
+    find_plugins("PENSTOCK_BENCH_DRIVER_PATH")
 
 
 @cache
@@ -240,15 +222,3 @@ def writing(
     )
     # There is nothing to poison: each run writes a new file.
     return verify.with_last_run(made, runs, nothing, check_whole)
-
-
-def best_or_near(rows: list[Row], what: str) -> Target:
-    """Return the target that the default is the best way, or within 3 % of it."""
-    others = [row for row in rows[1:] if row.value]
-    best = max(others, key=lambda row: row.value or 0, default=rows[0])
-    return Target(f"{what}, share of the best way", "", 0.97, rows[0].better_than(best))
-
-
-def against_sec2(rows: list[Row], what: str, wanted: float) -> Target:
-    sec2 = next(row for row in rows if row.name == "sec2")
-    return Target(f"{what}, against sec2", "x", wanted, rows[0].better_than(sec2))

@@ -1,4 +1,4 @@
-//! Decoded chunks that are kept for those who read on in the same chunk.
+//! A cache of decoded chunks, for partial reads of the same chunk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use penstock_engine::Recover;
 
-/// A chunk of an array. A cache may serve several arrays, which their users number.
+/// A chunk of an array. A cache may serve several arrays, to which its users give numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkKey {
     /// The array.
@@ -15,8 +15,8 @@ pub struct ChunkKey {
     pub chunk: u64,
 }
 
-/// Decoded chunks of arrays that do not change. Of those for which there is no room, the ones go
-/// that nobody has asked for the longest.
+/// Decoded chunks of arrays that do not change. If there is no room, the least recently used chunks
+/// are dropped.
 #[derive(Debug)]
 pub struct ChunkCache {
     limit: u64,
@@ -38,11 +38,11 @@ struct Entry {
     used: u64,
 }
 
-/// Bytes that all caches of the process keep.
+/// The number of bytes that all caches of the process keep.
 static TOTAL: AtomicU64 = AtomicU64::new(0);
 
-/// The most bytes that all caches keep, unless one alone may keep more. A cache that finds no room
-/// keeps nothing new.
+/// The most bytes that all caches keep together, unless the limit of a single cache is higher. A
+/// cache without room keeps no new chunk.
 const MOST_OF_ALL: u64 = 256 << 20;
 
 impl Drop for ChunkCache {
@@ -60,12 +60,13 @@ impl ChunkCache {
         }
     }
 
-    /// Returns whether a chunk of so many bytes can be kept.
+    /// Returns whether a chunk of this many bytes can be kept.
     pub fn takes(&self, bytes: u64) -> bool {
         (1..=self.limit).contains(&bytes)
     }
 
-    /// Returns whether so many bytes of chunks can be kept and leave half of the room to others.
+    /// Returns whether chunks of this many bytes can be kept in half of the room, so that other
+    /// chunks stay.
     pub fn has_room_beside(&self, bytes: u64) -> bool {
         (1..=self.limit / 2).contains(&bytes)
     }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chunk_that_nobody_asked_for_the_longest_goes_first() {
+    fn the_least_recently_used_chunk_goes_first() {
         let cache = ChunkCache::new(30);
         for number in 0..3 {
             cache.keep(key(number), &chunk(number as u8, 10));

@@ -2,8 +2,7 @@
 
 use penstock_engine::error::{Error, Kind, Result};
 
-/// Largest number of dimensions of an array. Formats that are read through this crate allow no
-/// more.
+/// The largest number of dimensions of an array. File formats that this crate serves allow no more.
 pub const MAX_RANK: usize = 32;
 
 /// An array cut into chunks. Chunks are numbered in C order of their coordinates.
@@ -17,7 +16,7 @@ pub struct ChunkGrid {
 }
 
 impl ChunkGrid {
-    /// Makes a grid. Returns an error if the ranks differ, a chunk is empty, or a number overflows.
+    /// Creates a grid. Fails if the ranks differ, a chunk is empty, or a number overflows.
     pub fn new(shape: &[u64], chunk: &[u64]) -> Result<ChunkGrid> {
         let nonsense = |what: &str| {
             Error::new(
@@ -42,9 +41,10 @@ impl ChunkGrid {
                 .try_fold(1u64, |all, n| all.checked_mul(*n))
                 .filter(|n| i64::try_from(*n).is_ok())
         };
-        let total = match counts.contains(&0) {
-            true => 0,
-            false => product(&counts).ok_or_else(|| nonsense("they are too many to count"))?,
+        let total = if counts.contains(&0) {
+            0
+        } else {
+            product(&counts).ok_or_else(|| nonsense("their number overflows"))?
         };
         let elements = product(chunk).ok_or_else(|| nonsense("they are too large"))?;
         // The end of the last chunk must fit into an `i64`, too.

@@ -1,4 +1,4 @@
-//! Chunks: how an array is cut into them, where they lie in the file, and those that are kept decoded.
+//! Chunks: how an array is cut into them, where they lie in the file, and a cache of decoded ones.
 
 mod cache;
 mod grid;

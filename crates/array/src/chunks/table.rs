@@ -21,38 +21,41 @@ pub struct StoredChunk {
     pub mask: u32,
 }
 
-/// All allocated chunks of an array, sorted by number; 28 bytes a chunk at most, 8 if all chunks are
-/// allocated and of one size, none if they also follow each other and their maker said so.
+/// All allocated chunks of an array, sorted by number. The table takes at most 28 bytes a chunk, 8
+/// if all chunks are allocated and of one size, and none if they also follow each other in the file
+/// and [`ChunkTable::in_order`] made the table.
 #[derive(Clone, Debug)]
 pub struct ChunkTable {
     grid: ChunkGrid,
-    /// Empty if they are 0 and those that follow.
+    /// The numbers of the chunks. Empty if they are consecutive from 0.
     numbers: Vec<u64>,
     addresses: Vec<u64>,
-    /// The address of chunk 0, if all chunks follow each other in order of their numbers: there are no
-    /// other addresses and no numbers then, and one size.
+    /// The address of chunk 0, if all chunks follow each other in order of their numbers. Then
+    /// there are no other addresses and no numbers, and one size.
     first: Option<u64>,
-    /// One for all chunks if all are equal.
+    /// The stored sizes: a single one if all are equal.
     sizes: Vec<u64>,
-    /// As the sizes.
+    /// The filter masks: a single one if all are equal.
     masks: Vec<u32>,
-    /// Numbers of chunks that the file lists more than once: which entry is right cannot be known.
+    /// The numbers of chunks that the file lists more than once, so that the correct entry is
+    /// unknown.
     repeated: Vec<u64>,
     end: u64,
     file_size: u64,
 }
 
-/// The entries of a table, sorted by number. A list is shorter than the table where a rule gives its
-/// items.
+/// The entries of a table, sorted by number. A list is shorter than the table if a rule determines
+/// its items.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entries<'a> {
-    /// Numbers of the chunks, in C order of their coordinates; none for 0 and those that follow.
+    /// The numbers of the chunks, in C order of their coordinates; empty if they are consecutive
+    /// from 0.
     pub numbers: &'a [u64],
     /// File offsets.
     pub addresses: &'a [u64],
-    /// Stored bytes; one for all chunks if all are equal.
+    /// The stored sizes in bytes: a single one if all are equal.
     pub sizes: &'a [u64],
-    /// Filter masks, as the sizes.
+    /// The filter masks: a single one if all are equal.
     pub masks: &'a [u32],
 }
 
@@ -69,7 +72,7 @@ impl ChunkTable {
             .checked_mul(grid.total())
             .and_then(|bytes| bytes.checked_add(address));
         let Some(end) = end else {
-            let what = format!("chunks from offset {address} on end past the largest offset");
+            let what = format!("chunks from offset {address} end past the largest offset");
             return Err(Error::new(Kind::Io, what));
         };
         Ok(ChunkTable {
@@ -81,8 +84,8 @@ impl ChunkTable {
         })
     }
 
-    /// Returns all entries; `None` if the chunks follow each other in order, see
-    /// [`first`](Self::first).
+    /// Returns all entries; `None` if the chunks follow each other in order (see
+    /// [`first`](Self::first)).
     pub fn entries(&self) -> Option<Entries<'_>> {
         self.first.is_none().then_some(Entries {
             numbers: &self.numbers,
@@ -124,7 +127,7 @@ impl ChunkTable {
         8 * (words + self.repeated.capacity()) + 4 * self.masks.capacity()
     }
 
-    /// Frees what need not be stored.
+    /// Frees the lists that a rule can replace.
     fn compact(&mut self) {
         let mut numbers = self.numbers.iter().zip(0..);
         if numbers.all(|(number, at)| *number == at) {
@@ -194,8 +197,8 @@ impl ChunkTable {
     }
 }
 
-/// Adds the value of a chunk to those of the `before` ones before it, of which the first stands for
-/// all if they are equal.
+/// Adds the value of a chunk to the values of the `before` chunks before it. As long as all values
+/// are equal, the list has only the first.
 fn push_unless_equal<T: Copy + PartialEq>(
     values: &mut Vec<T>,
     before: usize,
@@ -477,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_chunk_is_an_error_that_spoils_no_other() {
+    fn a_repeated_chunk_is_an_error_that_affects_no_other_chunk() {
         let mut builder = builder();
         for (first, address) in [([0, 3], 10), ([0, 0], 20), ([0, 3], 30), ([0, 3], 40)] {
             builder.add(&first, stored(address, 5)).unwrap();
@@ -501,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_outside_the_dataset_and_without_storage_are_passed_over() {
+    fn chunks_outside_the_dataset_or_without_storage_are_ignored() {
         let mut builder = builder();
         builder.add(&[6, 0], stored(10, 5)).unwrap();
         builder.add(&[0, u64::MAX / 3 * 3], stored(10, 5)).unwrap();
@@ -518,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_between_the_lines_of_the_grid_is_an_error() {
+    fn a_chunk_that_starts_inside_another_is_an_error() {
         let error = builder().add(&[1, 0], stored(10, 5)).unwrap_err();
         assert!(error.to_string().contains("[1, 0]"), "{error}");
     }

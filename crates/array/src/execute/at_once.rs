@@ -1,4 +1,4 @@
-//! Small reads that the calling thread carries out by itself.
+//! Small reads that the calling thread carries out itself.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,35 +18,35 @@ use super::memory::HostMemory;
 use super::read::{HostReader, Room};
 use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, PlanJob};
 
-/// The most chunks that one thread reads sooner than several.
+/// The most chunks that one thread reads faster than several threads.
 const MOST_CHUNKS: usize = 16;
-/// The most bytes of chunks without filters, or blocks, of which one thread reads parts sooner than
-/// several.
+/// The most bytes of chunks without filters, or of blocks, of which one thread reads parts faster
+/// than several threads.
 const MOST_PLAIN: u64 = 16 << 20;
-/// The most bytes of several chunks that one thread decodes sooner than several.
+/// The most bytes of several chunks that one thread decodes faster than several threads.
 const MOST_DECODED: u64 = 256 << 10;
 
 /// A small read, as its caller describes it.
 pub struct SmallReadOrder {
-    /// What is read.
+    /// The planned read.
     pub bound: BoundPlan,
     /// Lowest address of the destination.
     pub address: usize,
     /// Bytes of the destination.
     pub length: u64,
-    /// Whether the elements follow each other there without gaps.
+    /// Whether the elements are contiguous there.
     pub is_dense: bool,
     /// The memory there.
     pub memory: Memory,
-    /// The options of the call with the outer levels.
+    /// The options of the call, completed by the outer levels.
     pub options: Options,
-    /// Work queued there precedes the read.
+    /// The stream whose queued work precedes the read.
     pub after: Option<Stream>,
-    /// Where decoded chunks are kept, and the number of the array there.
+    /// The cache of decoded chunks, and the number of the array in it.
     pub cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
-/// A read that [`prepare`](Self::prepare) found small enough for the calling thread.
+/// A read that [`prepare`](Self::prepare) accepted for the calling thread.
 pub struct SmallRead {
     bound: BoundPlan,
     work: Jobs,
@@ -55,12 +55,12 @@ pub struct SmallRead {
     cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
-/// What is to be read.
+/// The work of a small read.
 enum Jobs {
     /// One range of the file.
     Range(FileRange),
     /// Parts of a few chunks or blocks.
-    Some(Vec<PlanJob>),
+    Parts(Vec<PlanJob>),
 }
 
 thread_local! {
@@ -68,10 +68,10 @@ thread_local! {
 }
 
 impl SmallRead {
-    /// Returns the read if one thread carries it out sooner than several. Otherwise the order comes
-    /// back: it is for workers, who also tell what is wrong with it.
+    /// Returns the read if one thread carries it out faster than several. Otherwise returns the
+    /// order: workers carry it out, and report its errors.
     pub fn prepare(order: SmallReadOrder) -> std::result::Result<SmallRead, Box<SmallReadOrder>> {
-        match parts(&order) {
+        match try_plan(&order) {
             Some((at_once, work)) => Ok(SmallRead {
                 at_once,
                 work,
@@ -86,16 +86,17 @@ impl SmallRead {
         }
     }
 
-    /// Reads.
+    /// Carries out the read.
     ///
     /// # Safety
-    /// The destination is valid for its length and nobody else touches it until the call returns.
-    /// The stream is live.
+    /// The destination is valid for its length, and no other code touches it until the call
+    /// returns. The stream is live.
     pub unsafe fn run(self) -> Result<Report> {
         let (bound, work, cache) = (&self.bound, &self.work, &self.cache);
         let in_steps = matches!(work, Jobs::Range(_));
         let length = self.length;
-        // SAFETY: `read` passes memory for what it asks for; the caller vouches for the rest.
+        // SAFETY: `read` passes memory for the range that it requests; the caller vouches for the
+        // rest.
         let report = unsafe {
             self.at_once
                 .read(in_steps, |target, range, counters| match work {
@@ -107,13 +108,13 @@ impl SmallRead {
                         };
                         fetch(bound, part, target, counters)
                     }
-                    Jobs::Some(works) => {
+                    Jobs::Parts(works) => {
                         let memory = HostMemory::new(target, length);
                         let reader = HostReader { bound, memory };
                         ROOM.with_borrow_mut(|room| {
                             let cache = cache.as_ref();
                             let read = works.iter().try_for_each(|work| {
-                                do_one(&reader, work, target, (&mut *room, cache, counters))
+                                read_job(&reader, work, target, (&mut *room, cache, counters))
                             });
                             room.trim();
                             read
@@ -127,8 +128,9 @@ impl SmallRead {
         })
     }
 
-    /// Reads if that only copies bytes of the page cache into host memory: no medium is waited for, and
-    /// nothing is decoded. Otherwise returns `None`, and an unknown part of the destination has changed.
+    /// Carries out the read if it only copies bytes of the page cache into host memory, without
+    /// waiting for a medium and without decoding. Otherwise returns `None`, with an unknown part of
+    /// the destination changed.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
@@ -148,12 +150,12 @@ impl SmallRead {
             };
             is_read.then_some(()).ok_or_else(not_cached)
         };
-        // SAFETY: `read` fills what it is given; the caller vouches for the rest.
+        // SAFETY: `read` fills the memory that it gets; the caller vouches for the rest.
         let report = unsafe {
             self.at_once
                 .read(false, |target, _, counters| match &self.work {
                     Jobs::Range(range) => read(target, *range, counters),
-                    Jobs::Some(works) => works.iter().try_for_each(|work| match work {
+                    Jobs::Parts(works) => works.iter().try_for_each(|work| match work {
                         PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
                             bound.count(job, counters);
                             read(target, range, counters)
@@ -171,7 +173,7 @@ impl Jobs {
     fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         let (one, works): (_, &[PlanJob]) = match self {
             Jobs::Range(range) => (Some((range.offset, range.length)), &[]),
-            Jobs::Some(works) => (None, works),
+            Jobs::Parts(works) => (None, works),
         };
         one.into_iter()
             .chain(works.iter().filter_map(|work| match work {
@@ -180,11 +182,11 @@ impl Jobs {
             }))
     }
 
-    /// Returns the bytes of memory that are read or filled; `None` if some stay as they are.
+    /// Returns the bytes of memory that are read or filled; `None` if some bytes stay unchanged.
     fn bytes(&self, bound: &BoundPlan) -> Option<u64> {
         match self {
             Jobs::Range(range) => Some(range.length),
-            Jobs::Some(works) => works.iter().try_fold(0, |sum, work| match work {
+            Jobs::Parts(works) => works.iter().try_fold(0, |sum, work| match work {
                 PlanJob::Chunk(job) => Some(sum + job.bytes(&bound.plan)),
                 PlanJob::Fill(job) => Some(sum + job.bytes(&bound.plan)),
             }),
@@ -192,8 +194,9 @@ impl Jobs {
     }
 }
 
-/// Returns how one thread reads, and what; `None` if workers read it sooner, or if something is wrong.
-fn parts(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
+/// Returns how one thread reads, and its work. Returns `None` if workers are faster, or if the
+/// order is invalid.
+fn try_plan(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
     let SmallReadOrder {
         bound,
         length,
@@ -225,7 +228,7 @@ fn parts(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
     Some((at_once, work))
 }
 
-/// Returns what is to be read; `None` if it is too much for one thread, or if planning fails.
+/// Returns the work of the read; `None` if it is too much for one thread, or if planning fails.
 fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Jobs> {
     let plan = &bound.plan;
     if is_copied(bound)
@@ -259,7 +262,7 @@ fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Job
             return None;
         }
     }
-    Some(Jobs::Some(works))
+    Some(Jobs::Parts(works))
 }
 
 /// Returns whether the bytes in memory are those of the file.
@@ -290,7 +293,7 @@ fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counte
 }
 
 /// Reads or fills the selected elements of one chunk.
-fn do_one(
+fn read_job(
     reader: &HostReader<'_>,
     work: &PlanJob,
     target: *mut u8,

@@ -1,4 +1,4 @@
-//! A plan together with its files and everything else that its execution needs.
+//! A plan together with its files and the settings of its execution.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,36 +20,36 @@ pub struct BoundPlan {
     /// The transfer.
     pub plan: Arc<Plan>,
     /// The file of the array, or those of its segments in order. A file that cannot be opened is an
-    /// error only when something is read from it.
+    /// error only when it is read.
     pub files: Vec<PlanFile>,
     /// Conversion of the moved part of each element.
     pub conversion: TypeConversion,
     /// Whether chunks are read with direct I/O, bypassing the page cache.
     pub direct: Direct,
     /// The elements, if they are in memory already.
-    pub given: Option<Given>,
-    /// Where chunks that are read in part are kept decoded, and the number of the array there.
+    pub given: Option<InMemory>,
+    /// The cache for chunks that are read in part, and the number of the array in it.
     pub cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
 /// A file of a plan.
 #[derive(Clone, Debug)]
 pub enum PlanFile {
-    /// It is open.
+    /// The file is open.
     Open(Arc<File>),
-    /// It is opened by a worker that needs it, because a plan may have more files than the process
-    /// may have descriptors.
+    /// The file is opened by the worker that needs it, because a plan may have more files than the
+    /// process may have descriptors.
     OnDemand(Arc<dyn OnDemand>),
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Missing(Error),
 }
 
-/// Opens a file where it is needed.
+/// Opens a file when it is needed.
 pub trait OnDemand: fmt::Debug + Send + Sync {
     /// Opens the file, or returns it if it is open. The caller drops it after its next use.
     fn open(&self) -> Result<Arc<File>>;
 
-    /// The path that errors name.
+    /// The path of the file for errors.
     fn path(&self) -> &std::path::Path;
 
     /// Device and inode.
@@ -72,7 +72,7 @@ impl PlanFile {
         }
     }
 
-    /// Returns the path that errors name; `None` of a file that cannot be opened.
+    /// Returns the path of the file for errors; `None` if the file cannot be opened.
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
             PlanFile::Open(file) => Some(file.path()),
@@ -82,9 +82,9 @@ impl PlanFile {
     }
 }
 
-/// Elements that were read elsewhere.
+/// Elements that the caller has read into memory.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct InMemory {
     /// All elements in C order.
     pub bytes: Arc<Vec<u8>>,
     /// The path that reports name for these bytes.
@@ -95,25 +95,25 @@ pub struct Given {
 pub struct Stored<'a> {
     bytes: &'a [u8],
     start: u64,
-    came: Came,
+    origin: Origin,
 }
 
 /// How stored bytes reached memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Came {
+enum Origin {
     Buffered,
     Direct,
-    Given(Path),
+    InMemory(Path),
 }
 
 impl Stored<'_> {
-    /// Returns the path that the bytes took: one of the two given, or that of elements which were
-    /// in memory already.
+    /// Returns the path that the bytes took: one of the two arguments, or that of elements that
+    /// were in memory already.
     pub fn path(&self, buffered: Path, direct: Path) -> Path {
-        match self.came {
-            Came::Buffered => buffered,
-            Came::Direct => direct,
-            Came::Given(path) => path,
+        match self.origin {
+            Origin::Buffered => buffered,
+            Origin::Direct => direct,
+            Origin::InMemory(path) => path,
         }
     }
 
@@ -125,8 +125,8 @@ impl Stored<'_> {
 }
 
 impl BoundPlan {
-    /// Binds the plan of an array that is in memory; a read needs its elements.
-    pub fn in_memory(plan: Plan, given: Option<Given>) -> BoundPlan {
+    /// Binds the plan of an array that is in memory. A read needs its elements.
+    pub fn in_memory(plan: Plan, given: Option<InMemory>) -> BoundPlan {
         BoundPlan {
             plan: Arc::new(plan),
             files: Vec::new(),
@@ -137,8 +137,8 @@ impl BoundPlan {
         }
     }
 
-    /// Has chunks that are read in part kept in `cache`, unless the plan has so many that they would
-    /// only displace others.
+    /// Keeps filtered chunks that are read in part in `cache`, if the plan touches a single chunk, or
+    /// if its chunks take at most half of the room.
     pub fn keep_in(&mut self, cache: (Arc<ChunkCache>, u64)) {
         let chunks = self.plan.touched();
         let bytes = chunks.saturating_mul(self.plan.decoded_size());
@@ -147,7 +147,7 @@ impl BoundPlan {
             .filter(|(cache, _)| is_filtered && (chunks == 1 || cache.has_room_beside(bytes)));
     }
 
-    /// Returns where the decoded bytes of a job's chunk are kept; `None` if they are not.
+    /// Returns the cache and the key of a job's chunk; `None` if the chunk is not kept.
     pub fn place_in_cache(&self, job: &ChunkJob) -> Option<(&ChunkCache, ChunkKey)> {
         let (cache, array) = self.cache.as_ref()?;
         let (array, chunk) = (*array, job.chunk);
@@ -161,7 +161,7 @@ impl BoundPlan {
         cache.find(key)
     }
 
-    /// Keeps the decoded bytes of a job's chunk if they are to be kept and memory is left.
+    /// Keeps the decoded bytes of a job's chunk if they should be kept and memory is left.
     pub fn keep_decoded(&self, job: &ChunkJob, decoded: &[u8]) {
         if let Some((cache, key)) = self.place_in_cache(job) {
             let mut copy = Vec::new();
@@ -172,7 +172,7 @@ impl BoundPlan {
         }
     }
 
-    /// Returns the range of a job's stored bytes that is needed: all of them if they are decoded,
+    /// Returns the part of a job's stored bytes that is needed: all of them if they are decoded,
     /// else the selected part.
     pub fn needed(&self, job: &ChunkJob) -> (u64, u64) {
         if job.is_plain {
@@ -182,7 +182,7 @@ impl BoundPlan {
         }
     }
 
-    /// Reads what some jobs need in one call. The jobs must be sorted by address.
+    /// Reads the needed bytes of some jobs in one call. The jobs must be sorted by address.
     pub fn fetch<'b>(
         &'b self,
         jobs: &[ChunkJob],
@@ -195,8 +195,8 @@ impl BoundPlan {
             .map_err(|error| self.unreadable(jobs, error))
     }
 
-    /// Returns whether what a job needs is read through the page cache unchanged, so that it can be
-    /// read into any memory.
+    /// Returns whether the needed bytes of a job are read through the page cache unchanged, so that
+    /// they can be read into any memory.
     pub fn comes_straight(&self, job: &ChunkJob, counters: &Counters) -> Result<bool> {
         if !job.is_plain || self.given.is_some() || self.plan.is_in_segments() {
             return Ok(false);
@@ -206,7 +206,7 @@ impl BoundPlan {
         Ok(!self.side(&file, counters).goes_direct(start, end - start))
     }
 
-    /// Reads what such a job needs into memory of exactly that length.
+    /// Reads the needed bytes of such a job into memory of exactly that length.
     pub fn fetch_into(&self, job: &ChunkJob, counters: &Counters, to: &mut [u8]) -> Result<()> {
         let (start, end) = self.range(job);
         assert_eq!(to.len() as u64, end - start);
@@ -223,8 +223,8 @@ impl BoundPlan {
         (job.address + from, job.address + to)
     }
 
-    /// Names the chunk in an error of reading several jobs; where the file is too short, the first
-    /// chunk that lies beyond its end.
+    /// Names the chunk in an error of reading several jobs. If the file is too short, that is the
+    /// first chunk beyond its end.
     fn unreadable(&self, jobs: &[ChunkJob], error: Error) -> Error {
         let size = match error.kind() {
             Kind::EndOfFile => self.file(0).and_then(|file| file.size()).unwrap_or(0),
@@ -248,7 +248,7 @@ impl BoundPlan {
             return Ok(Stored {
                 bytes: &given.bytes[start as usize..end as usize],
                 start,
-                came: Came::Given(given.path),
+                origin: Origin::InMemory(given.path),
             });
         }
         if self.plan.is_in_segments() {
@@ -267,21 +267,21 @@ impl BoundPlan {
         };
         let length = usize::try_from(room).map_err(|_| no_memory(usize::MAX))?;
         let bytes = buffer.room(length)?;
-        let came = if direct {
+        let origin = if direct {
             // SAFETY: the memory is this worker's own, page-aligned, and `room` bytes long.
             match unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? } {
-                true => Came::Direct,
-                false => Came::Buffered,
+                true => Origin::Direct,
+                false => Origin::Buffered,
             }
         } else {
             // SAFETY: as above.
             unsafe { side.move_buffered(bytes.as_mut_ptr(), start, needed)? };
-            Came::Buffered
+            Origin::Buffered
         };
         Ok(Stored {
             bytes: &bytes[head as usize..needed as usize],
             start,
-            came,
+            origin,
         })
     }
 
@@ -294,12 +294,12 @@ impl BoundPlan {
         }
     }
 
-    /// Returns the path of the file that errors name.
+    /// Returns the path of the file for errors.
     pub fn path(&self) -> Option<&std::path::Path> {
         self.files.iter().find_map(PlanFile::path)
     }
 
-    /// Returns one of the files, which is open.
+    /// Returns one of the files, opened.
     pub fn file(&self, at: usize) -> Result<Arc<File>> {
         match self.files.get(at) {
             Some(file) => file.open(),
@@ -357,7 +357,7 @@ impl BoundPlan {
         Ok(Stored {
             bytes,
             start,
-            came: Came::Buffered,
+            origin: Origin::Buffered,
         })
     }
 
@@ -371,8 +371,8 @@ impl BoundPlan {
         }
     }
 
-    /// Returns an error for a chunk that claims to decode to more than its filters can produce from
-    /// its stored bytes, before memory is allocated for it.
+    /// Fails for a chunk whose claimed decoded size is more than its filters can produce from its
+    /// stored bytes. This check precedes the allocation of memory for the chunk.
     pub fn refuse_bomb(&self, job: &ChunkJob) -> Result<()> {
         let Some(most) = self.plan.pipeline().most_decoded(job.mask, job.stored_size) else {
             return Ok(());
@@ -391,7 +391,7 @@ impl BoundPlan {
     }
 }
 
-/// The kind of the error of a transfer whose chunk a filter cannot decode or encode.
+/// The kind of the error of a transfer in which a filter cannot decode or encode a chunk.
 pub(super) fn kind_of(error: &CodecError) -> Kind {
     match error.kind {
         Fault::Memory => Kind::Memory,

@@ -31,7 +31,8 @@ impl Buffer {
     }
 }
 
-/// Returns zeros, of which the system makes pages when they are touched; `None` without memory.
+/// Returns zeros. The system allocates the pages when they are touched. Returns `None` without
+/// memory.
 pub fn zeroed(length: usize) -> Option<Vec<u8>> {
     let layout = Layout::array::<u8>(length).ok()?;
     if layout.size() == 0 {
@@ -39,7 +40,7 @@ pub fn zeroed(length: usize) -> Option<Vec<u8>> {
     }
     // SAFETY: the layout has a size.
     let start = unsafe { alloc_zeroed(layout) };
-    // SAFETY: the global allocator has made it with the layout of so many initialised bytes.
+    // SAFETY: the global allocator has allocated it with the layout of that many initialised bytes.
     (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, length, length) })
 }
 

@@ -1,4 +1,5 @@
-//! Chunks that were encoded without being written: somebody else finds storage for them first.
+//! Chunks that were encoded without being written, because the caller allocates their storage
+//! first.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,8 +32,8 @@ impl EncodedChunks {
         chunks.map(|chunk| (chunk.number, chunk.bytes.as_slice(), chunk.mask))
     }
 
-    /// Starts to write each chunk at its address in the file, which others may write to at the same
-    /// time. The request keeps the chunks until it is finished.
+    /// Starts to write each chunk at its address in the file, to which other processes may write at
+    /// the same time. The request keeps the chunks until it is finished.
     pub fn submit(
         self: &Arc<Self>,
         file: &Arc<File>,
@@ -69,11 +70,11 @@ pub struct Collector {
     chunks: Arc<Mutex<Vec<Encoded>>>,
 }
 
-/// What a [`Collector`] has collected.
+/// The chunks that a [`Collector`] has collected.
 pub struct Collected(Arc<Mutex<Vec<Encoded>>>);
 
 impl Collector {
-    /// Returns a sink for chunks of this grid, and the place where they come together.
+    /// Returns a sink for chunks of this grid, and the list in which it collects them.
     pub fn new(grid: ChunkGrid) -> (Collector, Collected) {
         let chunks = Arc::default();
         let collected = Collected(Arc::clone(&chunks));

@@ -25,7 +25,8 @@ pub(super) struct DeviceMemory {
 impl HostMemory {
     /// # Safety
     /// `start` is valid for `length` bytes until the request that uses it has finished: in a read
-    /// for writes, with no other access meanwhile; in a write for reads, with no writes by others.
+    /// for writes, with no other access meanwhile; in a write for reads, with no writes by other
+    /// code.
     pub(crate) unsafe fn new(start: *mut u8, length: u64) -> HostMemory {
         HostMemory { start, length }
     }

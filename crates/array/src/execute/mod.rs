@@ -16,7 +16,7 @@ mod transfer;
 mod write;
 
 pub use at_once::{SmallRead, SmallReadOrder};
-pub use bound::{BoundPlan, Given, OnDemand, PlanFile};
+pub use bound::{BoundPlan, InMemory, OnDemand, PlanFile};
 pub use buffer::zeroed;
 pub use encoded::{Collected, Collector, EncodedChunks};
 pub use plain::extents;

@@ -1,4 +1,4 @@
-//! Transfers that only move bytes in long runs, which the engine carries out without decoding.
+//! Transfers that only move bytes in long runs. The engine carries them out without decoding.
 
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Extent;
@@ -65,9 +65,10 @@ pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
         return Ok(Some(vec![extent]));
     }
     let is_chunked = matches!(plan.source(), Source::Chunks(_));
-    let least = match is_gpu && is_chunked {
-        true => RUN_OF_CHUNK,
-        false => RUN,
+    let least = if is_gpu && is_chunked {
+        RUN_OF_CHUNK
+    } else {
+        RUN
     };
     let mut extents: Vec<Extent> = Vec::new();
     let mut bytes = 0;

@@ -19,7 +19,7 @@ pub trait ChunkSink: Send + Sync {
     /// Begins a submitter step; dropping the returned value ends it.
     fn step(&self) -> Box<dyn ChunkStep + '_>;
 
-    /// Returns whether this thread can complete the write now. If not, the step is asked for again.
+    /// Returns whether this thread can complete the write now. If not, the step becomes due again.
     fn may_finish(&self) -> bool {
         true
     }
@@ -36,7 +36,7 @@ pub trait ChunkStep {
 
 /// The end of a write of contiguous blocks, which workers have written to the file themselves.
 pub trait BlockSink: Send + Sync {
-    /// Returns whether this thread can complete the write now. If not, the step is asked for again.
+    /// Returns whether this thread can complete the write now. If not, the step becomes due again.
     fn may_finish(&self) -> bool {
         true
     }
@@ -50,7 +50,7 @@ pub trait BlockSink: Send + Sync {
 
 /// The destination of elements that only the format's library can write.
 pub trait DenseSink: Send + Sync {
-    /// Returns whether this thread can write the elements now. If not, the step is asked for again.
+    /// Returns whether this thread can write the elements now. If not, the step becomes due again.
     fn may_finish(&self) -> bool {
         true
     }
@@ -73,12 +73,14 @@ pub enum Sink {
     Blocks(Box<dyn BlockSink>),
     /// All elements, gathered in host memory; the number is their size in bytes.
     Dense(Box<dyn DenseSink>, u64),
-    /// None: each element is written where it is stored, without filters, and no other byte is.
+    /// No destination: each element is written where it is stored, without filters, and no other
+    /// byte is.
     InPlace,
 }
 
 impl Sink {
-    /// Ends a write that is not submitted. Nothing was written that blocks would have to conclude.
+    /// Ends a write that is not submitted. Nothing was written that the sink of blocks would have
+    /// to conclude.
     pub(super) fn end(&self) {
         if let Sink::Dense(sink, _) = self {
             sink.end();

@@ -1,5 +1,17 @@
-//! Turns a prepared transfer into a request: a plain transfer of the engine if it only moves bytes,
-//! else the task for its direction and kind of memory.
+//! Turns a prepared transfer into a request.
+//!
+//! The engine carries out a transfer that only moves bytes in long runs as a plain transfer. Any
+//! other transfer becomes a task for its direction and kind of memory:
+//!
+//! 1. The kind of the array's memory is queried once, and its lowest address computed.
+//! 2. A read whose plans all move bytes of one file becomes a plain transfer. Ranges close together
+//!    in the file are then read together.
+//! 3. Other reads become a [`HostRead`] or a read into GPU memory; a write becomes a task for its
+//!    [`Sink`].
+//! 4. The task runs on the engine's workers. What only the format's library may do runs in
+//!    submitter steps.
+//!
+//! If an error keeps the transfer from being submitted, its sink is ended here.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -24,7 +36,7 @@ use super::sink::Sink;
 use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, InPlaceWrite, kernels};
 use crate::Holes;
 
-/// How a request is submitted, apart from what it moves.
+/// The settings of a submission, apart from the transfer itself.
 #[derive(Default)]
 pub struct SubmitOptions {
     /// The options of the call.
@@ -33,8 +45,8 @@ pub struct SubmitOptions {
     pub stream: Option<StreamOrder>,
     /// Whether the caller does other work meanwhile.
     pub background: bool,
-    /// Whether the caller does nothing else than wait for the request, and so may have a share of a
-    /// small one.
+    /// Whether the caller only waits for the request, so that its thread may do a share of a small
+    /// one.
     pub waiter_shares: bool,
     /// What a read does with elements that were never written.
     pub holes: Holes,
@@ -60,20 +72,20 @@ pub struct PreparedTransfer {
 
 /// The remaining work of a transfer.
 pub enum TransferKind {
-    /// None.
+    /// Nothing remains.
     Nothing,
     /// Bytes move unchanged, in long runs.
     Plain {
         /// The file.
         file: Arc<File>,
-        /// Its ranges; memory offsets count from the lowest byte.
+        /// Its ranges. Memory offsets count from the lowest byte.
         ranges: Vec<Extent>,
         /// Called last, on the submitter's thread, whether or not the request succeeded.
         at_end: Option<AtEnd>,
     },
-    /// Arrays are read.
+    /// A read of arrays.
     Read(Vec<BoundPlan>),
-    /// An array is written.
+    /// A write of an array.
     Write(BoundPlan, Sink),
 }
 
@@ -86,12 +98,12 @@ pub struct Beforehand {
     pub moved: u64,
     /// The path that they took.
     pub by: Path,
-    /// Why the request takes another path than the one asked for.
+    /// Why the request takes another path than the requested one.
     pub note: Option<String>,
 }
 
 impl Default for Beforehand {
-    /// Nothing was done, so the path counts for nothing.
+    /// Nothing was done, so the path has no effect.
     fn default() -> Beforehand {
         Beforehand {
             moved: 0,
@@ -129,9 +141,10 @@ pub unsafe fn submit(
     let named = |error: Error| error.in_file(&path);
     // A plain transfer cannot report what was done before.
     let beforehand = &prepared.beforehand;
-    let kind = match beforehand.moved == 0 && beforehand.note.is_none() {
-        true => prepared.kind.or_plain(memory.context.is_some()),
-        false => Ok(prepared.kind),
+    let kind = if beforehand.moved == 0 && beforehand.note.is_none() {
+        prepared.kind.or_plain(memory.context.is_some())
+    } else {
+        Ok(prepared.kind)
     };
     let kind = kind.map_err(named)?;
     let waiter_shares = with.waiter_shares && kind.is_quick(prepared.length);
@@ -215,7 +228,7 @@ pub unsafe fn submit(
         task,
         path,
         workers,
-        asked: match memory.context {
+        requested: match memory.context {
             None => RouteName::Host,
             Some(_) => RouteName::Staged,
         },
@@ -232,7 +245,7 @@ pub unsafe fn submit(
 }
 
 impl TransferKind {
-    /// Returns whether the transfer of so many bytes takes milliseconds at most.
+    /// Returns whether the transfer of this many bytes takes milliseconds at most.
     fn is_quick(&self, length: u64) -> bool {
         let work = |sum: u64, bound: &BoundPlan| sum.saturating_add(bound.plan.work_bytes());
         match self {
@@ -252,8 +265,8 @@ impl TransferKind {
         error
     }
 
-    /// Turns reads of one file that only move bytes into a plain transfer, in which what lies close
-    /// together in the file is read together.
+    /// Turns reads of one file that only move bytes into a plain transfer, in which ranges that are
+    /// close together in the file are read together.
     fn or_plain(self, is_gpu: bool) -> Result<TransferKind> {
         let TransferKind::Read(plans) = self else {
             return Ok(self);
@@ -271,7 +284,7 @@ impl TransferKind {
     }
 }
 
-/// Returns the file of all plans, if they have the same one.
+/// Returns the file of all plans, if they share one.
 fn common_file(plans: &[BoundPlan]) -> Option<Arc<File>> {
     let PlanFile::Open(first) = plans.first()?.files.first()? else {
         return None;
@@ -283,7 +296,7 @@ fn common_file(plans: &[BoundPlan]) -> Option<Arc<File>> {
     (plans.len() == 1 || plans.iter().all(is_same)).then(|| Arc::clone(first))
 }
 
-/// Returns the address of the lowest byte, and what memory is there.
+/// Returns the address of the lowest byte, and the memory at that address.
 fn place_of(
     prepared: &PreparedTransfer,
     address: usize,

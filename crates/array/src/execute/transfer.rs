@@ -47,8 +47,8 @@ impl ArrayTransfer<'_> {
     }
 
     /// Prepares a write into storage that the array has already, without filters. It writes the
-    /// selected elements and no other byte, so that others can write other elements at the same
-    /// time.
+    /// selected elements and no other byte, so that other processes can write other elements at the
+    /// same time.
     pub fn write_in_place(self, file: Arc<File>) -> Result<PreparedTransfer> {
         let name = &self.array.name;
         self.check_written()?;
@@ -94,12 +94,11 @@ impl ArrayTransfer<'_> {
         }
         let (plan, memory) = self.plan(Operation::Write)?;
         let (collector, collected) = Collector::new(grid);
-        let kind = match self.selection.is_empty() {
-            true => TransferKind::Nothing,
-            false => {
-                let bound = self.bind(plan, None);
-                TransferKind::Write(bound, Sink::Chunks(Box::new(collector)))
-            }
+        let kind = if self.selection.is_empty() {
+            TransferKind::Nothing
+        } else {
+            let bound = self.bind(plan, None);
+            TransferKind::Write(bound, Sink::Chunks(Box::new(collector)))
         };
         let path = std::path::PathBuf::new();
         Ok((prepared(Operation::Write, kind, &memory, path), collected))
@@ -107,12 +106,13 @@ impl ArrayTransfer<'_> {
 
     fn check_written(&self) -> Result<()> {
         self.selection.check(&self.array.shape)?;
-        match self.selection.has_repeats() {
-            true => Err(in_dataset(
+        if self.selection.has_repeats() {
+            Err(in_dataset(
                 Error::invalid("elements are selected more than once"),
                 &self.array.name,
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
 
     fn run(prepared: PreparedTransfer, memory: &mut [u16]) -> Result<()> {
         let address = memory.as_mut_ptr() as usize;
-        // SAFETY: the memory is as long as the transfer says, and nobody else uses it.
+        // SAFETY: the memory is as long as the transfer says, and no other code uses it.
         unsafe { submit(prepared, address, None, SubmitOptions::default())? }.finish()
     }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_chunks_are_written_where_somebody_has_found_room() {
+    fn encoded_chunks_are_written_at_the_addresses_that_the_caller_allocated() {
         let folder = tempfile::tempdir().unwrap();
         let file = open(&folder.path().join("x"));
         let none = TableBuilder::new(grid(), 1 << 20).finish();

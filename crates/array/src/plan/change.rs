@@ -12,13 +12,13 @@ use crate::selection::{Axis, Selection};
 /// One chunk, or block of contiguous data, some of whose elements change.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// Where the chunk is stored, if it is; its placement says which elements change.
+    /// The stored chunk, if there is one. Its placement has the elements that change.
     pub job: ChunkJob,
-    /// What of the present contents must be kept.
+    /// The part of the present contents that must be kept.
     pub before: Before,
 }
 
-/// What of a chunk's present contents a write must keep.
+/// The part of a chunk's present contents that a write must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// Nothing: every byte changes, or every byte of the [`span`](ChunkJob::span) that is written.
@@ -48,9 +48,9 @@ impl Changes {
         }
     }
 
-    /// Iterates over all chunks that the plan touches, for a writer that writes the new elements
-    /// alone, each where it is stored. Nothing of the present contents is kept, because nothing of
-    /// it is written. Chunks that have no storage, or that filters encode, are errors.
+    /// Iterates over all chunks that the plan touches, for a writer that writes only the new
+    /// elements, each where it is stored. None of the present contents is kept, because none is
+    /// written. Chunks without storage, and chunks that filters encode, are errors.
     pub fn in_place(plan: &Arc<Plan>) -> Changes {
         Changes {
             is_in_place: true,
@@ -100,9 +100,10 @@ impl Changes {
             debug_assert!(
                 job.elements == plan.inside(chunk) || is_one_run || plan.rewritten().is_some()
             );
-            let before = match is_one_run {
-                true => Before::Nothing,
-                false => Before::Stored,
+            let before = if is_one_run {
+                Before::Nothing
+            } else {
+                Before::Stored
             };
             return Ok(Changed { job, before });
         }
@@ -110,9 +111,10 @@ impl Changes {
         let new = ChunkJob::new(plan, chunk, Stored::nowhere(plan.decoded_size), placement);
         // The stored bytes do not matter in this case, even if they are damaged.
         if new.elements == inside {
-            let before = match inside == plan.grid.elements() {
-                true => Before::Nothing,
-                false => Before::Fill,
+            let before = if inside == plan.grid.elements() {
+                Before::Nothing
+            } else {
+                Before::Fill
             };
             return Ok(Changed { job: new, before });
         }
@@ -151,7 +153,7 @@ impl Plan {
     }
 
     /// Returns the sides of the blocks of contiguous data if some blocks are written together with
-    /// elements between those that change; nothing else may change these elements meanwhile.
+    /// elements that do not change. No other writer may change these elements meanwhile.
     pub fn rewritten(&self) -> Option<&[u64]> {
         let Source::Contiguous { .. } = self.source else {
             return None;

@@ -8,8 +8,8 @@ use super::{MemorySize, StoredSize};
 
 /// The part of an element that is moved, and the element that results. All sizes are in bytes.
 ///
-/// The source is the file in a read and the memory in a write. The two constructors alone decide which size
-/// is which.
+/// The source is the file in a read and the memory in a write. The two constructors alone decide
+/// which size is which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ElementMapping {

@@ -1,20 +1,21 @@
-//! What a read does where no element was ever written.
+//! The treatment of elements that were never written, in a read.
 
 use super::Plan;
 
-/// What a read does with the memory of elements that have neither stored bytes nor a fill value.
+/// What happens to the memory of elements that have neither stored bytes nor a fill value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holes {
-    /// Leaves it as it is, as the caller has initialised it.
+    /// The memory stays as the caller has initialised it.
     #[default]
     Leave,
-    /// Fills it with zeros: the memory is new, and holds bytes that the caller must not see.
+    /// The memory is filled with zeros, because it is new and holds bytes that the caller must not
+    /// see.
     Zero,
 }
 
 impl Plan {
-    /// Decides what a read does with elements that have neither stored bytes nor a fill value. Without this
-    /// call their memory is left as it is.
+    /// Sets the treatment of elements that have neither stored bytes nor a fill value. Without this
+    /// call, their memory stays unchanged.
     pub fn set_holes(&mut self, holes: Holes) {
         if holes == Holes::Zero && self.fill.is_none() {
             self.fill = Some(vec![0; self.file_element() as usize]);

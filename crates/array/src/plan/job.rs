@@ -69,7 +69,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// Returns the entry of a chunk that has no stored bytes, or none that matter.
+    /// Returns the entry of a chunk that has no stored bytes, or whose stored bytes do not matter.
     pub(super) fn nowhere(decoded_size: u64) -> Stored {
         Stored {
             address: 0,

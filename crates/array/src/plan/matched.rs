@@ -1,4 +1,10 @@
 //! Two selections, of file and memory, whose elements correspond in order, combined into one.
+//!
+//! If both are evenly spaced boxes of the same shape, the selection of the file stays as it is, and
+//! only the strides of memory are computed. Otherwise both become lists of runs in the order of
+//! their elements, and a merge walks over both lists at once: each step takes the shorter of the
+//! two present runs and cuts the other one there. Every resulting run is contiguous on both sides,
+//! and neighbours that continue each other are joined.
 
 use penstock_engine::error::{Error, Result};
 
@@ -19,12 +25,15 @@ pub fn match_selections(
     file.check(file_shape)?;
     memory.check(memory_shape)?;
     let (from, to) = (file.elements(), memory.elements());
-    if from.is_none() || from != to {
+    let (Some(from), Some(to)) = (from, to) else {
+        return Err(Error::invalid("the number of selected elements overflows"));
+    };
+    if from != to {
         return Err(Error::invalid(format!(
-            "{from:?} elements are selected in the file, but {to:?} in memory"
+            "{from} elements are selected in the file, but {to} in memory"
         )));
     }
-    if from == Some(0) {
+    if from == 0 {
         let destination = MemoryLayout {
             base: 0,
             length: 0,
@@ -36,7 +45,7 @@ pub fn match_selections(
         .iter()
         .try_fold(memory_element.0, |all, size| all.checked_mul(*size))
         .filter(|length| i64::try_from(*length).is_ok())
-        .ok_or_else(|| Error::invalid("the memory is too large to count"))?;
+        .ok_or_else(|| Error::invalid("the size of the memory overflows"))?;
     if let Some((base, strides)) = same_box(file, memory, memory_shape, memory_element.0) {
         let destination = MemoryLayout {
             base,
@@ -160,12 +169,12 @@ fn grid_runs(axes: &[Axis], shape: &[u64]) -> Result<Vec<Run>> {
 
 fn join(mut runs: Vec<Run>) -> Vec<Run> {
     runs.dedup_by(|next, run| {
-        let goes_on =
+        let continues =
             run.start + run.length == next.start && run.position + run.length == next.position;
-        if goes_on {
+        if continues {
             run.length += next.length;
         }
-        goes_on
+        continues
     });
     runs
 }

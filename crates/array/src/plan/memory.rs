@@ -19,7 +19,7 @@ impl MemoryLayout {
     /// Returns the layout of a C array of this shape.
     pub fn dense(shape: &[u64], element: MemorySize) -> Result<MemoryLayout> {
         let too_large =
-            || Error::invalid(format!("an array of shape {shape:?} is too large to count"));
+            || Error::invalid(format!("the size of an array of shape {shape:?} overflows"));
         let mut strides = vec![0; shape.len()];
         let mut bytes = element.0;
         for (size, stride) in shape.iter().zip(&mut strides).rev() {

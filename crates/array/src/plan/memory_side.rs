@@ -20,8 +20,8 @@ impl MemorySide {
         Ok(self.low == 0 && self.layout == MemoryLayout::dense(&shape, element)?)
     }
 
-    /// Returns whether the elements follow each other without gaps, in the order of the selection.
-    /// Unlike for [`is_dense`](Self::is_dense), the strides of dimensions of length 1 do not matter.
+    /// Returns whether the elements are contiguous, in the order of the selection. Unlike for
+    /// [`is_dense`](Self::is_dense), the strides of dimensions of length 1 do not matter.
     pub fn has_no_gaps(&self, selection: &Selection, element: MemorySize) -> bool {
         let shape = selection.shape().unwrap_or_default();
         let mut next = element.0;
@@ -55,7 +55,7 @@ impl MemorySide {
         }
         let comes_out = selection
             .shape()
-            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+            .ok_or_else(|| Error::invalid("the number of selected elements overflows"))?;
         if comes_out.contains(&0) || shape.contains(&0) {
             if comes_out.contains(&0) != shape.contains(&0) {
                 return Err(wrong_shape(&comes_out, shape));
@@ -71,7 +71,7 @@ impl MemorySide {
         }
         let strides = match selection {
             Selection::Grid(_) => fit(&comes_out, shape, strides),
-            // Elements are contiguous, whatever the array's shape.
+            // Elements are contiguous for any shape of the array.
             Selection::Runs(_) => {
                 let same =
                     shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)) == Some(comes_out[0]);

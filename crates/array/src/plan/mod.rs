@@ -1,6 +1,13 @@
-//! Plans: the file ranges and the strided boxes of memory that an array, a selection and a memory
-//! layout amount to. A plan is plain data, evaluated chunk by chunk on demand, and serves reads and
-//! writes alike.
+//! Plans: the file ranges and the strided boxes of memory that follow from an array, a selection
+//! and a memory layout. A plan is plain data, evaluated chunk by chunk on demand, and serves reads
+//! and writes alike.
+//!
+//! The plan of a selection is never a list of elements. A [`Works`] iterator walks over the chunks
+//! that the selection touches, in order of their numbers. For each chunk it computes the segments
+//! of the selection inside it, looks up the stored bytes, and yields a job: a file range, a filter
+//! mask, and a placement from which [`boxes`](crate::boxes) follow. Neighbouring chunks share the
+//! segments of an axis, so a regular selection costs a few additions a chunk, and memory does not
+//! grow with the selection. Contiguous data are cut into blocks that are treated as chunks.
 
 mod blocks;
 mod change;
@@ -57,11 +64,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans the transfer of the elements of `selection`, which lie in memory as `memory` says.
+    /// Plans the transfer of the elements of `selection`, which lie in memory according to
+    /// `memory`.
     ///
-    /// Elements may overlap in memory in a write, where several take one value. In a read, of
-    /// several elements of [`Selection::Runs`] with one position the last one is read, and a stride
-    /// of 0 is an error. Errors name the array.
+    /// In a write, elements may overlap in memory, so that several get one value. In a read, if
+    /// several elements of [`Selection::Runs`] have one position, the last one is read, and a
+    /// stride of 0 is an error. Errors name the array.
     pub fn new(
         array: &StoredArray,
         selection: Selection,
@@ -109,7 +117,7 @@ impl Plan {
                     .try_fold(1u64, |n, s| n.checked_mul(*s))
                     .is_some()
             })
-            .ok_or_else(|| Error::invalid("the selection has too many elements to count"))?;
+            .ok_or_else(|| Error::invalid("the number of selected elements overflows"))?;
         let is_empty = selection.is_empty();
         if !is_empty {
             memory.check(&comes_out, in_memory)?;
@@ -176,9 +184,10 @@ impl Plan {
                 memory_element,
             },
             element,
-            pipeline: match is_chunked {
-                true => array.pipeline.clone(),
-                false => Pipeline::default(),
+            pipeline: if is_chunked {
+                array.pipeline.clone()
+            } else {
+                Pipeline::default()
             },
             unfiltered_edges: is_chunked && array.unfiltered_edges,
             fill: array.fill.clone(),
@@ -186,7 +195,7 @@ impl Plan {
         })
     }
 
-    /// Moves the elements by some bytes in memory, which is longer by as many or more.
+    /// Moves the elements by some bytes in memory, which is longer by at least that number.
     pub fn shift(&mut self, bytes: u64) {
         self.geometry.base += bytes;
     }
@@ -246,7 +255,7 @@ impl Plan {
             .collect()
     }
 
-    /// Puts array, chunk and file range before the cause of a job's failure.
+    /// Adds array, chunk and file range before the cause of a job's failure.
     pub fn name_in(&self, job: &ChunkJob, error: Error) -> Error {
         let coordinates = self.grid.coordinates(job.chunk);
         let what = match &self.source {
@@ -272,7 +281,7 @@ impl Plan {
         }
     }
 
-    /// Returns an upper bound of the decoded bytes that one thread would go through for the transfer.
+    /// Returns an upper bound of the decoded bytes that one thread would process for the transfer.
     pub fn work_bytes(&self) -> u64 {
         match self.one_range() {
             Some(range) => range.length,
@@ -322,7 +331,7 @@ impl Plan {
         };
         Ok(match found {
             Ok(job) => Some(PlanJob::Chunk(job)),
-            // A write may not pass over elements that have no place.
+            // A write may not skip elements that have no place.
             Err(_) if self.fill.is_none() && self.direction == Operation::Read => None,
             Err(placement) => Some(PlanJob::Fill(FillJob::new(self, chunk, placement))),
         })
@@ -351,9 +360,10 @@ impl Plan {
         stored: StoredChunk,
         placement: Placement,
     ) -> Result<ChunkJob> {
-        let mask = match self.is_unfiltered(chunk) {
-            true => NO_FILTERS,
-            false => stored.mask,
+        let mask = if self.is_unfiltered(chunk) {
+            NO_FILTERS
+        } else {
+            stored.mask
         };
         let filters = self.pipeline.filters.len();
         let is_plain = (0..filters).all(|at| at < 32 && mask >> at & 1 == 1);

@@ -1,12 +1,11 @@
-//! Contiguous data of which one range is selected: it is moved without going through blocks.
+//! Contiguous data of which one range is selected, which is moved without cutting it into blocks.
 
 use super::{FileRange, Plan, Source};
 use crate::selection::Selection;
 
 impl Plan {
-    /// Returns the selection as one file range if it is whole, unconverted elements of contiguous
-    /// data that are contiguous in the file and in memory. `None` may also be returned where they
-    /// are.
+    /// Returns the selection as one file range if it consists of whole, unconverted elements that
+    /// are contiguous in the file and in memory. May return `None` even for a contiguous selection.
     pub fn one_range(&self) -> Option<FileRange> {
         let (Source::Contiguous { offset }, Selection::Grid(axes)) =
             (&self.source, &self.selection)

@@ -1,4 +1,17 @@
 //! Runs of elements, regrouped by chunk.
+//!
+//! A run is contiguous in the C order of the array, so it crosses chunks, while a read needs all
+//! pieces of one chunk at a time. The iterator merges the runs like a sweep line:
+//!
+//! 1. Runs are sorted by their first element, and cut at the ends of rows (the last dimension).
+//! 2. All rows that start in the layer of the next chunk (the chunks with the same first
+//!    coordinate) enter a heap, ordered by the chunk that each row reaches next.
+//! 3. The smallest chunk is taken from the heap with all its rows. The rest of each row goes back
+//!    into the heap for the next chunk.
+//!
+//! The invariant: every row that can touch the smallest chunk is in the heap, since rows of later
+//! layers start in later chunks. Memory holds the rows of one layer, not all pieces, and each step
+//! costs a logarithm of their number.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,17 +24,13 @@ use crate::reserve::{lack, make_room};
 use crate::selection::Run;
 
 /// Iterates over the touched chunks in order.
-///
-/// Runs are cut at the ends of rows (the last dimension). The rows that touch the current layer of
-/// chunks (those with the same first coordinate) wait in a heap, sorted by the chunk that each
-/// reaches next. So memory holds the rows of one layer only, not all pieces.
 pub(crate) struct RunsByChunk {
     grid: ChunkGrid,
     /// Sorted by first element.
     runs: Vec<Run>,
     next: usize,
-    /// Remainders of runs of which rows were cut off, sorted by first element; at most one unless
-    /// runs overlap.
+    /// The remainders of runs whose first rows were cut off, sorted by first element. There is at
+    /// most one unless runs overlap.
     tails: BinaryHeap<Reverse<Run>>,
     heap: BinaryHeap<Reverse<Row>>,
 }
@@ -54,7 +63,7 @@ impl RunsByChunk {
         })
     }
 
-    /// Returns the run that comes next, and whether it is the remainder of one.
+    /// Returns the next run, and whether it is the remainder of one.
     fn first(&self) -> Option<(Run, bool)> {
         let run = self.runs.get(self.next);
         match (self.tails.peek(), run) {
@@ -143,7 +152,7 @@ impl RunsByChunk {
         {
             self.heap.pop();
             let length = row.length.min(side - row.column % side);
-            // Rows of a chunk as wide as the array continue without a gap.
+            // Rows of a chunk that is as wide as the array are adjacent.
             Ranges::one(row.inside, row.position, length).push_to(&mut pieces)?;
             if length < row.length {
                 // Replaces the entry that was popped.
@@ -160,7 +169,8 @@ impl RunsByChunk {
     }
 }
 
-/// The most chunks that the runs touch: the sum of those that each touches, where chunks are whole rows.
+/// The most chunks that the runs touch: the sum over all runs of the chunks that each touches,
+/// where chunks are whole rows.
 pub(super) fn most_touched(grid: &ChunkGrid, runs: &[Run]) -> u64 {
     let of_chunk = grid.elements().max(1);
     let is_of_rows = grid.chunk().get(1..) == grid.shape().get(1..);
@@ -214,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_whole_chunks_touch_as_many() {
+    fn runs_of_whole_chunks_touch_their_number_of_chunks() {
         let grid = ChunkGrid::new(&[9, 2, 2], &[2, 2, 2]).unwrap();
         let runs = [run(24, 0, 8), run(0, 8, 8), run(33, 16, 3), run(9, 0, 0)];
         assert_eq!(most_touched(&grid, &runs), 3);

@@ -1,5 +1,5 @@
-//! Sizes of an element, each with a type of its own: an element of variable length, or a record with
-//! such a member, has another size in memory than in the file.
+//! Sizes of an element, with a type for each side. An element of variable length, or a record with
+//! such a member, has a different size in memory than in the file.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The description of a stored array: all that a plan needs to know of it.
+//! The description of a stored array, with everything that a plan needs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub enum Source {
     /// In memory, as a C array of all elements. Jobs are blocks of it, whose addresses are offsets
     /// in that memory.
     Memory,
-    /// Nowhere: nothing was ever written.
+    /// Nowhere: no element was ever written.
     Missing,
 }
 
@@ -90,7 +90,7 @@ pub fn bytes(name: &str, shape: &[u64], element: StoredSize) -> Result<u64> {
             Error::new(
                 Kind::Io,
                 format!(
-                    "the dataset {name} of shape {shape:?} with elements of {element} bytes is too large to count"
+                    "the size of the dataset {name} of shape {shape:?} with elements of {element} bytes overflows"
                 ),
             )
         })

@@ -1,4 +1,10 @@
 //! Iteration over the chunks that a selection touches.
+//!
+//! A grid selection touches the product of the chunks that each axis touches, so the walk is an
+//! odometer: it advances the last axis to the next chunk that contains a selected index, and on
+//! overflow the axis before it. Only the segments of axes that changed are computed again. Runs are
+//! regrouped by [`RunsByChunk`](super::runs_by_chunk). Both forms yield each touched chunk once, in
+//! order of its number.
 
 use std::sync::Arc;
 
@@ -119,7 +125,7 @@ impl GridWalk {
         }))
     }
 
-    /// Advances to the next touched chunk; returns false if there is none.
+    /// Advances to the next touched chunk; returns false after the last one.
     fn advance(&mut self, plan: &Plan, axes: &[Axis]) -> Result<bool> {
         for at in (0..axes.len()).rev() {
             let side = plan.grid.chunk()[at];
@@ -181,7 +187,7 @@ impl Windows {
 
     /// Whether no portion follows the one that was returned last.
     pub fn is_over(&self) -> bool {
-        // A portion ends where some work does not fit, or all of it does.
+        // A portion ends with work that does not fit, or with the last work.
         self.left.is_none()
     }
 }

@@ -18,8 +18,8 @@ pub enum Selection {
     Runs(Vec<Run>),
 }
 
-/// `length` elements from `start` on, counted in C order through the array, which are the elements
-/// from `position` on of the result. Runs are ordered by their fields.
+/// `length` elements from `start`, counted in C order through the array, at the positions from
+/// `position` of the result. Runs are ordered by their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
     /// Number of the first element in C order.
@@ -49,7 +49,7 @@ pub enum Axis {
     Runs(Vec<AxisRun>),
 }
 
-/// `length` indices from `start` on, at `position` and after in the result.
+/// `length` indices from `start`, at the positions from `position` of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AxisRun {
     /// The first index.
@@ -89,7 +89,7 @@ impl Axis {
     /// Returns indices in any order; they may repeat.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// Memory is exhausted.
     pub fn list(indices: &[u64]) -> Result<Axis> {
         let mut sorted: Vec<(u64, u64)> = Vec::new();
         make_room(&mut sorted, indices.len())?;
@@ -394,8 +394,8 @@ impl Selection {
         Selection::Runs(Vec::new())
     }
 
-    /// Returns single elements; `coordinates` holds as many numbers for each as the array has
-    /// dimensions.
+    /// Returns single elements. `coordinates` has one number per dimension of the array for each
+    /// element.
     pub fn points(shape: &[u64], coordinates: &[u64]) -> Result<Selection> {
         if shape.is_empty() || !coordinates.len().is_multiple_of(shape.len()) {
             return Err(Error::invalid(format!(
@@ -508,7 +508,7 @@ impl Selection {
                 match runs.iter().find(|run| !is_inside(run)) {
                     None => Ok(()),
                     Some(run) => Err(Error::invalid(format!(
-                        "the selection takes {} elements from {} on; the dataset has {elements}",
+                        "the selection takes {} elements from {} on, but the dataset has {elements}",
                         run.length, run.start
                     ))),
                 }
@@ -517,7 +517,7 @@ impl Selection {
     }
 }
 
-/// Appends elements that follow those before them in the result.
+/// Appends elements that directly follow the last ones in the result.
 pub fn push_run(runs: &mut Vec<Run>, start: u64, length: u64) {
     let mut position = 0;
     if let Some(last) = runs.last_mut() {
@@ -556,7 +556,7 @@ fn true_runs(mask: &[bool]) -> impl Iterator<Item = Run> + '_ {
 
 fn too_large(shape: &[u64]) -> Error {
     Error::invalid(format!(
-        "the elements of a dataset of shape {shape:?} are too many to count"
+        "the number of elements of a dataset of shape {shape:?} overflows"
     ))
 }
 

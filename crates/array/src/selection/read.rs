@@ -1,4 +1,4 @@
-//! What a read makes of a selection.
+//! The selection that a read uses.
 
 use std::collections::BinaryHeap;
 
@@ -35,6 +35,10 @@ fn have_common_positions(runs: &[Run]) -> bool {
 }
 
 /// Returns each position once, with the element of the last run that has it, ordered by positions.
+///
+/// A sweep over the positions: runs enter a heap where they begin, and the latest run of the list
+/// is on top. Between two beginnings, the top run supplies the elements, until it ends and is
+/// dropped. Each run enters and leaves the heap once, so the cost is that of a sort.
 pub(super) fn last_of(runs: &[Run]) -> Result<Vec<Run>> {
     let mut by_position: Vec<(u64, usize)> = Vec::new();
     make_room(&mut by_position, runs.len())?;
@@ -69,7 +73,7 @@ pub(super) fn last_of(runs: &[Run]) -> Result<Vec<Run>> {
     Ok(left)
 }
 
-/// Appends elements to runs, to the last one if they continue it.
+/// Appends elements to the runs, and extends the last run if they continue it.
 fn append(runs: &mut Vec<Run>, start: u64, position: u64, length: u64) -> Result<()> {
     match runs.last_mut() {
         Some(run) if (run.start + run.length, run.position + run.length) == (start, position) => {

@@ -36,7 +36,7 @@ impl Selection {
     /// result: an array assigned to an index that repeats leaves the last value.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Memory is exhausted.
     pub fn without_repeats(self) -> Result<Selection> {
         if !self.has_repeats() {
             return Ok(self);
@@ -51,7 +51,8 @@ impl Selection {
     }
 
     /// Returns the first and the last selected index along each dimension of an array of this
-    /// shape; `None` if nothing is selected. Runs are only told apart along the first dimension.
+    /// shape; `None` if nothing is selected. For runs, the bounds are exact only along the first
+    /// dimension.
     pub fn bounds(&self, shape: &[u64]) -> Option<(Vec<u64>, Vec<u64>)> {
         match self {
             Selection::Grid(axes) => {
@@ -167,7 +168,7 @@ impl Axis {
 
 /// Returns each index once, with the highest of its positions, as sorted runs.
 fn last_of_each(runs: impl Iterator<Item = Run>) -> Result<Vec<Run>> {
-    // Indices and positions change places: of each index the last position stays.
+    // Indices and positions are exchanged, so that the last position of each index is kept.
     let turned = |run: Run| Run {
         start: run.position,
         position: run.start,
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_selection_is_one_run_of_as_many_bytes_as_asked_for() {
+    fn the_end_of_a_selection_is_one_run_of_the_requested_number_of_bytes() {
         let end = |selection: &Selection, bytes| selection.end(&[6, 10], 4, bytes).unwrap();
         let all = Selection::all(&[6, 10]);
         assert_eq!(end(&all, 39), (vec![5, 0], vec![1, 10]));

@@ -127,8 +127,8 @@ pub(super) fn float_to_integer<S: Native, T: Integer>(source: &[u8], target: &mu
     });
 }
 
-/// The C cast as x86-64 performs it, also where C leaves the result undefined: converts to `i32` or
-/// `i64`, whose lowest value stands for NaN and values out of range, and keeps the low bits.
+/// The C cast as x86-64 performs it, also where C leaves the result undefined. Converts to `i32` or
+/// `i64`, whose lowest value represents NaN and values out of range, and keeps the low bits.
 fn cast<T: Integer>(value: f64) -> T {
     const TOP: f64 = 9223372036854775808.0;
     let wide = |value: f64| -> i64 {

@@ -76,9 +76,10 @@ impl TypeConversion {
         let is_other_order = from.is_swapped() != to.is_swapped();
         let both_integers = from.number.is_integer() && to.number.is_integer();
         if from.number == to.number || both_integers && same_size && is_other_order {
-            return match is_other_order {
-                true => TypeConversion::Swap { unit: size },
-                false => TypeConversion::Copy,
+            return if is_other_order {
+                TypeConversion::Swap { unit: size }
+            } else {
+                TypeConversion::Copy
             };
         }
         TypeConversion::Convert { from, to }

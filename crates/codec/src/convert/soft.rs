@@ -127,7 +127,7 @@ fn integer<S: Float, T: Integer>(bits: u64) -> i128 {
         return farthest;
     }
     if power < 0 {
-        // HDF5 takes values between -0.5 and 0 for an overflow.
+        // HDF5 treats values between -0.5 and 0 as an overflow.
         return if is_negative && power < -1 {
             T::LOWEST
         } else {

@@ -104,8 +104,8 @@ fn checksum(data: &[u8]) -> u32 {
             }
         }
         // The sum of sums counts a word once for each word from it to the end. `words * first`
-        // counts the words before this block. `weighted` counts a word of this block as if it
-        // stood at the start of its row; lane `l` stands `l` words later.
+        // counts the words before this block. `weighted` counts a word of this block as if it were
+        // at the start of its row; lane `l` is `l` words later.
         let words = (block.len() * LANES) as u64;
         second += words * first;
         for lane in 0..LANES {

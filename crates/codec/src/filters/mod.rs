@@ -54,7 +54,7 @@ pub trait Codec: Sync {
         None
     }
 
-    /// The encoded size of `decoded` bytes, if it depends on nothing else. The pipeline then knows
+    /// The encoded size of `decoded` bytes, if it depends on nothing else. The pipeline then has
     /// the decoded size of the next filter and can call its [`Codec::decode_into`].
     fn encoded_size(&self, _values: &[u32], _decoded: usize) -> Option<usize> {
         None
@@ -70,9 +70,10 @@ pub trait Codec: Sync {
         None
     }
 
-    /// Whether the filter, if optional and the only one that changes the length by the data, is skipped
-    /// for a chunk that it does not shrink. A chunk of this crate that is as long as its source is then
-    /// one that the filter has skipped. One of HDF5 may be encoded, also by LZF.
+    /// Whether the filter is skipped for a chunk that it does not shrink, if it is optional and the
+    /// only one whose output length depends on the data. A chunk that this crate wrote and that is
+    /// as long as its source is then one that skipped the filter. A chunk of that length from HDF5
+    /// may be encoded, also by LZF.
     fn must_shrink(&self) -> bool {
         false
     }
@@ -91,7 +92,8 @@ pub trait Codec: Sync {
     /// Appends the encoded bytes to `output`, which must be empty.
     ///
     /// # Errors
-    /// A chunk that the filter cannot encode, for which an optional filter is skipped, or no memory.
+    /// A chunk that the filter cannot encode, for which an optional filter is skipped, or exhausted
+    /// memory.
     fn encode(&self, values: &[u32], input: &[u8], output: &mut Vec<u8>) -> Result<()>;
 }
 

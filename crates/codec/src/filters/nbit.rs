@@ -259,8 +259,8 @@ impl Codec for NBit {
         Ok(())
     }
 
-    /// All chunks of a dataset are encoded to one size. It is no [`Codec::encoded_size`], because a
-    /// chunk that lacks the last byte, which HDF5 adds, can be decoded, too.
+    /// All chunks of a dataset are encoded to one size. That size is not a [`Codec::encoded_size`],
+    /// because a chunk without the last byte, which HDF5 adds, can also be decoded.
     fn varies(&self, _values: &[u32], _decoded: usize) -> bool {
         false
     }

@@ -1,9 +1,10 @@
-//! Scale-offset (filter 6): each element becomes its distance from the chunk's minimum, in as few
-//! bits as the largest distance needs; floats are rounded to a number of decimals first.
+//! Scale-offset (filter 6): each element becomes its distance from the chunk's minimum, in the
+//! least number of bits that the largest distance needs. Floats are first rounded to a number of
+//! decimals.
 //!
 //! The stored form, little-endian: bits per element (u32), size of the minimum in bytes (u8), the
 //! minimum, zeros up to byte 21, then the distances, most significant bit first. If the dataset has
-//! a fill value, the largest code stands for it.
+//! a fill value, the largest code represents it.
 
 use super::bits::{BitReader, BitWriter};
 use super::{Codec, append, append_zeros, copy_exactly, reserve, wrong_size};
@@ -36,7 +37,7 @@ struct Parameters {
     big_endian: bool,
     /// The fill value's bits.
     fill: Option<u64>,
-    /// The requested bits per element; 0 for as few as the chunk needs.
+    /// The requested bits per element; 0 for the least number that the chunk needs.
     bits: u32,
 }
 

@@ -1,7 +1,7 @@
-//! Finds the streams that the GPU decodes in the bytes that a filter stored.
+//! Finds the streams that the GPU decodes, within the bytes that a filter stored.
 //!
-//! Chunks that the GPU would not decode as the CPU does, or that look damaged, are [`NotForGpu`]:
-//! the CPU decodes them or reports exactly what is wrong with them.
+//! A chunk that the GPU would decode differently from the CPU, or that looks damaged, is
+//! [`NotForGpu`]. The CPU then decodes it, or reports exactly what is wrong with it.
 
 use super::nvcomp::{ALIGNMENT, Method};
 
@@ -20,7 +20,7 @@ pub struct Piece {
     pub raw: bool,
 }
 
-/// Why a chunk is left to the CPU.
+/// The reason why a chunk is left to the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotForGpu(pub &'static str);
 
@@ -34,7 +34,7 @@ pub const SMALLEST_BLOCK: usize = 1 << 10;
 /// the decoded chunk, if the format has one.
 ///
 /// # Errors
-/// Why the CPU must decode the chunk. `pieces` is then unchanged.
+/// The reason why the CPU must decode the chunk. `pieces` is then unchanged.
 pub fn split(
     method: Method,
     stored: &[u8],

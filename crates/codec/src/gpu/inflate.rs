@@ -152,7 +152,8 @@ impl InflateTable {
         })
     }
 
-    /// The grid has a warp for each stream, since blocks of short streams make way for others.
+    /// The grid has a warp for each stream: the block of a short stream ends early and makes room
+    /// for the next block.
     pub(super) fn blocks(&self) -> u32 {
         (self.streams.len() as u32).div_ceil(WARPS)
     }

@@ -18,7 +18,7 @@ const KERNELS: &str = include_str!("../../kernels/kernels.ptx");
 const ENCODER: &str = include_str!("../../kernels/encoder.ptx");
 
 const BLOCK: u32 = 256;
-/// Enough blocks to fill every multiprocessor with threads.
+/// The number of blocks that fills a multiprocessor with threads.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
 /// Blocks of the encoder, whose shared memory leaves no room for more on today's GPUs.
 const DEFLATE_BLOCKS_PER_MULTIPROCESSOR: u32 = 6;
@@ -192,9 +192,9 @@ impl Kernels {
         table.work_size(self.deflate_blocks(table))
     }
 
-    /// Compiles the kernels that encode, once, which takes a second or two unless the driver has cached
-    /// the result. The call may wait for streams that wait for something else, so it precedes the
-    /// requests that need the kernels.
+    /// Compiles the kernels that encode, once, which takes a second or two unless the driver has
+    /// cached the result. The call may wait for streams that in turn wait for a request, so it
+    /// precedes the requests that need the kernels.
     ///
     /// # Safety
     /// The context is current.

@@ -17,7 +17,7 @@ use crate::error::{CodecError, Result};
 use crate::filters::id;
 
 /// A compression method of a filter of HDF5 that the GPU decodes: deflate by Penstock's own kernel,
-/// the others by nvCOMP.
+/// the other methods by nvCOMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Deflate.
@@ -49,7 +49,7 @@ pub struct Batch {
     pub output_rooms: CUdeviceptr,
     /// Written by the call: the size of each result in bytes.
     pub output_sizes: CUdeviceptr,
-    /// Written by the call: [`SUCCESS`], or what went wrong.
+    /// Written by the call: [`SUCCESS`], or the failure of the chunk.
     pub statuses: CUdeviceptr,
     /// The number of chunks.
     pub chunks: usize,
@@ -110,7 +110,7 @@ fn opts() -> NvcompDecompressOpts {
 }
 
 impl Nvcomp {
-    /// Opens nvCOMP. The error says why it cannot be used.
+    /// Opens nvCOMP. The error has the reason why it cannot be used.
     pub fn open() -> std::result::Result<Nvcomp, Absent> {
         let library = Nvcomp(sys::nvcomp()?);
         library.check_alignments(&library.0.lz4, Method::Lz4.name())?;
@@ -156,8 +156,8 @@ impl Nvcomp {
     /// Queues the decoding of a batch. A chunk is valid only if its status is [`SUCCESS`] and its
     /// size is the expected one. The caller verifies its checksum, if it has one.
     ///
-    /// nvCOMP checks the bounds of outputs, but little else of its input, and promises nothing for
-    /// damaged chunks.
+    /// nvCOMP checks the bounds of outputs, but little else of its input, and guarantees nothing
+    /// for damaged chunks.
     ///
     /// # Errors
     /// A batch that nvCOMP rejects. The statuses report failures of chunks.

@@ -296,7 +296,7 @@ impl PlaceTable {
         widest.min(bits & bits.wrapping_neg())
     }
 
-    /// The index of these axes in the table of axes, which gets them if they are new.
+    /// The index of these axes in the table of axes. Adds them if they are new.
     fn index_of(&mut self, axes: Vec<PlaceAxis>) -> u32 {
         if let Some(at) = self.known.get(&axes) {
             return *at;

@@ -1,5 +1,5 @@
 //! Allocation and registration. In a failed context, calls that free or unregister memory still do
-//! so and then return the failure.
+//! so, and then return the failure.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -20,7 +20,7 @@ mod transfer;
 pub use buffer::count as count_buffers;
 pub use handle::count as count_handles;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     /// A `CUfileOpError`.

@@ -118,7 +118,7 @@ fn execute(request: &Request, mode: Mode, moved: &mut Moved) -> Result<usize> {
         _ => move_plain(&registered, request, bytes, file_offset),
     };
     match result {
-        // The real library (1.15) then says so whatever the system's answer was.
+        // The real library (1.15) reports EPERM whatever error the system call had.
         Err(Failure::System(_)) if moved.path == Mode::Posix => Err(Failure::System(libc::EPERM)),
         result => result,
     }

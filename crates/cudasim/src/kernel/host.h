@@ -39,7 +39,7 @@ struct Dim3 {
     u32 z;
 };
 
-// Static, so that the compiler knows that no other library defines them, and finds them once a function.
+// Static, so that the compiler can rely on no other library defining them, and computes their addresses once per function.
 static thread_local Dim3 threadIdx, blockIdx, blockDim, gridDim;
 static thread_local Launch *current_launch;
 

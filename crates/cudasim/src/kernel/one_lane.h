@@ -1,4 +1,4 @@
-// A warp of one lane, which needs to wait for nobody: the quickest way to run a kernel on the CPU.
+// A warp of one lane, which never waits: the fastest way to run a kernel on the CPU.
 #pragma once
 
 constexpr u32 WIDTH = 1;

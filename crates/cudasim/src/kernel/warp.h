@@ -1,6 +1,6 @@
-// A warp of 32 lanes, as a GPU has it. Each lane has a stack of its own on the thread that runs the
-// launch, and runs until all lanes must meet: to exchange values, or at a barrier. So what lanes exchange
-// and how they share memory is as on a GPU, only their order within a step is not.
+// A warp of 32 lanes, as on a GPU. Each lane has its own stack on the thread that runs the launch,
+// and runs until all lanes must meet: to exchange values, or at a barrier. So lanes exchange values
+// and share memory as on a GPU; only their order within a step differs.
 #pragma once
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ class Warp {
         enter(0);
         switch_to(&launching, lanes[0].place);
         if (fault != 0) {
-            // What the other lanes have on their stacks needs no destructor.
+            // The objects on the stacks of the other lanes need no destructor.
             throw Fault{fault};
         }
     }
@@ -33,8 +33,8 @@ class Warp {
         return current;
     }
 
-    // Waits until all lanes have given a value, and returns all of them. They stay until the next but one
-    // meeting.
+    // Waits until all lanes have passed a value, and returns all values. They stay valid until the
+    // next but one meeting.
     const u32 *meet(u32 value) {
         const u32 meeting = meetings;
         u32 *const here = values[meeting % 2];
@@ -44,7 +44,7 @@ class Warp {
             meetings++;
         }
         while (meetings == meeting) {
-            // On a GPU, lanes that have left would be waited for in vain, too.
+            // On a GPU, too, waiting for lanes that have returned would never end.
             if (left < WIDTH) {
                 abort();
             }
@@ -66,7 +66,8 @@ class Warp {
                 stack.reset(new u8[STACK]);
             }
             u64 end = reinterpret_cast<u64>(stack.get() + STACK) & ~u64{63};
-            // As after a call: what `switch_to` restores, the function, and no caller.
+            // The stack looks as after a call: the registers that `switch_to` restores, the
+            // function, and no caller.
             void **top = reinterpret_cast<void **>(end) - 8;
             for (u32 i = 0; i < 8; i++) {
                 top[i] = nullptr;
@@ -88,7 +89,7 @@ class Warp {
     const void *work = nullptr;
     void (*call)(const void *) = nullptr;
 
-    // Saves what a function keeps for its caller, and goes on where `to` was saved.
+    // Saves the registers that a function keeps for its caller, and continues where `to` was saved.
     [[gnu::naked]] static void switch_to(void **, void *) {
         asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
             "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"

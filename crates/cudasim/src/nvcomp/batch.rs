@@ -34,7 +34,7 @@ pub struct Batch {
 const GARBAGE: u8 = 0xEE;
 
 /// The size of the temporary memory of a batch. Some formats of the real library need none, but its
-/// interface does not promise that.
+/// interface does not guarantee that.
 pub fn temp_size(chunks: usize, max_decoded: usize, total_decoded: usize) -> Result<usize> {
     const PER_CHUNK: usize = 256;
     const PER_BYTE: usize = 3;

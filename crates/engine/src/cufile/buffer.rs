@@ -13,7 +13,7 @@ use crate::sync::Recover;
 
 struct Buffer {
     length: usize,
-    /// Registrations that were not taken back.
+    /// Registrations without a [`deregister`] so far.
     count: usize,
 }
 
@@ -21,7 +21,7 @@ struct Buffer {
 static BUFFERS: RwLock<BTreeMap<usize, Buffer>> = RwLock::new(BTreeMap::new());
 
 /// Registers device memory of `length` bytes with cuFile. Memory may be registered again with the
-/// same length, and stays registered until as many calls of [`deregister`].
+/// same length, and stays registered until [`deregister`] was called as often.
 ///
 /// # Errors
 /// [`Kind::Invalid`](crate::error::Kind::Invalid) for other memory or another length;
@@ -33,7 +33,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
         (Some(context), MemoryKind::Device) if length > 0 => context,
         _ => {
             return Err(Error::invalid(
-                "only device memory is registered with cuFile",
+                "only device memory can be registered with cuFile",
             ));
         }
     };
@@ -44,7 +44,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
         Entry::Occupied(mut known) if known.get().length == length => known.get_mut().count += 1,
         Entry::Occupied(known) => {
             return Err(Error::invalid(format!(
-                "the memory is registered with cuFile already, with {} bytes, not {length}",
+                "the memory is already registered with cuFile, with {} bytes instead of {length}",
                 known.get().length
             ))
             .remedy("deregister it first"));
@@ -57,7 +57,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
             if !code.is_success() {
                 let cause = format!("cuFileBufRegister failed with {code} ({})", code.err);
                 return Err(Error::gpu(code.err, cause)
-                    .remedy("register less memory, and none twice; cuFile's log says more"));
+                    .remedy("register less memory, and no memory twice; cuFile's log (cufile.log) has details"));
             }
             place.insert(Buffer { length, count: 1 });
         }
@@ -65,11 +65,11 @@ pub fn register(address: usize, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes back one [`register`]. No request uses the memory.
+/// Undoes one [`register`]. No request uses the memory.
 ///
 /// # Errors
-/// [`Kind::Invalid`](crate::error::Kind::Invalid) if the memory is not registered; else what cuFile
-/// says.
+/// [`Kind::Invalid`](crate::error::Kind::Invalid) if the memory is not registered; else the failure
+/// of cuFile.
 pub fn deregister(address: usize) -> Result<()> {
     crate::fork::refuse_fork()?;
     let mut buffers = BUFFERS.write().recover();
@@ -87,18 +87,20 @@ pub fn deregister(address: usize) -> Result<()> {
         .as_ref()
         .map(|context| context.enter())
         .transpose()?;
-    // SAFETY: it was registered, and is named to cuFile no more.
+    // SAFETY: the memory was registered, and is not passed to cuFile any more.
     let code = unsafe { (driver.cufile.cuFileBufDeregister)(address as *const c_void) };
-    match code.is_success() {
-        true => Ok(()),
-        false => Err(Error::gpu(
+    if code.is_success() {
+        Ok(())
+    } else {
+        Err(Error::gpu(
             code.err,
             format!("cuFileBufDeregister failed with {code} ({})", code.err),
-        )),
+        ))
     }
 }
 
-/// The address to name to cuFile: that of the registered buffer around the memory, or its own.
+/// The address to pass to cuFile: that of the registered buffer around the memory, or else the
+/// memory's own.
 pub(crate) fn base_of(address: usize, length: u64) -> usize {
     let buffers = BUFFERS.read().recover();
     match buffers.range(..=address).next_back() {

@@ -13,7 +13,7 @@ use crate::fork::refuse_fork;
 use crate::gpu;
 use crate::in_flight::REQUESTS;
 
-/// How cuFile moves bytes of the file systems that it supports, by its own account.
+/// How cuFile moves bytes of the file systems that it supports, according to cuFile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// By PCIe peer-to-peer, without a kernel module.
@@ -32,8 +32,9 @@ pub(crate) struct Driver {
 
 static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
 
-/// cuFile's driver, which the first call opens; or why it does not open, which is found out once.
-/// It stays open until the process exits, since other parts of the process may use cuFile.
+/// cuFile's driver, which the first call opens, or the reason why it does not open, which is
+/// determined once. It stays open until the process exits, since other parts of the process may use
+/// cuFile.
 pub(crate) fn driver() -> Result<&'static Driver> {
     DRIVER.get_or_init(open).as_ref().map_err(Error::clone)
 }
@@ -52,25 +53,25 @@ fn open() -> Result<Driver> {
     // Without CUDA and a device, cuFileDriverOpen would not return.
     if gpu::driver()?.device_count()? == 0 {
         return Err(
-            unavailable("cuFile needs a CUDA device, and none can be seen")
-                .remedy("see nvidia-smi and CUDA_VISIBLE_DEVICES"),
+            unavailable("cuFile needs a CUDA device, and this process sees none")
+                .remedy("check nvidia-smi and CUDA_VISIBLE_DEVICES"),
         );
     }
     let cufile = cufile::cufile().map_err(|absent| {
         unavailable(absent.to_string()).remedy(
-            "install cuFile (the wheel nvidia-cufile, or the CUDA toolkit), or use route=auto, which does without it; PENSTOCK_CUFILE_LIBRARY can name the library",
+            "install cuFile (the wheel nvidia-cufile, or the CUDA toolkit), or use route=auto, which works without it; the variable PENSTOCK_CUFILE_LIBRARY can name the library",
         )
     })?;
     prepare(cufile);
-    // SAFETY: CUDA is initialised, which is all that the call asks for.
+    // SAFETY: CUDA is initialised, which is all that the call requires.
     let opened = unsafe { (cufile.cuFileDriverOpen)() };
     if !opened.is_success() {
         return Err(refused("cuFile does not start: cuFileDriverOpen", opened));
     }
-    // SAFETY: the handler takes nothing and stays loaded.
+    // SAFETY: the handler takes no arguments and stays loaded.
     unsafe { libc::atexit(close_at_exit) };
     if let Some(start) = cufile.cuFileStatsStart {
-        // SAFETY: cuFile is open. If it keeps no statistics, no path can be proven: no failure.
+        // SAFETY: cuFile is open. Without statistics, no path can be proven, which is no failure.
         let _ = unsafe { start() };
     }
     Ok(Driver {
@@ -92,8 +93,8 @@ extern "C" fn close_at_exit() {
     }
 }
 
-/// Sets what can only be set before cuFile opens. cuFile may refuse it: an old version does, and
-/// one that another part of the process has opened.
+/// Sets the parameters that can only be set before cuFile opens. cuFile may refuse them if it is
+/// old, or if another part of the process has opened it.
 fn prepare(cufile: &CuFile) {
     if let Some(set) = cufile.cuFileSetParameterBool {
         // SAFETY: the parameter is of this type.
@@ -108,11 +109,11 @@ fn prepare(cufile: &CuFile) {
 fn mode(cufile: &CuFile) -> Mode {
     let mut properties = CUfileDrvProps::default();
     // SAFETY: `properties` is a valid place for the answer.
-    let asked = unsafe { (cufile.cuFileDriverGetProperties)(&mut properties) };
-    if !asked.is_success() {
+    let status = unsafe { (cufile.cuFileDriverGetProperties)(&mut properties) };
+    if !status.is_success() {
         return Mode::Compat;
     }
-    // Without a supported kind of storage, neither way is available.
+    // Without a supported kind of storage, cuFile has neither path.
     let supports_any = properties.nvfs.dstatusflags != 0;
     if supports_any && properties.nvfs.major_version > 0 {
         Mode::NvidiaFs
@@ -127,10 +128,10 @@ fn unavailable(cause: impl Into<String>) -> Error {
     Error::new(Kind::Unavailable, cause)
 }
 
-/// The error of a cuFile that is installed and refuses, with the usual causes as its remedy.
+/// The error of an installed cuFile that refuses a call, with the usual causes as its remedy.
 pub(super) fn refused(what: &str, error: CUfileError) -> Error {
     let cause = format!("{what} failed with {error} ({})", error.err);
     Error::gpu_unavailable(error.err, cause).remedy(
-        "cuFile refuses a file system whose device udev does not know: run udev, or let a container see the host's /run/udev; its log (cufile.log) says more; for GPUDirect load the nvidia-fs module; or use route=auto, which does without cuFile",
+        "check that udev runs, or that the container sees the host's /run/udev, because cuFile refuses a device that udev does not list; see cuFile's log (cufile.log); load the nvidia-fs module for GPUDirect; or use route=auto, which works without cuFile",
     )
 }

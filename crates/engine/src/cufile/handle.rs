@@ -10,8 +10,8 @@ use penstock_sys::cufile::{CUfileDescr, CUfileHandle, CuFile};
 use super::driver::{self, Driver};
 use crate::error::{Error, Result};
 
-/// The handles of one file, each registered when a request first needs it. A refusal is kept as
-/// well, since cuFile would give the same answer again.
+/// The handles of one file. Each is registered when a request first needs it. A refusal is kept as
+/// well, since cuFile would refuse the file again.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     buffered: OnceLock<Result<Registered>>,
@@ -19,8 +19,8 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// The handle of the file's descriptor, which is the one for O_DIRECT if `direct`; `None` if
-    /// the file has no such descriptor.
+    /// The handle of the file's descriptor: the one for O_DIRECT if `direct`, else the buffered
+    /// one. `None` if the file has no such descriptor.
     pub(crate) fn get(
         &self,
         driver: &Driver,
@@ -54,7 +54,7 @@ impl Registered {
         let registered = unsafe { (cufile.cuFileHandleRegister)(&mut handle, &mut descriptor) };
         if !registered.is_success() {
             return Err(driver::refused(
-                "cuFile does not take the file: cuFileHandleRegister",
+                "cuFile rejects the file: cuFileHandleRegister",
                 registered,
             ));
         }

@@ -1,5 +1,5 @@
-//! cuFile itself: its driver, and what is registered with it. The route that moves bytes through
-//! it is `routes::gds`.
+//! cuFile: its driver, and the files and buffers that are registered with it. The route that moves
+//! bytes through it is `routes::gds`.
 
 pub mod buffer;
 mod driver;

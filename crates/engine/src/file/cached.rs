@@ -1,11 +1,11 @@
-//! Reads of what the page cache has, which wait for no medium.
+//! Reads of bytes that the page cache has, without waiting for a medium.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::File;
 
-/// Whether the file system of a file knows reads that do not wait.
+/// Whether the file system of a file supports reads that do not wait.
 #[derive(Debug, Default)]
 pub(super) struct Refusal(AtomicBool);
 
@@ -15,17 +15,18 @@ impl File {
         !self.cached_refusal.0.load(Relaxed)
     }
 
-    /// Reads a range if the page cache has all of it. Otherwise returns false, and an unknown part of the
-    /// buffer has changed.
+    /// Reads a range if the page cache has all of it. Otherwise returns false, with an unknown part
+    /// of the buffer changed.
     ///
     /// # Safety
-    /// `buffer` is writable for `length` bytes of host memory, which nobody else touches until the call
-    /// returns.
+    /// `buffer` is writable for `length` bytes of host memory, which no other code touches until
+    /// the call returns.
     pub unsafe fn read_cached(&self, buffer: *mut u8, offset: u64, length: u64) -> bool {
         // SAFETY: passed on.
         match unsafe { read_now(self.buffered_fd(), buffer, offset, length) } {
             Ok(read) => read == length,
-            // The file system does not know the flag, nor does an old kernel, and a sandbox may refuse the call.
+            // An old kernel or the file system does not know the flag, or a sandbox refuses the
+            // call.
             Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => {
                 self.cached_refusal.0.store(true, Relaxed);
                 false

@@ -34,7 +34,7 @@ pub(crate) struct Part {
     pub stale: bool,
 }
 
-/// The layout of an open file on Lustre, part by part; empty if the system does not tell.
+/// The layout of an open file on Lustre, part by part; empty if the system does not report it.
 pub(crate) fn of(file: RawFd) -> Vec<Part> {
     // The largest attribute of Linux.
     let mut layout = vec![0u8; 64 << 10];
@@ -206,12 +206,12 @@ pub(super) mod tests {
             (INSTANTIATED, 1 << 20, END_OF_FILE, large()),
             (STALE | INSTANTIATED, 0, END_OF_FILE, small()),
         ]));
-        let told: Vec<_> = parts
+        let found: Vec<_> = parts
             .iter()
             .map(|part| (part.start, part.end, part.stripe_size, part.stale))
             .collect();
         assert_eq!(
-            told,
+            found,
             [
                 (0, 1 << 20, None, false),
                 (1 << 20, END_OF_FILE, Some(4 << 20), false),
@@ -230,7 +230,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_layout_that_is_cut_off_or_of_another_kind_gives_nothing() {
+    fn a_truncated_or_unknown_layout_has_no_parts() {
         let whole = composite(&[(INSTANTIATED, 0, END_OF_FILE, large())]);
         for layout in [
             &large()[..27],
@@ -243,7 +243,7 @@ pub(super) mod tests {
         }
         let mut backwards = composite(&[(INSTANTIATED, 9, 8, large())]);
         assert_eq!(decode(&backwards), []);
-        // More entries than there are, and a part at the end of the world.
+        // The header claims more entries than there are, and one part ends beyond every file.
         backwards[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
         backwards[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(decode(&backwards), []);

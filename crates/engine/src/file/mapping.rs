@@ -1,20 +1,22 @@
-//! Writes new data of a file through shared mappings, where writers need not take turns.
+//! Writes new data of a file through shared mappings, in which writers do not exclude each other.
 //!
-//! `pwrite` holds the lock of the inode, so that all writers of a file on a local file system, in all
-//! processes, together reach the rate of one. Page faults of a mapping take no such lock. Docs:
+//! `pwrite` holds the lock of the inode, so that all writers of a file on a local file system, in
+//! all processes, together reach the rate of one. Page faults of a mapping take no such lock. See
 //! decisions/0023.
 //!
-//! 1. Only holes are mapped. A fault on data that is not cached would read it from the medium, and one
-//!    on a part of a large cached page costs as much as the whole page.
-//! 2. The blocks of a hole are allocated first. Otherwise each fault reserves them, which takes as long
-//!    as a write.
-//! 3. Mappings consist of units of 2 MiB, in the file and in memory, and ask for pages of that size, so
-//!    that one fault maps a unit. Otherwise the faults of neighbouring workers fill the page cache with
-//!    smaller pages, each of which is mapped by many faults: eight workers then wrote 1 GB/s.
-//! 4. The kernel copies into the mapping, by `process_vm_readv` from this process to itself. A fault that
-//!    fails, because the file was truncated or the medium failed, ends the copy early instead of raising
-//!    SIGBUS, and so does memory of the caller that cannot be read.
-//! 5. `pwrite` takes what the mappings did not: the ends of ranges, and the rest of a copy that ended
+//! 1. Only holes are mapped. A fault on data that is not cached would read it from the medium, and
+//!    one on a part of a large cached page costs as much as the whole page.
+//! 2. The blocks of a hole are allocated first. Otherwise each fault reserves them, which takes as
+//!    long as a write.
+//! 3. Mappings consist of units of 2 MiB, in the file and in memory, and request pages of that
+//!    size, so that one fault maps a unit. Otherwise the faults of neighbouring workers fill the
+//!    page cache with smaller pages, each of which is mapped by many faults: eight workers then
+//!    wrote 1 GB/s.
+//! 4. The kernel copies into the mapping, by `process_vm_readv` from this process to itself. A
+//!    fault that fails, because the file was truncated or the medium failed, ends the copy early
+//!    instead of raising SIGBUS. Unreadable memory of the caller also ends it early.
+//! 5. `pwrite` writes the rest: the ends of ranges, and the part behind a copy that ended early. It
+//!    also reports the cause.
 //!    early. It reports the cause, too.
 
 use std::ptr;
@@ -32,7 +34,8 @@ const MOST: usize = 64;
 pub(crate) struct Mappings(Vec<Mapping>);
 
 impl Mappings {
-    /// Maps what can be written through mappings of these ranges, which are sorted and do not overlap.
+    /// Maps the parts of these ranges that can be written through mappings. The ranges are sorted
+    /// and do not overlap.
     pub(crate) fn of(file: &File, ranges: &[(u64, u64)]) -> Mappings {
         if !file.can_be_mapped() || REFUSED.load(Relaxed) {
             return Mappings::default();
@@ -43,8 +46,8 @@ impl Mappings {
         Mappings(mapped.take(MOST).collect())
     }
 
-    /// Writes the first bytes of a range, as far as one mapping reaches. Returns how many bytes: 0 if the
-    /// range begins outside of all mappings, or cannot be written through one.
+    /// Writes the first bytes of a range, as far as one mapping reaches. Returns their number: 0 if
+    /// the range begins outside all mappings, or cannot be written through one.
     ///
     /// # Safety
     /// `buffer` is valid for `length` bytes, which do not change until the call returns.
@@ -56,7 +59,7 @@ impl Mappings {
         }
     }
 
-    /// Splits a range where mappings begin and end, and has `other` write what they do not.
+    /// Splits a range where mappings begin and end, and calls `other` for the parts outside them.
     ///
     /// # Errors
     /// Those of `other`.
@@ -101,10 +104,10 @@ fn whole_units(start: u64, end: u64) -> (u64, u64) {
     (start.next_multiple_of(UNIT), end / UNIT * UNIT)
 }
 
-/// Whether the system refused the copy, as a sandbox may.
+/// Whether the system refused the copy, which a sandbox may do.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Units of a file in memory. Nothing but the kernel reads or writes the memory, since an access of this
+/// Units of a file in memory. Only the kernel reads or writes the memory, since an access of this
 /// process could raise SIGBUS.
 struct Mapping {
     start: u64,
@@ -131,7 +134,7 @@ impl Mapping {
     fn new(file: &File, start: u64, end: u64) -> Option<Mapping> {
         let bytes = usize::try_from(end - start).ok()?;
         let unit = UNIT as usize;
-        // A place in which some address is a multiple of a unit.
+        // A reservation that contains an address which is a multiple of a unit.
         let (kind, reserved) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, bytes + unit);
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let place = unsafe { libc::mmap(ptr::null_mut(), reserved, libc::PROT_NONE, kind, -1, 0) };
@@ -155,7 +158,7 @@ impl Mapping {
             if before < unit {
                 libc::munmap(mapped.byte_add(bytes), unit - before);
             }
-            // A child of fork has no use for it.
+            // A forked child does not need the mapping.
             libc::madvise(mapped, bytes, libc::MADV_DONTFORK);
             let is_large = libc::madvise(mapped, bytes, libc::MADV_HUGEPAGE) == 0;
             (mapped, is_large)
@@ -213,7 +216,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and no copy is under way.
+        // SAFETY: this value owns the mapping, and no copy is in progress.
         unsafe { libc::munmap(self.address.cast(), (self.end - self.start) as usize) };
     }
 }
@@ -246,7 +249,7 @@ mod tests {
         (0..count).map(|i| (i % 251) as u8).collect()
     }
 
-    /// Writes the bytes from an offset; returns the ranges that were left to the other way.
+    /// Writes the bytes from an offset. Returns the ranges that were left to `other`.
     fn write(mappings: &Mappings, file: &File, data: &[u8], offset: u64) -> Vec<(u64, u64)> {
         let mut others = Vec::new();
         let plain = std::fs::OpenOptions::new()
@@ -275,7 +278,7 @@ mod tests {
         let mappings = Mappings::of(&file, &[(offset, offset + LENGTH)]);
         if mappings.0.is_empty() {
             eprintln!(
-                "SKIPPED: the file system of the tests does not tell which blocks a file has"
+                "SKIPPED: the file system of the tests does not report which blocks a file has"
             );
             return;
         }
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_has_already_is_not_mapped() {
+    fn allocated_ranges_of_a_file_are_not_mapped() {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         std::fs::write(file.path(), bytes(LENGTH)).unwrap();
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_truncated_meanwhile_is_written_by_the_other_way() {
+    fn a_file_that_is_truncated_meanwhile_is_written_without_the_mapping() {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         let mappings = Mappings::of(&file, &[(0, LENGTH)]);
@@ -307,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_cannot_be_read_is_left_to_the_other_way() {
+    fn unreadable_memory_is_left_to_the_other_function() {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         let mappings = Mappings::of(&file, &[(0, LENGTH)]);
-        // SAFETY: the other way does not touch the buffer either.
+        // SAFETY: `other` does not touch the buffer either.
         let failed = unsafe {
             mappings.write_or(
                 ptr::without_provenance_mut(4096),

@@ -1,4 +1,4 @@
-//! An open file: a buffered descriptor, one for O_DIRECT, and what its file system says about
+//! An open file: a buffered descriptor, one for O_DIRECT, and the properties of its file system for
 //! direct I/O and striping.
 
 mod cached;
@@ -34,14 +34,14 @@ use mount::Mount;
 use system::FileSystem;
 use turns::Turns;
 
-/// How a file is opened.
+/// The access with which a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The file is read.
+    /// Requests may read the file.
     pub read: bool,
-    /// The file is written.
+    /// Requests may write the file.
     pub write: bool,
-    /// A file that does not exist is created. Needs `write`.
+    /// A missing file is created. Needs `write`.
     pub create: bool,
     /// The file is emptied when it is opened. Needs `write`.
     pub truncate: bool,
@@ -58,18 +58,20 @@ pub struct File {
     path: PathBuf,
     access: Access,
     buffered: OwnedFd,
-    /// Whether `buffered` shares locks and position with a descriptor of somebody else.
+    /// Whether `buffered` shares locks and position with a descriptor of the caller.
     is_duplicate: bool,
-    /// The descriptor for O_DIRECT, opened when a request first needs it; or why it does not open.
+    /// The descriptor for O_DIRECT, opened when a request first needs it, or the reason why it does
+    /// not open.
     direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
-    /// Found when a request first needs it.
+    /// The mount, determined when a request first needs it.
     mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
     /// Requests of this file. Each is counted until it no longer keeps the file open.
     pub(crate) users: Arc<InFlight>,
     cached_refusal: cached::Refusal,
-    /// The processes on this machine that write the file at the same time as this one, itself included.
+    /// The number of processes on this machine, including this one, that write the file at the same
+    /// time.
     writers: AtomicUsize,
     /// The turns of workers that write the file in the background through mappings.
     pub(crate) turns: Arc<Turns>,
@@ -79,8 +81,8 @@ impl File {
     /// Opens a file or block device. `options` apply to its requests, below those of each call.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] for options out of range, access that contradicts itself, and paths without
-    /// byte ranges such as a FIFO; else what open(2) says.
+    /// [`Kind::Invalid`] for options out of range, contradictory access, and paths without byte
+    /// ranges such as a FIFO; else the failure of open(2).
     pub fn open(path: &Path, access: Access, options: Options) -> Result<File> {
         options.check()?;
         let flags = access_mode(access).map_err(|e| e.in_file(path))?;
@@ -97,7 +99,7 @@ impl File {
         File::open_at(path, path, access, flags, options)
     }
 
-    /// Opens the file `at` for reading. Errors call it `name`.
+    /// Opens the file `at` for reading. Errors name it `name`.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -109,7 +111,7 @@ impl File {
         File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
     }
 
-    /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors call
+    /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors name
     /// it `name`. The descriptor may be closed afterwards.
     ///
     /// # Errors
@@ -130,8 +132,8 @@ impl File {
         let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
         match open_at_once(&same, mode | libc::O_CLOEXEC) {
             Ok(opened) => File::of_opened(opened, name, access, options),
-            // The file's permissions have changed since, or there is no /proc. A duplicate shares
-            // locks and position with the descriptor, which does no harm here.
+            // The file's permissions have changed since it was opened, or there is no /proc. A
+            // duplicate shares locks and position with the descriptor, which is harmless here.
             Err(_) => {
                 let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
                 Ok(File {
@@ -142,8 +144,8 @@ impl File {
         }
     }
 
-    /// Whether the file could not be opened again, so that it shares locks with the descriptor that it
-    /// was made of.
+    /// Whether the file could not be opened again, so that it shares locks with the descriptor from
+    /// which it was made.
     pub fn is_duplicate(&self) -> bool {
         self.is_duplicate
     }
@@ -154,7 +156,11 @@ impl File {
     /// # Errors
     /// [`Kind::Invalid`] if the descriptor does not allow the access; else as for
     /// [`open`](Self::open).
-    pub fn of_lent_descriptor(descriptor: RawFd, access: Access, options: Options) -> Result<File> {
+    pub fn of_borrowed_descriptor(
+        descriptor: RawFd,
+        access: Access,
+        options: Options,
+    ) -> Result<File> {
         options.check()?;
         let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
         let name = std::fs::read_link(&same)
@@ -183,7 +189,7 @@ impl File {
         }
         match open_at_once(&same, mode | libc::O_CLOEXEC) {
             Ok(opened) => File::of_opened(opened, &name, access, options),
-            // A duplicate would share these flags: it would append, or refuse unaligned ranges.
+            // A duplicate would share these flags: it would append, or reject unaligned ranges.
             Err(e) if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
                 Err(Error::os(&e, "cannot open the file of the descriptor again").in_file(&name))
             }
@@ -191,8 +197,8 @@ impl File {
         }
     }
 
-    /// Takes over a file that the caller has just created and opened for reading and writing. Errors
-    /// call it `name`.
+    /// Takes over a file that the caller has just created and opened for reading and writing.
+    /// Errors name it `name`.
     pub(crate) fn of_new(opened: OwnedFd, name: &Path, options: Options) -> Result<File> {
         options.check()?;
         let access = Access {
@@ -203,7 +209,7 @@ impl File {
         File::of_opened(opened, name, access, options)
     }
 
-    /// What fstat(2) says of the file.
+    /// The result of fstat(2).
     ///
     /// # Errors
     /// The failed system call.
@@ -222,7 +228,7 @@ impl File {
         flags: i32,
         options: Options,
     ) -> Result<File> {
-        // A mapping for writes needs a descriptor that reads, too.
+        // A mapping for writes needs a descriptor that can read, too.
         let wider = match flags & libc::O_ACCMODE {
             libc::O_WRONLY => flags & !libc::O_ACCMODE | libc::O_RDWR,
             _ => flags,
@@ -267,7 +273,8 @@ impl File {
     pub fn access(&self) -> Access {
         self.access
     }
-    /// States how many processes on this machine write the file at the same time, so that they share its cores.
+    /// Sets the number of processes on this machine that write the file at the same time, so that
+    /// they share its cores.
     pub fn set_writers(&self, processes: usize) {
         self.writers.store(processes.max(1), Relaxed);
     }
@@ -284,7 +291,7 @@ impl File {
     pub fn system(&self) -> &FileSystem {
         &self.system
     }
-    /// The mount that the file lies on; `None` if the system does not tell.
+    /// The mount that the file lies on; `None` if the system does not report it.
     pub(crate) fn mount(&self) -> Option<Arc<Mount>> {
         let of_file = || Mount::of(self.buffered.as_raw_fd());
         self.mount.get_or_init(of_file).clone()
@@ -293,7 +300,7 @@ impl File {
     pub fn options(&self) -> Options {
         *self.options.lock().recover()
     }
-    /// Replaces the options of the file. Requests that were submitted before keep theirs.
+    /// Replaces the options of the file. Requests that were submitted earlier keep theirs.
     ///
     /// # Errors
     /// [`Kind::Invalid`] for options out of range.
@@ -310,8 +317,8 @@ impl File {
     pub fn size(&self) -> Result<u64> {
         let stat = self.stat()?;
         if is_block_device(&stat) {
-            // SAFETY: lseek on an open descriptor touches no memory. The engine reads and writes
-            // by position, so a moved file offset disturbs nobody.
+            // SAFETY: lseek on an open descriptor touches no memory. The engine reads and writes by
+            // position, so a moved file offset has no effect on it.
             let end = unsafe { libc::lseek(self.buffered.as_raw_fd(), 0, libc::SEEK_END) };
             return u64::try_from(end)
                 .map_err(|_| Error::last_os("cannot find the device's size").in_file(&self.path));
@@ -322,19 +329,19 @@ impl File {
     /// Sets the length of the file in bytes; new bytes read as zero.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] if no file can be that long; else what ftruncate(2) says.
+    /// [`Kind::Invalid`] if no file can be that long; else the failure of ftruncate(2).
     pub fn truncate(&self, bytes: u64) -> Result<()> {
         let length = libc::off_t::try_from(bytes).map_err(|_| {
-            Error::invalid(format!("{bytes} bytes are more than a file can have"))
-                .in_file(&self.path)
+            Error::invalid(format!("no file can have {bytes} bytes")).in_file(&self.path)
         })?;
         // SAFETY: ftruncate on an open descriptor touches no memory of this process.
         uninterrupted(|| answer(unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) }))
             .map_err(|e| Error::os(&e, "cannot set the file's length").in_file(&self.path))
     }
 
-    /// Makes the file at least this long; new bytes read as zero. Unlike [`truncate`](Self::truncate)
-    /// it does not cut off what others write meanwhile, where the file system can allocate a byte.
+    /// Makes the file at least this long; new bytes read as zero. Unlike
+    /// [`truncate`](Self::truncate), it does not cut off data that another process writes
+    /// meanwhile, where the file system can allocate a byte.
     pub fn lengthen(&self, bytes: u64) -> Result<()> {
         if self.size()? >= bytes || self.allocate(bytes - 1, 1, true)? {
             return Ok(());
@@ -345,15 +352,15 @@ impl File {
     /// Brings data and size of the file to the medium.
     ///
     /// # Errors
-    /// The failed system call: then an unknown part of the data is on the medium.
+    /// The failed system call. An unknown part of the data is then on the medium.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
         uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered.as_raw_fd()) }))
             .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
-    /// Allocates blocks for a range and, if `lengthens`, makes the file reach to its end. Returns
-    /// false if the file system cannot allocate, which is no failure.
+    /// Allocates blocks for a range and, if `lengthens`, extends the file to its end. Returns false
+    /// if the file system cannot allocate, which is no failure.
     pub(crate) fn allocate(&self, offset: u64, length: u64, lengthens: bool) -> Result<bool> {
         let mode = if lengthens {
             0
@@ -374,16 +381,15 @@ impl File {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // EINTR is not tried again: some file systems then undo what they have done, and would
-            // never finish under regular signals.
+            // EINTR is not retried: some file systems then undo their work, and would never finish
+            // under regular signals.
             Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR | libc::ENODEV) => Ok(false),
             _ => Err(Error::os(&error, "cannot allocate room in the file")
                 .at(&self.path, offset, length)),
         }
     }
 
-    /// The descriptor, which lives as long as the file. The system gives the lowest number that is
-    /// free.
+    /// The descriptor, which lives as long as the file. The system assigns the lowest free number.
     pub fn descriptor(&self) -> RawFd {
         self.buffered.as_raw_fd()
     }
@@ -392,7 +398,7 @@ impl File {
         self.buffered.as_raw_fd()
     }
 
-    /// The descriptor that bypasses the page cache, if the file system has direct I/O.
+    /// The descriptor that bypasses the page cache, if the file system supports direct I/O.
     pub(crate) fn direct_fd(&self) -> Option<RawFd> {
         self.direct().ok().map(AsRawFd::as_raw_fd)
     }
@@ -401,15 +407,16 @@ impl File {
         self.direct().map(drop)
     }
 
-    /// cuFile's handle of this file: the one past the page cache if `direct`.
+    /// cuFile's handle of this file: the one that bypasses the page cache if `direct`.
     pub(crate) fn cufile_handle(
         &self,
         driver: &cufile::Driver,
         direct: bool,
     ) -> Result<CUfileHandle> {
-        let descriptor = match direct {
-            true => self.direct()?.as_raw_fd(),
-            false => self.buffered_fd(),
+        let descriptor = if direct {
+            self.direct()?.as_raw_fd()
+        } else {
+            self.buffered_fd()
         };
         self.cufile
             .get(driver, direct, descriptor)
@@ -450,7 +457,7 @@ impl File {
         Error::new(
             Kind::Unavailable,
             format!(
-                "the file system ({}) has no direct I/O for this file",
+                "the file system ({}) does not support direct I/O for this file",
                 self.system.name()
             ),
         )
@@ -464,10 +471,10 @@ impl File {
     }
 
     /// Bytes of which offset and length of an O_DIRECT transfer must be multiples. At least a page,
-    /// so that no page is reached directly and through the page cache at the same time.
+    /// so that no page is accessed directly and through the page cache at the same time.
     pub fn direct_alignment(&self) -> u64 {
-        let asked = self.system.direct.map_or(1, |d| u64::from(d.offset));
-        asked.max(page_size())
+        let required = self.system.direct.map_or(1, |d| u64::from(d.offset));
+        required.max(page_size())
     }
 
     /// Bytes of which memory addresses of O_DIRECT must be multiples.
@@ -508,10 +515,10 @@ fn access_mode(access: Access) -> Result<i32> {
     }
 }
 
-/// Opens without waiting, since a FIFO without a peer would block. A FIFO is refused afterwards.
+/// Opens without waiting, since a FIFO without a peer would block. A FIFO is rejected afterwards.
 fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     let opened = open_fd(path, flags | libc::O_NONBLOCK)?;
-    // With O_NONBLOCK, io_uring would answer EAGAIN instead of waiting for the medium.
+    // With O_NONBLOCK, io_uring would return EAGAIN instead of waiting for the medium.
     // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
     unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, 0) };
     Ok(opened)
@@ -520,7 +527,7 @@ fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
 fn duplicate(descriptor: RawFd, name: &Path) -> Result<OwnedFd> {
     // SAFETY: fcntl with F_DUPFD_CLOEXEC touches no memory of this process.
     match unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) } {
-        // SAFETY: fcntl has just returned this descriptor, and nobody else owns it.
+        // SAFETY: fcntl has just returned this descriptor, which has no other owner.
         new if new >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(new) }),
         _ => Err(Error::last_os("cannot open the file").in_file(name)),
     }
@@ -533,7 +540,7 @@ fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
 /// As fstat(2), repeated when a signal interrupts it.
 pub fn stat_of(file: &impl AsRawFd) -> io::Result<libc::stat> {
     let mut stat = MaybeUninit::uninit();
-    // SAFETY: `stat` is a place for the answer.
+    // SAFETY: `stat` is a valid place for the result.
     uninterrupted(|| answer(unsafe { libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) }))?;
     // SAFETY: fstat has succeeded, so it has filled the place.
     Ok(unsafe { stat.assume_init() })
@@ -556,7 +563,7 @@ fn refuse_unseekable(path: &Path, fd: &OwnedFd) -> Result<()> {
     };
     Err(
         Error::invalid(format!("the path is {what}, which has no byte ranges"))
-            .remedy("give a regular file or a block device")
+            .remedy("use a regular file or a block device")
             .in_file(path),
     )
 }
@@ -573,7 +580,7 @@ pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedF
         // SAFETY: `name` is a C string that outlives the call.
         let fd = unsafe { libc::open(name.as_ptr(), flags, mode) };
         answer(fd)?;
-        // SAFETY: open has just returned this descriptor, and nobody else owns it.
+        // SAFETY: open has just returned this descriptor, which has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     })
 }

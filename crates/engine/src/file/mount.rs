@@ -1,4 +1,4 @@
-//! The mount that a file lies on, which is the same in each process.
+//! The mount that a file lies on, with a name that is the same in each process.
 
 use std::fmt::Write;
 use std::os::fd::RawFd;
@@ -11,17 +11,16 @@ use crate::sync::Recover;
 pub(crate) struct Mount {
     /// The type of the file system, such as "ext4" or "fuse.sshfs".
     pub kind: String,
-    /// What is mounted, such as "/dev/vda1" or "server:/export".
+    /// The source of the mount, such as "/dev/vda1" or "server:/export".
     pub source: String,
     pub point: String,
 }
 
-/// The number of a mount, which another mount may get later, and the device number of its file
-/// system.
+/// The number of a mount, which a later mount may get, and the device number of its file system.
 type Key = (u64, u64);
 
 impl Mount {
-    /// The mount of an open file; `None` if the system does not tell. Results are kept.
+    /// The mount of an open file; `None` if the system does not report it. Results are cached.
     pub(crate) fn of(fd: RawFd) -> Option<Arc<Mount>> {
         static KNOWN: Mutex<Vec<(Key, Option<Arc<Mount>>)>> = Mutex::new(Vec::new());
         let key = key(fd)?;
@@ -56,7 +55,8 @@ fn key(fd: RawFd) -> Option<Key> {
     const STATX_MNT_ID: u32 = 0x1000;
     // SAFETY: statx is plain data, for which all zero bytes are a valid value.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: with AT_EMPTY_PATH the descriptor itself is asked; `stat` takes the answer.
+    // SAFETY: with AT_EMPTY_PATH the call is about the descriptor itself; `stat` is a place for the
+    // result.
     let status = unsafe {
         libc::statx(
             fd,
@@ -98,7 +98,7 @@ fn find(table: &str, number: u64) -> Option<Mount> {
     })
 }
 
-/// Undoes the escapes of a field, in which blanks and the like are "\040".
+/// Undoes the escapes of a field: a blank, for example, is "\040".
 fn plain(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_mount_says_its_type_and_differs_from_others() {
+    fn the_name_of_a_mount_has_its_type_and_is_unique() {
         let names = [25, 31, 44].map(|number| find(TABLE, number).unwrap().name());
         assert!(names[0].starts_with("ext4-"), "{}", names[0]);
         assert!(names[0] != names[1] && names[1] != names[2]);

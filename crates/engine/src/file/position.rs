@@ -1,7 +1,7 @@
 //! Positional reads and writes that repeat until all bytes have moved.
 //!
-//! A [`Gate`] sees each system call on a file's data before it is made. Only tests install one: the
-//! fault-injection route, which makes calls fail or stop short.
+//! A [`Gate`] sees each system call on a file's data before it is made. Only tests install one, by
+//! the fault-injection route, which makes calls fail or stop short.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -31,7 +31,7 @@ pub trait Gate: Send + Sync {
     /// Returns the most bytes that the call may move.
     ///
     /// # Errors
-    /// An error takes the place of the call, which is then not made.
+    /// An error replaces the call, which is then not made.
     fn before(&self, call: Call) -> io::Result<u64>;
 }
 
@@ -48,11 +48,11 @@ pub enum Stop {
 }
 
 /// Moves `length` bytes between the descriptor at `offset` and the memory at `buffer`, on this
-/// thread. Returns how many bytes moved and, if some did not, why.
+/// thread. Returns the number of bytes moved and, if it is less, the reason.
 ///
 /// # Safety
-/// `buffer` is valid for `length` bytes of host memory, writable for a read, and nobody else
-/// touches it in a conflicting way meanwhile.
+/// `buffer` is valid for `length` bytes of host memory, writable for a read, and no other code
+/// touches it in a conflicting way until the call returns.
 pub unsafe fn transfer(
     gate: Option<&dyn Gate>,
     fd: RawFd,
@@ -86,7 +86,7 @@ pub unsafe fn transfer(
             0 => {
                 let stop = match operation {
                     Operation::Read => Stop::End,
-                    // POSIX leaves this open; looping on it could go on for ever.
+                    // POSIX leaves this case open. A retry might never end.
                     Operation::Write => Stop::Failed(io::Error::from_raw_os_error(libc::EIO)),
                 };
                 return (done, Some(stop));

@@ -26,7 +26,7 @@ struct Cachestat {
 
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// The cached share of the range, from 0 to 1; `None` if the system does not tell.
+/// The cached share of the range, from 0 to 1; `None` if the system does not report it.
 pub(crate) fn residency(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     if length == 0 {
         return Some(1.0);
@@ -65,12 +65,12 @@ fn by_cachestat(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
 }
 
 fn by_mincore(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
-    // A sample is enough: the map of a whole large file would cost more than it saves.
+    // A sample is enough: the residency map of a whole large file would cost more than it saves.
     const SAMPLE: u64 = 4 << 20;
     let (first, count) = pages(offset, length.min(SAMPLE));
     let bytes = (count * page_size()) as usize;
-    // SAFETY: a fresh read-only mapping at an address of the kernel's choice; it is never
-    // dereferenced, only asked about, and unmapped below.
+    // SAFETY: a fresh read-only mapping at an address of the kernel's choice. It is never
+    // dereferenced, only passed to mincore, and unmapped below.
     let map = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -100,7 +100,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn a_file_just_written_is_resident_by_both_ways_of_asking() {
+    fn a_file_just_written_is_resident_by_both_queries() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![1u8; 1 << 20]).unwrap();
         let fd = file.as_raw_fd();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_that_nobody_read_is_not_resident() {
+    fn a_hole_that_was_not_read_is_not_resident() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8 << 20).unwrap();
         assert_eq!(residency(file.as_raw_fd(), 0, 8 << 20), Some(0.0));

@@ -1,8 +1,8 @@
-//! Finds out whether a file system has room for ranges of a file, before they are allocated.
+//! Determines whether a file system has room for ranges of a file, before they are allocated.
 //!
 //! ext4, XFS and F2FS keep the blocks that an allocation got before the system was full. Blocks
-//! behind the end of a file are freed only by truncating it, which could cut the bytes of another
-//! writer. So an allocation that is sure to fail must not begin.
+//! behind the end of a file are freed only by truncating it, which could cut off bytes that another
+//! process has written. So an allocation that is sure to fail must not begin.
 
 use std::os::fd::AsRawFd;
 
@@ -16,14 +16,14 @@ const SPARE_ROOM: u64 = 64 << 20;
 pub(crate) enum Room {
     Enough,
     Lacking,
-    /// Only an attempt tells: the room is reserved for some users, or the system does not tell
-    /// which blocks the file has.
+    /// Only an attempt can show it: the room is reserved for some users, or the system does not
+    /// report which blocks the file has.
     Unknown,
 }
 
 impl File {
-    /// Whether there is room for these ranges, less the blocks that the file has already. The
-    /// ranges do not overlap and lie beyond the end of the file.
+    /// Whether there is room for these ranges, not counting the blocks that the file has already.
+    /// The ranges do not overlap and lie beyond the end of the file.
     pub(crate) fn room_for(&self, ranges: &[(u64, u64)]) -> Room {
         if self.stat().is_ok_and(|stat| is_block_device(&stat)) {
             return Room::Lacking; // a device does not grow
@@ -49,7 +49,8 @@ impl File {
     }
 
     /// Whether a write of this range beyond the end of a regular file cannot end early for lack of
-    /// room, or at the limit of this process, unless others write meanwhile.
+    /// room, or at the limit of this process. Concurrent writes of other processes are not
+    /// considered.
     pub(crate) fn surely_takes(&self, start: u64, end: u64) -> bool {
         let mut limit = libc::rlimit {
             rlim_cur: 0,
@@ -61,7 +62,7 @@ impl File {
             && end <= limit.rlim_cur
             && self.stat().is_ok_and(|stat| !is_block_device(&stat))
             && self.free().is_some_and(|(_, available)| {
-                // Blocks of the file's own index, and of what others are writing, come on top.
+                // Blocks of the file's own index, and of concurrent writes, are added.
                 (end - start).saturating_add(SPARE_ROOM) <= available
             })
     }
@@ -152,7 +153,7 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn what_a_file_has_of_a_range_is_counted_beyond_its_end_as_well() {
+    fn allocated_bytes_are_counted_beyond_the_end_of_the_file_as_well() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let plain = std::fs::File::create(&path).unwrap();
@@ -169,7 +170,9 @@ mod tests {
         let file = File::open(&path, access, Options::default()).unwrap();
         let end = 200 * 16384;
         let Some(found) = file.allocated(0, end) else {
-            eprintln!("SKIPPED: the file system of the tests does not tell what a file has");
+            eprintln!(
+                "SKIPPED: the file system of the tests does not report which blocks a file has"
+            );
             return;
         };
         assert!((200 * 4096..=end).contains(&found), "{found}");

@@ -18,11 +18,11 @@ pub enum Direct {
     WhereCold,
     /// All bytes bypass it, except where the system refuses a call.
     Preferred,
-    /// All bytes bypass it. A refusal is an error, since the caller asked for O_DIRECT.
+    /// All bytes bypass it. A refusal is an error, since the caller requested O_DIRECT.
     Always,
 }
 
-/// One file of a request, and how its bytes are moved and counted.
+/// One file of a request, with the mode and the counters of its transfers.
 #[derive(Clone, Copy)]
 pub struct FileSide<'a> {
     /// The open file.
@@ -33,12 +33,12 @@ pub struct FileSide<'a> {
     pub direct: Direct,
     /// The request's counters.
     pub counters: &'a Counters,
-    /// Decides about each system call; `None` lets all pass.
+    /// The gate that decides about each system call; `None` lets all pass.
     pub gate: Option<&'a dyn Gate>,
 }
 
 impl<'a> FileSide<'a> {
-    /// Goes through the page cache, and has no gate.
+    /// A side that goes through the page cache, and has no gate.
     pub fn new(file: &'a Arc<File>, operation: Operation, counters: &'a Counters) -> FileSide<'a> {
         FileSide {
             file,
@@ -70,7 +70,7 @@ impl<'a> FileSide<'a> {
         Error::os(error, action).at(self.file.path(), offset, length)
     }
 
-    /// The error of a range in which the file turned out to end.
+    /// The error of a range that reaches beyond the end of the file.
     pub fn ended(&self, offset: u64, length: u64) -> Error {
         let size = self.file.size().unwrap_or(0);
         Error::end_of_file(offset + length, size).at(self.file.path(), offset, length)
@@ -82,8 +82,8 @@ impl<'a> FileSide<'a> {
     /// The failed system call, or the end of the file, with the range.
     ///
     /// # Safety
-    /// `buffer` is valid for `length` bytes of host memory, writable for a read, which nobody else
-    /// touches until the call returns.
+    /// `buffer` is valid for `length` bytes of host memory, writable for a read, which no other
+    /// code touches until the call returns.
     pub unsafe fn move_buffered(&self, buffer: *mut u8, offset: u64, length: u64) -> Result<()> {
         self.counters.io_call();
         let fd = self.file.buffered_fd();
@@ -97,8 +97,8 @@ impl<'a> FileSide<'a> {
         }
     }
 
-    /// Reads a range, on this thread, if the page cache has all of it; waits for no medium. Otherwise returns
-    /// false, and an unknown part of the buffer has changed.
+    /// Reads a range on this thread, if the page cache has all of it, without waiting for a medium.
+    /// Otherwise returns false, with an unknown part of the buffer changed.
     ///
     /// # Safety
     /// As for [`move_buffered`](Self::move_buffered).
@@ -111,8 +111,8 @@ impl<'a> FileSide<'a> {
     /// Moves a range by O_DIRECT, on this thread. Returns whether all bytes bypassed the page cache.
     ///
     /// Offset, length and address are aligned. A read needs only the first `needed` bytes, and the
-    /// file may end behind them. The unaligned end of a file goes through the page cache; so does
-    /// the whole range where the system refuses O_DIRECT, unless the caller asked for it.
+    /// file may end behind them. The unaligned end of a file goes through the page cache. So does
+    /// the whole range where the system refuses O_DIRECT, unless the caller requested it.
     ///
     /// # Errors
     /// As for [`move_buffered`](Self::move_buffered).
@@ -155,7 +155,7 @@ impl<'a> FileSide<'a> {
         }
     }
 
-    /// Whether the page cache may serve instead of an O_DIRECT call that failed so.
+    /// Whether the page cache may replace an O_DIRECT call that failed with this error.
     pub(crate) fn may_fall_back(&self, error: &io::Error) -> bool {
         self.direct != Direct::Always
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))

@@ -1,5 +1,5 @@
-//! Stripes on Lustre: those that a new file gets, and the blocks that suit the stripes of an
-//! existing file.
+//! Stripes on Lustre: those of a new file, and the blocks that suit the stripes of an existing
+//! file.
 
 use std::ffi::{c_int, c_ulong};
 use std::io;
@@ -10,7 +10,7 @@ use super::layout::{self, LOV_PATTERN_RAID0, LOV_USER_MAGIC_V1, Part};
 use super::open_with;
 use super::system::{FileSystem, LUSTRE};
 
-/// The stripes of a new file. What is left open comes from its folder.
+/// The stripes of a new file. Its folder determines the values that are left open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Striping {
     /// The number of storage targets.
@@ -19,16 +19,16 @@ pub struct Striping {
     pub size: Option<u64>,
 }
 
-/// `_IOW('f', 154, long)`. The attribute `lustre.lov` can be set as well, but has no effect and no
-/// error if the file has stripes, while this call fails with EEXIST.
+/// `_IOW('f', 154, long)`. Setting the attribute `lustre.lov` has no effect and no error if the
+/// file has stripes, while this call fails with EEXIST.
 const LL_IOC_LOV_SETSTRIPE: c_ulong = 0x4008_669A;
 
 /// Creates the file without stripes, so that they can be set: two flags of open(2) that mean
 /// nothing for a regular file.
 const O_LOV_DELAY_CREATE: c_int = libc::O_NOCTTY | libc::O_ASYNC;
 
-/// Opens a file as open(2) does. If that creates the file on Lustre, it gets the stripes. If it
-/// gets none, the text says why.
+/// Opens a file as open(2) does. A file that the call creates on Lustre gets the stripes. If it
+/// gets none, the returned text gives the reason.
 ///
 /// # Errors
 /// The failed system call.
@@ -44,7 +44,7 @@ pub fn create(
     if !is_on_lustre(path) {
         let opened = open_with(path, flags, mode)?;
         let name = FileSystem::of(opened.as_raw_fd()).name();
-        let note = format!("stripes are not set: the file system ({name}) has none");
+        let note = format!("stripes are not set: the file system ({name}) has no stripes");
         return Ok((opened, Some(note)));
     }
     create_striped(path, flags, mode, striping, set_stripes)
@@ -61,7 +61,7 @@ fn create_striped(
     let made = match open_with(path, flags | libc::O_EXCL | O_LOV_DELAY_CREATE, mode) {
         Ok(made) => made,
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) && flags & libc::O_EXCL == 0 => {
-            let note = "stripes are not set: the file has its own already";
+            let note = "stripes are not set: the file already has its own";
             return Ok((open_with(path, flags, mode)?, Some(note.to_owned())));
         }
         Err(error) => return Err(error),
@@ -118,7 +118,7 @@ pub(super) fn size_of(file: RawFd) -> Option<u64> {
 }
 
 /// The stripe size of a layout. For a composite layout, it is that of the part that covers most of
-/// the file, which large transfers meet; the first parts serve files that stay small.
+/// the file, which most large transfers use. The first parts serve files that stay small.
 fn main_size(parts: &[Part]) -> Option<u64> {
     parts
         .iter()
@@ -153,35 +153,35 @@ mod tests {
         END_OF_FILE, INSTANTIATED, STALE, bytes, composite, large, on_metadata_server, small,
     };
 
-    fn told(layout: &[u8]) -> Option<u64> {
+    fn stripe_size(layout: &[u8]) -> Option<u64> {
         main_size(&decode(layout))
     }
 
     #[test]
     fn a_plain_layout_gives_its_stripe_size() {
-        assert_eq!(told(&large()), Some(4 << 20));
-        assert_eq!(told(&small()), Some(1 << 20));
-        assert_eq!(told(&on_metadata_server()), None);
+        assert_eq!(stripe_size(&large()), Some(4 << 20));
+        assert_eq!(stripe_size(&small()), Some(1 << 20));
+        assert_eq!(stripe_size(&on_metadata_server()), None);
     }
 
     #[test]
-    fn of_a_composite_layout_the_part_that_covers_most_counts() {
+    fn the_part_that_covers_most_counts_in_a_composite_layout() {
         let parts = [
             (INSTANTIATED, 0, 1 << 20, on_metadata_server()),
             (INSTANTIATED, 1 << 20, 1 << 30, small()),
-            // Not yet in use, as the file is small.
+            // This part is not in use yet, as the file is small.
             (0, 1 << 30, END_OF_FILE, large()),
         ];
-        assert_eq!(told(&composite(&parts)), Some(4 << 20));
-        assert_eq!(told(&composite(&parts[..2])), Some(1 << 20));
-        assert_eq!(told(&composite(&parts[..1])), None);
-        assert_eq!(told(&composite(&[])), None);
+        assert_eq!(stripe_size(&composite(&parts)), Some(4 << 20));
+        assert_eq!(stripe_size(&composite(&parts[..2])), Some(1 << 20));
+        assert_eq!(stripe_size(&composite(&parts[..1])), None);
+        assert_eq!(stripe_size(&composite(&[])), None);
         let mirrors = [
             (STALE | INSTANTIATED, 0, END_OF_FILE, small()),
             (INSTANTIATED, 0, END_OF_FILE, large()),
             (INSTANTIATED, 0, END_OF_FILE, on_metadata_server()),
         ];
-        assert_eq!(told(&composite(&mirrors)), Some(4 << 20));
+        assert_eq!(stripe_size(&composite(&mirrors)), Some(4 << 20));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         };
         let expected = "d00bd10b 01000000 0000000000000000 0000000000000000 00004000 0800 ffff";
         assert_eq!(encode(&all).unwrap()[..], bytes(expected));
-        assert_eq!(told(&encode(&all).unwrap()), all.size);
+        assert_eq!(stripe_size(&encode(&all).unwrap()), all.size);
         let none = "d00bd10b 01000000 0000000000000000 0000000000000000 00000000 0000 ffff";
         assert_eq!(encode(&Striping::default()).unwrap()[..], bytes(none));
     }
@@ -219,7 +219,7 @@ mod tests {
         ] {
             assert_eq!(block(stripe), expected, "{stripe}");
         }
-        // What does not divide is cut somewhere.
+        // A stripe without suitable divisors is cut at some place.
         assert_eq!(block((64 << 10) * 10_007), 16 * MIB);
     }
 
@@ -230,11 +230,11 @@ mod tests {
     };
 
     #[test]
-    fn a_file_is_opened_as_ever_where_there_are_no_stripes() {
+    fn a_file_is_opened_normally_on_a_file_system_without_stripes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let (_, note) = create(&path, NEW, 0o640, &EIGHT).unwrap();
-        assert!(note.unwrap().contains("has none"));
+        assert!(note.unwrap().contains("has no stripes"));
         assert_eq!(
             create(&path, NEW, 0o640, &Striping::default()).unwrap().1,
             None
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_keeps_its_stripes() {
+    fn an_existing_file_keeps_its_stripes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"old").unwrap();
@@ -274,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_stripes_are_refused_is_made_all_the_same() {
+    fn a_file_is_created_even_if_its_stripes_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let (file, note) =
             create_striped(&path, NEW | libc::O_EXCL, 0o640, &EIGHT, set_stripes).unwrap();
-        // Of a file that is not on Lustre, the system says so.
+        // The system reports that the file is not on Lustre.
         assert!(note.unwrap().contains("not set"));
         use std::io::Write;
         std::fs::File::from(file).write_all(b"new").unwrap();

@@ -17,7 +17,7 @@ pub struct DirectAlignment {
     pub offset: u32,
 }
 
-/// What is known of a file system.
+/// The known properties of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     /// `f_type` of statfs(2); 0 if it could not be read.
@@ -52,24 +52,25 @@ const NAMES: &[(u64, &str)] = &[
     (0x6573_5543, "fusectl"),
 ];
 
-/// File systems whose files only one machine has.
+/// File systems whose files are visible on one machine only.
 const OF_ONE_MACHINE: [&str; 8] = [
     "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "ramfs",
 ];
 
-/// What processes see of each other's writes to a file.
+/// Which writes of other processes to a file a process sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// All of them, at once. All processes are on one machine.
+    /// A process sees all of them at once. All processes are on one machine.
     OnOneMachine,
-    /// All of them, at once, on several machines.
+    /// A process sees all of them at once, on several machines.
     OnSeveral,
-    /// Perhaps not all.
+    /// A process may miss some of them.
     Unknown,
 }
 
 impl FileSystem {
-    /// Describes the file system of an open descriptor. What cannot be found out is left unknown.
+    /// Describes the file system of an open descriptor. Properties that cannot be determined are
+    /// left unknown.
     pub fn of(fd: RawFd) -> FileSystem {
         let magic = FileSystem::magic_of(fd);
         FileSystem {
@@ -93,8 +94,8 @@ impl FileSystem {
         self.is_of_one_machine()
     }
 
-    /// Whether one fault of a shared mapping brings 2 MiB of a new file into the page cache. ext4 has
-    /// such pages since Linux 6.16. Other file systems that have them were not measured.
+    /// Whether one fault of a shared mapping brings 2 MiB of a new file into the page cache. ext4
+    /// has had such pages since Linux 6.16. Other file systems with such pages were not measured.
     pub(crate) fn maps_large_pages(&self) -> bool {
         static NEW_ENOUGH: LazyLock<bool> = LazyLock::new(|| {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
@@ -103,14 +104,14 @@ impl FileSystem {
         self.name() == "ext4" && *NEW_ENOUGH
     }
 
-    /// Whether only this machine has the files.
+    /// Whether the files exist on this machine only.
     pub(crate) fn is_of_one_machine(&self) -> bool {
         const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];
         LOCAL.contains(&self.name())
     }
 
-    /// Returns what processes that have a file at this path see of each other's writes, as far as is known. `None`
-    /// if the path does not exist.
+    /// The visibility of writes between processes that have a file at this path, as far as it is
+    /// known. `None` if the path does not exist.
     pub fn sharing_at(path: &Path) -> Option<Sharing> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
@@ -124,18 +125,20 @@ impl FileSystem {
         })
     }
 
-    /// Whether a lock of a file keeps out the programs of all machines that have it, as far as is known.
+    /// Whether a lock of a file excludes processes on all machines that have the file, as far as is
+    /// known.
     pub(super) fn has_locks_for_all(fd: RawFd) -> bool {
         OF_ONE_MACHINE.contains(&name_of(FileSystem::magic_of(fd)))
     }
 
-    /// Whether an allocation that fails for lack of space keeps the blocks that it got before. Other
-    /// file systems release them, or count beforehand. An overlay may be of either sort.
+    /// Whether an allocation that fails for lack of space keeps the blocks that it got before.
+    /// Other file systems release them, or count beforehand. An overlay may be of either kind.
     pub(super) fn keeps_part_of_an_allocation(&self) -> bool {
         ["ext4", "xfs", "f2fs", "overlay"].contains(&self.name())
     }
 
-    /// The name of the file system, such as `ext4`; `unknown` if its magic number is in no table.
+    /// The name of the file system, such as `ext4`; `unknown` if the table does not have its magic
+    /// number.
     pub fn name(&self) -> &'static str {
         name_of(self.magic)
     }
@@ -156,14 +159,15 @@ fn name_of(magic: u64) -> &'static str {
     known.map_or("unknown", |(_, name)| name)
 }
 
-/// From STATX_DIOALIGN (Linux 6.1) where the file system answers it; else whether O_DIRECT can be
-/// opened at all, with the alignment that every block device takes.
+/// The alignment from STATX_DIOALIGN (Linux 6.1) if the file system reports it. Otherwise, whether
+/// O_DIRECT can be opened at all, with the alignment that every block device accepts.
 fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
     const STATX_DIOALIGN: u32 = 0x2000;
     // SAFETY: statx is plain data, for which all zero bytes are a valid value.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     let empty = c"";
-    // SAFETY: with AT_EMPTY_PATH the descriptor itself is asked; `stat` takes the answer.
+    // SAFETY: with AT_EMPTY_PATH the call is about the descriptor itself; `stat` is a place for the
+    // result.
     let status = unsafe {
         libc::statx(
             fd,
@@ -184,7 +188,7 @@ fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
     let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK;
     match super::open_fd(&same, flags).map_err(|e| e.raw_os_error()) {
         Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => None,
-        // Any other error is told when the descriptor is needed.
+        // Any other error is reported when the descriptor is needed.
         _ => Some(DirectAlignment {
             memory: 4096,
             offset: 4096,

@@ -1,7 +1,8 @@
-//! Whether what was read of a file may be kept for later reads.
+//! Whether bytes that were read from a file may be kept for later reads.
 //!
-//! It may for [`KEPT`], and longer only if the status of the file shows no change since. A lock does not
-//! replace the question, because programs that take no lock can write. But it excludes that a write of a program
+//! They may be kept for [`KEPT`], and longer only if the status of the file shows no change since.
+//! A lock does not replace this check, because programs that take no lock can write. But a lock
+//! guarantees that no program that takes locks is in the middle of a write.
 //! that takes locks is under way.
 
 use std::os::fd::RawFd;
@@ -12,47 +13,49 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::stat_of;
 use super::system::FileSystem;
 
-/// How long bytes of a file are kept while other programs may change it.
+/// How long bytes of a file are kept while other processes may change it.
 pub const KEPT: Duration = Duration::from_millis(20);
 
-/// Time after which a change of a file without a lock is taken to be over: the system sets the times when a
-/// write begins, before its bytes can be read.
+/// Time after which a change of a file without a lock counts as complete: the system sets the times
+/// when a write begins, before its bytes can be read.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// Longest step of the clock by which Linux sets the times of a file.
+/// The longest step of the clock by which Linux sets the times of a file.
 const STEP: Duration = Duration::from_millis(20);
 
 /// As [`STEP`], for a file system without fractions of seconds.
 const COARSE_STEP: Duration = Duration::from_secs(2);
 
-/// An open file, as it was when something was read of it.
+/// The state of an open file at the time of a read.
 #[derive(Debug)]
 pub struct Unchanged {
     descriptor: RawFd,
     before: Option<Status>,
-    /// When `before` was asked for, since 1970.
-    asked: Duration,
-    /// Asked for when it matters.
+    /// The time at which `before` was queried, since 1970.
+    queried: Duration,
+    /// Whether no write was in progress, determined on first use.
     is_settled: OnceLock<bool>,
     /// When the file was last known to be unchanged.
     checked: AtomicI64,
 }
 
 impl Unchanged {
-    /// Must be called before what is to be kept is read. The descriptor may be closed afterwards.
+    /// Records the state of the file. Must be called before the read of what is to be kept. The
+    /// descriptor may be closed afterwards.
     pub fn since_now(descriptor: RawFd) -> Unchanged {
         let checked = AtomicI64::new(milliseconds());
-        let asked = SystemTime::now().duration_since(UNIX_EPOCH);
+        let queried = SystemTime::now().duration_since(UNIX_EPOCH);
         Unchanged {
             descriptor,
-            asked: asked.unwrap_or_default(),
+            queried: queried.unwrap_or_default(),
             before: Status::of(descriptor),
             is_settled: OnceLock::new(),
             checked,
         }
     }
 
-    /// Returns whether what was read may still be used. Makes one system call in [`KEPT`].
+    /// Returns whether the bytes that were read may still be used. Makes at most one system call
+    /// per [`KEPT`].
     #[inline]
     pub fn holds(&self) -> bool {
         let now = milliseconds();
@@ -70,9 +73,9 @@ impl Unchanged {
         is_same
     }
 
-    /// Returns the status of the file if every later change gives it another one, also after the lock is released. Of
-    /// two changes within one step of the clock, the second leaves the times as they are. The descriptor must still
-    /// be open.
+    /// Returns the status of the file if every later change gives it another status, also after the
+    /// lock is released. Of two changes within one step of the clock, the second leaves the times
+    /// as they are. The descriptor must still be open.
     pub fn status(&self) -> Option<Status> {
         let before = self.before?;
         let is_coarse = before.changed.1 == 0 || before.modified.1 == 0;
@@ -80,23 +83,23 @@ impl Unchanged {
         (self.age()? > step && self.is_settled()).then_some(before)
     }
 
-    /// Returns whether no write was under way: a lock keeps out those of writers that take it.
+    /// Returns whether no write was in progress. A lock excludes writers that take locks.
     fn is_settled(&self) -> bool {
         let is_old = || self.age().is_some_and(|age| age > SETTLED);
         let find = || is_old() || keeps_writers_out(self.descriptor);
         *self.is_settled.get_or_init(find)
     }
 
-    /// Returns the time from the last change to when the status was asked for.
+    /// Returns the time from the last change to the query of the status.
     fn age(&self) -> Option<Duration> {
         let before = self.before?;
         let (seconds, nanoseconds) = before.changed.max(before.modified);
         let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        Some(self.asked.saturating_sub(last))
+        Some(self.queried.saturating_sub(last))
     }
 }
 
-/// What a write changes of a file's status.
+/// The parts of a file's status that a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Device and inode.
@@ -118,9 +121,9 @@ impl Status {
     }
 }
 
-/// Returns whether an open file holds a lock (`flock`), which keeps out writers that take one. The lock is looked
-/// up, because HDF5 may be set to lock a file whose file system has no locks. Locks of a network file system may
-/// apply to one host only.
+/// Returns whether an open file holds a lock (`flock`), which excludes writers that take one. The
+/// lock is looked up, because HDF5 may be set to lock a file whose file system has no locks. Locks
+/// of a network file system may apply to one host only.
 fn keeps_writers_out(descriptor: RawFd) -> bool {
     FileSystem::has_locks_for_all(descriptor)
         && std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).is_ok_and(|about| {
@@ -129,7 +132,8 @@ fn keeps_writers_out(descriptor: RawFd) -> bool {
         })
 }
 
-/// The coarse clock, which takes a tenth of the time of the other, and is good to some milliseconds.
+/// The coarse clock, in milliseconds. It takes a tenth of the time of the precise one, with an
+/// error of some milliseconds.
 fn milliseconds() -> i64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lock_protects_is_kept() {
+    fn bytes_under_a_lock_are_kept() {
         let file = tempfile::tempfile().unwrap();
         flock(&file, libc::LOCK_SH);
         let known = Unchanged::since_now(file.as_raw_fd());
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lock_a_change_is_seen_and_none_keeps_what_was_read() {
+    fn without_a_lock_bytes_are_kept_until_a_change_is_seen() {
         let mut file = tempfile::tempfile().unwrap();
         let known = modified_long_ago(&file);
         sleep(2 * KEPT);
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_file_that_has_just_changed_is_kept_briefly() {
+    fn bytes_of_a_file_that_has_just_changed_are_kept_briefly() {
         let file = tempfile::tempfile().unwrap();
         let known = Unchanged::since_now(file.as_raw_fd());
         sleep(2 * KEPT);

@@ -1,4 +1,4 @@
-//! CUDA contexts: whose memory a request touches, and the copy queues kept for each.
+//! CUDA contexts: the owners of the memory that requests touch, and the copy queues kept for each.
 
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, Once};
@@ -14,7 +14,8 @@ use crate::sync::Recover;
 /// kept until the process ends or the context is destroyed.
 pub struct Context {
     handle: CUcontext,
-    /// The driver's number of the context: a later context may get the same handle.
+    /// The driver's number of the context. A later context may get the same handle, but not the
+    /// same number.
     id: u64,
     /// The CUDA ordinal of the context's device.
     pub device: i32,
@@ -40,14 +41,14 @@ unsafe impl Sync for Context {}
 /// The most bytes of GPU memory that are kept for the next user.
 const MOST_SPARE: u64 = 256 << 20;
 
-/// GPU memory that is kept for the next user, until none has come for a while ([`idle`]).
+/// GPU memory that is kept for the next user, and freed after a while without use ([`idle`]).
 #[derive(Default)]
 struct Spare {
     /// Address and bytes of each piece.
     pieces: Vec<(u64, u64)>,
-    /// Counts what was kept or taken.
+    /// The number of times that memory was kept or taken.
     uses: u64,
-    /// `uses` at the last visit of the thread that frees idle memory.
+    /// The value of `uses` at the last visit of the thread that frees idle memory.
     uses_visited: u64,
     /// Whether that thread will visit.
     is_listed: bool,
@@ -79,7 +80,7 @@ impl Context {
     /// The context with this handle.
     ///
     /// # Errors
-    /// What the driver says of a handle that it does not know.
+    /// The failure of the driver for an unknown handle.
     pub fn of(handle: CUcontext) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut known = CONTEXTS.lock().recover();
@@ -87,7 +88,8 @@ impl Context {
         if let Some(context) = known.iter().find(|c| c.handle == handle && c.id == id) {
             return Ok(Arc::clone(context));
         }
-        // An earlier context with this handle is gone, and all that was kept for it.
+        // An earlier context with this handle no longer exists, nor does the memory that was kept
+        // for it.
         known.retain(|c| c.handle != handle);
         let device = device_of(driver, handle)?;
         let read_only = cuda::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
@@ -135,8 +137,8 @@ impl Context {
                 ),
             );
         }
-        // SAFETY: the handle is of a live context, as was asked just now; who ends it must not do
-        // so while it is used.
+        // SAFETY: the handle is of a live context, as was checked just now; the application must
+        // not end the context while it is used.
         let code = unsafe { (self.driver.cuda.cuCtxPushCurrent)(self.handle) };
         self.driver.check(code, "cuCtxPushCurrent")?;
         Ok(Entered {
@@ -145,19 +147,21 @@ impl Context {
         })
     }
 
-    /// Keeps a page of GPU memory mapped from which the driver serves small allocations, by one that is
-    /// never freed. Otherwise the first allocation maps a page and the last one unmaps it, which took 45 and
-    /// 37 us on an H100 with driver 580, instead of 3 each. The context must be current.
+    /// Keeps a page of GPU memory mapped from which the driver serves small allocations, by an
+    /// allocation that is never freed. Otherwise the first allocation maps a page and the last one
+    /// unmaps it, which took 45 and 37 us on an H100 with driver 580, instead of 3 each. The
+    /// context must be current.
     pub(crate) fn keep_page(&self) {
         self.has_kept_page.call_once(|| {
             let mut address = 0;
-            // SAFETY: `address` is a place for the answer. Without memory, each allocation takes longer.
+            // SAFETY: `address` is a place for the result. If the allocation fails, each later one
+            // takes longer.
             unsafe { (self.driver.cuda.cuMemAlloc)(&mut address, 1) };
         });
     }
 
     /// A copy queue for the sole use of the caller: an idle one, or else a new one. The context
-    /// must be current. [`keep`](Self::keep) takes the queue back.
+    /// must be current. [`keep`](Self::keep) returns the queue to the context.
     ///
     /// # Errors
     /// As for [`CopyQueue::new`].
@@ -169,8 +173,8 @@ impl Context {
         }
     }
 
-    /// The address of GPU memory of exactly `bytes` that was kept, if there is any. It is the
-    /// caller's from now on.
+    /// The address of kept GPU memory of exactly `bytes`, if there is any. The caller owns it from
+    /// now on.
     pub fn spare(&self, bytes: u64) -> Option<u64> {
         let mut spare = self.lock_spare();
         spare.uses += 1;
@@ -178,9 +182,9 @@ impl Context {
         Some(spare.pieces.swap_remove(at).0)
     }
 
-    /// Keeps GPU memory for [`spare`](Self::spare), since an allocation takes as long as moving a few
-    /// MiB. No work uses the memory any more. Returns false if enough is kept, or nothing would free
-    /// the memory later: then the caller frees it.
+    /// Keeps GPU memory for [`spare`](Self::spare), since an allocation takes as long as moving a
+    /// few MiB. No work uses the memory any more. Returns false if enough is kept, or if no thread
+    /// would free the memory later; the caller then frees it.
     pub fn keep_memory(self: &Arc<Self>, address: u64, bytes: u64) -> bool {
         let mut spare = self.lock_spare();
         spare.uses += 1;
@@ -199,8 +203,9 @@ impl Context {
         self.spare.lock().recover()
     }
 
-    /// Frees the memory that is kept, if none was used since the last call and no stream waits for a request.
-    /// Returns whether nothing is kept any more: then the context is listed again with the next memory.
+    /// Frees the memory that is kept, if none was used since the last call and no stream waits for
+    /// a request. Returns whether no memory is kept any more; the context is then listed again with
+    /// the next memory.
     pub(super) fn free_idle(self: &Arc<Self>) -> bool {
         self.is_idle() && unpin::free_unless_stream_waits(|| self.free_kept()) && self.is_unlisted()
     }
@@ -212,7 +217,7 @@ impl Context {
         is_idle
     }
 
-    /// A context that was destroyed has freed its memory itself.
+    /// Frees all kept memory. A context that was destroyed has freed its memory itself.
     fn free_kept(self: &Arc<Self>) {
         let Ok(_entered) = self.enter() else {
             self.lock_spare().pieces.clear();
@@ -225,30 +230,34 @@ impl Context {
         }
     }
 
-    /// Memory may be left because no queue could be made, or have been kept meanwhile.
+    /// Whether no memory is left. Some may be left because no queue could be created, or because it
+    /// was kept meanwhile.
     fn is_unlisted(&self) -> bool {
         let mut spare = self.lock_spare();
         spare.is_listed = !spare.pieces.is_empty();
         !spare.is_listed
     }
 
-    /// Tells those who wait for memory that some was returned by somebody who does not count among its holders.
+    /// Wakes threads that wait for memory, after a return of memory by code that is not counted
+    /// among the holders.
     pub(crate) fn note_returned_memory(&self) {
         self.holders.enter();
         self.holders.leave(true);
     }
 
-    /// Frees all memory that is kept, when the work of `queue` so far is done. Returns false if there is none.
+    /// Frees all memory that is kept, when the work of `queue` so far is done. Returns false if no
+    /// memory is kept.
     ///
     /// # Errors
     /// The failure of that work.
     pub(super) fn free_spare(&self, queue: &mut CopyQueue) -> Result<bool> {
-        // Whoever finds nothing kept meanwhile waits for this memory.
+        // A thread that finds no kept memory meanwhile waits for this memory.
         self.holders.enter();
         let kept = std::mem::take(&mut self.lock_spare().pieces);
         let has_any = !kept.is_empty();
         for (address, _) in kept {
-            // SAFETY: no work uses kept memory, and it belongs to nobody else since it was taken just now.
+            // SAFETY: no work uses kept memory, and it has no other owner since it was taken just
+            // now.
             unsafe { queue.free(address) };
         }
         let finished = if has_any { queue.finish() } else { Ok(()) };
@@ -256,11 +265,11 @@ impl Context {
         finished.map(|()| has_any)
     }
 
-    /// An event for the sole use of the caller: a kept one, or else a new one, which takes longer
-    /// than the rest of a submission. The context must be current.
+    /// An event for the sole use of the caller: a kept one, or else a new one, whose creation takes
+    /// longer than the rest of a submission. The context must be current.
     ///
     /// # Errors
-    /// What cuEventCreate says.
+    /// The failure of cuEventCreate.
     pub fn event(&self) -> Result<CUevent> {
         if let Some(event) = self.idle_events().pop() {
             return Ok(event);
@@ -273,7 +282,7 @@ impl Context {
         Ok(event)
     }
 
-    /// Takes back an event. It may be recorded again, even before its work is done.
+    /// Returns an event to the context. It may be recorded again, even before its work is done.
     pub(crate) fn keep_event(&self, event: CUevent) {
         self.idle_events().push(event);
     }
@@ -282,7 +291,7 @@ impl Context {
         self.events.lock().recover()
     }
 
-    /// Takes back a queue whose work is done.
+    /// Returns a queue to the context. Its work is done.
     pub fn keep(&self, queue: CopyQueue) {
         self.queues.lock().recover().push(queue);
     }
@@ -295,7 +304,7 @@ pub struct Entered<'a> {
     capture_mode: Option<CUstreamCaptureMode>,
 }
 
-/// The device of a context, which the driver tells only for the current context.
+/// The device of a context. The driver reports it only for the current context.
 fn device_of(driver: &Driver, handle: CUcontext) -> Result<i32> {
     // SAFETY: the driver refuses a handle that is of no context.
     let code = unsafe { (driver.cuda.cuCtxPushCurrent)(handle) };

@@ -1,4 +1,4 @@
-//! Who holds GPU memory for a while, so that those who find none left can wait until it is returned.
+//! Counts users of GPU memory, so that a failed allocation can wait for a release.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Context;
 use crate::sync::Recover;
 
-/// Counts those who hold GPU memory of a context.
+/// The count of users that hold GPU memory of a context.
 #[derive(Default)]
 pub(super) struct Holders {
     state: Mutex<State>,
@@ -16,34 +16,36 @@ pub(super) struct Holders {
 #[derive(Default)]
 struct State {
     holding: usize,
-    /// How often memory was returned.
+    /// The number of times that memory was returned.
     returns: u64,
-    /// Threads that wait: notifying nobody would be a system call each time.
+    /// The number of threads that wait. Without waiting threads, a notification would be a needless
+    /// system call.
     waiting: usize,
 }
 
-/// Counts its owner among those who hold GPU memory. It is made before the memory is taken, and dropped once
+/// One user that holds GPU memory. It is created before the memory is allocated, and dropped once
 /// the memory is free again.
 ///
-/// Others wait for its owner, who must therefore neither wait for memory meanwhile nor for anybody who does.
+/// Other threads wait for its owner. The owner must therefore wait neither for memory nor for a
+/// thread that waits for memory.
 pub struct Holding {
     context: Arc<Context>,
     has_memory: bool,
 }
 
-/// What a wait for memory has come to.
+/// The result of a wait for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// Memory was returned.
     Returned,
-    /// Others hold memory still.
+    /// Memory is still held.
     Pending,
-    /// Nobody has held any: an allocation that has failed meanwhile fails whenever it is made.
-    Nobody,
+    /// No memory was held. An allocation that has failed since then would fail at any time.
+    NoHolders,
 }
 
-/// Those who wait ask so often whether something else than memory has come for them, such as the end of
-/// their request.
+/// The longest single wait. Afterwards the waiting thread checks for other events, such as the end
+/// of its request.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Holders {
@@ -55,7 +57,7 @@ impl Holders {
         self.lock().holding += 1;
     }
 
-    /// `has_returned` says whether memory was returned.
+    /// Removes a user. `has_returned` is whether memory was returned.
     pub(super) fn leave(&self, has_returned: bool) {
         let mut state = self.lock();
         state.holding -= 1;
@@ -72,22 +74,23 @@ impl Holders {
     fn wait(&self, seen: u64) -> Awaited {
         let mut state = self.lock();
         if state.returns == seen && state.holding == 0 {
-            return Awaited::Nobody;
+            return Awaited::NoHolders;
         }
         state.waiting += 1;
         let is_same = |state: &mut State| state.returns == seen;
         let waited = self.returned.wait_timeout_while(state, PAUSE, is_same);
         let (mut state, _) = waited.recover();
         state.waiting -= 1;
-        match state.returns == seen {
-            true => Awaited::Pending,
-            false => Awaited::Returned,
+        if state.returns == seen {
+            Awaited::Pending
+        } else {
+            Awaited::Returned
         }
     }
 }
 
 impl Context {
-    /// Counts the caller among those who hold memory of this context.
+    /// Counts the caller among the users that hold memory of this context.
     pub fn hold_memory(self: &Arc<Self>) -> Holding {
         self.holders.enter();
         Holding {
@@ -96,21 +99,23 @@ impl Context {
         }
     }
 
-    /// How often memory of this context was returned so far, for [`wait_for_memory`](Self::wait_for_memory).
+    /// The number of returns of memory of this context so far, for
+    /// [`wait_for_memory`](Self::wait_for_memory).
     pub fn memory_returns(&self) -> u64 {
         self.holders.returns()
     }
 
     /// Waits, at most for some milliseconds, for one more return of memory than `seen`.
     ///
-    /// The caller holds neither memory nor a slot of the ring, for which those who hold memory may wait.
+    /// The caller holds neither memory nor a slot of the ring, because holders of memory may wait
+    /// for either.
     pub fn wait_for_memory(&self, seen: u64) -> Awaited {
         self.holders.wait(seen)
     }
 }
 
 impl Holding {
-    /// Ends this without waking those who wait: its owner has got no memory.
+    /// Ends this without waking waiting threads, because its owner has got no memory.
     pub fn got_nothing(mut self) {
         self.has_memory = false;
     }
@@ -129,13 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_nothing_to_wait_for_while_nobody_holds_memory() {
+    fn a_wait_ends_at_once_while_no_memory_is_held() {
         let holders = Holders::default();
         let seen = holders.returns();
         holders.enter();
         assert_eq!(holders.wait(seen), Awaited::Pending);
         holders.leave(false);
-        assert_eq!(holders.wait(seen), Awaited::Nobody);
+        assert_eq!(holders.wait(seen), Awaited::NoHolders);
     }
 
     #[test]
@@ -145,11 +150,11 @@ mod tests {
         let seen = holders.returns();
         holders.leave(true);
         assert_eq!(holders.wait(seen), Awaited::Returned);
-        assert_eq!(holders.wait(holders.returns()), Awaited::Nobody);
+        assert_eq!(holders.wait(holders.returns()), Awaited::NoHolders);
     }
 
     #[test]
-    fn who_waits_is_woken_when_memory_is_returned() {
+    fn a_waiting_thread_is_woken_when_memory_is_returned() {
         let holders = Holders::default();
         holders.enter();
         let seen = holders.returns();

@@ -1,5 +1,5 @@
-//! The thread that frees the GPU memory which contexts keep, when it has not been used for a while: the
-//! program may need it, and its allocations cannot take it.
+//! The thread that frees the GPU memory that contexts keep, after a while without use. The program
+//! may need the memory, and its allocations cannot take it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -27,7 +27,8 @@ fn listed() -> MutexGuard<'static, Listed> {
     LISTED.lock().recover()
 }
 
-/// Has the memory that a context keeps freed when it is idle. Returns false if no thread can be started.
+/// Lists a context, whose kept memory the thread frees when it is idle. Returns false if no thread
+/// can be started.
 pub(super) fn list(context: &Arc<Context>) -> bool {
     let mut listed = listed();
     listed.has_thread = listed.has_thread || threads::start("penstock-idle-gpu", serve).is_ok();

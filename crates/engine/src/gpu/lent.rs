@@ -1,4 +1,4 @@
-//! A copy queue for as long as one worker needs it.
+//! A copy queue that one worker uses for a time.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::{Context, CopyQueue, Entered};
 use crate::error::Result;
 
 /// A copy queue of a context, which is current on this thread meanwhile. Each lane that works with
-/// the GPU has one. Dropping it waits for the queue's work and gives the queue back to the context.
+/// the GPU has one. Dropping it waits for the queue's work and returns the queue to the context.
 pub struct Lent<'a> {
     queue: Option<CopyQueue>,
-    // This stands after the queue, which is given back while the context is still current.
+    // Dropped after the queue, which is returned while the context is still current.
     _entered: Entered<'a>,
     context: &'a Arc<Context>,
 }
 
 impl<'a> Lent<'a> {
-    /// Makes the context current and takes a queue of it.
+    /// Makes the context current and takes a queue from it.
     ///
     /// # Errors
     /// As for [`Context::enter`] and [`CopyQueue::new`].
@@ -47,8 +47,8 @@ impl<'a> Lent<'a> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        // The work must be done even if the lane failed. A queue that cannot finish is broken, so it
-        // is not kept.
+        // The work must be done even if the lane failed. A queue that cannot finish is broken, and
+        // so is not kept.
         if let Some(mut queue) = self.queue.take()
             && queue.finish().is_ok()
         {

@@ -30,17 +30,17 @@ pub struct Driver {
     pub cuda: &'static Cuda,
 }
 
-/// The driver, which the first call initialises.
+/// The driver. The first call initialises it.
 ///
 /// # Errors
-/// [`Kind::Unavailable`] without a CUDA driver; else what cuInit says. A failure stays.
+/// [`Kind::Unavailable`] without a CUDA driver; else the failure of cuInit. A failure is permanent.
 pub fn driver() -> Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
     DRIVER
         .get_or_init(|| {
             let cuda = cuda::cuda().map_err(|absent| {
                 Error::new(Kind::Unavailable, absent.to_string()).remedy(
-                    "install the NVIDIA driver, or use host memory; PENSTOCK_CUDA_LIBRARY can name the library",
+                    "install the NVIDIA driver, or use host memory; the variable PENSTOCK_CUDA_LIBRARY can name the library",
                 )
             })?;
             let driver = Driver { cuda };
@@ -90,7 +90,7 @@ impl Driver {
     /// The number of CUDA devices that this process sees.
     ///
     /// # Errors
-    /// What cuDeviceGetCount says.
+    /// The failure of cuDeviceGetCount.
     pub fn device_count(&self) -> Result<i32> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for the answer.
@@ -140,12 +140,12 @@ impl Driver {
     pub(crate) fn numa_node(&self, device: i32) -> Option<u32> {
         let id = self.pci_bus_id(device)?;
         let path = format!("/sys/bus/pci/devices/{id}/numa_node");
-        // -1 means that the firmware does not tell.
+        // -1 means that the firmware does not report the node.
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 }
 
-/// The text that a query of the driver writes into the buffer that it gets.
+/// The text that a driver query writes into the buffer that it gets.
 fn text(query: impl FnOnce(*mut c_char, c_int) -> CUresult) -> Option<String> {
     let mut bytes = [0u8; 256];
     if query(bytes.as_mut_ptr().cast(), bytes.len() as c_int) != cuda::CUDA_SUCCESS {

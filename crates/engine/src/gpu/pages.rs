@@ -13,7 +13,7 @@ use super::{Context, unpin};
 use crate::error::Result;
 
 /// Pages of anonymous memory or of a file. Dropping pinned pages unpins them as soon as that is
-/// allowed: see [`unpin`]. The owner has waited for all copies of them before.
+/// allowed: see [`unpin`]. The owner must have waited for all copies of them.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
@@ -23,8 +23,8 @@ pub(crate) struct Pages {
     of_file: bool,
 }
 
-/// The mappings of files that exist now. A process may have 65,530 mappings by default, most of
-/// which belong to others.
+/// The number of mappings of files that exist now. A process may have 65,530 mappings by default,
+/// most of which are left to the rest of the process.
 static OF_FILES: AtomicUsize = AtomicUsize::new(0);
 const MOST_OF_FILES: usize = 8192;
 
@@ -40,7 +40,7 @@ impl Pages {
 
     /// Maps pages of a file from `offset`, a multiple of the page size, for reading. The CPU must
     /// not read them: if the file was truncated, that would raise SIGBUS. Fails with ENOMEM if the
-    /// process, or Penstock, may have no more mappings.
+    /// process or Penstock has reached its limit of mappings.
     pub(crate) fn of_file(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Pages> {
         let one_more = |count| (count < MOST_OF_FILES).then_some(count + 1);
         if OF_FILES.fetch_update(Relaxed, Relaxed, one_more).is_err() {
@@ -107,12 +107,14 @@ impl Pages {
         Ok(code)
     }
 
-    /// Unpins the pages now, which waits for the GPU. Only [`unpin`] knows when that is allowed.
+    /// Unpins the pages now, which waits for the GPU. Only [`unpin`] determines when that is
+    /// allowed.
     pub(super) fn unpin(mut self) {
         if let Some(context) = self.pinned.take()
             && let Ok(_entered) = context.enter()
         {
-            // SAFETY: registered in `pin`; the owner ended all copies before it let go.
+            // SAFETY: registered in `pin`; the owner has ended all copies before it dropped the
+            // pages.
             unsafe { (context.driver.cuda.cuMemHostUnregister)(self.address()) };
         }
     }
@@ -129,7 +131,7 @@ impl Drop for Pages {
             });
             return;
         }
-        // SAFETY: the mapping made in `map`; nobody holds a pointer into it.
+        // SAFETY: the mapping made in `map`, into which no pointer exists.
         unsafe { libc::munmap(self.address(), self.bytes) };
         if self.of_file {
             OF_FILES.fetch_sub(1, Relaxed);

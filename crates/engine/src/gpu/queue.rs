@@ -1,4 +1,4 @@
-//! A stream for copies, with reusable events that tell how far its work is.
+//! A stream for copies, with reusable events that show its progress.
 
 use std::ptr;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub enum Direction {
     FromGpu,
 }
 
-/// A non-blocking stream of one context, and numbered events on it, here called marks. One worker
-/// at a time uses it, with the context current.
+/// A non-blocking stream of one context, and numbered events on it, called marks. One worker at a
+/// time uses it, with the context current.
 pub struct CopyQueue {
     /// The context of the stream.
     pub context: Arc<Context>,
@@ -41,8 +41,8 @@ unsafe impl Send for CopyQueue {}
 const INLINE: u64 = 64 << 10;
 
 /// How long a worker polls an event before it lets the driver put it to sleep. The copies of all
-/// workers' blocks take less, so a steady flow of blocks makes no system calls besides its I/O, and
-/// no wake-up leaves the link idle.
+/// workers' blocks take less time, so a steady flow of blocks makes no system calls besides its
+/// I/O, and no wake-up leaves the link idle.
 const SPIN: Duration = Duration::from_millis(2);
 
 impl CopyQueue {
@@ -57,7 +57,7 @@ impl CopyQueue {
         let code = unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
         driver.check(code, "cuCtxGetStreamPriorityRange")?;
         let mut stream = ptr::null_mut();
-        // The application's kernels may keep the GPU busy, so copies go first.
+        // The application's kernels may keep the GPU busy, so copies have priority.
         // SAFETY: `stream` is a valid place for the answer.
         let code = unsafe {
             (driver.cuda.cuStreamCreateWithPriority)(
@@ -81,8 +81,9 @@ impl CopyQueue {
     /// The failed call of the driver, or an earlier failure of the context.
     ///
     /// # Safety
-    /// Both memories are valid for `bytes`. They stay so, and nobody touches them in a conflicting
-    /// way, until [`wait`](Self::wait) for a later mark, or [`finish`](Self::finish), returns.
+    /// Both memories are valid for `bytes`. They stay so, and no other code touches them in a
+    /// conflicting way, until [`wait`](Self::wait) for a later mark, or [`finish`](Self::finish),
+    /// returns.
     pub unsafe fn copy(
         &mut self,
         direction: Direction,
@@ -95,7 +96,7 @@ impl CopyQueue {
         unsafe {
             match direction {
                 Direction::ToGpu if (2..INLINE).contains(&bytes) => {
-                    // Two rows, and of an odd number of bytes the last two once more.
+                    // Two rows and, for an odd number of bytes, the last two bytes once more.
                     let half = bytes / 2;
                     self.copy_pitched(host, gpu, half, 2, half)?;
                     if bytes % 2 == 1 {
@@ -210,7 +211,7 @@ impl CopyQueue {
     /// Makes work that is queued from now on wait for the mark `index` of another queue.
     ///
     /// # Errors
-    /// What cuStreamWaitEvent says.
+    /// The failure of cuStreamWaitEvent.
     pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
         self.wait_event(other.events[index])
     }
@@ -228,18 +229,20 @@ impl CopyQueue {
     }
 
     /// Allocates `bytes` of GPU memory in the order of this queue's work, without waiting for other
-    /// work of the GPU. Returns the address. If none is left, all that the context keeps is freed, and the
-    /// allocation tried again.
+    /// work of the GPU. Returns the address. If no memory is left, frees all that the context
+    /// keeps, and tries the allocation again.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] from drivers without memory pools; [`Kind::Memory`] if none is left.
+    /// [`Kind::Unavailable`] from drivers without memory pools; [`Kind::Memory`] if no memory is
+    /// left.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64> {
         match self.allocate_once(bytes) {
             Err(error) if error.kind() == Kind::Memory => {
                 let context = Arc::clone(&self.context);
-                match context.free_spare(self)? {
-                    true => self.allocate_once(bytes),
-                    false => Err(error),
+                if context.free_spare(self)? {
+                    self.allocate_once(bytes)
+                } else {
+                    Err(error)
                 }
             }
             allocated => allocated,
@@ -250,8 +253,8 @@ impl CopyQueue {
         let driver = self.context.driver;
         let Some(allocate) = driver.cuda.cuMemAllocAsync else {
             return Err(
-                Error::new(Kind::Unavailable, "the driver has no memory pools")
-                    .remedy("use a CUDA driver of 11.2 or later"),
+                Error::new(Kind::Unavailable, "this CUDA driver has no memory pools")
+                    .remedy("use a driver for CUDA 11.2 or later"),
             );
         };
         let mut address = 0;
@@ -281,7 +284,7 @@ impl CopyQueue {
     /// Sets the mark `index` behind the work queued so far.
     ///
     /// # Errors
-    /// What cuEventRecord says.
+    /// The failure of cuEventRecord.
     pub fn mark(&mut self, index: usize) -> Result<()> {
         self.record(index, self.stream)
     }
@@ -343,8 +346,8 @@ impl CopyQueue {
         driver.check(code, "cuEventSynchronize")
     }
 
-    /// Waits until all work of this queue is done. After an error, too, nothing that this queue
-    /// started touches any memory.
+    /// Waits until all work of this queue is done. Even after an error, no work of this queue
+    /// touches any memory afterwards.
     ///
     /// # Errors
     /// The failure of the work, or [`Kind::Gpu`] if the context was destroyed or reset.
@@ -371,20 +374,20 @@ impl CopyQueue {
 
 impl Drop for CopyQueue {
     fn drop(&mut self) {
-        // The driver neither waits nor destroys anything without a current context. If the context is gone, so
-        // is all that was in it.
+        // The driver neither waits nor destroys anything without a current context. If the context
+        // no longer exists, neither do the stream and the events.
         let context = Arc::clone(&self.context);
         let Ok(_entered) = context.enter() else {
             return;
         };
-        // Nobody is left to tell of a failure.
+        // The error cannot be reported from drop.
         let _ = self.finish();
         let cuda = self.context.driver.cuda;
         for event in self.events.drain(..) {
-            // SAFETY: made for this queue, and used by nobody else.
+            // SAFETY: made for this queue, and used by no other code.
             unsafe { (cuda.cuEventDestroy)(event) };
         }
-        // SAFETY: made by `new`, and used by nobody else.
+        // SAFETY: made by `new`, and used by no other code.
         unsafe { (cuda.cuStreamDestroy)(self.stream) };
     }
 }

@@ -1,8 +1,9 @@
 //! Order between requests and the caller's streams.
 //!
-//! A host function on a stream starts the request that comes after it. A stream that comes after a
-//! request waits for a flag in pinned memory, which the request raises: an event could not express
-//! that, since the wait is queued before the request has queued its copies.
+//! A request that comes after a stream is started by a host function on that stream. A stream that
+//! comes after a request waits for a flag in pinned memory, which the request raises. An event
+//! could not express that, because the stream's wait is queued before the request has queued its
+//! copies.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -88,9 +89,10 @@ impl Stream {
         // SAFETY: `handle` is a valid place for the answer.
         let code = unsafe { (driver.cuda.cuCtxGetCurrent)(&mut handle) };
         driver.check(code, "cuCtxGetCurrent")?;
-        let current = match handle.is_null() {
-            true => Context::primary(0)?,
-            false => Context::of(handle)?,
+        let current = if handle.is_null() {
+            Context::primary(0)?
+        } else {
+            Context::of(handle)?
         };
         if self.is_default() {
             return Ok(current);
@@ -129,8 +131,8 @@ impl Stream {
         })
     }
 
-    /// Whether all work queued on the stream is done; false if a capture keeps the stream from
-    /// being asked. No capture is disturbed. `device` is as for [`synchronize`](Self::synchronize).
+    /// Whether all work queued on the stream is done; false if a capture forbids the query. No
+    /// capture is disturbed. `device` is as for [`synchronize`](Self::synchronize).
     ///
     /// # Errors
     /// The failure of that work.
@@ -139,8 +141,9 @@ impl Stream {
         self.is_idle_in(&Context::primary(device)?)
     }
 
-    /// As [`is_idle`](Self::is_idle), with the context whose default stream is meant. The legacy one is
-    /// idle if all blocking streams are: CUDA does not document that, and driver 580 does it.
+    /// As [`is_idle`](Self::is_idle), with the context whose default stream is meant. The legacy
+    /// default stream is idle if all blocking streams are: driver 580 behaves so, though CUDA does
+    /// not document it.
     ///
     /// # Errors
     /// The failure of that work.
@@ -181,7 +184,7 @@ impl Stream {
             Kind::Invalid,
             "the stream is being captured into a CUDA graph",
         )
-        .remedy("file I/O cannot be part of a graph: submit it outside of the capture"))
+        .remedy("file I/O cannot be part of a graph: submit it outside the capture"))
     }
 
     /// Calls `start` when all work queued on the stream so far is done, on a thread of the driver,
@@ -216,12 +219,12 @@ impl Stream {
         self.in_context(memory, |context| self.mark_here(context))
     }
 
-    /// Queues copies from host memory as work of this stream, and waits until they are done.
-    /// `queue` is called with a function that queues one copy: its source, its destination on the
-    /// GPU, and its length. Whatever happens, no copy is in progress afterwards.
+    /// Queues copies from host memory as work of this stream, and waits until they are done. Calls
+    /// `queue` with a function that queues one copy: its source, its destination on the GPU, and
+    /// its length. No copy is in progress afterwards, even after an error.
     ///
     /// # Safety
-    /// Both memories of each copy are valid, and nobody else touches them meanwhile.
+    /// Both memories of each copy are valid, and no other code touches them meanwhile.
     pub(crate) unsafe fn copy_to_gpu(
         self,
         memory: &Arc<Context>,
@@ -238,7 +241,7 @@ impl Stream {
                 };
                 driver.check(code, "cuMemcpyHtoDAsync")
             });
-            // Work that others queue on the stream meanwhile is not waited for.
+            // The wait does not cover work that other threads queue on the stream meanwhile.
             let done = self.mark_here(context)?.wait_in_context();
             std::mem::forget(unless_waited);
             queued.and(done)
@@ -281,23 +284,23 @@ impl Stream {
     }
 }
 
-/// Waits for a stream when it is dropped, as a panic does.
+/// Waits for a stream when it is dropped, for instance by a panic.
 struct Synchronize<'a>(&'a Driver, CUstream);
 
 impl Drop for Synchronize<'_> {
     fn drop(&mut self) {
-        // SAFETY: the stream is live; a failure has nobody to be told to.
+        // SAFETY: the stream is live. The error cannot be reported from drop.
         unsafe { (self.0.cuda.cuStreamSynchronize)(self.1) };
     }
 }
 
-/// Whether a code, from 900 on, says that a call is not allowed during a capture.
+/// Whether a code, from 900 on, means that a call is not allowed during a capture.
 pub(crate) fn is_about_capture(code: CUresult) -> bool {
     (cuda::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED..=908).contains(&code)
 }
 
-/// A mark on a stream of the caller's. It is an event of our own, which the driver keeps whatever
-/// happens to the stream.
+/// A mark on a stream of the caller's. It is an event of our own, which the driver keeps even if
+/// the stream is destroyed.
 pub(crate) struct Mark {
     event: CUevent,
     context: Arc<Context>,
@@ -329,8 +332,8 @@ impl Mark {
         self.wait_in_context()
     }
 
-    /// As [`wait`](Self::wait), with the mark's context current. Polls for the time that a small copy
-    /// takes, before it lets the driver put the thread to sleep.
+    /// As [`wait`](Self::wait), with the mark's context current. Polls for the time that a small
+    /// copy takes, before the driver puts the thread to sleep.
     fn wait_in_context(&self) -> Result<()> {
         const POLLS: usize = 200;
         let driver = self.context.driver;
@@ -367,8 +370,8 @@ fn wait_value(driver: &Driver) -> Result<WaitValue> {
 
 /// A word of pinned memory that streams can wait for. It serves one request at a time.
 ///
-/// The value only grows (modulo 2^32, as GEQ compares), so a stream that still waits for an earlier
-/// request does not wait for a later request that uses the same word.
+/// The value only grows (modulo 2^32, which the comparison GEQ handles), so a stream that still
+/// waits for an earlier request does not wait for a later request that uses the same word.
 pub(crate) struct Flag {
     place: Place,
     value: u32,
@@ -376,7 +379,7 @@ pub(crate) struct Flag {
     _wait: StreamWait,
 }
 
-/// What a stream waits for: an address on the device that must reach a value.
+/// The condition of a waiting stream: the word at a device address must reach a value.
 #[derive(Clone, Copy)]
 pub(crate) struct FlagTarget {
     device: u64,
@@ -434,7 +437,7 @@ impl Flag {
 impl Drop for Flag {
     /// Raises the flag, so that the streams continue.
     fn drop(&mut self) {
-        // No stream may be left waiting, however the request ends.
+        // No stream may be left waiting, whatever the outcome of the request.
         self.place.word.store(self.value, Ordering::Release);
         IDLE.lock().recover().push(self.place);
     }
@@ -448,7 +451,8 @@ impl Place {
         let primary = Context::primary(context.device)?;
         let _entered = primary.enter()?;
         let driver = driver()?;
-        // This is memory of the engine's, so the CPU may use it even when the context is gone.
+        // The page is memory of the engine, so the CPU may use it even after the context was
+        // destroyed.
         let mut page = Pages::anonymous(BYTES)
             .map_err(|e| Error::os(&e, "cannot allocate a page of flags"))?;
         let flags = cuda::CU_MEMHOSTREGISTER_PORTABLE | cuda::CU_MEMHOSTREGISTER_DEVICEMAP;

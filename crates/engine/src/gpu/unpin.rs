@@ -1,10 +1,11 @@
 //! When pinned pages may be unpinned, and idle GPU memory freed.
 //!
-//! Unpinning waits until the GPU has done all work queued before, and other CUDA calls of the process
-//! wait meanwhile: 20 ms on an H200 with driver 580 while a copy of 20 ms ran on another stream. If a
-//! stream waits for a request, that wait would never end, since the request needs CUDA calls to
-//! finish. So pages are kept while any stream waits for a request, and are unpinned together with
-//! the next pages that are released when none does. No thread unpins them at an unexpected moment.
+//! Unpinning waits until the GPU has done all work queued before, and other CUDA calls of the
+//! process wait meanwhile: 20 ms on an H200 with driver 580 while a copy of 20 ms ran on another
+//! stream. If a stream waits for a request, that wait would never end, since the request needs CUDA
+//! calls to finish. So pages are kept while any stream waits for a request. They are unpinned
+//! together with the next pages that are released when no stream waits. No thread unpins them at an
+//! unexpected moment.
 //!
 //! Idle GPU memory is freed under the same rule. `cuMemFreeAsync` did not wait for other streams on an H100
 //! with driver 580, but CUDA does not document that; `cuMemFree` waits as unpinning does.
@@ -18,9 +19,10 @@ struct State {
     /// Streams that wait for a request now.
     stream_waits: usize,
     kept: Vec<Pages>,
-    /// A thread is unpinning. No stream may begin to wait meanwhile.
+    /// Whether a thread is unpinning. No stream may begin to wait meanwhile.
     unpinning: bool,
-    /// As `unpinning`, for a thread that frees idle GPU memory. It unpins nothing.
+    /// Whether a thread is freeing idle GPU memory. It unpins nothing, but otherwise the rule is
+    /// that of `unpinning`.
     freeing: bool,
 }
 
@@ -36,7 +38,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().recover()
 }
 
-/// Waits for other threads.
+/// Locks the state when no other thread is busy in this way.
 fn state_without(is_busy: impl Fn(&State) -> bool) -> MutexGuard<'static, State> {
     let waited = CHANGED.wait_while(state(), |now| is_busy(now));
     waited.recover()
@@ -58,8 +60,8 @@ pub(super) fn release(pages: Pages) {
     }
 }
 
-/// Calls `free` unless a stream waits for a request or another thread unpins; returns whether it was called. No
-/// stream begins to wait meanwhile. No lock is held.
+/// Calls `free` unless a stream waits for a request or another thread unpins. Returns whether it
+/// was called. No stream begins to wait meanwhile. No lock is held.
 pub(super) fn free_unless_stream_waits(free: impl FnOnce()) -> bool {
     let mut now = state();
     if now.stream_waits > 0 || now.unpinning || now.freeing {
@@ -83,12 +85,13 @@ pub fn any_stream_waits() -> bool {
     state().stream_waits > 0
 }
 
-/// Stands for a stream that waits for a request. While one exists, no pages are unpinned and no idle GPU memory
-/// is freed.
+/// A stream that waits for a request. While one exists, no pages are unpinned and no idle GPU
+/// memory is freed.
 pub(crate) struct StreamWait(());
 
 impl StreamWait {
-    /// Called before the stream is told to wait. Waits for a thread that unpins or frees.
+    /// Must be created before the wait is queued on the stream. Waits for a thread that unpins or
+    /// frees.
     pub(crate) fn new() -> StreamWait {
         state_without(|now| now.unpinning || now.freeing).stream_waits += 1;
         StreamWait(())
@@ -96,7 +99,7 @@ impl StreamWait {
 }
 
 impl Drop for StreamWait {
-    /// Called after the stream was told to continue, on any thread, even one of the driver.
+    /// Runs after the stream may continue, on any thread, even one of the driver.
     fn drop(&mut self) {
         state().stream_waits -= 1;
     }

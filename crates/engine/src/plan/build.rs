@@ -1,18 +1,33 @@
 //! Cuts the caller's ranges into blocks.
+//!
+//! The planner sorts the ranges by file offset, or keeps them in the order of memory if they are
+//! packed there. It cuts each range at file offsets that are multiples of the block size, and
+//! places the pieces one after another, without looking back further than one span:
+//!
+//! 1. A piece that begins at most `gap` bytes behind the open span extends that span. One system
+//!    call then reads both, and the bytes between.
+//! 2. Any other piece opens a span behind the last one in the slot.
+//! 3. A span that would not fit the slot closes the block and opens the next one. When a block
+//!    closes, its pieces become copies. Pieces that are adjacent in both slot and memory become one
+//!    copy.
+//!
+//! Each byte of the ranges is planned exactly once, and the spans of a block, with the aligned
+//! pages around them, fit one slot. The cost is that of the sort; ranges that are sorted already
+//! cost one pass.
 
 use std::collections::HashSet;
 
 use super::{Block, Copy, Extent, Plan, Span};
 use crate::error::{Error, Kind, Result};
 
-/// How to cut.
+/// The limits of blocks and spans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     /// The most bytes of a slot that a block takes; a multiple of `align`. Ranges are cut at file
     /// offsets that are multiples of it, so that blocks are aligned with stripes and pages.
     pub block: u64,
-    /// Ranges at most this many bytes apart in the file are read together. 0 for writes, which must
-    /// not touch the bytes between.
+    /// Ranges at most this many bytes apart in the file are read together. A write uses 0, because
+    /// it must not touch the bytes between.
     pub gap: u64,
     /// Spans start in the slot at the same remainder modulo `align` as in the file, with room for the
     /// aligned pages around them, as O_DIRECT requires. 1 leaves no gaps between spans.
@@ -29,12 +44,13 @@ pub(crate) struct Cut {
 /// The most spans of one block: tiny ranges must still spread over the workers.
 const MAX_SPANS: u32 = 1024;
 
-/// The most blocks of one request, whose plan then takes some gigabytes.
+/// The most blocks of one request. The plan of such a request takes some gigabytes.
 const MAX_BLOCKS: u64 = 1 << 26;
 
-/// Plans `extents` in the order of the file, or of memory if they are packed there. No copy crosses any of
-/// the addresses `starts`, where allocations begin: neighbours in memory may belong to different ones, and
-/// CUDA copies to one at a time.
+/// Plans `extents` in the order of the file, or of memory if they are packed there.
+///
+/// `starts` has the addresses at which allocations begin. No copy crosses one of them: neighbours
+/// in memory may belong to different allocations, and CUDA copies to one at a time.
 ///
 /// # Errors
 /// [`Kind::Invalid`] for a range that no file or memory has, and for too many blocks.
@@ -90,9 +106,9 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
     Ok(builder.plan)
 }
 
-/// Brings ranges in an order in which most are adjacent in memory, the given one unless it may `reorder`
-/// them; returns false if there is none. The ranges of a list of rows come in the order of the file, and have
-/// another order in memory.
+/// Brings ranges into an order in which most are adjacent in memory. Returns false if there is no
+/// such order. The order changes only if `reorder` is set. A list of rows arrives in the order of
+/// the file, which can differ from the order in memory.
 fn pack(extents: &mut [Extent], reorder: bool) -> bool {
     if is_packed(extents) {
         return true;
@@ -177,8 +193,8 @@ impl Builder<'_> {
         let Some(span) = self.plan.spans.last_mut() else {
             return false;
         };
-        // Read by a call of its own, the piece is adjacent in the slot as in memory. That takes one
-        // call more, and saves a copy, which costs more.
+        // A call of its own keeps the piece adjacent in the slot as in memory. It saves a copy,
+        // which costs more than the call.
         let packed = self.cut.pack && self.cut.align == 1 && self.last_memory_end == piece.memory;
         if packed && piece.offset > self.end_of_span {
             return false;

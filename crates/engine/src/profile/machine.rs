@@ -1,4 +1,4 @@
-//! What decides which options are best for a machine.
+//! The properties of a machine that decide which options are best for it.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::file::page_size;
 use crate::gpu::Driver;
 use crate::sharing;
 
-/// What also matters for transfers of host memory.
+/// The properties that also matter for transfers of host memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// Cores that the process may use.
@@ -14,7 +14,7 @@ pub(crate) struct Machine {
     pub page_size: u64,
 }
 
-/// A GPU and what it shares the host with.
+/// A GPU and the number of GPUs that share its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpu {
     pub name: String,
@@ -81,5 +81,5 @@ impl Gpu {
 
 fn differs(what: &str, here: &Value, there: &Value) -> Option<String> {
     let what = what.replace('_', " ");
-    (here != there).then(|| format!("it was made with {what} {there}, and here it is {here}"))
+    (here != there).then(|| format!("it was made with {what} {there}, but this machine has {here}"))
 }

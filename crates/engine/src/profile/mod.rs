@@ -1,9 +1,9 @@
 //! The tuned profile: the options that `penstock tune` found best for a file system and a GPU. They
 //! are the level of options between the environment and the defaults.
 //!
-//! A profile is a file in the user's configuration folder, named after its mount and GPU. It is
-//! read once in a process, when a request first needs it. A profile that is damaged, or of a
-//! machine that has changed, is not used, and reports say why.
+//! A profile is a file in the user's configuration folder, named after its mount and GPU. A process
+//! reads it once, when a request first needs it. A profile that is damaged, or made on a different
+//! machine, is not used, and reports give the reason.
 
 mod machine;
 mod record;
@@ -27,9 +27,9 @@ pub(crate) use record::{Place, Profile};
 pub(crate) type Found = Result<Profile, String>;
 
 pub(crate) struct Profiles {
-    /// `None` if profiles are turned off or there is no folder for them.
+    /// The folder of profiles; `None` if profiles are turned off or no folder exists.
     folder: Option<PathBuf>,
-    /// Whether the folder has any file. If not, no file is asked for its mount.
+    /// Whether the folder has no files, so that the mount of a file need not be determined.
     is_empty: OnceLock<bool>,
     /// The key is the mount and the CUDA ordinal, -1 for host memory.
     known: Mutex<Vec<Known>>,
@@ -108,7 +108,7 @@ fn path(folder: &Path, mount: &Mount, gpu: Option<&Gpu>) -> PathBuf {
     folder.join(format!("{}-{of}.json", mount.name()))
 }
 
-/// The contents of a profile's file; `None` if there is none.
+/// The contents of a profile's file; `None` if it does not exist.
 fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
     /// The most bytes that are read. A profile has a few thousand.
     const MOST: u64 = 1 << 20;
@@ -118,7 +118,7 @@ fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
     };
     let text = match std::fs::metadata(path) {
         Ok(data) if data.is_file() && data.len() <= MOST => std::fs::read_to_string(path),
-        Ok(_) => return Some(Err(named("it is no profile".to_owned()))),
+        Ok(_) => return Some(Err(named("it is not a profile".to_owned()))),
         Err(e) => Err(e),
     };
     match text {
@@ -128,9 +128,9 @@ fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
     }
 }
 
-/// What a profile adds to the options that are set. It adds nothing if it has no row for the
-/// request, or if the options ask for another way than the row, with which its other values were
-/// not measured.
+/// The options that a profile adds to those that are set. It adds nothing if it has no row for the
+/// request, or if the options select another mechanism than the row: the other values of the row
+/// were not measured with it.
 pub(crate) fn under(
     inner: &Options,
     profile: &Profile,
@@ -140,7 +140,7 @@ pub(crate) fn under(
 ) -> Option<Options> {
     /// An open choice means `auto`.
     fn agree<T: PartialEq>(inner: Option<T>, row: Option<T>, auto: T) -> bool {
-        inner.is_none_or(|asked| asked == row.unwrap_or(auto))
+        inner.is_none_or(|set| set == row.unwrap_or(auto))
     }
     let row = profile.row(operation, bytes, place)?;
     // Cached bytes never bypass the page cache.

@@ -8,12 +8,13 @@ use crate::options::{Choice, Options, RouteName};
 
 /// The format of the file that this version reads.
 pub(crate) const FORMAT: u64 = 1;
-/// Requests of at most so many bytes are small.
+/// The size in bytes up to which a request is small.
 pub(crate) const SMALL_TO: u64 = 4 << 20;
-/// Requests of at least so many bytes are large. Sizes between are not measured.
+/// The size in bytes from which a request is large. Sizes between are not measured.
 pub(crate) const LARGE_FROM: u64 = 64 << 20;
 
-/// Where a read finds its bytes, and where a finished write has put them.
+/// The place from which a read gets its bytes, or to which a write has brought them when it
+/// finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The page cache.
@@ -43,7 +44,7 @@ struct Row {
 }
 
 impl Profile {
-    /// Reads a profile for this machine. An error says why the profile does not count.
+    /// Reads a profile for this machine. An error gives the reason why the profile is not used.
     pub(crate) fn parse(
         text: &str,
         machine: &Machine,
@@ -62,7 +63,7 @@ impl Profile {
         let difference = match gpu {
             Some(gpu) => gpu.difference(&value["gpu"]),
             None if value["gpu"].is_null() => None,
-            None => Some("it is about a GPU".to_owned()),
+            None => Some("it was made for a GPU".to_owned()),
         };
         if let Some(difference) = difference {
             return Err(difference);
@@ -75,7 +76,7 @@ impl Profile {
         })
     }
 
-    /// The options for a request of so many bytes, if such requests were measured.
+    /// The options for a request of this many bytes, if such requests were measured.
     pub(crate) fn row(&self, operation: Operation, bytes: u64, place: Place) -> Option<Options> {
         let size = match bytes {
             0..=SMALL_TO => Size::Small,
@@ -122,8 +123,8 @@ impl Row {
         Ok(row)
     }
 
-    /// A profile chooses ways: it neither changes what a write promises nor asks for what must
-    /// fail.
+    /// Whether the options are allowed in a profile. A profile selects mechanisms: it neither
+    /// changes the guarantees of a write nor selects a mechanism that must fail.
     fn is_possible(&self, on_gpu: bool) -> bool {
         let Options {
             durable,

@@ -83,7 +83,7 @@ fn each_key_comes_from_the_innermost_level_that_sets_it() {
 }
 
 #[test]
-fn a_row_adds_nothing_where_another_way_is_asked_for() {
+fn a_row_adds_nothing_where_the_options_select_another_mechanism() {
     let gpu = gpu();
     let rows = json!([row("read", "large", "cache", "route=staged;threads=12")]);
     let profile = parse(&text(Some(&gpu), rows), Some(&gpu)).unwrap();
@@ -112,7 +112,11 @@ fn a_profile_of_a_machine_that_has_changed_says_what_has() {
         ("/machine/page_size", json!(65536), "page size"),
         ("/gpu/name", json!("Another"), "GPU name"),
         ("/gpu/driver", json!("13.0"), "GPU driver"),
-        ("/gpu/count", json!(1), "GPU count 1, and here it is 2"),
+        (
+            "/gpu/count",
+            json!(1),
+            "GPU count 1, but this machine has 2",
+        ),
         ("/gpu/pci_bus_id", json!("0000:00:00.0"), "pci"),
         ("/gpu", Value::Null, "GPU"),
     ] {
@@ -144,7 +148,7 @@ fn a_damaged_profile_says_what_is_wrong() {
             json!([{"operation": "read", "size": "large", "place": "cache"}]),
             "options",
         ),
-        // A profile may not take back what a caller was promised, nor ask for what cannot be.
+        // A profile may neither weaken the guarantees that a caller has, nor select the impossible.
         (
             json!([row("write", "large", "storage", "durable=no")]),
             "durable=no",
@@ -221,7 +225,7 @@ fn the_profile_of_a_files_mount_is_found_and_read_once() {
 }
 
 #[test]
-fn without_a_profile_there_is_nothing_to_say() {
+fn without_a_profile_reports_have_no_note() {
     let scene = Scene::new();
     let profiles = Profiles::new(Some(scene.profiles()));
     assert!(profiles.find(&scene.file, None).is_none());

@@ -22,29 +22,30 @@ use crate::report::{Counters, Path, Report};
 use crate::routes::gds;
 use crate::trace;
 
-/// The most bytes of one range of host memory that one system call moves, wherever they are. Several
-/// workers are faster for more, but of cached bytes one alone reads up to [`MOST_AT_ONCE`].
+/// The most bytes of one range of host memory that one system call moves, cached or not. Several
+/// workers are faster for more, except for cached bytes up to [`MOST_AT_ONCE`].
 const MOST_HOST: u64 = 512 << 10;
-/// The most bytes that the calling thread reads wherever they are; they fit into the smallest slot of
-/// the ring.
+/// The most bytes that the calling thread reads if not all of them are cached. They fit into the
+/// smallest slot of the ring.
 pub const MOST_AT_ONCE: u64 = 1 << 20;
 /// The most bytes that the calling thread reads if all of them are cached and the options leave
-/// threads and blocks to the engine: waking workers takes longer than they save. Workers read more of
-/// a medium at the same time.
+/// threads and blocks to the engine. Waking workers would take longer than they save. For bytes
+/// that are not cached, workers keep more reads of a medium in flight.
 pub const MOST_CACHED_AT_ONCE: u64 = 2 << 20;
 /// A read is copied to the GPU in steps of this size, so that the copy of one step and the read of
 /// the next take place at the same time.
 const STEP: u64 = 256 << 10;
 
-/// Carries out a small order at once; returns `None` for other orders.
+/// Carries out a small order at once. Returns `None` for other orders.
 pub(super) fn order(
     engine: &'static Engine,
     file: &Arc<File>,
     order: &Order<'_>,
 ) -> Option<Result<Report>> {
     let [extent] = order.extents else { return None };
-    let odd = extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
-    if extent.length > MOST_CACHED_AT_ONCE || odd {
+    let unsupported =
+        extent.memory == 0 || extent.end_checked().is_none() || order.faults.is_some();
+    if extent.length > MOST_CACHED_AT_ONCE || unsupported {
         return None;
     }
     let options = merged(engine, file, order.options);
@@ -54,7 +55,8 @@ pub(super) fn order(
     };
     let submitted = Instant::now();
     if memory.context.is_none() {
-        // One worker would read so much of cached data: the calling thread does it sooner.
+        // The engine would choose one worker for this size of cached data. The calling thread is
+        // faster.
         let is_quick_read = || {
             let ranges = [(extent.offset, extent.length)];
             order.operation == Operation::Read
@@ -91,8 +93,8 @@ pub(super) fn order(
     Some(report.map_err(|e| e.in_file(file.path()).over(extent.offset, extent.length)))
 }
 
-/// Whether the calling thread reads `bytes`, which are in these ranges of a file, offset and length,
-/// sooner than workers do.
+/// Whether the calling thread reads these ranges of a file (offset and length) sooner than workers
+/// do. `bytes` is their total.
 pub fn is_quick(file: &File, bytes: u64, ranges: impl IntoIterator<Item = (u64, u64)>) -> bool {
     bytes <= MOST_AT_ONCE || bytes <= MOST_CACHED_AT_ONCE && are_cached(file, ranges)
 }
@@ -162,10 +164,11 @@ pub struct AtOnce {
 }
 
 impl AtOnce {
-    /// Prepares a read of `length` bytes of a file to `address`, after the work queued on the stream
-    /// `after`; `None` if the options, the size or the file ask for another way, or if this thread may
-    /// have to do something else before that work is done. `options` are those of the call with the
-    /// outer levels.
+    /// Prepares a read of `length` bytes of a file to `address`, after the work queued on the
+    /// stream `after`. `options` are those of the call, completed by the outer levels.
+    ///
+    /// Returns `None` if the options, the size or the file require another path, or if this thread
+    /// may have to take a step of a request before the stream's work is done.
     pub fn new(
         file: &File,
         options: &Options,
@@ -183,19 +186,17 @@ impl AtOnce {
             Some(RouteName::Staged) => on_gpu,
             Some(_) => !on_gpu,
         };
-        let most = match is_divided(options) {
-            true => MOST_AT_ONCE,
-            false => MOST_CACHED_AT_ONCE,
+        let most = if is_divided(options) {
+            MOST_AT_ONCE
+        } else {
+            MOST_CACHED_AT_ONCE
         };
         if length == 0 || length > most || !usual || !serves_host(options) {
             return None;
         }
         Some(AtOnce {
             engine: engine().ok()?,
-            note: match on_gpu {
-                true => None,
-                false => note_for_host(options),
-            },
+            note: if on_gpu { None } else { note_for_host(options) },
             memory,
             address,
             length,
@@ -209,16 +210,16 @@ impl AtOnce {
         self.memory.context.is_none()
     }
 
-    /// Reads: `fill` gets host memory for all bytes of the destination or, if they come `in_steps`,
-    /// for ranges of it that follow each other.
+    /// Reads. `fill` gets host memory for all bytes of the destination, or with `in_steps` for
+    /// consecutive ranges of it.
     ///
     /// # Errors
     /// The first failure, of `fill` or of the GPU. An unknown part of the destination has then
     /// changed.
     ///
     /// # Safety
-    /// The destination is valid for the length, and nobody else touches it until the call returns.
-    /// `fill` initialises what it is given. The stream is live.
+    /// The destination is valid for the length, and no other code touches it until the call
+    /// returns. `fill` initialises the memory that it gets. The stream is live.
     pub unsafe fn read(
         self,
         in_steps: bool,
@@ -250,8 +251,9 @@ impl AtOnce {
         Ok(counters.into_report(route, device, self.length, elapsed(self.submitted)))
     }
 
-    /// Reads into a pinned slot, and copies to the GPU: as work of the stream that precedes the read
-    /// if that is not idle, or else of a queue of the engine's, which other threads do not share.
+    /// Reads into a pinned slot, and copies to the GPU. The copies are work of the stream that
+    /// precedes the read, or of a queue of the engine's if that stream is idle. Other threads do
+    /// not share that queue.
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -263,7 +265,7 @@ impl AtOnce {
         counters: &Counters,
     ) -> Result<()> {
         let entered = context.enter()?;
-        // Goes back after the copies are done.
+        // The slot returns to the ring after the copies are done.
         let slot = self.engine.ring.slot(self.length, Some(context))?;
         let mut in_steps = |copy: &mut dyn FnMut(*const u8, u64, u64) -> Result<()>| {
             for start in (0..self.length).step_by(step as usize) {

@@ -21,7 +21,7 @@ use crate::routes::{
 };
 use crate::sharing::Staging;
 
-/// How many bytes a request moves, in ranges of which size.
+/// The size of a request: its bytes, and the average length of its ranges.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     bytes: u64,
@@ -39,7 +39,8 @@ impl Load {
             average: bytes / extents.len().max(1) as u64,
         }
     }
-    /// Many small ranges, for which the number of calls counts more than their bytes.
+    /// Whether the ranges are many and small, so that the number of calls counts more than their
+    /// bytes.
     fn is_scattered(&self) -> bool {
         self.average < 1 << 20 && self.bytes > self.average
     }
@@ -57,7 +58,7 @@ pub(super) struct Chosen {
     pub maps: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
-    /// Why none come from it, although there is a profile.
+    /// Why an existing profile contributes no option.
     pub not_tuned: Option<String>,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct Chooser<'a> {
     pub memory: &'a Memory,
     pub options: &'a Options,
     pub load: Load,
-    /// Whether the caller may use the GPU meanwhile.
+    /// Whether the caller may use the GPU while the request runs.
     pub background: bool,
 }
 
@@ -78,17 +79,17 @@ pub(super) struct Chooser<'a> {
 const DIRECT_READ_GPU: u64 = 4 << 20;
 /// The same for host memory, where a program often reads a file again and then finds it cached.
 const DIRECT_READ_HOST: u64 = 1 << 30;
-/// Durable writes of at least this size bypass the page cache. Other writes are done when the cache
-/// has them, which no medium can beat.
+/// Durable writes of at least this size bypass the page cache. Other writes are done when the page
+/// cache has them, and no medium is faster than that.
 const DIRECT_WRITE: u64 = 64 << 20;
 
-/// So many workers copy out of the page cache as fast as the link to the GPU.
+/// The number of workers that copy out of the page cache as fast as the link to the GPU.
 const ENOUGH_COPIERS: usize = 4;
 pub(crate) const MAX_AUTO_THREADS: usize = 8;
 /// Below this size, pinning pages costs more than copying them.
 const MAPPED_FROM: u64 = 4 << 20;
 /// New data of at least this size are written through mappings of the file, by at least
-/// `ENOUGH_COPIERS` workers. One of them alone is slower than `pwrite`.
+/// `ENOUGH_COPIERS` workers. A single worker is slower through mappings than by `pwrite`.
 const MAPPED_WRITE: u64 = 32 << 20;
 /// Workers that write through the page cache wait for the lock of the file on most file systems. More
 /// of them help only with ranges that take time to gather, or on other file systems.
@@ -96,26 +97,27 @@ const MAX_BUFFERED_WRITERS: usize = 4;
 pub(crate) const DEFAULT_QUEUE_DEPTH: u32 = 16;
 /// A worker uses one slot with the file while the GPU uses the other.
 pub(crate) const DEFAULT_SLOTS: u32 = 2;
-/// One worker is best for so many bytes, if nobody waits for them now or they are written. Four times as
-/// many bytes are worth twice the workers, since waking them takes time that others could use.
+/// Bytes up to which one worker is best, for background reads and for writes. Four times the bytes
+/// justify twice the workers: waking workers takes core time from other work.
 const FIRST_THREAD: u64 = 2 << 20;
-/// A cached read that somebody waits for is worth a worker for so many bytes, up to eight of them, and
-/// then one for so many more. Blocks have sizes between these.
-const COPIED_BY_FEW: u64 = 1 << 20;
-const COPIED_BY_MANY: u64 = 4 << 20;
+/// Bytes per worker of a cached read that the caller waits for, up to eight workers. Blocks have
+/// sizes between this and [`LARGE_COPY_SHARE`].
+const COPY_SHARE: u64 = 1 << 20;
+const LARGE_COPY_SHARE: u64 = 4 << 20;
 
-/// A call that reads so many cached bytes mostly copies them, which a few workers do as fast as memory is:
-/// how many is then a matter of all bytes.
+/// Average bytes of a call from which a cached read mostly copies. A few workers copy as fast as
+/// memory allows, so the number of workers then follows from the total bytes.
 const COPIED: u64 = 64 << 10;
 
 const STAGED_BLOCK: u64 = 8 << 20;
-/// So many bytes from the GPU are still in the processor's cache when they are copied into the page
-/// cache, and other writers of the file wait no longer than that for its lock. For longer calls, Linux takes
-/// pages of 2 MiB into the page cache. A virtual machine reports those that are free to its host, which
-/// clears them when they are used again: then a write takes up to ten times as long.
+/// The block of a buffered write. This many bytes from the GPU are still in the processor's cache
+/// when they are copied into the page cache, and other writers of the file wait no longer than that
+/// for its lock. For longer calls, Linux takes pages of 2 MiB into the page cache. A virtual
+/// machine returns free pages of that size to its host, which clears them before the next use; a
+/// write then takes up to ten times as long.
 const BUFFERED_WRITE: u64 = 1 << 20;
-/// Each call of a write pays for the lock and the journal of the file system, and past the page cache
-/// for the medium's answer, so what bypasses the cache goes in blocks of at least this size.
+/// The least block of a write that bypasses the page cache. Each call pays for the lock and the
+/// journal of the file system, and waits for the medium.
 const LEAST_WRITE: u64 = 4 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
@@ -169,8 +171,8 @@ impl Chooser<'_> {
                 align,
                 split_unaligned,
                 pack: self.memory.context.is_some(),
-                // A medium, and the file system's lock of a file that is written, want few long calls in the
-                // order of the file.
+                // A write should make few long calls in the order of the file, both for the medium
+                // and for the file system's lock of the file. So should a read that is not cached.
                 reorder: self.operation == Operation::Read && cached > 0.5,
             },
             direct,
@@ -212,7 +214,8 @@ impl Chooser<'_> {
         }
     }
 
-    /// Whether a row of the profile, which no caller asked for by name, can serve this request.
+    /// Whether a row of the profile can serve this request. No caller named the row, so
+    /// it must not fail.
     fn can_follow(&self, tuned: &Options) -> bool {
         match tuned.route {
             // The route waits until the GPU is idle.
@@ -269,7 +272,7 @@ impl Chooser<'_> {
     fn direct(&self, cached: f64, tuned: &Options) -> Result<Direct> {
         match self.options.direct.unwrap_or(Choice::Auto) {
             Choice::No => Ok(Direct::Never),
-            // A profile does not insist.
+            // An option from a profile is a preference, not a requirement.
             Choice::Yes if tuned.direct.is_some() => Ok(match self.file.direct_fd() {
                 Some(_) => Direct::Preferred,
                 None => Direct::Never,
@@ -290,9 +293,9 @@ impl Chooser<'_> {
                 } else {
                     DIRECT_READ_HOST
                 };
-                // If all samples are cached, blocks are not asked about one by one. Scattered ranges
-                // are judged together: packing them tightly pays only if hardly any of them has to be
-                // read in whole pages.
+                // If all samples are cached, residency is not queried for each block. Scattered
+                // ranges are judged together: tight packing pays only if hardly any of them has to
+                // be read in whole pages.
                 let cached_enough = if self.load.is_scattered() { 0.95 } else { 1.0 };
                 let wanted = self.load.bytes >= from
                     && cached < cached_enough
@@ -306,7 +309,7 @@ impl Chooser<'_> {
         }
     }
 
-    /// Whether workers write new data through mappings of the file, where they need not take turns.
+    /// Whether workers write new data through mappings of the file, where they need no common lock.
     fn maps(&self, route: RouteName) -> bool {
         let can = self.operation == Operation::Write
             && matches!(route, RouteName::Host | RouteName::Staged)
@@ -333,7 +336,7 @@ impl Chooser<'_> {
         if let Some(threads) = self.options.threads {
             return threads as usize;
         }
-        // Threads that wait for a medium need no core each.
+        // Threads that wait for a medium need no core of their own.
         if cached < 0.5 || direct == Direct::Preferred || direct == Direct::Always {
             return MAX_AUTO_THREADS;
         }
@@ -356,8 +359,8 @@ impl Chooser<'_> {
         };
         let bytes = self.load.bytes;
         let worthwhile = if self.only_copies(cached) && !self.background {
-            let few = bytes / COPIED_BY_FEW;
-            few.min((bytes / COPIED_BY_MANY).max(MAX_AUTO_THREADS as u64)) as usize
+            let few = bytes / COPY_SHARE;
+            few.min((bytes / LARGE_COPY_SHARE).max(MAX_AUTO_THREADS as u64)) as usize
         } else if self.load.is_scattered() && !self.only_copies(cached) {
             most
         } else {
@@ -371,7 +374,8 @@ impl Chooser<'_> {
         self.operation == Operation::Read && cached > 0.95 && self.load.average >= COPIED
     }
 
-    /// The most workers that can copy at the same time. Processes that write one file together share the cores.
+    /// The most workers that can copy at the same time. Processes that write one file together
+    /// share the cores.
     fn copiers(&self) -> usize {
         match self.options.threads {
             Some(threads) => threads as usize,
@@ -427,8 +431,8 @@ impl Chooser<'_> {
         })
     }
 
-    /// The bytes of a block: as asked for, or the route's best, or less if there would be too few
-    /// blocks to keep all workers busy.
+    /// The bytes of a block: the size in the options, or the best size of the route. The size is
+    /// smaller if the blocks would not keep all workers busy.
     fn block(
         &self,
         (route, direct): (RouteName, Direct),
@@ -447,7 +451,7 @@ impl Chooser<'_> {
                 (BUFFERED_WRITE, BUFFERED_WRITE)
             }
             _ if self.operation == Operation::Write => (staged, LEAST_WRITE),
-            _ if only_copies => (staged.min(COPIED_BY_MANY), COPIED_BY_FEW),
+            _ if only_copies => (staged.min(LARGE_COPY_SHARE), COPY_SHARE),
             _ => (staged, 256 << 10),
         };
         let block = match (self.options.block, self.file.system().stripe) {

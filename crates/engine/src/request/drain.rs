@@ -6,12 +6,12 @@ use crate::file::File;
 use crate::fork::refuse_fork;
 use crate::in_flight::WITHOUT_STEPS;
 
-/// Waits for all requests that are in flight in this process now, except those with steps: a request
-/// with steps may need the thread that waits here.
+/// Waits for all requests that are in flight in this process now, except those with submitter
+/// steps: such a request may need the thread that waits here.
 ///
 /// # Errors
-/// [`Kind::Forked`](crate::error::Kind::Forked) in a forked child. The outcome of a request is told
-/// only to those who wait for that request.
+/// [`Kind::Forked`](crate::error::Kind::Forked) in a forked child. The outcome of a request is
+/// reported only to callers that wait for that request.
 pub fn drain() -> Result<()> {
     refuse_fork()?;
     let _drain = Drain::begin();

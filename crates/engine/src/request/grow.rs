@@ -1,9 +1,9 @@
 //! Allocates room for a direct write beyond the end of the file.
 //!
 //! A file system serialises direct writes that extend a file. So the blocks are allocated, and the
-//! file is made as long as it will be, before the first worker writes. A write that fails undoes
-//! neither: another process may write to the file meanwhile, and no system call shortens a file, or
-//! frees its blocks, only where nobody else has written.
+//! file gets its final length, before the first worker writes. A write that fails undoes neither:
+//! another process may write to the file in the meantime, and no system call shortens a file, or
+//! frees its blocks, only where no other process has written.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use crate::file::File;
 use crate::file::room::Room;
 use crate::plan::{Extent, Plan};
 
-/// Allocates what the plans write beyond the end of the file, without the gaps between. On file
-/// systems that cannot allocate beforehand, each write extends the file itself, and so does the only
-/// one beyond the end where there is room.
+/// Allocates the blocks that the plans write beyond the end of the file, without the gaps between
+/// them. Where the file system cannot allocate beforehand, each write extends the file. A single
+/// write beyond the end also extends the file itself if there is room.
 ///
 /// # Errors
 /// ENOSPC if the file system has too little space; the length of the file is then as before.
@@ -25,7 +25,7 @@ pub(super) fn grow<'a>(file: &File, plans: impl Iterator<Item = &'a Plan>) -> Re
     let Some(&(last, end)) = ranges.last() else {
         return Ok(());
     };
-    // One call extends the file by itself, for less than an allocation takes.
+    // A single call extends the file itself, in less time than an allocation takes.
     if let [(start, end)] = beyond[..]
         && file.surely_takes(start, end)
     {

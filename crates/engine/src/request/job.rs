@@ -18,7 +18,8 @@ use crate::trace;
 
 pub(crate) struct Job {
     pub engine: &'static Engine,
-    /// `None` once the request has concluded, so that tasks which run later keep no file open.
+    /// The work of the request. `None` once the request has already concluded, so that late workers keep no
+    /// file open.
     pub task: RwLock<Option<Box<dyn Task>>>,
     pub tracker: Arc<Tracker>,
     /// Workers that have not begun and are still wanted.
@@ -27,12 +28,12 @@ pub(crate) struct Job {
     pub turns: Option<(Arc<Turns>, usize)>,
     /// Whether the submitter has a share of the work.
     pub has_steps: bool,
-    /// Its rounds in [`REQUESTS`], and in [`WITHOUT_STEPS`] if it has none.
+    /// The rounds in which the request entered [`REQUESTS`] and, without steps, [`WITHOUT_STEPS`].
     pub entered: Round,
     pub without_steps: Option<Round>,
-    /// Until no worker touches files any more.
+    /// Present until no worker touches files any more.
     pub changing: Mutex<Option<Changing>>,
-    /// What keeps the buffers alive until no worker touches them any more.
+    /// The owner of the buffers, kept until no worker touches them any more.
     pub owner: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -41,9 +42,9 @@ impl Job {
         Share::new(self.engine, &self.tracker)
     }
 
-    /// Does one worker's share. The last worker to leave concludes the request. It does not wait for
-    /// workers that have not begun, which may be busy with other requests for long: they find nothing
-    /// left to do.
+    /// Does one worker's share. The last worker to leave concludes the request. It does not wait
+    /// for workers that have not begun, which may be busy with other requests for a long time: they
+    /// find no work left.
     pub(crate) fn serve(self: &Arc<Self>) {
         let begins = |n: usize| n.checked_sub(1);
         if self
@@ -56,21 +57,25 @@ impl Job {
         if let Err(error) = self.with_task(|task| task.serve(&self.share())) {
             self.tracker.progress.fail(error);
         }
-        // With steps, a worker may also leave for lack of memory while others have work; the
-        // submitter's last step tells when there is none.
-        let needless = match self.has_steps {
-            true => 0,
-            false => self.to_begin.swap(0, Relaxed),
+        // In a request with steps, a worker may also leave for lack of memory while other workers
+        // are busy. The submitter's last step then determines that no work is left.
+        let needless = if self.has_steps {
+            0
+        } else {
+            self.to_begin.swap(0, Relaxed)
         };
         self.leave(needless + 1);
     }
 
-    /// Calls `act` with the task, for a caller whose share is not left. Errors get the file's name,
-    /// and a panic is an error.
+    /// Calls `act` with the task. The caller's own share must not have been left. Adds the file's
+    /// name to errors, and turns a panic into an error.
     pub(crate) fn with_task<T>(&self, act: impl FnOnce(&dyn Task) -> Result<T>) -> Result<T> {
         let task = self.task.read().recover();
         let Some(task) = &*task else {
-            return Err(Error::new(Kind::Internal, "the request has concluded"));
+            return Err(Error::new(
+                Kind::Internal,
+                "the request has already concluded",
+            ));
         };
         match catch_unwind(AssertUnwindSafe(|| act(&**task))) {
             Ok(done) => done.map_err(|error| task.named(error)),
@@ -86,7 +91,7 @@ impl Job {
             }
         }
         if matches!(self.tracker.progress.now(), Waited::Step) {
-            self.tracker.signals.tell();
+            self.tracker.signals.raise();
         }
     }
 
@@ -113,7 +118,7 @@ impl Job {
             }
         }
         let owner = self.owner.lock().recover().take();
-        // This runs code of the submitter's. Whatever it does, the request must finish.
+        // This runs code of the submitter. The request must finish even if that code panics.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
         let tracker = &self.tracker;
         trace::request(

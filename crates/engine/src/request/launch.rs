@@ -15,20 +15,20 @@ use crate::sync::Recover;
 pub(super) struct Launch {
     engine: &'static Engine,
     lanes: usize,
-    /// `None` once somebody has started or abandoned it.
+    /// `None` once the launch was started or abandoned.
     job: Mutex<Option<Arc<Job>>>,
-    /// What the start waits for if no thread could be started: then whoever waits for the request
-    /// waits for the mark and is the request's worker.
+    /// The mark that the start waits for if no thread could be started. A thread that waits for the
+    /// request then waits for the mark, and serves as the request's worker.
     waits_for: Mutex<Option<Arc<Mark>>>,
-    /// The job, while whoever waits for the request is to be one of its workers.
+    /// The job, while the thread that waits for the request is to be one of its workers.
     share_of_waiter: Mutex<Option<Arc<Job>>>,
 }
 
 /// The launches that wait for a mark or for a share of the waiter.
 struct Late {
-    /// By their addresses.
+    /// The launches, by address.
     launches: BTreeMap<usize, Weak<Launch>>,
-    /// How many threads wait for several requests at once.
+    /// The number of threads that wait for several requests at once.
     drains: usize,
 }
 
@@ -37,13 +37,13 @@ static LATE: Mutex<Late> = Mutex::new(Late {
     drains: 0,
 });
 
-/// Stands for a wait for several requests at once. Meanwhile no request leaves a share to its waiter,
-/// who may be another thread, and may not wait yet.
+/// A wait for several requests at once. While one exists, no request leaves a share to its waiter:
+/// the waiter may be another thread, and may not wait yet.
 pub(super) struct Drain(());
 
 impl Drain {
-    /// Carries out all requests that no thread could be started for, after the streams that they wait
-    /// for, and the shares that waiters have not begun.
+    /// Carries out all requests for which no thread could be started, after the streams that they
+    /// wait for. Carries out the shares that waiters have not begun, too.
     pub(super) fn begin() -> Drain {
         let late = {
             let mut late = LATE.lock().recover();
@@ -98,12 +98,12 @@ impl Launch {
         }
     }
 
-    /// As [`begin`](Self::begin), with whoever waits for the request as one of the workers: it need
-    /// not be woken, and its caches know the memory.
+    /// As [`begin`](Self::begin), with the thread that waits for the request as one of the workers.
+    /// That thread need not be woken, and its caches hold the caller's memory.
     pub(crate) fn begin_with_waiter(self: &Arc<Self>) {
         let Some(job) = self.take() else { return };
         *self.share_of_waiter.lock().recover() = Some(Arc::clone(&job));
-        let is_drained = self.wait_for_somebody();
+        let is_drained = self.list_late();
         let others = self.lanes - 1;
         if others > 0 {
             // If no thread can be started, the waiter does all the work.
@@ -114,20 +114,22 @@ impl Launch {
         }
     }
 
-    /// Joins those that wait; returns whether a thread waits for several requests already.
-    fn wait_for_somebody(self: &Arc<Self>) -> bool {
+    /// Adds this launch to the list of late ones. Returns whether a thread waits for several
+    /// requests already.
+    fn list_late(self: &Arc<Self>) -> bool {
         let mut late = LATE.lock().recover();
         let address = Arc::as_ptr(self).addr();
         late.launches.insert(address, Arc::downgrade(self));
         late.drains > 0
     }
 
-    /// Lets a worker do the waiter's share: whoever asks about the request may not wait for it.
+    /// Lets a worker do the waiter's share, because a thread that only polls the request may never
+    /// wait for it.
     pub(crate) fn begin_with_workers(self: &Arc<Self>) {
         self.share_here(Some(Instant::now()));
     }
 
-    /// Does the waiter's share on this thread; lets a worker do it if `end` has come.
+    /// Does the waiter's share on this thread, or hands it to a worker if `end` has passed.
     fn share_here(self: &Arc<Self>, end: Option<Instant>) {
         let Some(job) = self.share_of_waiter.lock().recover().take() else {
             return;
@@ -143,9 +145,11 @@ impl Launch {
         }
     }
 
-    /// Begins when the work queued on the stream so far is done. If no thread can be started, whoever
-    /// waits for the request begins it; with `stream_waits`, when perhaps only the stream waits for
-    /// the request, this call waits for the stream and begins it.
+    /// Begins when the work queued on the stream so far is done.
+    ///
+    /// If no thread can be started, a thread that waits for the request begins it. With
+    /// `stream_waits`, perhaps only the stream waits for the request, so this call waits for the
+    /// stream and begins the request itself.
     pub(crate) fn after(
         self: &Arc<Self>,
         stream: Stream,
@@ -163,7 +167,7 @@ impl Launch {
             self.begin();
         } else {
             *self.waits_for.lock().recover() = Some(Arc::new(stream.mark(context)?));
-            self.wait_for_somebody();
+            self.list_late();
         }
         Ok(())
     }
@@ -176,7 +180,7 @@ impl Launch {
         let Some(mark) = self.waits_for.lock().recover().clone() else {
             return;
         };
-        // A request that was cancelled waits for nothing.
+        // A cancelled request has nothing to wait for.
         if self.has_begun() {
             self.wait_no_longer();
             return;
@@ -208,9 +212,9 @@ impl Launch {
             .remove(&std::ptr::from_ref(self).addr());
     }
 
-    /// Fails a request whose workers have not begun, so that they never do.
+    /// Fails a request whose workers have not begun, and keeps them from beginning.
     pub(crate) fn abandon(self: &Arc<Self>, error: Error) {
-        // A request that was stopped has no share left, but the waiter must leave it.
+        // A stopped request has no work left for the waiter, but the waiter's share must be left.
         self.share_here(None);
         if let Some(job) = self.take() {
             job.tracker.progress.fail(error);

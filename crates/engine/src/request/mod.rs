@@ -1,8 +1,8 @@
 //! Requests: from a caller's ranges to workers, and back to the caller.
 //!
 //! [`run`] moves the bytes before it returns, and [`submit`] lets workers move them.
-//! [`submit_task`] gives workers something else to do than a plain transfer. A [`Request`] tells
-//! how far it is and how it ended, and may need the thread of its submitter: see [`Task::step`].
+//! [`submit_task`] gives workers other work than a plain transfer. A [`Request`] reports its
+//! progress and its outcome, and may need the thread of its submitter: see [`Task::step`].
 
 mod at_once;
 mod choose;
@@ -61,18 +61,18 @@ pub struct Order<'a> {
     pub operation: Operation,
     /// The ranges, in any order. Those of a write must not overlap in the file.
     pub extents: &'a [Extent],
-    /// The options of this call; those that it leaves open come from the outer levels.
+    /// The options of this call. The outer levels complete them.
     pub options: Options,
-    /// What is known of the memory: all extents lie in one buffer, and this is what the driver says of
-    /// its lowest byte.
+    /// The memory of the buffer in which all extents lie, as the driver reports it for the lowest
+    /// byte. `None` if it is not known.
     pub memory: Option<Memory>,
     /// Faults to inject, for tests.
     pub faults: Option<Box<Decide>>,
-    /// Whether the caller may use the GPU meanwhile. Then the mapped route, which waits until the GPU
-    /// is idle, is taken only if the options name it.
+    /// Whether the caller may use the GPU while the request runs. The mapped route, which waits
+    /// until the GPU is idle, is then taken only if the options name it.
     pub background: bool,
-    /// Whether the caller does nothing else than wait for the request, and so may have a share of a
-    /// small one.
+    /// Whether the caller only waits for the request, so that its thread may do a share of a small
+    /// one.
     pub waiter_shares: bool,
 }
 
@@ -102,14 +102,14 @@ pub struct StreamOrder {
     pub before: bool,
 }
 
-/// Carries out an order on the calling thread and as many workers as it takes.
+/// Carries out an order on the calling thread and on the workers that it needs.
 ///
 /// # Errors
 /// The first failure, with its file and range. An unknown part of the bytes has then moved.
 ///
 /// # Safety
-/// The memory of each extent is valid (for writing, if the operation is a read), and nobody
-/// else touches it in a conflicting way, until the call returns.
+/// The memory of each extent is valid (for writing, if the operation is a read), and no other code
+/// touches it in a conflicting way, until the call returns.
 pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     let engine = engine()?;
     if let Some(done) = at_once::order(engine, file, &order) {
@@ -132,14 +132,14 @@ pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) 
     run_here(engine, job)
 }
 
-/// Starts an order and returns at once. `owner` is dropped as soon as nothing touches the buffers any
-/// more, on any thread.
+/// Starts an order and returns at once. `owner` is dropped as soon as the buffers are no longer in
+/// use, on any thread.
 ///
 /// # Errors
-/// What is wrong with the order itself. Failures of the transfer are its outcome.
+/// An invalid order. Failures of the transfer are the outcome of the request.
 ///
 /// # Safety
-/// As for [`run`], but until the request is finished. A stream given lives until the call returns.
+/// As for [`run`], but until the request is finished. The stream lives until the call returns.
 pub unsafe fn submit(
     file: &Arc<File>,
     order: Order<'_>,
@@ -158,17 +158,17 @@ pub unsafe fn submit(
     start(engine, made, waiter_shares, None, stream)
 }
 
-/// The most bytes of a request in which a thread that waits for it takes part. It cannot stop to wait
+/// The most bytes of a request in which a waiting thread takes part. The thread cannot stop waiting
 /// before it has done its share.
 pub const MOST_OF_WAITER: u64 = 64 << 20;
-/// The most decoded bytes that such a request goes through.
+/// The most decoded bytes that such a request processes.
 pub const MOST_WORK_OF_WAITER: u64 = 128 << 20;
 
-/// What the submitter's thread does in its last step. It is called once.
+/// Work that the submitter's thread does in its last step. It is called once.
 pub type LastStep = Box<dyn Fn() + Send + Sync>;
 
-/// As [`submit`], with one step of the submitter's at the end, when all bytes have moved or no more
-/// will.
+/// As [`submit`], with one submitter step at the end, after all bytes have moved or the transfer
+/// has failed.
 ///
 /// # Errors
 /// As for [`submit`].
@@ -262,7 +262,7 @@ impl Submission {
         Ok(submission)
     }
 
-    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastStep>) -> Made {
+    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastStep>) -> NewJob {
         let lanes = self.prepared.lanes();
         let progress = match last {
             Some(_) => Progress::with_steps(lanes),
@@ -276,7 +276,7 @@ impl Submission {
         };
         let path = path.to_owned();
         let mut tracker = Tracker::new(path, self.submitted, progress);
-        tracker.asked = self.prepared.asked;
+        tracker.requested = self.prepared.requested;
         tracker.block = self.prepared.block;
         tracker.device = context.as_ref().map_or(-1, |c| c.device);
         tracker.context = context;
@@ -312,7 +312,7 @@ fn make_job(
     tracker: Tracker,
     (lanes, turns): (usize, Option<(Arc<Turns>, usize)>),
     owner: Option<Box<dyn Any + Send>>,
-) -> Made {
+) -> NewJob {
     let has_steps = tracker.progress.has_steps();
     let entered = REQUESTS.enter();
     let without_steps = (!has_steps).then(|| WITHOUT_STEPS.enter());
@@ -334,7 +334,7 @@ fn make_job(
 /// Starts a task and returns at once. `owner` is dropped as for [`submit`].
 ///
 /// # Errors
-/// What keeps the request from starting: a stream that cannot be waited for, a fork.
+/// A stream that cannot be waited for, or a forked child.
 ///
 /// # Safety
 /// The memory that the task touches stays valid until the request is finished.
@@ -352,10 +352,10 @@ pub unsafe fn submit_task(
 }
 
 /// A job and the number of its workers.
-type Made = (Arc<Job>, usize);
+type NewJob = (Arc<Job>, usize);
 
 /// Carries out a job with this thread as one of its workers.
-fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
+fn run_here(engine: &Engine, (job, lanes): NewJob) -> Result<Report> {
     // If no thread can be started, this one does all the work.
     let _ = engine
         .workers
@@ -368,15 +368,15 @@ fn run_here(engine: &Engine, (job, lanes): Made) -> Result<Report> {
         Waited::Step | Waited::Pending => {
             return Err(Error::new(
                 Kind::Internal,
-                "a step was asked for by mistake",
+                "internal error: unexpected submitter step",
             ));
         }
     }
     Ok(tracker.report())
 }
 
-/// `count` tasks that serve a job. The last one takes the given handle: the submitter must not drop
-/// it, since the last handle of a job may close its file.
+/// `count` tasks that serve a job. The last one takes the given handle, because the last handle of
+/// a job may close its file and the submitter must not be the one to drop it.
 fn tasks(job: Arc<Job>, count: usize) -> Vec<Work> {
     std::iter::repeat_n(job, count)
         .map(|job| Box::new(move || job.serve()) as Work)
@@ -392,7 +392,7 @@ fn carry_out(submitted: std::result::Result<(), Vec<Work>>) {
 
 fn start(
     engine: &'static Engine,
-    (job, lanes): Made,
+    (job, lanes): NewJob,
     waiter_shares: bool,
     stepper: Option<Arc<Job>>,
     order: Option<StreamOrder>,
@@ -403,13 +403,14 @@ fn start(
         tracker,
         launch: Arc::clone(&launch),
         stepper,
-        told: AtomicBool::new(false),
+        reported: AtomicBool::new(false),
         postponed: AtomicBool::new(false),
     };
     let Some(order) = order else {
-        match waiter_shares {
-            true => launch.begin_with_waiter(),
-            false => launch.begin(),
+        if waiter_shares {
+            launch.begin_with_waiter()
+        } else {
+            launch.begin()
         }
         return Ok(request);
     };
@@ -425,15 +426,16 @@ fn start(
 
 /// A request in flight. Any number of threads may wait for it, poll it and cancel it.
 ///
-/// Dropping a request lets it continue. A request with steps is stopped instead, since nobody takes
-/// its steps any more. Either way, the caller's promise about the buffers lasts until it is finished.
+/// Dropping a request lets it continue. A request with steps is stopped instead, because its steps
+/// can no longer be taken. Either way, the caller's promise about the buffers lasts until the
+/// request is finished.
 pub struct Request {
     tracker: Arc<Tracker>,
     launch: Arc<Launch>,
     /// The job of a request with steps.
     stepper: Option<Arc<Job>>,
-    /// Whether somebody was told the outcome.
-    told: AtomicBool,
+    /// Whether the outcome was reported to the caller.
+    reported: AtomicBool,
     /// Whether the last step could not be taken.
     postponed: AtomicBool,
 }
@@ -471,17 +473,17 @@ impl Request {
         Ok(())
     }
 
-    /// Waits for the outcome or for the submitter's step, at most as long as `limit`, and notes
-    /// that the outcome was told. A request without a thread of its own is carried out here.
+    /// Waits for the outcome or for a submitter step, at most as long as `limit`, and notes that
+    /// the outcome was reported. Carries out here a request that has no thread of its own.
     pub fn wait(&self, limit: Option<Duration>) -> Waited<Error> {
         let news = self.watch(limit);
         if matches!(news, Waited::Finished(_)) {
-            self.tell();
+            self.mark_reported();
         }
         news
     }
 
-    /// As [`wait`](Self::wait), for a caller who does not tell the outcome to anybody.
+    /// As [`wait`](Self::wait), for a caller that does not report the outcome.
     pub fn watch(&self, limit: Option<Duration>) -> Waited<Error> {
         if let Err(forked) = refuse_fork() {
             return Waited::Finished(Err(forked));
@@ -489,7 +491,7 @@ impl Request {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.launch.begin_here(end);
         loop {
-            // If no thread polls the streams that may fail, those who wait do.
+            // If no thread polls the streams that may fail, each waiting thread does.
             let watch = watch::poll();
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let news = match watch.into_iter().chain(left).min() {
@@ -503,10 +505,11 @@ impl Request {
         }
     }
 
-    /// Waits for the outcome, and takes all steps meanwhile. To be called on the submitter's thread.
+    /// Waits for the outcome, and takes all steps meanwhile. Only the submitter's thread may call
+    /// this.
     ///
     /// # Errors
-    /// The outcome, if it is a failure; a step that this thread cannot take now.
+    /// The outcome, if it is a failure, or a step that this thread cannot take now.
     pub fn finish(&self) -> Result<()> {
         loop {
             match self.wait(None) {
@@ -527,17 +530,18 @@ impl Request {
         self.tracker.progress.now()
     }
 
-    /// Notes that the outcome was told to whoever has to know it.
-    pub fn tell(&self) {
-        self.told.store(true, Relaxed);
+    /// Notes that the outcome was reported to the caller.
+    pub fn mark_reported(&self) {
+        self.reported.store(true, Relaxed);
     }
 
-    /// Whether the outcome was told: by [`wait`](Self::wait) or [`tell`](Self::tell).
-    pub fn is_told(&self) -> bool {
-        self.told.load(Relaxed)
+    /// Whether the outcome was reported, by [`wait`](Self::wait) or
+    /// [`mark_reported`](Self::mark_reported).
+    pub fn is_reported(&self) -> bool {
+        self.reported.load(Relaxed)
     }
 
-    /// Takes the submitter's step, if the request asks for it. Only the submitter's thread may call
+    /// Takes the submitter's step, if the request needs one. Only the submitter's thread may call
     /// this. Returns false if the step cannot be taken now: [`Remaining::Later`].
     pub fn step(&self) -> bool {
         let Some(job) = &self.stepper else {
@@ -560,15 +564,15 @@ impl Request {
     /// The error of a wait for a step that this thread cannot take now.
     pub fn is_for_later(&self) -> Error {
         Error::invalid(
-            "the end of the request cannot be carried out inside a function that a library calls \
-             during another call",
+            "the request cannot finish inside a callback that a library makes during another \
+             call",
         )
-        .remedy("wait for the request after that call, such as an iteration, has returned")
+        .remedy("wait for the request after that outer call, such as an iteration, has returned")
         .in_file(&self.tracker.path)
     }
 
-    /// Asks the request to stop, which each worker does after its present block. A request that still
-    /// waits for a stream finishes at once. One that is nearly finished may still succeed.
+    /// Stops the request: each worker stops after its present block. A request that still waits for
+    /// a stream finishes at once. A request that is nearly finished may still succeed.
     pub fn cancel(&self) {
         let cancelled =
             Error::new(Kind::Cancelled, "the request was cancelled").in_file(&self.tracker.path);
@@ -576,7 +580,7 @@ impl Request {
         // A step of a request that is stopped can always be taken.
         self.postponed.store(false, Relaxed);
         if matches!(self.tracker.progress.now(), Waited::Step) {
-            self.tracker.signals.tell();
+            self.tracker.signals.raise();
         }
         self.launch.abandon(cancelled);
     }
@@ -587,8 +591,8 @@ impl Request {
         self.tracker.counters.total()
     }
 
-    /// Makes the report count the time from `began`, such as the start of the call that prepared the
-    /// request.
+    /// Makes the report count the time from `began`, for instance from the start of the call that
+    /// prepared the request.
     pub fn count_from(&self, began: Instant) {
         self.tracker.count_from(began);
     }
@@ -604,18 +608,18 @@ impl Request {
         }
     }
 
-    /// A descriptor that is readable once the request is finished, and while it asks for the
-    /// submitter's step. It closes when this is dropped.
+    /// A descriptor that is readable while a submitter step is due and once the request is
+    /// finished. It closes when the request is dropped.
     ///
     /// # Errors
-    /// What eventfd(2) says.
+    /// The error of eventfd(2).
     pub fn descriptor(&self) -> Result<RawFd> {
         self.launch.begin_with_workers();
         self.launch.begin_here(None);
         let descriptor = self.tracker.signals.descriptor()?;
-        // A step that was asked for earlier found no descriptor.
+        // A step that became due earlier could not signal the descriptor.
         if matches!(self.peek(), Waited::Step) {
-            self.tracker.signals.tell();
+            self.tracker.signals.raise();
         }
         Ok(descriptor)
     }
@@ -623,7 +627,8 @@ impl Request {
     /// Makes work queued on the stream from now on wait until the request has finished or failed.
     ///
     /// # Errors
-    /// [`Kind::Unavailable`] from drivers that cannot wait so; [`Kind::Invalid`] while the stream is
+    /// [`Kind::Unavailable`] from drivers without this wait; [`Kind::Invalid`] while the stream is
+    /// captured into a CUDA graph.
     /// captured into a CUDA graph.
     pub fn hold_stream(&self, stream: Stream) -> Result<()> {
         self.launch.begin_with_workers();

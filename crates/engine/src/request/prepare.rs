@@ -19,12 +19,12 @@ use crate::routes::fault::{Faults, Faulty};
 
 pub(super) struct Prepared {
     pub parts: Vec<Part>,
-    pub asked: RouteName,
+    pub requested: RouteName,
     pub block: u64,
     pub durable: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
-    /// Why the request does not do as asked, or as the profile says.
+    /// Why the request does not follow its options, or the profile.
     pub note: Option<Cow<'static, str>>,
     threads: usize,
     /// The most workers of the file that are to be at work for all such requests.
@@ -32,7 +32,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// The most workers that can find something to do.
+    /// The most workers that can find work.
     pub(crate) fn lanes(&self) -> usize {
         let blocks: usize = self.parts.iter().map(|p| p.plan.blocks.len()).sum();
         self.threads.min(blocks).max(1)
@@ -43,11 +43,11 @@ pub(super) fn merged(engine: &Engine, file: &File, call: Options) -> Options {
     call.or(file.options()).or(engine.outer_options())
 }
 
-/// The note of a request that asks for another route than the one of host memory.
+/// The note of a host-memory request whose options name another route.
 pub(super) fn note_for_host(options: &Options) -> Option<&'static str> {
     match options.route {
         None | Some(RouteName::Auto | RouteName::Host) => None,
-        Some(_) => Some("host memory is served by the host route"),
+        Some(_) => Some("host memory uses the host route"),
     }
 }
 
@@ -64,10 +64,10 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
     check_access(file, order.operation)?;
     check_ranges(file, order.operation, order.extents)?;
 
-    let asked = options.route.unwrap_or(RouteName::Auto);
+    let requested = options.route.unwrap_or(RouteName::Auto);
     let mut prepared = Prepared {
         parts: Vec::new(),
-        asked,
+        requested,
         block: 0,
         durable: options.durable.unwrap_or(false),
         tuned: Options::default(),
@@ -160,7 +160,7 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
         Some(offset) => Err(Error::invalid(format!(
             "two ranges of one write overlap in the file at offset {offset}"
         ))
-        .remedy("write overlapping ranges by separate calls, in the order that is meant")),
+        .remedy("write overlapping ranges by separate calls, in the intended order")),
         None => Ok(()),
     }
 }
@@ -173,8 +173,7 @@ struct Place {
     starts: HashSet<usize>,
 }
 
-/// Groups extents by their memory. The driver is asked once about an allocation that neighbours
-/// share.
+/// Groups extents by their memory. Queries the driver once for an allocation that neighbours share.
 fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
     // A buffer that begins in host memory is host memory throughout. One on a GPU may be made of several
     // allocations.
@@ -184,13 +183,14 @@ fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
     }) {
         let some = extents.iter().filter(|extent| extent.length > 0);
         let extents: Vec<Extent> = some.copied().collect();
-        return Ok(match extents.is_empty() {
-            true => Vec::new(),
-            false => vec![Place {
+        return Ok(if extents.is_empty() {
+            Vec::new()
+        } else {
+            vec![Place {
                 memory,
                 extents,
                 starts: HashSet::new(),
-            }],
+            }]
         });
     }
     let mut places: Vec<Place> = Vec::new();

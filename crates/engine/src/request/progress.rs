@@ -1,14 +1,24 @@
-//! The states of a request (running, concluding, finished), and what ends it early.
+//! The states of a request, and what ends it early.
+//!
+//! A request passes through three phases: *running*, *concluding*, *finished*.
+//!
+//! 1. Workers run. Each takes blocks until none is left or [`stopping`](Progress::stopping) is
+//!    true, and then calls [`leave`](Progress::leave) once. By then it touches none of the caller's
+//!    buffers.
+//! 2. The first error, or a cancellation, is recorded and stops the workers. Later errors are
+//!    ignored.
+//! 3. The last worker to leave concludes: [`seal`](Progress::seal) makes it too late to cancel, and
+//!    [`finish`](Progress::finish) publishes the outcome and wakes the waiters.
+//!
+//! A waiter therefore sees an outcome only after every worker has stopped touching memory. An
+//! atomic count decides which worker is the last. The tests run under loom, which checks the
+//! interleavings.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Recover};
 
-/// Shared by the workers of one request and by those who wait for it.
-///
-/// Each worker calls [`leave`](Self::leave) once, when it no longer touches the caller's buffers. The
-/// last one to leave concludes: it alone calls [`seal`](Self::seal) and then
-/// [`finish`](Self::finish). So a waiter sees an error only after all workers have stopped.
+/// The state that the workers of one request share with the threads that wait for it.
 pub(crate) struct Progress<E> {
     stop: AtomicBool,
     workers: AtomicUsize,
@@ -19,18 +29,18 @@ pub(crate) struct Progress<E> {
 struct State<E> {
     phase: Phase,
     error: Option<E>,
-    /// Whether the submitter has a share of the work that it has not left.
+    /// Whether the submitter has a share of the work that it has not left yet.
     has_steps: bool,
-    /// Whether the submitter is asked for its step.
+    /// Whether a submitter step is due.
     step: bool,
 }
 
-/// What a thread that waits for a request learns.
+/// The result of a wait for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waited<E> {
     /// The request is still in flight when the time is up.
     Pending,
-    /// The request asks for the submitter's step, and may not continue without it.
+    /// A submitter step is due. The request may not continue without it.
     Step,
     /// The request is finished, and this is its outcome.
     Finished(Result<(), E>),
@@ -49,7 +59,7 @@ impl<E> Waited<E> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// The last worker does what must come last. It is too late to cancel.
+    /// The last worker does the final work. It is too late to cancel.
     Concluding,
     Finished,
 }
@@ -59,7 +69,7 @@ impl<E: Clone> Progress<E> {
         Progress::with(workers, false)
     }
 
-    /// As [`new`](Self::new), with a share for the submitter, which counts as one more worker.
+    /// As [`new`](Self::new), with one more share, which is the submitter's.
     pub(crate) fn with_steps(workers: usize) -> Self {
         Progress::with(workers + 1, true)
     }
@@ -93,7 +103,7 @@ impl<E: Clone> Progress<E> {
         self.call_turn(&mut state);
     }
 
-    /// Asks for the submitter's step, if it has steps.
+    /// Makes the submitter's step due, if the request has steps.
     pub(crate) fn ask_step(&self) {
         self.call_turn(&mut self.state.lock().recover());
     }
@@ -105,19 +115,20 @@ impl<E: Clone> Progress<E> {
         }
     }
 
-    /// Whether the submitter was asked for its step since this was called last.
+    /// Whether a step became due since the last call.
     pub(crate) fn take_step(&self) -> bool {
         std::mem::take(&mut self.state.lock().recover().step)
     }
 
-    /// Ends the submitter's steps. Returns true the first time: the caller then leaves the share.
+    /// Ends the submitter's steps. Returns true the first time, after which the caller leaves the
+    /// share.
     pub(crate) fn end_steps(&self) -> bool {
         let mut state = self.state.lock().recover();
         state.step = false;
         std::mem::take(&mut state.has_steps)
     }
 
-    /// Adds workers to those that the request began with, while some share is not left yet.
+    /// Adds workers while some share is not left yet.
     pub(crate) fn enter(&self, workers: usize) {
         self.workers.fetch_add(workers, Ordering::Relaxed);
     }
@@ -133,9 +144,9 @@ impl<E: Clone> Progress<E> {
     }
 
     /// Lets one worker leave. Returns true for the last one. When only the submitter's share
-    /// remains, its step is asked for.
+    /// remains, its step becomes due.
     pub(crate) fn leave(&self) -> bool {
-        // AcqRel lets the last worker see all that the others wrote.
+        // AcqRel lets the last worker see all writes of the other workers.
         match self.workers.fetch_sub(1, Ordering::AcqRel) {
             1 => true,
             2 => {
@@ -171,7 +182,7 @@ impl<E: Clone> Progress<E> {
         self.finished.notify_all();
     }
 
-    /// What a thread that waits would learn now.
+    /// The result of a wait that does not block.
     pub(crate) fn now(&self) -> Waited<E> {
         Self::of(&self.state.lock().recover())
     }

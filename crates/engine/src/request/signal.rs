@@ -20,12 +20,12 @@ struct State {
 }
 
 impl Signals {
-    /// Signals the descriptor and the streams, once. Called after the outcome is published.
+    /// Signals the descriptor and the streams, once, after the outcome is published.
     pub(crate) fn fire(&self) {
         let mut state = self.lock();
         state.fired = true;
         if let Some(fd) = &state.descriptor {
-            tell(fd);
+            raise(fd);
         }
         let flag = state.flag.take();
         drop(state);
@@ -34,14 +34,14 @@ impl Signals {
     }
 
     /// Makes the descriptor readable before the request is finished.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn raise(&self) {
         if let Some(fd) = &self.lock().descriptor {
-            tell(fd);
+            raise(fd);
         }
     }
 
-    /// Undoes [`tell`](Self::tell), unless the request is finished.
-    pub(crate) fn quiet(&self) {
+    /// Undoes [`raise`](Self::raise), unless the request is finished.
+    pub(crate) fn lower(&self) {
         let state = self.lock();
         if let (Some(fd), false) = (&state.descriptor, state.fired) {
             let mut count = 0u64;
@@ -54,7 +54,7 @@ impl Signals {
         self.state.lock().recover()
     }
 
-    /// The eventfd, which the first call makes.
+    /// The eventfd. The first call creates it.
     pub(crate) fn descriptor(&self) -> Result<RawFd> {
         let mut state = self.lock();
         if let Some(fd) = &state.descriptor {
@@ -63,18 +63,18 @@ impl Signals {
         // SAFETY: eventfd touches no memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
-            return Err(Error::last_os("cannot make an event descriptor"));
+            return Err(Error::last_os("cannot create an event descriptor"));
         }
-        // SAFETY: just returned by eventfd, and owned by nobody else.
+        // SAFETY: just returned by eventfd, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         if state.fired {
-            tell(&fd);
+            raise(&fd);
         }
         Ok(state.descriptor.insert(fd).as_raw_fd())
     }
 
-    /// The flag that is raised when the request finishes; `None` if it is finished. Streams may be
-    /// told to wait for the flag at any later time, since it stays raised.
+    /// The flag that is raised when the request finishes; `None` if it is finished. The flag stays
+    /// raised, so a stream may begin to wait for it at any later time.
     pub(crate) fn flag(&self, make: impl FnOnce() -> Result<Flag>) -> Result<Option<FlagTarget>> {
         let state = self.lock();
         if state.fired {
@@ -95,7 +95,7 @@ impl Signals {
     }
 }
 
-fn tell(fd: &OwnedFd) {
+fn raise(fd: &OwnedFd) {
     let one = 1u64;
     // SAFETY: writes the 8 bytes of `one`, as an eventfd takes them.
     unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };

@@ -1,4 +1,20 @@
 //! What a request does, as its workers see it.
+//!
+//! # Steps of the submitter
+//!
+//! Some work may run only on the thread that submitted the request, such as calls of HDF5. A
+//! request with steps therefore has one share more than it has workers, and that share is the
+//! submitter's. The request cannot conclude before the submitter has left.
+//!
+//! 1. A step becomes due when a worker calls [`Share::ask_step`], or when all workers have left and
+//!    only the submitter's share remains. The descriptor of the request becomes readable, and a
+//!    wait returns [`Waited::Step`](super::Waited::Step).
+//! 2. The submitter calls [`Request::step`](super::Request::step). It clears the mark before it
+//!    calls [`Task::step`], so that a step which becomes due meanwhile is not lost.
+//! 3. [`Remaining`] says what follows: nothing (the submitter leaves), later steps, more workers,
+//!    or the same step once more.
+//! 4. After a failure or a cancellation, [`Task::step`] is not called again. The submitter leaves
+//!    when its share is the only one left.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,7 +26,7 @@ use std::time::Instant;
 use super::job::Job;
 use super::progress::Progress;
 use super::tracker::Tracker;
-use super::{Made, make_job};
+use super::{NewJob, make_job};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
@@ -19,7 +35,8 @@ use crate::options::{MAX_THREADS, RouteName};
 use crate::report::{self, Counters};
 use crate::staging::Ring;
 
-/// Work for the engine's workers: a plain transfer, or what another crate makes of several.
+/// Work for the engine's workers: a plain transfer, or a task of another crate that consists of
+/// several.
 ///
 /// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When
 /// all of them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
@@ -32,7 +49,7 @@ pub trait Task: Send + Sync {
     /// The first error of all workers is the outcome, and stops the others.
     fn serve(&self, share: &Share<'_>) -> Result<()>;
 
-    /// What comes last if all shares succeeded.
+    /// Does the final work if all shares succeeded.
     ///
     /// # Errors
     /// An error is the outcome of the request.
@@ -40,20 +57,20 @@ pub trait Task: Send + Sync {
         Ok(())
     }
 
-    /// Undoes what must not stay of a request that failed.
+    /// Undoes what a failed request must not leave behind.
     fn clean_up(&self) {}
 
-    /// Adds the name of the file that the caller knows to an error.
+    /// Adds to an error the name of the file, as the caller spells it.
     fn named(&self, error: Error) -> Error;
 
     /// The direction, for traces.
     fn operation(&self) -> Operation;
 
-    /// What only the submitter's thread may do, such as calling HDF5; returns what remains.
+    /// Does what only the submitter's thread may do, such as calling HDF5. Returns what remains.
     ///
-    /// [`Request::step`](super::Request::step) calls this when a worker has asked for a step, and
+    /// [`Request::step`](super::Request::step) calls this when a worker has made a step due, and
     /// when all workers have left. It is not called again after [`Remaining::Nothing`] or an error,
-    /// nor once the request was stopped.
+    /// nor after the request was stopped.
     ///
     /// # Errors
     /// An error is the outcome of the request, and stops its workers.
@@ -66,34 +83,34 @@ pub trait Task: Send + Sync {
     /// submitter drops the request instead of taking its steps.
     fn end_steps(&self) {}
 
-    /// Drops all that the task has, such as files. The outcome is published.
+    /// Drops all that the task owns, such as files. The outcome is published by then.
     fn finished(self: Box<Self>) {}
 }
 
-/// A task to be made a request.
+/// A task, and what the engine needs to make a request of it.
 pub struct TaskOrder {
     /// What the workers do.
     pub task: Box<dyn Task>,
     /// The file that errors name.
     pub path: PathBuf,
-    /// The most workers that can find something to do; at least 1.
+    /// The most workers that can find work; at least 1.
     pub workers: usize,
     /// A context of the memory, if it is on a GPU.
     pub context: Option<Arc<Context>>,
     /// The route that the report names if nothing moves.
-    pub asked: RouteName,
+    pub requested: RouteName,
     /// The block that the report names, in bytes.
     pub block: u64,
     /// Whether the submitter takes steps: [`Task::step`].
     pub has_steps: bool,
-    /// Whether a thread that waits for the request is one of its workers. That is for requests that
+    /// Whether a thread that waits for the request is one of its workers. Only for requests that
     /// take milliseconds at most, without steps.
     pub waiter_shares: bool,
     /// Bytes of the caller that moved before the request was submitted.
     pub moved: u64,
     /// The path that these bytes took.
     pub moved_by: report::Path,
-    /// Why the request does not do as it was asked.
+    /// Why the request does not follow its options.
     pub note: Option<String>,
 }
 
@@ -102,14 +119,15 @@ impl TaskOrder {
         self,
         engine: &'static Engine,
         owner: Option<Box<dyn Any + Send>>,
-    ) -> Made {
+    ) -> NewJob {
         let lanes = self.workers.clamp(1, MAX_THREADS as usize);
-        let progress = match self.has_steps {
-            true => Progress::with_steps(lanes),
-            false => Progress::new(lanes),
+        let progress = if self.has_steps {
+            Progress::with_steps(lanes)
+        } else {
+            Progress::new(lanes)
         };
         let mut tracker = Tracker::new(self.path, Instant::now(), progress);
-        tracker.asked = self.asked;
+        tracker.requested = self.requested;
         tracker.block = self.block;
         tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
         tracker.context = self.context;
@@ -126,11 +144,11 @@ impl TaskOrder {
 pub enum Remaining {
     /// No further step is needed.
     Nothing,
-    /// Workers are busy. They will ask for a step, at the latest when all of them have left.
+    /// Workers are busy. They make the next step due, at the latest when all of them have left.
     Steps,
-    /// A step that this thread cannot take now. The request asks for it again.
+    /// This thread cannot take the step now. The step is due again.
     Later,
-    /// As [`Steps`](Self::Steps), and so many more workers are needed, since others left for lack of
+    /// As [`Steps`](Self::Steps), with this many additional workers, since others left for lack of
     /// memory.
     Workers(usize),
 }
@@ -151,7 +169,7 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Whether workers should start nothing more, since the request failed or was cancelled.
+    /// Whether workers should start no further work, because the request failed or was cancelled.
     pub fn stopping(&self) -> bool {
         self.tracker.progress.stopping()
     }
@@ -166,25 +184,25 @@ impl<'a> Share<'a> {
         &self.engine.ring
     }
 
-    /// Counts this worker as one that has found something to do; once, however often it is called.
+    /// Counts this worker among those that found work. Further calls change nothing.
     pub fn joined(&self) {
         if !self.joined.replace(true) {
             self.tracker.counters.joined();
         }
     }
 
-    /// Asks for the submitter's step.
+    /// Makes the submitter's step due.
     pub fn ask_step(&self) {
         self.tracker.ask_step();
     }
 }
 
 impl Job {
-    /// Takes the submitter's step, if it was asked for. `start` starts more workers, if the step
-    /// asks for some. Returns false if the step cannot be taken now.
+    /// Takes the submitter's step, if one is due. Calls `start` with the number of workers that the
+    /// step adds. Returns false if the step cannot be taken now.
     pub(crate) fn step(self: &Arc<Self>, start: impl FnOnce(usize)) -> bool {
         let progress = &self.tracker.progress;
-        self.tracker.signals.quiet();
+        self.tracker.signals.lower();
         if !progress.take_step() {
             return true;
         }
@@ -209,8 +227,8 @@ impl Job {
             }
         }
         if share.stopping() {
-            // Workers that have not begun find nothing to do; the others ask for another step when
-            // they have left.
+            // Workers that have not begun find nothing to do. The other workers make another step
+            // due when they have left.
             self.leave(self.to_begin.swap(0, Relaxed));
             if progress.is_alone() {
                 self.end_steps();
@@ -219,10 +237,10 @@ impl Job {
         true
     }
 
-    /// Lets the submitter leave, and with it the workers that have not begun.
+    /// Makes the submitter leave, together with the workers that have not begun.
     fn end_steps(&self) {
         if self.tracker.progress.end_steps() {
-            // A panic changes nothing: the submitter leaves all the same.
+            // A panic changes nothing: the submitter leaves in any case.
             let _ = self.with_task(|task| {
                 task.end_steps();
                 Ok(())
@@ -231,7 +249,7 @@ impl Job {
         }
     }
 
-    /// Lets the submitter leave without its steps, which stops the request. Workers may still be
+    /// Makes the submitter leave without its steps, which stops the request. Workers may still be
     /// busy.
     pub(crate) fn give_up_steps(&self) {
         let progress = &self.tracker.progress;

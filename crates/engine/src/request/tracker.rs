@@ -1,5 +1,5 @@
-//! What a submitter keeps of a request: how far it is, how it ended, what it did. It outlives the
-//! job, which has the file and the plan.
+//! The submitter's view of a request: its progress, its outcome, its counters. It outlives the job,
+//! which has the file and the plan.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub(crate) struct Tracker {
     pub signals: Signals,
     pub path: PathBuf,
     pub submitted: Instant,
-    /// The route that was asked for.
-    pub asked: RouteName,
+    /// The route in the options.
+    pub requested: RouteName,
     pub block: u64,
     /// The CUDA ordinal of the memory; -1 if all memory is on the host.
     pub device: i32,
@@ -40,7 +40,7 @@ impl Tracker {
             signals: Signals::default(),
             path,
             submitted,
-            asked: RouteName::Auto,
+            requested: RouteName::Auto,
             block: 0,
             device: -1,
             context: None,
@@ -63,10 +63,10 @@ impl Tracker {
         self.before.store(before.as_nanos() as u64, Relaxed);
     }
 
-    /// Asks for the submitter's step, and makes the descriptor readable.
+    /// Makes the submitter's step due, and the descriptor readable.
     pub(crate) fn ask_step(&self) {
         self.progress.ask_step();
-        self.signals.tell();
+        self.signals.raise();
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -76,6 +76,6 @@ impl Tracker {
         };
         let elapsed = elapsed + self.before.load(Relaxed);
         self.counters
-            .report(self.asked, self.device, self.block, elapsed)
+            .report(self.requested, self.device, self.block, elapsed)
     }
 }

@@ -18,7 +18,7 @@ use crate::routes::{Route, Work};
 use crate::save::Replacement;
 use crate::trace;
 
-/// The extents of a request that lie in one memory, and how they travel.
+/// The extents of a request that lie in one memory, and the route between them and the file.
 pub(crate) struct Part {
     pub plan: Plan,
     pub memory: Memory,
@@ -28,13 +28,13 @@ pub(crate) struct Part {
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
     pub maps: bool,
-    /// The mappings, made by the first worker.
+    /// The mappings. The first worker creates them.
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
 }
 
-/// What remains when all bytes have moved.
+/// What remains to be done when all bytes have moved.
 pub(crate) enum Ending {
     Nothing,
     /// Data and size are brought to the medium.
@@ -53,15 +53,15 @@ pub(super) struct Transfer {
     pub operation: Operation,
     pub parts: Vec<Part>,
     pub ending: Ending,
-    /// Whether the file has room for a direct write; found before its first block.
+    /// Whether the file has room for a direct write, determined before its first block.
     pub room: OnceLock<Result<()>>,
-    /// What the submitter's last step does. With it, the ending belongs to that step as well.
+    /// The submitter's last step. If there is one, the ending belongs to that step as well.
     pub last: Option<LastStep>,
 }
 
 impl Part {
     fn take(&self) -> Option<&Block> {
-        // The check keeps workers that come late from raising the count without end.
+        // The check keeps late workers from raising the count without end.
         if self.next.load(Relaxed) >= self.plan.blocks.len() {
             return None;
         }
@@ -96,7 +96,8 @@ impl Transfer {
         }
     }
 
-    /// Allocates blocks for a direct write. The first worker does so, and the others wait for it.
+    /// Allocates blocks for a direct write. The first worker does so, and the other workers wait
+    /// for it.
     fn make_room(&self) -> Result<()> {
         let directly = |part: &&Part| !matches!(part.direct, Direct::Never);
         if self.operation == Operation::Read || !self.parts.iter().any(|p| directly(&p)) {
@@ -169,7 +170,7 @@ impl Task for Transfer {
         }
     }
 
-    /// No worker asks for a step, so this comes when all of them have left.
+    /// No worker makes a step due, so this runs when all of them have left.
     fn step(&self, share: &Share<'_>) -> Result<Remaining> {
         self.write_unaligned(share)?;
         self.ending()?;

@@ -7,8 +7,8 @@ use crate::plan::Extent;
 use crate::report::Path;
 use crate::routes::Work;
 
-/// Writes the unaligned heads and tails of a plan. The last worker of a request calls this, when no
-/// direct write to the file is in progress any more.
+/// Writes the unaligned heads and tails of a plan. The last worker of a request calls this, after
+/// all direct writes to the file.
 pub(crate) fn write(work: &Work<'_>) -> Result<()> {
     if work.plan.unaligned.is_empty() {
         return Ok(());
@@ -38,7 +38,7 @@ fn write_from_gpu(work: &Work<'_>, lent: &mut Lent<'_>, part: &Extent) -> Result
     let slot = work.ring.slot(part.length, Some(lent.context()))?;
     let queue = lent.queue()?;
     work.counters.copy();
-    // SAFETY: the slot is at least as long as the part, and nobody else uses it. The copy is done
+    // SAFETY: the slot is at least as long as the part, and nothing else uses it. The copy is done
     // before the slot is read, and before it goes back.
     unsafe {
         let copied = queue.copy(

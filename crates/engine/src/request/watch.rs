@@ -1,4 +1,4 @@
-//! Finds requests whose stream has failed before them, since such a stream never starts them.
+//! Finds requests whose stream has failed before them: such a stream never starts its request.
 //!
 //! One thread polls a mark on the stream of each request that waits for one. Where that thread cannot
 //! be started, the threads that wait for requests poll the marks.
@@ -18,7 +18,7 @@ struct Watched {
 
 struct Watch {
     watched: Vec<Watched>,
-    /// Threads that poll marks which they have taken out of the list meanwhile.
+    /// The number of threads that poll marks, which they have taken out of the list.
     polling: usize,
     has_thread: bool,
 }
@@ -50,8 +50,8 @@ pub(super) fn watch(launch: &Arc<Launch>, mark: Mark) {
     ARRIVED.notify_one();
 }
 
-/// Polls the marks if no thread does. Returns the time after which the caller must poll again; `None`
-/// if it need not.
+/// Polls the marks if no thread does. Returns the time after which the caller must poll again, or
+/// `None` if it need not.
 pub(super) fn poll() -> Option<Duration> {
     let watch = lock();
     if watch.has_thread || (watch.watched.is_empty() && watch.polling == 0) {

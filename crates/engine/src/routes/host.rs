@@ -21,10 +21,10 @@ impl Route for Host {
 
 struct HostLane<'a> {
     work: Work<'a>,
-    /// For O_DIRECT where file and memory differ in alignment.
+    /// The slot for O_DIRECT where file and memory differ in alignment.
     slot: Option<Slot>,
     vector: Vec<libc::iovec>,
-    /// Takes the bytes between pieces that one system call reads.
+    /// The destination of the bytes between pieces that one system call reads.
     between: Vec<u8>,
 }
 
@@ -45,7 +45,8 @@ impl<'a> HostLane<'a> {
     }
 }
 
-/// So many bytes between two pieces are read sooner than a second system call is made.
+/// Up to this many bytes between two pieces, reading them takes less time than a second system
+/// call.
 const GAP: u64 = 4 << 10;
 
 /// The most vectors of one system call: IOV_MAX of Linux.
@@ -122,7 +123,7 @@ impl HostLane<'_> {
                 Operation::Write => libc::pwritev(fd, vector, count, position),
             }
         };
-        // After a short or failed call the rest moves piece by piece, which finds out what is wrong.
+        // After a short or failed call, the rest moves piece by piece, which finds the cause.
         let end = run[0].offset + u64::try_from(moved).unwrap_or(0);
         for piece in run {
             let done = end.saturating_sub(piece.offset).min(piece.length);
@@ -151,8 +152,8 @@ impl HostLane<'_> {
     }
 
     /// Moves a piece whose memory is aligned as its file range: whole pages by O_DIRECT, the
-    /// unaligned head and tail through the page cache. Pieces of a write have no such ends: the
-    /// plan puts them aside.
+    /// unaligned head and tail through the page cache. Pieces of a write have no such ends, because
+    /// the plan keeps them apart.
     fn move_in_place(&self, piece: &Extent) -> Result<()> {
         let [head, middle, tail] = piece.split_aligned(self.work.file.direct_alignment());
         let mut direct = 0;

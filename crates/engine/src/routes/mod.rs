@@ -1,5 +1,5 @@
-//! Routes: the ways of bytes between a file and memory, a module each. All pass the same
-//! conformance suite. [`fault`] is a route that wraps another one.
+//! Routes: how bytes travel between a file and memory, a module each. All pass the same conformance
+//! suite. [`fault`] is a route that wraps another one.
 
 pub mod fault;
 pub(crate) mod gds;
@@ -32,16 +32,17 @@ pub(crate) use uring::{HostUring, StagedUring};
 pub(crate) static HOST: Host = Host;
 pub(crate) static STAGED: Staged = Staged;
 
-/// A way of bytes between a file and memory. All requests share it, and it keeps nothing of any.
+/// A transfer mechanism between a file and memory. All requests share it, and it keeps no state of
+/// any.
 pub(crate) trait Route: Send + Sync {
     fn name(&self) -> RouteName;
 
-    /// What decides about each system call on a file's data.
+    /// The gate that decides about each system call on a file's data.
     fn gate(&self) -> Option<&dyn Gate> {
         None
     }
 
-    /// A lane for one worker, on whose thread it stays.
+    /// A lane for one worker. It stays on that worker's thread.
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>>;
 }
 
@@ -54,7 +55,7 @@ pub(crate) trait Lane {
     fn drain(&mut self) -> Result<()>;
 }
 
-/// What the lanes of a request, or of one part of it, work on.
+/// The work of the lanes of a request, or of one part of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
     pub side: FileSide<'a>,
@@ -106,7 +107,7 @@ impl Work<'_> {
     /// cache.
     ///
     /// # Safety
-    /// `slot` is page-aligned and valid for `plan.slot_bytes`, and nobody else touches it meanwhile.
+    /// `slot` is page-aligned and valid for `plan.slot_bytes`, and no other code touches it meanwhile.
     pub(crate) unsafe fn move_span(
         &self,
         direct: bool,

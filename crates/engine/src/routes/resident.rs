@@ -27,13 +27,14 @@ impl Route for Resident {
 struct ResidentLane<'a> {
     work: Work<'a>,
     mapped: Option<MappedLane<'a>>,
-    /// The only lane here with slots, since a worker must not wait for a slot while it has others.
+    /// The only lane here with slots, because a worker must not wait for a slot while it holds
+    /// another.
     staged: Option<Box<dyn Lane + 'a>>,
     /// Whether pages of this file cannot be pinned.
     refused: bool,
 }
 
-/// The share of cached pages from which on a block counts as cached; other blocks bypass the cache.
+/// The share of cached pages from which a block counts as cached. Other blocks bypass the cache.
 const MOSTLY: f64 = 0.9;
 
 impl ResidentLane<'_> {
@@ -55,7 +56,7 @@ impl Lane for ResidentLane<'_> {
             match mapped.try_carry(block)? {
                 Answer::Taken => return Ok(()),
                 Answer::NotThis(_) => {}
-                Answer::None(_) => self.refused = true,
+                Answer::NotAny(_) => self.refused = true,
             }
         }
         let staged = match &mut self.staged {

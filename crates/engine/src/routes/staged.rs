@@ -1,4 +1,5 @@
-//! `staged`: workers fill pinned slots, and the copy engine of the GPU empties them; or the reverse.
+//! `staged`: workers fill pinned slots, and the copy engine of the GPU empties them; or the reverse
+//! for a write.
 //!
 //! A lane has two slots, unless the options say otherwise, so that the worker fills one while the GPU
 //! empties the other.
@@ -28,21 +29,22 @@ impl Route for Staged {
 /// A worker's slots and the copies in flight in them.
 struct StagedLane<'a> {
     work: Work<'a>,
-    // Dropped before the slots: this waits for all copies, and then the slots go back to the ring.
+    // Dropped before the slots: dropping this waits for all copies, and the slots then return to
+    // the ring.
     lent: Lent<'a>,
     slots: Vec<Option<Slot>>,
     /// The block whose copy is in flight in each slot.
     in_flight: Vec<Option<Loaded>>,
     /// The slot to use next: of those in use, the one that was used first.
     turn: usize,
-    /// Whether no block was carried yet, so that the GPU has nothing to do.
+    /// Whether no block has been moved yet, so that the GPU is idle.
     idle: bool,
 }
 
 /// A block whose copy between slot and GPU has been queued.
 struct Loaded {
     block: Block,
-    /// Whether the file's side bypassed the page cache, for a read; whether it will, for a write.
+    /// Whether the file's side of a read bypassed the page cache, or that of a write will.
     direct: bool,
 }
 
@@ -69,7 +71,7 @@ impl<'a> StagedLane<'a> {
             if self.slots.iter().all(Option::is_none) {
                 self.slots[index] = Some(self.work.ring.slot(bytes, context)?);
             } else {
-                // A lane with a slot must not wait for another. It can do with fewer slots.
+                // A lane with a slot must not wait for another. It can work with fewer slots.
                 match self.work.ring.further_slot(bytes, context)? {
                     Some(slot) => self.slots[index] = Some(slot),
                     None => {
@@ -159,7 +161,7 @@ impl<'a> StagedLane<'a> {
         let queue = self.lent.queue()?;
         for copy in self.work.plan.copies(block) {
             self.work.counters.copy();
-            // SAFETY: the copy lies within the slot, which nobody touches before `finish` has waited
+            // SAFETY: the copy lies within the slot, which nothing touches before `finish` has waited
             // for the mark below; the submitter vouches for the GPU memory.
             unsafe {
                 let host = start.add(copy.slot_offset as usize);

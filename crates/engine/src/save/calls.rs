@@ -14,7 +14,7 @@ pub(super) fn open_at(folder: RawFd, name: &CStr, flags: i32, mode: u32) -> io::
         // SAFETY: `name` is a C string that outlives the call.
         let fd = unsafe { libc::openat(folder, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
         answer(fd)?;
-        // SAFETY: openat has just returned this descriptor, and nobody else owns it.
+        // SAFETY: openat has just returned this descriptor, which has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     })
 }
@@ -25,13 +25,15 @@ pub(super) fn is_same(one: &impl AsRawFd, other: &impl AsRawFd) -> io::Result<bo
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// An error unless the effective user may write the file, which has the name in the folder. Unlike open(2), it
-/// wakes no watcher of the file, and its end releases no lock of this process on it.
+/// Fails unless the effective user may write the file, which has the name in the folder. Unlike
+/// open(2), it wakes no watcher of the file, and closing the file releases no lock of this process
+/// on it.
 pub(super) fn may_write(file: &OwnedFd, folder: RawFd, name: &CStr) -> io::Result<()> {
     let entry = entry_of(file.as_raw_fd());
-    // Of the flags, the C library emulates AT_SYMLINK_NOFOLLOW from the mode alone where faccessat2(2) is missing.
+    // The C library emulates the flag AT_SYMLINK_NOFOLLOW from the mode alone where faccessat2(2)
+    // is missing.
     let may = match access(libc::AT_FDCWD, &entry, libc::AT_EACCESS) {
-        // A seccomp filter may deny faccessat2(2), which faccessat(3) calls whatever the flags are.
+        // A seccomp filter may deny faccessat2(2), which faccessat(3) calls with any flags.
         Err(e) if e.raw_os_error() == Some(libc::EPERM) && has_one_user() => {
             // SAFETY: `entry` is a C string that outlives the call.
             uninterrupted(|| answer(unsafe { libc::access(entry.as_ptr(), libc::W_OK) }))
@@ -39,7 +41,7 @@ pub(super) fn may_write(file: &OwnedFd, folder: RawFd, name: &CStr) -> io::Resul
         may => may,
     };
     match may {
-        // There is no /proc.
+        // There is no /proc here.
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             access(folder, name, libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW)
         }
@@ -58,7 +60,7 @@ fn has_one_user() -> bool {
     unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() }
 }
 
-/// What an opened symbolic link contains.
+/// The target of an opened symbolic link.
 pub(super) fn read_link(link: &OwnedFd) -> io::Result<PathBuf> {
     let mut text = vec![0_u8; libc::PATH_MAX as usize];
     // SAFETY: the buffer is valid for the length that is passed.
@@ -80,7 +82,7 @@ pub(super) fn remove(folder: RawFd, name: &CStr) -> io::Result<()> {
     uninterrupted(|| answer(unsafe { libc::unlinkat(folder, name.as_ptr(), 0) }))
 }
 
-/// Gives a file another name in its folder, in place of the file that has it.
+/// Renames a file within its folder, and replaces the file that has the new name.
 pub(super) fn rename(folder: RawFd, from: &CStr, to: &CStr) -> io::Result<()> {
     uninterrupted(|| {
         // SAFETY: both are C strings that outlive the call.
@@ -88,7 +90,7 @@ pub(super) fn rename(folder: RawFd, from: &CStr, to: &CStr) -> io::Result<()> {
     })
 }
 
-/// Gives a file without a name the name, which no file of the folder has.
+/// Names a file that has no name. No file of the folder has the name yet.
 pub(super) fn link(fd: RawFd, folder: RawFd, name: &CStr) -> io::Result<()> {
     let from = entry_of(fd);
     uninterrupted(|| {
@@ -105,7 +107,7 @@ pub(super) fn link(fd: RawFd, folder: RawFd, name: &CStr) -> io::Result<()> {
     })
 }
 
-/// The path of a descriptor under /proc. It leads to the file whatever its name is.
+/// The path of a descriptor under /proc. It leads to the file under any name.
 pub(super) fn entry_of(fd: RawFd) -> CString {
     CString::new(format!("/proc/self/fd/{fd}")).expect("no zero byte")
 }

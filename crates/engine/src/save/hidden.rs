@@ -1,8 +1,9 @@
 //! Hidden names of files that are not in their place yet.
 //!
-//! The writer of such a file holds a lock on it (flock) as long as it has that name. A file without
-//! a lock was left by a dead process, and may be removed. On some file systems, locks do not show
-//! those of other machines, so the name tells which run of which system made it.
+//! The process that writes such a file holds a lock on it (flock) as long as the file has that
+//! name. A file without a lock was left by a dead process, and may be removed. On some file
+//! systems, locks of other machines are not visible, so the name identifies the boot of the machine
+//! that made it.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -27,8 +28,8 @@ const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
 pub(super) fn create(folder: RawFd) -> io::Result<(OwnedFd, CString)> {
     loop {
         let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o600))?;
-        // A process that cleared the folder before the file was locked has removed it, or is about
-        // to.
+        // A process that cleared the folder before the file was locked has removed the file, or is
+        // about to.
         let is_locked = lock(opened.as_raw_fd()) != Some(false);
         let is_ours =
             is_named(&opened, folder, &name).inspect_err(|_| drop(calls::remove(folder, &name)))?;
@@ -44,13 +45,13 @@ pub(super) fn link(fd: RawFd, folder: RawFd) -> io::Result<CString> {
     unused(|name| calls::link(fd, folder, name)).map(|((), name)| name)
 }
 
-/// The rights of a new file in the folder. They depend on the umask and the folder's default ACL, so an empty file
-/// is created to read them.
+/// The rights of a new file in the folder. They depend on the umask and the folder's default ACL,
+/// so this creates an empty file and reads its rights.
 pub(super) fn usual_rights(folder: RawFd) -> io::Result<Rights> {
     let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o666))?;
     let rights = Rights::of(&opened);
     match calls::remove(folder, &name) {
-        // Another process that clears the folder may have removed the file, which has no lock.
+        // Another process that clears the folder may have removed the file, because it has no lock.
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => rights,
     }
@@ -62,8 +63,8 @@ pub(super) fn unlock(fd: RawFd) {
     unsafe { libc::flock(fd, libc::LOCK_UN) };
 }
 
-/// Removes what dead processes left in a folder. A process looks through a folder once, since it
-/// can be large. What fails is left to the next process.
+/// Removes the files that dead processes left in a folder. A process searches a folder once, since
+/// it can be large. Failures are left to the next process.
 pub(super) fn clear(folder: RawFd) {
     static DONE: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let Ok(stat) = stat_of(&folder) else {
@@ -86,7 +87,7 @@ pub(super) fn clear(folder: RawFd) {
     done.insert((stat.st_dev, stat.st_ino));
 }
 
-/// The run of the system that a hidden name comes from.
+/// The boot of the machine from which a hidden name comes.
 fn boot_of(name: &str) -> Option<&str> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let (boot, process, number) = (parts.next()?, parts.next()?, parts.next()?);
@@ -101,14 +102,14 @@ fn boot_of(name: &str) -> Option<&str> {
 
 fn remove_if_dead(folder: RawFd, name: &CStr, is_of_this_boot: bool) {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    // NFS locks only descriptors that are open for writing, but the mode may allow reading only.
+    // NFS locks only descriptors that are open for writing, while the mode may allow reading only.
     let opened = open_at(folder, name, flags | libc::O_RDWR, 0)
         .or_else(|_| open_at(folder, name, flags | libc::O_RDONLY, 0));
     let Ok(opened) = opened else { return };
     let fd = opened.as_raw_fd();
-    let tells = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
-    // The name stays that of this file as long as its lock is held.
-    if tells && lock(fd) == Some(true) && is_named(&opened, folder, name).unwrap_or(false) {
+    let is_reliable = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
+    // The file keeps that name as long as its lock is held.
+    if is_reliable && lock(fd) == Some(true) && is_named(&opened, folder, name).unwrap_or(false) {
         let _ = calls::remove(folder, name);
     }
 }
@@ -149,7 +150,7 @@ fn unused<T>(mut make: impl FnMut(&CStr) -> io::Result<T>) -> io::Result<(T, CSt
     }
 }
 
-/// Sixteen hexadecimal digits that neither another machine nor a later run of this one has.
+/// Sixteen hexadecimal digits that neither another machine nor a later boot of this one has.
 fn this_boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_rights_are_found_though_others_clear_the_folder() {
+    fn the_usual_rights_are_found_though_other_processes_clear_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let fd = opened(folder);

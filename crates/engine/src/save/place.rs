@@ -10,7 +10,7 @@ use super::calls::{self, is_same};
 use crate::error::{Error, Kind, Result};
 use crate::file::stat_of;
 
-/// A name in a folder, where a file is or will be. Links were followed.
+/// A name in a folder, at which a file is or will be. Links were followed.
 #[derive(Debug)]
 pub struct Place {
     folder: OwnedFd,
@@ -18,13 +18,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds where to put the file that replaces the one at the path, or that is new there. Symbolic links
-    /// are followed, so that the file behind a link is replaced.
+    /// Finds where to put the file that replaces the one at the path, or that is new there.
+    /// Symbolic links are followed, so that the file behind a link is replaced.
     ///
     /// # Errors
-    /// The folder is missing, what is there is no regular file, or the caller may not write it.
+    /// The folder is missing, the path is not a regular file, or the caller may not write it.
     pub fn find(path: &Path) -> Result<Place> {
-        /// Other processes may put files in place all the time.
+        /// The most attempts, because other processes may replace links all the time.
         const TRIES: usize = 1000;
         if split(path).is_none() {
             return Err(
@@ -38,9 +38,10 @@ impl Place {
                 return Ok(place);
             }
         }
-        let cause = "the path leads to another file, or none, each time that it is followed";
+        let cause =
+            "the path keeps changing: each attempt to follow it leads to another file, or to none";
         Err(Error::new(Kind::Io, cause)
-            .remedy("give the path of the file itself")
+            .remedy("pass the path of the file itself")
             .in_file(path))
     }
 
@@ -54,11 +55,11 @@ impl Place {
     }
 }
 
-/// The regular file of this name in a folder, as a descriptor that neither reads nor writes; `None` if there
-/// is none.
+/// The regular file of this name in a folder, as a descriptor that neither reads nor writes; `None`
+/// if no such file exists.
 ///
 /// # Errors
-/// What is there is no regular file, or the caller may not write it.
+/// The name is not that of a regular file, or the caller may not write the file.
 pub(super) fn present(folder: RawFd, name: &CStr) -> Result<Option<OwnedFd>> {
     let failed = |e: io::Error| Error::os(&e, "cannot replace the file");
     let opened = match calls::open_at(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
@@ -67,13 +68,13 @@ pub(super) fn present(folder: RawFd, name: &CStr) -> Result<Option<OwnedFd>> {
     };
     refuse_others(&opened)?;
     match calls::may_write(&opened, folder, name) {
-        // It was removed meanwhile.
+        // The file was removed meanwhile.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         may => may.map(|()| Some(opened)).map_err(failed),
     }
 }
 
-/// Refuses what is no regular file.
+/// Rejects everything but a regular file.
 fn refuse_others(opened: &OwnedFd) -> Result<()> {
     let stat = stat_of(opened).map_err(|e| Error::os(&e, "cannot read the file's status"))?;
     match stat.st_mode & libc::S_IFMT {
@@ -83,15 +84,16 @@ fn refuse_others(opened: &OwnedFd) -> Result<()> {
             Err(Error::os(&error, "cannot replace the file"))
         }
         _ => Err(
-            Error::invalid("the path is no regular file, so it cannot be replaced")
+            Error::invalid("the path is not a regular file, so it cannot be replaced")
                 .remedy("open it and write to it instead"),
         ),
     }
 }
 
-/// Follows the path twice. The kernel follows it first, and so decides about links and permissions; but it
-/// does not say in which folder the file is. The walk finds the folder. It counts only if it ends where the
-/// kernel did; it may not if another process changes the path meanwhile: then, `None` is returned.
+/// Follows the path twice. The kernel follows it first, and so decides about links and permissions,
+/// but it does not report in which folder the file is. The walk finds the folder. The result counts
+/// only if the walk ends at the file that the kernel found. It may not if another process changes
+/// the path meanwhile; then the result is `None`.
 fn found(path: &Path) -> Result<Option<Place>> {
     let name = name_of(path.as_os_str()).map_err(failed)?;
     let target = match calls::open_at(libc::AT_FDCWD, &name, libc::O_PATH, 0) {
@@ -109,8 +111,8 @@ fn found(path: &Path) -> Result<Option<Place>> {
     Ok(same.then_some(place))
 }
 
-/// Follows links to the last folder, link by link. Each folder and each link is a descriptor, so that what was
-/// looked at is what is followed.
+/// Follows links to the last folder, link by link. Each folder and each link is a descriptor, so
+/// that exactly the inspected folder or link is followed.
 fn walk(path: &Path, kernel_has_followed: bool) -> Result<Place> {
     /// The limit of the kernel.
     const MOST_LINKS: usize = 40;
@@ -143,7 +145,8 @@ fn failed(error: io::Error) -> Error {
 fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Place> {
     let is_of_folder = || failed(io::Error::from_raw_os_error(libc::EISDIR));
     let (parent, name) = split(path).ok_or_else(is_of_folder)?;
-    // Of `link/.`, the link is not the last name. The kernel follows it as it does within a longer path.
+    // In `link/.`, the link is not the last name. The kernel follows it as it does within a longer
+    // path.
     let parent = [parent, b"."].concat();
     let from = folder.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
     let flags = libc::O_PATH | libc::O_DIRECTORY;
@@ -155,8 +158,8 @@ fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Place> {
     })
 }
 
-/// Splits a path before its last name. Returns `None` if it ends in `/`, `.` or `..`, and so is that of a folder;
-/// [`Path::file_name`] leaves out `/` and `/.`.
+/// Splits a path before its last name. Returns `None` if the path ends in `/`, `.` or `..`, and so
+/// is that of a folder. [`Path::file_name`] leaves out `/` and `/.`.
 fn split(path: &Path) -> Option<(&[u8], &[u8])> {
     let bytes = path.as_os_str().as_bytes();
     let slash = bytes.iter().rposition(|byte| *byte == b'/');
@@ -165,8 +168,9 @@ fn split(path: &Path) -> Option<(&[u8], &[u8])> {
     is_name.then_some((parent, name))
 }
 
-/// Whether a link is followed to a file that does not exist yet. The kernel has found nothing, so the link may
-/// have come since; and creating the file, for which the kernel would judge the link, comes last.
+/// Whether a link is followed to a file that does not exist yet. The kernel has found nothing, so
+/// the link may be newer than that. The kernel would check the link only when the file is created,
+/// which comes last.
 fn may_follow(folder: &OwnedFd, link: &OwnedFd) -> io::Result<bool> {
     let setting = std::fs::read("/proc/sys/fs/protected_symlinks");
     let is_off = setting.is_ok_and(|text| text.starts_with(b"0"));
@@ -211,7 +215,7 @@ mod tests {
         assert!(is_trusted(0o1777, None, None));
         // SAFETY: geteuid reads a number of this process.
         if unsafe { libc::geteuid() } != 0 {
-            eprintln!("SKIPPED: only root may give links to others");
+            eprintln!("SKIPPED: only root may give links to other users");
             return;
         }
         assert!(!is_trusted(0o1777, None, Some(65534)));

@@ -1,13 +1,13 @@
-//! What a new file takes over from the one that it replaces: owner, group, mode, ACL, and the extended
-//! attributes of users.
+//! The properties that a new file takes over from the one that it replaces: owner, group, mode,
+//! ACL, and the extended attributes of users.
 //!
-//! New contents are never run with the rights of another user: setuid and setgid bits are not taken over, as
-//! a write by an ordinary user clears them. If the process cannot set the group, the group and others each get
-//! only the permissions that both had.
+//! New contents never run with the rights of another user: setuid and setgid bits are not taken
+//! over, as a write by an ordinary user clears them. If the process cannot set the group, the group
+//! and other users each get only the permissions that both had.
 //!
-//! A POSIX ACL is kept. An ACL of another kind, such as that of NFSv4, is copied as a whole; where that is not
-//! possible, the group and others are limited as above. An ACL that is no extended attribute, as that of GPFS,
-//! is not seen.
+//! A POSIX ACL is kept. An ACL of another kind, such as that of NFSv4, is copied as a whole. Where
+//! that is not possible, the group and other users are limited as above. An ACL that is not an
+//! extended attribute, such as that of GPFS, is not seen.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -29,18 +29,19 @@ pub(super) struct Rights {
 }
 
 enum Acl {
-    /// The mode says everything.
+    /// There is no ACL: the mode has all permissions.
     None,
     /// The group's bits of the mode are the upper limit of several entries.
     Present(Vec<u8>),
-    /// The attribute of an ACL of another kind. It applies as a whole, to the same owner and group.
+    /// The attribute of an ACL of another kind. It applies as a whole, with the same owner and
+    /// group.
     Other(CString, Vec<u8>),
     /// There is no /proc, or the ACL cannot be copied. The group's bits may be such a limit.
     Unknown,
 }
 
 impl Rights {
-    /// Those of an open file. A descriptor with `O_PATH` will do.
+    /// The rights of an open file. A descriptor with `O_PATH` is enough.
     pub(super) fn of(file: &OwnedFd) -> io::Result<Rights> {
         let stat = stat_of(file)?;
         let entry = entry_of(file.as_raw_fd());
@@ -59,7 +60,8 @@ impl Rights {
         })
     }
 
-    /// Gives them to a file that only its owner can open, or to a folder for files that have them.
+    /// Sets these rights on a file that only its owner can open, or on a folder for files that have
+    /// them.
     pub(super) fn give(mut self, new: RawFd) -> io::Result<()> {
         let stat = stat_of(&new)?;
         let keeps_group = stat.st_gid == self.group || give_to(new, u32::MAX, self.group)?;
@@ -78,7 +80,7 @@ impl Rights {
         if is_folder {
             self.be_of_folder();
         }
-        // Before the mode, whose group bits then limit the entries.
+        // The ACL precedes the mode, whose group bits then limit its entries.
         match &self.acl {
             Acl::Present(acl) => set_attribute(new, ACL, acl)?,
             _ => remove_acl(new)?,
@@ -96,7 +98,7 @@ impl Rights {
         Ok(())
     }
 
-    /// Leaves to group and others what both have.
+    /// Limits group and other users to the permissions that both have.
     fn narrow(&mut self) {
         let mut both = self.mode & self.mode >> 3 & 7;
         let Acl::Present(acl) = &mut self.acl else {
@@ -112,8 +114,8 @@ impl Rights {
         self.mode = self.mode & 0o1770 | both;
     }
 
-    /// Converts the rights of a file to those of its folder: the owner may do everything, and each class that
-    /// may read the file may list and enter the folder.
+    /// Converts the rights of a file to those of its folder: the owner has all rights, and each
+    /// class that may read the file may list and enter the folder.
     fn be_of_folder(&mut self) {
         let searchable = |bits: u32| bits & 0o444 | (bits & 0o444) >> 2;
         self.mode = 0o700 | searchable(self.mode & 0o077);
@@ -165,7 +167,8 @@ fn is_denied(error: &io::Error) -> bool {
     )
 }
 
-/// The extended attributes of users that the process may read. What it may not read, it cannot keep.
+/// The extended attributes of users that the process may read. Attributes that it may not read are
+/// lost.
 fn attributes(entry: &CStr) -> Vec<(CString, Vec<u8>)> {
     let names = names_of_attributes(entry).into_iter();
     let of_users = names.filter(|name| name.to_bytes().starts_with(USER));
@@ -189,8 +192,8 @@ fn other_acl(entry: &CStr) -> Acl {
     }
 }
 
-/// Whether an attribute is an ACL, such as `system.nfs4_acl`. `system.nfs4_dacl` and `system.nfs4_sacl` are parts
-/// of it, which only some users may read.
+/// Whether an attribute is an ACL, such as `system.nfs4_acl`. `system.nfs4_dacl` and
+/// `system.nfs4_sacl` are parts of it, which only some users may read.
 fn is_other_acl(name: &CStr) -> bool {
     let name = name.to_bytes();
     name.starts_with(b"system.") && (name.ends_with(b"_acl") || name == b"system.richacl")
@@ -207,7 +210,7 @@ fn names_of_attributes(entry: &CStr) -> Vec<CString> {
     names.filter_map(|name| CString::new(name).ok()).collect()
 }
 
-/// The value of an extended attribute; `None` if there is none.
+/// The value of an extended attribute; `None` if the file does not have it.
 fn attribute(entry: &CStr, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     // SAFETY: the strings are C strings, and the buffer is valid for the length that is passed.
     let value = sized(|buffer, length| unsafe {
@@ -220,7 +223,7 @@ fn attribute(entry: &CStr, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// What a call gives that tells how much there is if it is given no room.
+/// The result of a call that returns the needed size if it gets an empty buffer.
 fn sized(call: impl Fn(*mut libc::c_void, usize) -> isize) -> io::Result<Vec<u8>> {
     loop {
         let length = call(std::ptr::null_mut(), 0);
@@ -231,7 +234,7 @@ fn sized(call: impl Fn(*mut libc::c_void, usize) -> isize) -> io::Result<Vec<u8>
                 bytes.truncate(length);
                 return Ok(bytes);
             }
-            // It has grown meanwhile.
+            // The value has grown meanwhile.
             Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE) => {}
             Err(_) => return Err(io::Error::last_os_error()),
         }
@@ -256,7 +259,7 @@ fn remove_acl(file: RawFd) -> io::Result<()> {
     }
 }
 
-/// Whether a file has no such attribute, or none at all.
+/// Whether an error means that a file has no such attribute, or no attributes at all.
 fn has_none(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::ENODATA | libc::EOPNOTSUPP | libc::ENOSYS))
@@ -280,7 +283,7 @@ mod tests {
     fn an_acl_of_another_kind_is_copied_or_limits_group_and_others() {
         assert_eq!(mode_with_other_acl(c"system.nfs4_acl"), 0o600);
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        // In place of the attribute of an ACL, which needs its file system.
+        // This attribute replaces that of an ACL, which needs its file system.
         match set_attribute(file.as_raw_fd(), c"user.acl", b"entries") {
             Ok(()) => assert_eq!(mode_with_other_acl(c"user.acl"), 0o640),
             Err(_) => eprintln!("SKIPPED: the file system of the tests has no user attributes"),

@@ -10,9 +10,10 @@ fn entries(folder: &Path) -> usize {
 /// With a hidden name, or as [`Replacement::begin`] chooses.
 fn begun(target: &Path, hidden: bool) -> Replacement {
     let options = Options::default();
-    match hidden {
-        true => Replacement::of(Place::find(target).unwrap(), target, None, options).unwrap(),
-        false => Replacement::begin(target, options).unwrap(),
+    if hidden {
+        Replacement::of(Place::find(target).unwrap(), target, None, options).unwrap()
+    } else {
+        Replacement::begin(target, options).unwrap()
     }
 }
 
@@ -57,7 +58,7 @@ fn each_way_gives_the_mode_of_the_target_or_of_a_new_file() {
 }
 
 #[test]
-fn what_is_not_published_goes_away_and_what_is_stays() {
+fn an_unpublished_file_is_removed_and_a_published_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
     for hidden in [false, true] {
@@ -73,7 +74,7 @@ fn what_is_not_published_goes_away_and_what_is_stays() {
 }
 
 #[test]
-fn a_target_that_came_meanwhile_is_replaced() {
+fn a_target_that_was_created_meanwhile_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
     let replacement = begun(&target, false);
@@ -104,7 +105,7 @@ fn a_file_is_published_in_its_folder_though_another_has_taken_the_name_of_the_fo
 }
 
 #[test]
-fn a_link_that_comes_meanwhile_is_not_followed() {
+fn a_link_that_was_created_meanwhile_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let (target, other) = (folder.path().join("target"), folder.path().join("other"));
     fs::write(&other, b"other").unwrap();

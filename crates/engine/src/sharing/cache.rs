@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes of the last-level caches of all processors; `None` if the system does not tell.
+/// Bytes of the last-level caches of all processors; `None` if the system does not report them.
 pub(super) fn last_level() -> Option<u64> {
     last_level_in("/sys/devices/system/cpu".as_ref())
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_does_not_tell_has_no_answer() {
+    fn a_system_that_reports_no_caches_has_no_size() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(last_level_in(root.path()), None);
         cache(root.path(), 0, 3, "Unified", "much", "0");

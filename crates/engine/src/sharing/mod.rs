@@ -1,8 +1,8 @@
-//! What the GPUs of a host share: the last-level cache and the memory behind it.
+//! The resources that the GPUs of a host share: the last-level cache and the memory behind it.
 //!
 //! A staged read writes a slot, which the GPU then reads. While all slots stay in the last-level
-//! cache, memory carries only the reads of the page cache; otherwise it carries each byte three
-//! times. One GPU leaves it room for that, and two do not (docs/decisions/0011).
+//! cache, memory carries only the reads of the page cache. Otherwise it carries each byte three
+//! times. With one GPU, memory has room for that; with two, it does not (docs/decisions/0011).
 
 mod cache;
 
@@ -13,25 +13,25 @@ use crate::gpu::Driver;
 /// The share of the last-level cache that slots may take; the rest is for the bytes that are read
 /// into them.
 const SHARE: (u64, u64) = (2, 3);
-/// Workers for a GPU, if there are cores for them. More copy no faster, and on a host of several GPUs
-/// they slow each other.
+/// Workers for a GPU, if there are cores for them. More workers copy no faster, and on a host of
+/// several GPUs they slow each other down.
 const LEAST_THREADS: usize = 8;
 const MOST_THREADS: usize = 12;
 const MOST_THREADS_OF_SEVERAL: usize = 10;
-/// Larger blocks leave the caches before the GPU has read them, smaller ones take more calls, which pays only
-/// where several GPUs share a small cache.
+/// Larger blocks leave the caches before the GPU has read them. Smaller ones take more calls, which
+/// pays only where several GPUs share a small cache.
 const MOST_BLOCK: u64 = 4 << 20;
 const LEAST_BLOCK: u64 = 2 << 20;
 
-/// The GPUs of the host: those on its buses, even if this process sees fewer; otherwise those of
-/// the driver.
+/// The number of GPUs of the host: those on its buses, even if this process sees fewer, or else
+/// those of the driver.
 pub(crate) fn gpus_of_host(driver: &Driver) -> usize {
     static ON_BUSES: OnceLock<usize> = OnceLock::new();
     let on_buses = *ON_BUSES.get_or_init(|| count_gpus("/sys/bus/pci/devices".as_ref()));
     on_buses.max(driver.device_count().map_or(0, |n| n.max(0) as usize))
 }
 
-/// NVIDIA's display controllers and accelerators.
+/// The number of NVIDIA's display controllers and accelerators.
 fn count_gpus(devices: &std::path::Path) -> usize {
     let Ok(entries) = std::fs::read_dir(devices) else {
         return 0;
@@ -57,7 +57,7 @@ pub(crate) struct Staging {
     pub block: u64,
 }
 
-/// What is known of the host.
+/// The known properties of the host.
 #[derive(Clone, Copy, Debug)]
 struct Host {
     gpus: usize,
@@ -67,8 +67,8 @@ struct Host {
 }
 
 impl Staging {
-    /// The choice for a read from the page cache into the memory of a GPU, with so many slots a
-    /// worker.
+    /// The choice for a read from the page cache into the memory of a GPU, with this number of
+    /// slots a worker.
     pub(crate) fn of(driver: &Driver, slots: u32, cores: usize) -> Staging {
         static CACHE: OnceLock<Option<u64>> = OnceLock::new();
         let host = Host {
@@ -83,7 +83,7 @@ impl Staging {
 impl Host {
     fn staging(&self, slots: u32) -> Staging {
         let threads = match self.gpus {
-            // The program has work for some cores, too.
+            // The program needs some cores for its own work, too.
             1 => (self.cores / 4 * 3).clamp(LEAST_THREADS, MOST_THREADS),
             gpus => (self.cores / gpus).clamp(LEAST_THREADS, MOST_THREADS_OF_SEVERAL),
         };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn more_slots_a_worker_are_smaller() {
+    fn more_slots_per_worker_are_smaller() {
         assert_eq!(host(2, 32, 300).staging(4).block, 2 << 20);
     }
 

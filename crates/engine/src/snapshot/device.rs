@@ -24,7 +24,7 @@ pub(super) struct OnGpu {
 }
 
 /// Sizes are rounded up to this, so that kept memory fits again. Smaller memory is not kept: there
-/// may be thousands of pieces at a time, and the driver has them ready.
+/// may be thousands of pieces at a time, and the driver allocates them fast.
 const GRAIN: u64 = 2 << 20;
 
 impl OnGpu {
@@ -38,9 +38,10 @@ impl OnGpu {
     ) -> Result<(OnGpu, Option<StreamOrder>)> {
         let length = touched.end - touched.start;
         let _entered = context.enter()?;
-        let bytes = match length < GRAIN {
-            true => length.next_multiple_of(256),
-            false => length.next_multiple_of(GRAIN),
+        let bytes = if length < GRAIN {
+            length.next_multiple_of(256)
+        } else {
+            length.next_multiple_of(GRAIN)
         };
         let mut copied = OnGpu::room(context, bytes, touched.start)?;
         let (to, length) = (copied.memory as usize, length as usize);
@@ -111,7 +112,7 @@ impl OnGpu {
             None => Ok(()),
         };
         if marked.is_err() {
-            // There is no event, or the stream is of another context.
+            // There is no event, or the stream belongs to another context.
             stream.synchronize(self.context.device)?;
             return Ok(None);
         }
@@ -138,7 +139,7 @@ impl Drop for OnGpu {
             _ => true,
         };
         if entered.is_err() || !is_made {
-            // The context is broken, and nobody knows what still uses the memory.
+            // The context is broken, and it is unknown what still uses the memory.
             mem::forget(queue);
             return;
         }
@@ -146,7 +147,7 @@ impl Drop for OnGpu {
         if !is_kept {
             queue = queue.or_else(|| self.context.queue().ok());
             if let Some(queue) = &mut queue {
-                // SAFETY: the copy is made, and what used it has ended.
+                // SAFETY: the copy is complete, and all work that used it has ended.
                 unsafe { queue.free(self.memory) };
             }
         }

@@ -18,23 +18,23 @@ pub(super) struct OnHost {
 }
 
 enum Memory {
-    /// They stay zero where nothing was copied, and take no memory there.
+    /// Mapped pages. They stay zero where nothing was copied, and take no memory there.
     Pages(Pages),
-    /// The address, by which the memory is written, and the owner.
+    /// Memory of the heap: the address, by which the memory is written, and the owner.
     Heap(usize, #[allow(dead_code)] Vec<u8>),
-    /// The memory was given back.
-    None,
+    /// The memory was returned.
+    Returned,
 }
 
 /// Smaller copies use the heap, which serves many small ones better.
 const SMALL: usize = 64 << 10;
 
-/// The fraction of the machine's memory (one part of so many) that is kept as pages for the next
-/// copy: fresh pages cost as much as filling them, since the kernel clears them.
+/// The fraction of the machine's memory, as its inverse, that is kept as pages for the next copy.
+/// Fresh pages cost as much as filling them, since the kernel clears them.
 const SPARE_SHARE: usize = 32;
 static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
-/// The least bytes that a thread copies, and the most threads: more gain nothing.
+/// The least bytes that a thread copies, and the most threads. More of either gain nothing.
 const SHARE: usize = 4 << 20;
 const MOST_THREADS: usize = 8;
 const HUGE_PAGE: usize = 2 << 20;
@@ -49,7 +49,8 @@ impl OnHost {
                 touched.start as usize,
                 (touched.end - touched.start) as usize,
             );
-            // SAFETY: the caller vouches for the source; the pages are as long, and ours alone.
+            // SAFETY: the caller vouches for the source; the pages are as long, and belong to this
+            // call alone.
             unsafe {
                 copy(
                     (address + start) as *const u8,
@@ -78,13 +79,14 @@ impl OnHost {
             stream.synchronize(memory.device)?;
         }
         let mut copies = Copies::with(memory)?;
-        // SAFETY: the caller vouches for the source; the pages are as long, and ours alone.
+        // SAFETY: the caller vouches for the source; the pages are as long, and belong to this call
+        // alone.
         unsafe { copies.copy(copied.address() + start, address + start, length)? };
         copies.finish()?;
         Ok(copied)
     }
 
-    /// Pages for so many bytes.
+    /// Pages for this many bytes.
     fn room(bytes: u64) -> Result<OnHost> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         let no_memory = |why: &dyn std::fmt::Display| {
@@ -113,7 +115,7 @@ impl OnHost {
             .and_then(Pages::anonymous);
         let pages = made.map_err(|error| no_memory(&error))?;
         if bytes >= HUGE_PAGE {
-            // Huge pages mean fewer page faults, and the kernel may refuse.
+            // Huge pages mean fewer page faults. The kernel may refuse them.
             let _ = pages.advise(libc::MADV_HUGEPAGE);
         }
         let memory = Memory::Pages(pages);
@@ -124,14 +126,14 @@ impl OnHost {
         match &self.memory {
             Memory::Pages(pages) => pages.start() as usize,
             Memory::Heap(address, _) => *address,
-            Memory::None => 0,
+            Memory::Returned => 0,
         }
     }
 }
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::None) else {
+        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::Returned) else {
             return;
         };
         let mut spare = SPARE.lock().recover();
@@ -143,7 +145,7 @@ impl Drop for OnHost {
 }
 
 fn most_spare() -> usize {
-    // SAFETY: asks for two numbers, of which an unknown one is -1.
+    // SAFETY: sysconf only returns numbers, -1 for an unknown one.
     let (pages, size) = unsafe {
         (
             libc::sysconf(libc::_SC_PHYS_PAGES),
@@ -157,7 +159,7 @@ fn most_spare() -> usize {
     bytes / SPARE_SHARE
 }
 
-/// Copies, by several threads if that is worth it.
+/// Copies, by several threads if the size justifies them.
 ///
 /// # Safety
 /// Both are valid for `length` bytes and do not overlap.

@@ -1,12 +1,25 @@
-//! The slots of the ring: limited in total, made when they are first needed, and kept for reuse.
+//! The bookkeeping of slots: limited in total, created when they are first needed, and kept for
+//! reuse.
+//!
+//! A request for an item takes the first of these steps that is possible:
+//!
+//! 1. Take the smallest idle item that is large enough.
+//! 2. Create an item, if the capacity allows it or no item exists.
+//! 3. Destroy an idle item of another kind or size, and start again.
+//! 4. Wait until an item is returned, and start again.
+//!
+//! The invariant is that `bytes` counts all items that are idle, in use or being created, and
+//! exceeds the capacity only for a single item. A step decides under the lock and acts without it,
+//! so a slow creation delays no other thread. A waiting thread holds no item, so the threads that
+//! hold items can always finish and return them: there is no deadlock. loom checks this.
 
 use crate::sync::{Condvar, Mutex, Recover};
 
-/// Gives out items of several kinds, at most `capacity` bytes of all kinds together.
+/// Hands out items of several kinds, at most `capacity` bytes of all kinds together.
 ///
-/// Items are made and unmade without the lock, since pinning memory takes milliseconds and calls
-/// the driver. A thread that waits here must hold no item, so that the items of others always come
-/// back.
+/// Items are created and destroyed without the lock, since pinning memory takes milliseconds and
+/// calls the driver. A thread that waits here must hold no item, so that the items of other threads
+/// always return.
 pub(crate) struct Ledger<K, T> {
     state: Mutex<State<K, T>>,
     returned: Condvar,
@@ -15,7 +28,7 @@ pub(crate) struct Ledger<K, T> {
 
 struct State<K, T> {
     idle: Vec<Item<K, T>>,
-    /// Bytes of all items: idle, given out, and being made.
+    /// Bytes of all items: idle, in use, and being created.
     bytes: u64,
     waiting: usize,
 }
@@ -50,8 +63,8 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         self.capacity
     }
 
-    /// An item of this kind with at least so many bytes: an idle one, or one that `make` makes.
-    /// Waits while the capacity is used up, after unmaking idle items of other kinds.
+    /// An item of this kind with at least this many bytes: an idle one, or one that `make` creates.
+    /// Waits while the capacity is used up, after destroying idle items of other kinds.
     pub(crate) fn acquire<E>(
         &self,
         kind: K,
@@ -88,13 +101,13 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     pub(crate) fn release(&self, item: Item<K, T>) {
         let mut state = self.state.lock().recover();
         state.idle.push(item);
-        self.tell(&state);
+        self.wake(&state);
     }
 
     fn step(&self, kind: K, bytes: u64, wait: bool) -> Step<K, T> {
         let mut state = self.state.lock().recover();
-        // The smallest item that is large enough; of several, the one that came back last, since it
-        // is most likely in the processor's cache.
+        // The smallest item that is large enough. Of several, the one that was returned last, since
+        // it is most likely in the processor's cache.
         let fitting = state
             .idle
             .iter()
@@ -105,7 +118,8 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
         if let Some(at) = fitting {
             return Step::Take(state.idle.swap_remove(at));
         }
-        // One item is always allowed: otherwise a slot above the capacity could never be made.
+        // One item is always allowed: otherwise a slot larger than the capacity could never be
+        // created.
         if state.bytes == 0 || state.bytes + bytes <= self.capacity {
             state.bytes += bytes;
             return Step::Make;
@@ -145,10 +159,10 @@ impl<K: Copy + PartialEq, T> Ledger<K, T> {
     fn forget(&self, bytes: u64) {
         let mut state = self.state.lock().recover();
         state.bytes -= bytes;
-        self.tell(&state);
+        self.wake(&state);
     }
 
-    fn tell(&self, state: &State<K, T>) {
+    fn wake(&self, state: &State<K, T>) {
         // All threads wake, since they may wait for items of different kinds.
         if state.waiting > 0 {
             self.returned.notify_all();
@@ -165,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_given_back_is_handed_out_again() {
+    fn a_returned_item_is_reused() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
         let item = ledger.acquire(1, 60, make).unwrap();
         ledger.release(item);
@@ -174,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_idle_item_serves_too() {
+    fn a_larger_idle_item_is_reused() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
         let item = ledger.acquire(1, 60, make).unwrap();
         ledger.release(item);
@@ -192,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_to_make_gives_the_room_back() {
+    fn a_failed_creation_returns_the_room() {
         let ledger: Ledger<u8, u32> = Ledger::new(100);
         assert!(ledger.acquire(1, 100, || Err::<u32, ()>(())).is_err());
         assert!(ledger.try_acquire(1, 100, make).is_some());
@@ -232,7 +246,7 @@ mod model {
     }
 
     #[test]
-    fn a_failure_to_make_wakes_those_who_wait() {
+    fn a_failed_creation_wakes_waiting_threads() {
         loom::model(|| {
             let ledger: Arc<Ledger<u8, ()>> = Arc::new(Ledger::new(1));
             let other = Arc::clone(&ledger);

@@ -9,20 +9,20 @@ use super::ledger::{Item, Ledger};
 use crate::error::{Error, Kind, Result};
 use crate::gpu::{Context, Pages};
 
-/// What a slot can be used for.
+/// The use of a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fitness {
     pinned: bool,
     node: Option<u32>,
 }
 
-/// Pinned memory in slots, for all requests of the process. Slots stay pinned when they come back,
-/// so a block costs neither an allocation nor a system call besides its I/O.
+/// Pinned memory in slots, for all requests of the process. Slots stay pinned when they are
+/// returned, so a block costs neither an allocation nor a system call besides its I/O.
 pub struct Ring {
     ledger: Ledger<Fitness, Pages>,
 }
 
-/// A slot for the sole use of one worker. Dropping it gives it back to the ring.
+/// A slot for the sole use of one worker. Dropping it returns it to the ring.
 pub struct Slot {
     ring: &'static Ring,
     item: Option<Item<Fitness, Pages>>,
@@ -88,8 +88,8 @@ fn fitness(context: Option<&Arc<Context>>) -> Fitness {
     }
 }
 
-/// The bytes of a slot for `bytes`. There are few sizes, so that requests with different blocks share
-/// slots: pinning new memory takes far longer than moving a small block.
+/// The bytes of a slot for `bytes`. There are few sizes, so that requests with different blocks
+/// share slots: pinning new memory takes far longer than moving a small block.
 fn slot_size(bytes: u64) -> Result<u64> {
     let size = bytes.max(1 << 20).checked_next_power_of_two();
     size.ok_or_else(|| Error::new(Kind::Memory, format!("no slot holds {bytes} bytes")))
@@ -104,7 +104,7 @@ impl Slot {
         }
     }
 
-    /// The bytes of the slot, at least as many as were asked for.
+    /// The bytes of the slot, at least the requested number.
     pub fn bytes(&self) -> usize {
         self.item.as_ref().map_or(0, |item| item.value.bytes())
     }

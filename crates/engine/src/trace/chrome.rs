@@ -32,11 +32,11 @@ fn epoch() -> Instant {
 
 pub(super) fn open(path: &Path) -> Result<()> {
     unsafe extern "C" fn at_exit() {
-        // A forked child has a copy of the buffer, but the file is its parent's.
+        // A forked child has a copy of the buffer, but the file belongs to its parent.
         if refuse_fork().is_err() {
             return;
         }
-        // The process ends, and nobody is left to tell.
+        // The process exits, so a failure cannot be reported.
         let _ = super::stop();
     }
     static AT_EXIT: Once = Once::new();
@@ -61,8 +61,8 @@ pub(super) fn open(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates the file, or one whose name ends in the number of this process if another process writes
-/// a trace to this one, as the parent of a forked child does.
+/// Creates the file. If another process, such as the parent of a forked child, writes a trace to
+/// this file, creates one whose name ends in the number of this process.
 fn create(path: &Path) -> Result<(PathBuf, File)> {
     let failed = |e, path: &Path| Error::os(&e, "cannot create the trace file").in_file(path);
     let open = |path: &Path| {
@@ -84,8 +84,8 @@ fn create(path: &Path) -> Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// Locks the file for this process; returns false if another process has locked it. Children that
-/// fork do not inherit the lock (fcntl(2), F_SETLK).
+/// Locks the file for this process. Returns false if another process has locked it. Forked children
+/// do not inherit the lock (fcntl(2), F_SETLK).
 fn is_ours(file: &File) -> bool {
     // SAFETY: all zeros is a valid value, the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -126,7 +126,7 @@ pub(super) fn event(name: &str, category: &str, start: Instant, numbers: &[(&str
     let Some(sink) = guard.as_mut() else { return };
     let separator = if sink.first { "\n" } else { ",\n" };
     sink.first = false;
-    // A failure is told when the trace is stopped, since it must not disturb the transfer.
+    // A failure must not disturb the transfer, and is reported when the trace is stopped.
     if let Err(e) = write!(sink.out, "{separator}{line}") {
         sink.failed.get_or_insert(e);
     }

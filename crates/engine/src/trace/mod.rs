@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::file::position::Operation;
 use crate::options::RouteName;
 
-/// What a worker does for one block.
+/// The work of a worker for one block.
 pub(crate) struct Block {
     pub operation: Operation,
     pub route: RouteName,
@@ -26,8 +26,8 @@ pub(crate) struct Block {
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Starts a trace that is written to `path`; stops an earlier one first. It is stopped at the
-/// latest when the process exits.
+/// Starts a trace that is written to `path`, and stops an earlier one first. The process stops the
+/// trace at the latest when it exits.
 ///
 /// # Errors
 /// The file cannot be created, or that of the earlier trace cannot be completed.
@@ -49,14 +49,15 @@ pub fn stop() -> Result<()> {
 fn ranges() -> Option<&'static Nvtx> {
     static NVTX: OnceLock<Option<&'static Nvtx>> = OnceLock::new();
     *NVTX.get_or_init(|| {
-        // Profilers set this variable to inject themselves; without one, ranges would reach nobody.
+        // Profilers set this variable to inject themselves. Without a profiler, ranges would have
+        // no effect.
         environment::path("NVTX_INJECTION64_PATH")?;
         nvtx::nvtx().ok()
     })
 }
 
-/// Opens a span on this thread, which ends when the result is dropped. Costs two loads if nobody
-/// watches.
+/// Opens a span on this thread, which ends when the result is dropped. Costs two loads if neither a
+/// trace nor a profiler is active.
 pub(crate) fn span(describe: impl FnOnce() -> Block) -> Option<Span> {
     let nvtx = ranges();
     let traced = ON.load(Relaxed);

@@ -104,7 +104,7 @@ pub struct CUfilePerGpuStats {
     pub n_sparse_regions: u64,
     pub n_inline_regions: u64,
     pub n_reads_err: u64,
-    /// The header spells it like this.
+    /// The header has this spelling.
     pub writes_bytes: u64,
     pub write_bw_bytes_per_sec: u64,
     pub write_utilization: u64,
@@ -151,12 +151,12 @@ struct Received {
 }
 
 impl CuFile {
-    /// The statistics so far; `Ok(None)` if this cuFile has none. They count only after
+    /// The statistics so far; `Ok(None)` if this cuFile has no statistics. They count only after
     /// `cuFileSetStatsLevel(3)` and `cuFileStatsStart`.
     ///
-    /// Before 1.19 the library writes a struct without the `readv` and `writev` fields; this function
-    /// converts it to the present layout. `cuFileReadv` came with those fields, so its presence
-    /// distinguishes the two layouts.
+    /// Before 1.19 the library writes a struct without the `readv` and `writev` fields; this
+    /// function converts it to the present layout. `cuFileReadv` is as old as those fields, so its
+    /// presence distinguishes the two layouts.
     pub fn stats_level3(&self) -> Result<Option<Box<CUfileStatsLevel3>>, CUfileError> {
         let Some(query) = self.cuFileGetStatsL3 else {
             return Ok(None);

@@ -134,7 +134,7 @@ pub type TypeConversion = unsafe extern "C" fn(
 pub type PropertyIterate =
     unsafe extern "C" fn(id: hid_t, name: *const c_char, iter_data: *mut c_void) -> herr_t;
 
-/// Is called for each object of a visit. Other results than 0 end the visit.
+/// Called for each object of a visit. A result other than 0 ends the visit.
 pub type ObjectVisit = unsafe extern "C" fn(
     obj: hid_t,
     name: *const c_char,
@@ -292,13 +292,14 @@ table! {
                 driver_name: *const c_char,
                 driver_config: *const c_char
             ) -> herr_t;
-            /// Returns the length of the string; 0 if there is none.
+            /// Returns the length of the string; 0 without a string.
             fn H5Pget_driver_config_str(
                 fapl_id: hid_t,
                 config_buf: *mut c_char,
                 buf_size: usize
             ) -> isize;
-            /// Returns the driver's information; null, with an error on the stack, if it has none.
+            /// Returns the driver's information; null, with an error on the stack, if the driver
+            /// has no information.
             fn H5Pget_driver_info(plist_id: hid_t) -> *const c_void;
             fn H5Pget_file_locking(
                 fapl_id: hid_t,
@@ -527,12 +528,12 @@ table! {
         optional {
             /// 1.14 only; 2.x has the variable `H5FD_SEC2_id_g`.
             fn H5FD_sec2_init() -> hid_t;
-            /// Of an HDF5 with MPI only. Fails for a file that is not of MPI-IO.
+            /// Exported only by an HDF5 with MPI. Fails for a file that does not use MPI-IO.
             fn H5Fget_mpi_atomicity(file_id: hid_t, is_atomic: *mut bool) -> herr_t;
             /// Since 1.14.1.
             fn H5Pset_selection_io(plist_id: hid_t, mode: c_int) -> herr_t;
-            /// Since 1.14.3. Writes bits that say why the last transfer with the list did not use
-            /// selection I/O.
+            /// Since 1.14.3. Writes bits with the reason why the last transfer with the list did
+            /// not use selection I/O.
             fn H5Pget_no_selection_io_cause(plist_id: hid_t, cause: *mut u32) -> herr_t;
         }
     }
@@ -716,7 +717,8 @@ impl Hdf5 {
             .map_err(Absent::clone)
     }
 
-    /// The MPI library that this HDF5 is linked with. `None` if there is none, or if it hides its functions.
+    /// The MPI library that this HDF5 is linked with. `None` if there is no such library, or if it
+    /// hides its functions.
     pub fn mpi(&self) -> Option<&Mpi> {
         self.mpi.get_or_init(|| Mpi::of(&self.library)).as_ref()
     }
@@ -872,7 +874,7 @@ fn is_loaded(name: &OsStr) -> bool {
     if handle.is_null() {
         return false;
     }
-    // SAFETY: the handle is the one just returned; others keep the library loaded.
+    // SAFETY: the handle is the one just returned; other handles keep the library loaded.
     unsafe { libc::dlclose(handle) };
     true
 }

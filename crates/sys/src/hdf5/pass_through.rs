@@ -1,8 +1,9 @@
-//! The functions of HDF5 with which a connector calls the one below it (`H5VLconnector_passthru.h`), and
-//! others that only a connector needs. They have the same names and signatures in 1.14.x and 2.x.
+//! The functions of HDF5 with which a connector calls the one below it
+//! (`H5VLconnector_passthru.h`), and further functions that only a connector needs. They have the
+//! same names and signatures in 1.14.x and 2.x.
 //!
-//! They have a table of their own because programs without a connector may use an HDF5 that exports none of
-//! them.
+//! They have a table of their own because programs without a connector may use an HDF5 that does
+//! not export them.
 
 #![allow(non_camel_case_types)]
 
@@ -13,7 +14,7 @@ use super::connector::*;
 use super::{TITLE, herr_t, hid_t, hssize_t, htri_t};
 use crate::library::{Absent, Search, table};
 
-/// A callback of a property. Penstock's property has none.
+/// A callback of a property, which is always null here.
 type Callback = *const c_void;
 /// The function that `H5Iiterate` calls for each identifier.
 pub type EachId = unsafe extern "C" fn(id: hid_t, op_data: *mut c_void) -> herr_t;
@@ -55,7 +56,8 @@ macro_rules! functions {
                     )*)*
                 }
                 optional {
-                    /// Of an HDF5 with MPI only, as the next ones. Fails unless the driver is that of MPI-IO.
+                    /// Exported only by an HDF5 with MPI, as the next functions are. Fails unless
+                    /// the driver is that of MPI-IO.
                     fn H5Pget_fapl_mpio(fapl_id: hid_t, comm: *mut c_void, info: *mut c_void) -> herr_t;
                     fn H5Pget_all_coll_metadata_ops(plist_id: hid_t, is_collective: *mut bool) -> herr_t;
                     fn H5Pget_coll_metadata_write(plist_id: hid_t, is_collective: *mut bool) -> herr_t;
@@ -82,9 +84,9 @@ connector_functions! { functions {
         -> isize;
     fn H5Idec_ref(id: hid_t) -> c_int;
     fn H5Iget_ref(id: hid_t) -> c_int;
-    /// Returns a negative number, without an error, for what is no identifier.
+    /// Returns a negative number, without an error, for a number that is not an identifier.
     fn H5Iget_type(id: hid_t) -> H5I_type_t;
-    /// Calls `op` until it returns something else than 0.
+    /// Calls `op` until it returns a result other than 0.
     fn H5Iiterate(type_: H5I_type_t, op: EachId, op_data: *mut c_void) -> herr_t;
     fn H5Pcopy(plist_id: hid_t) -> hid_t;
     fn H5Pget_alignment(fapl_id: hid_t, threshold: *mut u64, alignment: *mut u64) -> herr_t;
@@ -102,7 +104,7 @@ connector_functions! { functions {
     fn H5Eset_current_stack(err_stack_id: hid_t) -> herr_t;
     /// Does not clear the error stack.
     fn H5Eget_num(error_stack_id: hid_t) -> isize;
-    /// Tells whether `H5Eget_auto2` may be called. Does not clear the error stack.
+    /// Writes whether `H5Eget_auto2` may be called. Does not clear the error stack.
     fn H5Eauto_is_v2(err_stack: hid_t, is_stack: *mut c_uint) -> herr_t;
 
     fn H5VLregister_connector(cls: *const H5VL_class_t, vipl_id: hid_t) -> hid_t;

@@ -1,4 +1,4 @@
-//! The thread that writes what sieves hold when no call does so within [`KEPT`].
+//! A thread that writes the dirty blocks of sieves when no call does so within [`KEPT`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
@@ -12,7 +12,7 @@ use super::{KEPT, Sieve};
 
 #[derive(Default)]
 struct Behind {
-    /// Files with bytes to be written.
+    /// Files with dirty blocks.
     listed: Vec<Arc<Sieve>>,
     has_thread: bool,
 }
@@ -23,17 +23,18 @@ static BEHIND: Mutex<Behind> = Mutex::new(Behind {
 });
 static HAS_MORE: Condvar = Condvar::new();
 
-/// Whether the thread holds locks of sieves. It holds none across a fork: the child would find them
-/// held for ever.
+/// Whether the thread holds locks of sieves. It must hold none across a fork, because the child
+/// could never take them.
 static WRITING: AtomicBool = AtomicBool::new(false);
 
-/// Forks under way. They may be nested, by a signal handler.
+/// Number of forks in progress. A fork in a signal handler may interrupt another.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether this process was forked from one that had opened files with the driver. Nothing
-/// is kept in it between calls: the thread is missing, and the parent has the same locks of files.
+/// Returns whether this process was forked from one that had opened files with the driver. The
+/// child caches nothing between calls: it has no background thread, and it shares the file locks
+/// with the parent.
 pub(crate) fn is_forked() -> bool {
     IS_FORKED.load(SeqCst)
 }
@@ -42,8 +43,8 @@ fn behind() -> MutexGuard<'static, Behind> {
     BEHIND.lock().recover()
 }
 
-/// Has the bytes of a sieve written after [`KEPT`], and again until it is idle. Returns false if that is
-/// impossible.
+/// Registers a sieve with the background thread, which writes its dirty blocks after [`KEPT`], and
+/// again until the sieve is idle. Returns false if the thread cannot be started.
 pub(super) fn list(sieve: &Arc<Sieve>) -> bool {
     let mut behind = behind();
     if !behind.has_thread {
@@ -66,7 +67,7 @@ fn write_behind() {
         thread::sleep(KEPT);
         let listed = std::mem::take(&mut behind().listed);
         let mut visits: Vec<Visit> = listed.into_iter().map(Visit::of).collect();
-        // Nothing is allocated or freed: the program may fork within malloc, in a signal handler.
+        // Allocates and frees no memory: the program may fork within malloc, in a signal handler.
         begin_writing();
         visits.iter_mut().for_each(Visit::write);
         WRITING.store(false, SeqCst);
@@ -88,12 +89,12 @@ fn begin_writing() {
     }
 }
 
-/// One file whose bytes the thread writes.
+/// One file whose dirty blocks the thread writes.
 struct Visit {
     sieve: Arc<Sieve>,
-    /// Whether no call has used the blocks since the visit before.
+    /// Whether no call has used the blocks since the previous visit.
     is_idle: bool,
-    /// The memory of an idle file, to be freed.
+    /// The blocks of an idle file, freed after all visits.
     blocks: Vec<Block>,
 }
 
@@ -106,9 +107,9 @@ impl Visit {
         }
     }
 
-    /// Does nothing while a call has the sieve, and does not wait for it: a signal handler may have
-    /// interrupted the call and fork, for which this thread must be done. The next call of the driver
-    /// tells a failure: it tries again.
+    /// Writes the dirty blocks, unless a call holds the sieve. Waiting for the call could deadlock:
+    /// a signal handler may have interrupted it and fork, and a fork waits for this thread. The
+    /// next call of the driver retries a failed write and reports the error.
     fn write(&mut self) {
         let Ok(mut state) = self.sieve.state.try_lock() else {
             return;
@@ -125,11 +126,12 @@ impl Visit {
     }
 }
 
-/// Bytes are written before a fork: both processes would write them otherwise, the child perhaps
-/// after the parent has written newer ones.
+/// Writes dirty blocks before each fork. Otherwise both processes would write them, and the child
+/// could overwrite newer bytes of the parent.
 pub(super) fn watch_forks() {
     unsafe extern "C" fn before() {
-        // A child has nothing to write, and its locks may be held for ever.
+        // A child has no dirty blocks, and its locks may be held by threads that do not exist in
+        // it.
         if is_forked() {
             return;
         }
@@ -137,8 +139,8 @@ pub(super) fn watch_forks() {
         while WRITING.load(SeqCst) {
             thread::yield_now();
         }
-        // Waits for no lock, as a signal handler may fork while its thread holds one. What is not
-        // written here stays the parent's.
+        // Waits for no lock: a signal handler may fork while its thread holds one. Blocks that are
+        // not written here stay with the parent.
         if let Ok(behind) = BEHIND.try_lock() {
             for sieve in &behind.listed {
                 if let Ok(mut state) = sieve.state.try_lock() {

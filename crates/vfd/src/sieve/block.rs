@@ -1,5 +1,5 @@
-//! A block: a copy of 64 KiB of a file, of which some bytes are known, and some are newer than the
-//! file's.
+//! A block: a copy of 64 KiB of a file. It tracks which bytes are known and which are newer than
+//! the file's (dirty).
 
 use std::ops::Range;
 use std::ptr;
@@ -8,24 +8,24 @@ use penstock_engine::Extent;
 
 use super::Selection;
 
-/// Size of a block. Its place in the file is a multiple of it, so that no byte is in two blocks.
+/// Size of a block. Blocks begin at multiples of it, so that no byte is in two blocks.
 pub(super) const BLOCK: usize = 64 << 10;
 
-/// Gaps up to this size between bytes to be written are written again with what the file has there, if
-/// both sides are of one selection.
+/// Largest gap between dirty bytes that a write may fill with the file's bytes. Both sides must be
+/// of one selection.
 pub(crate) const GAP: usize = 4 << 10;
 
 pub(super) struct Block {
     /// Offset of the first byte in the file; `None` if the block is not in use.
     pub start: Option<u64>,
     bytes: Box<[u8]>,
-    /// The bytes that are as in the file, or newer.
+    /// Range of bytes that equal the file's or are newer.
     known: Range<usize>,
-    /// Those among them that are still to be written, or lie between such bytes.
+    /// Range from the first to the last dirty byte.
     dirty: Range<usize>,
-    /// The selection of which bytes were put here last, or copied from here.
+    /// Selection whose bytes were last copied to or from this block.
     by: Option<Selection>,
-    /// When the oldest of the known bytes was the file's.
+    /// Time at which the oldest known bytes were read from the file.
     pub since: super::Moment,
     /// Number of the last use.
     pub used: u64,
@@ -61,7 +61,7 @@ impl Block {
         self.known.start <= range.start && range.end <= self.known.end
     }
 
-    /// Returns the file range of the bytes to be written, and their address.
+    /// Returns the file offset and the contents of the dirty range.
     pub(super) fn to_write(&self) -> (u64, &[u8]) {
         let start = self.start.unwrap_or(0);
         (
@@ -70,18 +70,18 @@ impl Block {
         )
     }
 
-    /// Records that the file has the bytes.
+    /// Records that the file has the dirty bytes.
     pub(super) fn is_written(&mut self) {
         self.dirty = 0..0;
     }
 
-    /// Knows only what is to be written from now on.
+    /// Forgets all bytes that are not dirty.
     pub(super) fn forget_clean(&mut self) {
         self.known = self.dirty.clone();
     }
 
-    /// Begins to stand for another part of the file. Nothing is known yet.
-    pub(super) fn stand_for(&mut self, start: Option<u64>) {
+    /// Assigns the block to another part of the file. No byte is known.
+    pub(super) fn assign(&mut self, start: Option<u64>) {
         debug_assert!(!self.is_dirty());
         self.start = start;
         self.known = 0..0;
@@ -97,34 +97,30 @@ impl Block {
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Whether bytes can be put there as the block is.
+    /// Returns whether the block can take bytes in this range without a fill or a write.
     #[inline]
     pub(super) fn takes(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
         self.joins_known(range) && self.joins_dirty(range, by)
     }
 
-    /// Whether what lies between them and the known bytes is known.
+    /// Returns whether all bytes between the range and the known bytes are known.
     #[inline]
     pub(super) fn joins_known(&self, range: &Range<usize>) -> bool {
         self.known.is_empty() || distance(&self.known, range) == 0
     }
 
-    /// Whether what lies between them and the bytes to be written may be written with them: nothing, or
-    /// a little of the storage of which `by` selects both sides. Between two selections may be
-    /// anybody's bytes, which somebody else may have changed.
+    /// Returns whether the bytes between the range and the dirty bytes may be written, too. The gap
+    /// must be empty, or small with both sides of one selection. Between two selections, another
+    /// process may have changed the file.
     #[inline]
     pub(super) fn joins_dirty(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
         self.dirty.is_empty() || distance(&self.dirty, range) <= self.gap(by)
     }
 
-    /// Returns the size of the gaps that may be written between the bytes to be written and those of a
-    /// selection.
+    /// Returns the largest gap that may be written between dirty bytes and bytes of a selection.
     #[inline]
     fn gap(&self, by: Option<Selection>) -> usize {
-        match self.by == by {
-            true => gap_within(by),
-            false => 0,
-        }
+        if self.by == by { gap_within(by) } else { 0 }
     }
 
     /// # Safety
@@ -144,8 +140,8 @@ impl Block {
         self.by = by;
     }
 
-    /// Copies ranges of the file from the block, up to the first that it does not know. Returns their
-    /// number and their bytes.
+    /// Copies ranges of the file from the block, up to the first unknown one. Returns their number
+    /// and their bytes.
     ///
     /// # Safety
     /// The memory of each extent is valid for writing.
@@ -170,8 +166,8 @@ impl Block {
         (moved, bytes)
     }
 
-    /// Puts bytes into a dirty block, up to the first range for which it must be filled or written.
-    /// Returns the number of ranges and their bytes. The block may be all dirty then.
+    /// Puts bytes into a dirty block, up to the first range that requires a fill or a write.
+    /// Returns the number of ranges and their bytes. The block may be completely dirty afterwards.
     ///
     /// # Safety
     /// The memory of each extent is valid.
@@ -184,7 +180,7 @@ impl Block {
             return (0, 0);
         };
         let (mut moved, mut bytes) = (0, 0);
-        // Fields would be read and written again for each range: the bytes may be anywhere.
+        // Local copies: the compiler would reload fields after each store to the bytes.
         let (mut known, mut dirty) = (self.known.clone(), self.dirty.clone());
         let to = self.bytes.as_mut_ptr();
         let mut gap = self.gap(by);
@@ -204,7 +200,7 @@ impl Block {
             }
             // SAFETY: the range lies in the block; the caller guarantees the memory.
             unsafe { copy(extent.memory as *const u8, to.add(range.start), range.len()) };
-            // From now on some of the dirty bytes are of this selection.
+            // From here on, some dirty bytes are of this selection.
             gap = gap_within(by);
             moved += 1;
             bytes += extent.length;
@@ -215,8 +211,9 @@ impl Block {
         (moved, bytes)
     }
 
-    /// Makes a range known, and all from the known bytes to the end of the block on its side: what
-    /// follows is likely to be there. `read` fills its slice from the file offset given.
+    /// Makes a range known, with all bytes from the known ones to the end of the block on its side,
+    /// because the next accesses are likely there. `read` fills its slice from the given file
+    /// offset.
     pub(super) fn fill<E>(
         &mut self,
         range: &Range<usize>,
@@ -246,15 +243,16 @@ impl Block {
         self.by = by;
     }
 
-    /// Whether a selection that goes on at `start` is likely to be done with this block: the bytes that
-    /// were copied last are its own, and the blocks are neighbours.
+    /// Returns whether a selection that continues at `start` has probably finished with this block:
+    /// it used the block last, and the blocks are neighbours.
     pub(super) fn is_left_by(&self, by: Option<Selection>, start: u64) -> bool {
         let is_next = |own: u64| own.abs_diff(start) == BLOCK as u64;
         by.is_some() && self.by == by && self.start.is_some_and(is_next)
     }
 }
 
-/// Returns the place of a range of the file in a block that begins at `start`, if it lies there.
+/// Returns the position of a file range in a block that begins at `start`; `None` if it is not
+/// completely inside.
 #[inline]
 fn range_from(start: u64, extent: &Extent) -> Option<Range<usize>> {
     let at = extent.offset.checked_sub(start)? as usize;
@@ -262,7 +260,7 @@ fn range_from(start: u64, extent: &Extent) -> Option<Range<usize>> {
     (end <= BLOCK).then_some(at..end)
 }
 
-/// Copies like `copy_nonoverlapping`, at once for the size of most elements.
+/// Copies like `copy_nonoverlapping`, with single instructions for the sizes of most elements.
 ///
 /// # Safety
 /// As for `copy_nonoverlapping`.
@@ -278,7 +276,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Returns the size of the gaps that may be written between bytes of one selection, if they are of one.
+/// Returns the largest gap that may be written between bytes of one selection; 0 without a
+/// selection.
 #[inline]
 fn gap_within(by: Option<Selection>) -> usize {
     match by {
@@ -289,18 +288,20 @@ fn gap_within(by: Option<Selection>) -> usize {
 
 #[inline]
 fn hull(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
-    match one.is_empty() {
-        true => other.clone(),
-        false => one.start.min(other.start)..one.end.max(other.end),
+    if one.is_empty() {
+        other.clone()
+    } else {
+        one.start.min(other.start)..one.end.max(other.end)
     }
 }
 
-/// Returns how many bytes lie between two ranges; 0 if they meet.
+/// Returns the number of bytes between two ranges; 0 if they meet.
 #[inline]
 fn distance(one: &Range<usize>, other: &Range<usize>) -> usize {
-    let (first, second) = match one.start <= other.start {
-        true => (one, other),
-        false => (other, one),
+    let (first, second) = if one.start <= other.start {
+        (one, other)
+    } else {
+        (other, one)
     };
     second.start.saturating_sub(first.end)
 }
@@ -326,7 +327,7 @@ mod tests {
 
     fn block() -> Block {
         let mut block = Block::new();
-        block.stand_for(Some(3 * BLOCK as u64));
+        block.assign(Some(3 * BLOCK as u64));
         block
     }
 
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_beyond_a_gap_need_to_know_what_is_in_it() {
+    fn bytes_beyond_a_gap_require_the_gap_to_be_known() {
         let (mut block, by) = (block(), Some(Selection::new()));
         put(&mut block, 100..108, by);
         assert!(!block.takes(&(120..128), by));
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_two_selections_is_not_written() {
+    fn bytes_between_two_selections_are_not_written() {
         for by in [None, Some(Selection::new())] {
             let mut block = block();
             put(&mut block, 100..108, by);
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ranges_are_put_as_each_of_them_is() {
+    fn putting_many_ranges_equals_putting_each() {
         let by = Some(Selection::new());
         let from: Vec<u8> = (0..200).collect();
         let extent = |(index, offset): (usize, &u64)| Extent {
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_keeps_what_is_newer_than_the_file() {
+    fn a_fill_keeps_dirty_bytes() {
         let mut block = block();
         put(&mut block, 100..108, None);
         let mut asked = Vec::new();

@@ -1,10 +1,11 @@
-//! Small accesses to raw data in host memory, which the driver joins to larger ones, as HDF5's sieve
-//! buffer does for its own drivers ([decision 13](../../../../docs/decisions/0013-the-driver-sieves-host-memory.md)).
+//! Joins small accesses to raw data in host memory to larger ones, as HDF5's sieve buffer does for
+//! its own drivers ([decision
+//! 13](../../../../docs/decisions/0013-the-driver-sieves-host-memory.md)).
 //!
-//! A [`Sieve`] holds up to 16 [`Block`]s of a file. Between two calls of the driver it keeps them for
-//! [`KEPT`] at most, and only while the file's lock keeps other processes from changing the file. All
-//! other accesses of this process go through the driver, which asks the sieve first
-//! ([`Sieve::before`]), or are made by the engine, which counts them.
+//! A [`Sieve`] holds up to 16 [`Block`]s of a file. It keeps them between two calls of the driver
+//! for at most [`KEPT`], and only while the file's lock prevents changes by other processes. Every
+//! other access of this process goes through the driver, which calls [`Sieve::before`], or through
+//! the engine, which counts its requests.
 
 mod behind;
 mod block;
@@ -28,13 +29,13 @@ pub(crate) use block::GAP;
 use block::{BLOCK, Block};
 use trails::Trails;
 
-/// The longest access that goes through blocks.
+/// Longest access that goes through blocks.
 pub(crate) const SMALL: u64 = 8 << 10;
 
-/// The most blocks of a file.
+/// Largest number of blocks of a file.
 const BLOCKS: usize = 16;
 
-/// A time, and the engine's count of requests then.
+/// A time and the engine's request count at that time.
 #[derive(Clone, Copy, Default)]
 struct Moment {
     milliseconds: i64,
@@ -50,7 +51,7 @@ impl Moment {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // The coarse clock is good to some milliseconds, and takes a tenth of the time of the other.
+        // The coarse clock has a resolution of some milliseconds, and takes a tenth of the time of the precise one.
         // SAFETY: `time` is a place for the result.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
         Some(Moment {
@@ -59,7 +60,7 @@ impl Moment {
         })
     }
 
-    /// Whether what was the file's then can be taken for the file's now.
+    /// Returns whether a copy of the file made at this moment is still valid `now`.
     #[inline]
     fn reaches(&self, now: &Moment) -> bool {
         self.requests == now.requests
@@ -67,8 +68,8 @@ impl Moment {
     }
 }
 
-/// Tells the ranges of one selection of a dataset or chunk from those of all others: what lies between
-/// two of them belongs to the same storage.
+/// Identifies one selection of a dataset or chunk. All bytes between two of its ranges belong to
+/// the same storage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Selection(u64);
 
@@ -88,15 +89,15 @@ pub(crate) struct Sieve {
 #[derive(Default)]
 struct State {
     blocks: Vec<Block>,
-    /// The block that was used last.
+    /// Index of the block that was used last.
     last: usize,
-    /// Number of uses of blocks, and what it was when the thread that writes in the background came last.
+    /// Number of uses of blocks, now and at the last visit of the background thread.
     uses: u64,
     uses_visited: u64,
     trails: Trails,
-    /// Whether a write in the background has failed, which the next call is to learn.
+    /// Whether a background write has failed. The next call retries it and reports the error.
     has_failed: bool,
-    /// Whether the thread that writes in the background knows of this file.
+    /// Whether this file is registered with the background thread.
     is_listed: bool,
 }
 
@@ -112,16 +113,17 @@ impl Sieve {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().recover();
-        // Between its calls a child keeps nothing: these are blocks of the parent, which writes them.
+        // The copied blocks belong to the parent, which writes them; a child keeps none between
+        // calls.
         if is_forked() {
             state.blocks.clear();
         }
         state
     }
 
-    /// Moves ranges one after the other, through blocks or by `directly`. `by` says that they are all of
-    /// one selection. With `keeps`, blocks are kept for the next call. Also returns what went through
-    /// blocks.
+    /// Moves ranges one after the other, through blocks or by `directly`. `by` identifies the
+    /// selection of all ranges. With `keeps`, blocks stay for the next call. Also returns the
+    /// counts of what went through blocks.
     ///
     /// # Safety
     /// The memory of each extent is valid host memory, writable for a read, and each range ends
@@ -153,14 +155,14 @@ impl Sieve {
         }
         // SAFETY: upheld by the caller.
         let moved = unsafe { state.all(&mut call, extents) };
-        let finished = match keeps {
-            true => state.write_later(self),
-            // What was taken over must be in the file, or told, even if a later range has failed.
-            false => {
-                let written = state.write_all(self);
-                state.drop_blocks();
-                written
-            }
+        let finished = if keeps {
+            state.write_later(self)
+        } else {
+            // Writes all blocks even if a range has failed, because earlier ranges counted as
+            // written.
+            let written = state.write_all(self);
+            state.drop_blocks();
+            written
         };
         (moved.and(finished), call.joined)
     }
@@ -172,8 +174,8 @@ impl Sieve {
             return Ok(());
         }
         match operation {
-            // The order of writes is that of the calls. Bytes that cannot be written must not keep
-            // HDF5's own data, which may fit, from the file: the next flush tells.
+            // Keeps the order of writes. If the blocks cannot be written, HDF5's own data is
+            // written all the same, because it may fit; the next flush reports the error.
             Operation::Write if state.write_all(self).is_err() => state.make_way(self, extents)?,
             Operation::Write => {}
             Operation::Read => state.write_met(self, extents)?,
@@ -184,17 +186,17 @@ impl Sieve {
         Ok(())
     }
 
-    /// Writes what is to be written.
+    /// Writes all dirty blocks.
     pub(crate) fn write_out(&self) -> Result<()> {
         self.lock().write_all(self)
     }
 
-    /// Writes what is to be written, and forgets what was read.
+    /// Writes all dirty blocks and drops all copies.
     pub(crate) fn let_go(&self) -> Result<()> {
         self.lock().let_go(self)
     }
 
-    /// Forgets everything before the descriptor is closed.
+    /// Drops all blocks before the descriptor is closed.
     pub(crate) fn close(&self) {
         self.lock().blocks.clear();
     }
@@ -225,12 +227,12 @@ impl Sieve {
     }
 }
 
-/// What was moved through blocks.
+/// Counts of what went through blocks.
 #[derive(Default)]
 pub(crate) struct Joined {
     pub calls: u64,
     pub bytes: u64,
-    /// Nanoseconds in system calls that read.
+    /// Time in system calls that read, in nanoseconds.
     pub ns: u64,
 }
 
@@ -245,7 +247,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Makes a range of a block known. A failure is not told: who needs the bytes reads them alone.
+    /// Makes a range of a block known. Returns false on failure; the caller then reads the range
+    /// directly.
     fn fill(&mut self, block: &mut Block, range: &Range<usize>, now: Moment) -> bool {
         let since = Instant::now();
         if block.is_unknown() {
@@ -260,7 +263,7 @@ impl Call<'_> {
             };
             match stop {
                 None => Ok(()),
-                // Nothing is there yet, which reads as zeros.
+                // Reads past the end of the file as zeros.
                 Some(Stop::End) => {
                     bytes[done as usize..].fill(0);
                     Ok(())
@@ -282,13 +285,13 @@ impl State {
             // SAFETY: upheld by the caller.
             unsafe { self.one(call, first)? };
             left = rest;
-            // The first may have been moved alone, and this block be older than it may.
+            // The block may be too old if the first range was moved directly.
             let is_young =
                 |block: &&mut Block| call.now.is_some_and(|now| block.since.reaches(&now));
             let Some(block) = self.blocks.get_mut(self.last).filter(is_young) else {
                 continue;
             };
-            // What follows in the same block takes no more than a copy.
+            // Later ranges in the same block need only a copy.
             // SAFETY: upheld by the caller.
             let (moved, bytes) = unsafe {
                 match call.operation {
@@ -329,12 +332,11 @@ impl State {
                     Operation::Write => self.put(call, now, &part, range)?,
                 }
             };
-            match is_joined {
-                true => {
-                    call.joined.calls += 1;
-                    call.joined.bytes += length;
-                }
-                false => (call.directly)(&part)?,
+            if is_joined {
+                call.joined.calls += 1;
+                call.joined.bytes += length;
+            } else {
+                (call.directly)(&part)?
             }
             if length == left.length {
                 return Ok(());
@@ -345,7 +347,7 @@ impl State {
         }
     }
 
-    /// Reads within one block. Returns false if the range is to be read alone.
+    /// Reads within one block. Returns false if the caller must read the range directly.
     ///
     /// # Safety
     /// As for [`Sieve::run`].
@@ -370,7 +372,7 @@ impl State {
         Ok(true)
     }
 
-    /// Puts bytes into one block. Returns false if the range is to be written alone.
+    /// Puts bytes into one block. Returns false if the caller must write the range directly.
     ///
     /// # Safety
     /// As for [`Sieve::run`].
@@ -390,12 +392,12 @@ impl State {
             if !block.joins_dirty(&range, call.by) {
                 call.sieve.write(block)?;
             }
-            // Only what lies between bytes to be written needs to be known.
+            // Only bytes between dirty bytes must be known.
             let is_joined =
                 block.joins_known(&range) || (block.is_dirty() && call.fill(block, &range, now));
             if !is_joined {
                 self.release(call.sieve, at)?;
-                self.blocks[at].stand_for(Some(part.offset - range.start as u64));
+                self.blocks[at].assign(Some(part.offset - range.start as u64));
             }
         }
         let block = &mut self.blocks[at];
@@ -410,7 +412,7 @@ impl State {
         Ok(true)
     }
 
-    /// Returns the block that is to serve a range; `None` if the range does not follow others.
+    /// Returns the block for a range; `None` if the range does not follow others.
     #[inline]
     fn block_for(
         &mut self,
@@ -427,7 +429,7 @@ impl State {
             block.used = self.uses;
             if !block.since.reaches(&now) && !block.is_unknown() {
                 self.release(call.sieve, at)?;
-                self.blocks[at].stand_for(Some(start));
+                self.blocks[at].assign(Some(start));
             }
             return Ok(Some(at));
         }
@@ -437,11 +439,11 @@ impl State {
             return Ok(None);
         }
         let last = self.blocks.get(self.last);
-        let left = match range.start == 0 || range.end == BLOCK {
-            true => neighbour,
-            false => last
-                .is_some_and(|block| block.is_left_by(call.by, start))
-                .then_some(self.last),
+        let left = if range.start == 0 || range.end == BLOCK {
+            neighbour
+        } else {
+            last.is_some_and(|block| block.is_left_by(call.by, start))
+                .then_some(self.last)
         };
         self.take(call.sieve, start, left).map(Some)
     }
@@ -449,14 +451,15 @@ impl State {
     #[inline]
     fn find(&self, start: u64) -> Option<usize> {
         let is_it = |block: &Block| block.start == Some(start);
-        match self.blocks.get(self.last).is_some_and(is_it) {
-            true => Some(self.last),
-            false => self.blocks.iter().position(is_it),
+        if self.blocks.get(self.last).is_some_and(is_it) {
+            Some(self.last)
+        } else {
+            self.blocks.iter().position(is_it)
         }
     }
 
-    /// Returns the block before if the range begins close to its end, or the next if it ends close to
-    /// where that begins.
+    /// Returns the previous block if the range begins close to its end, or the next block if the
+    /// range ends close to its start.
     fn neighbour(&self, start: u64, range: &Range<usize>) -> Option<usize> {
         let before = start.checked_sub(BLOCK as u64);
         let before = before.filter(|_| range.start <= GAP);
@@ -465,8 +468,9 @@ impl State {
         before.or_else(|| next.and_then(|start| self.find(start)))
     }
 
-    /// Makes a block stand for a part of the file: the one that these accesses have `left` for it, whose
-    /// memory is in the processor's cache; a new one; or the one that was used least recently.
+    /// Assigns a block to a part of the file. Prefers the block that these accesses have `left`,
+    /// whose memory is in the processor's cache, then a new block, then the least recently used
+    /// one.
     fn take(&mut self, sieve: &Sieve, start: u64, left: Option<usize>) -> Result<usize> {
         self.uses += 1;
         let is_free = |block: &Block| block.start.is_none();
@@ -482,23 +486,23 @@ impl State {
             }
         };
         self.release(sieve, at)?;
-        self.blocks[at].stand_for(Some(start));
+        self.blocks[at].assign(Some(start));
         self.blocks[at].used = self.uses;
         self.last = at;
         Ok(at)
     }
 
-    /// Writes what a block has to write, and frees it.
+    /// Writes the dirty bytes of a block and frees the block.
     fn release(&mut self, sieve: &Sieve, at: usize) -> Result<()> {
         let block = &mut self.blocks[at];
         if block.is_dirty() {
             sieve.write(block)?;
         }
-        block.stand_for(None);
+        block.assign(None);
         Ok(())
     }
 
-    /// Writes what all blocks have to write. After a failure, the others are written all the same.
+    /// Writes the dirty bytes of all blocks. Continues after a failure and returns the first error.
     fn write_all(&mut self, sieve: &Sieve) -> Result<()> {
         let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
         let written = dirty
@@ -518,19 +522,20 @@ impl State {
     fn drop_met(&mut self, extents: &[Extent]) {
         let met = self.blocks.iter_mut().filter(|block| block.meets(extents));
         met.filter(|block| !block.is_dirty())
-            .for_each(|block| block.stand_for(None));
+            .for_each(|block| block.assign(None));
     }
 
-    /// Prepares for a write of `extents` while some bytes cannot be written: blocks with such bytes
-    /// know nothing else any more. Returns the error if the write covers some of them.
+    /// Prepares for a write of `extents` after dirty bytes could not be written. Their blocks
+    /// forget all other bytes. Returns the error if the write covers dirty bytes.
     fn make_way(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
         for block in self.blocks.iter_mut().filter(|block| block.is_dirty()) {
             let (start, bytes) = block.to_write();
             let end = start + bytes.len() as u64;
             let covers = |e: &Extent| e.offset < end && start < e.offset + e.length;
-            match extents.iter().any(covers) {
-                true => sieve.write(block)?,
-                false => block.forget_clean(),
+            if extents.iter().any(covers) {
+                sieve.write(block)?
+            } else {
+                block.forget_clean()
             }
         }
         Ok(())
@@ -542,24 +547,25 @@ impl State {
         Ok(())
     }
 
-    /// Keeps the memory of one block, which is all that most calls take.
+    /// Drops the contents of all blocks and keeps the memory of one, which suffices for most calls.
     fn drop_blocks(&mut self) {
         self.blocks.truncate(1);
         self.blocks.iter_mut().for_each(|block| {
             block.is_written();
-            block.stand_for(None);
+            block.assign(None);
         });
     }
 
-    /// Sees to it that the bytes are written soon, even if no call follows.
+    /// Registers the sieve with the background thread if it has dirty blocks, or writes them now.
     fn write_later(&mut self, sieve: &Arc<Sieve>) -> Result<()> {
         if self.is_listed || !self.blocks.iter().any(Block::is_dirty) {
             return Ok(());
         }
         self.is_listed = behind::list(sieve);
-        match self.is_listed {
-            true => Ok(()),
-            false => self.write_all(sieve),
+        if self.is_listed {
+            Ok(())
+        } else {
+            self.write_all(sieve)
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Where small accesses ended, by which one that follows another is known.
+//! Records where small accesses ended, to recognise accesses that follow each other.
 
 use super::block::GAP;
 
 const TRAILS: usize = 16;
 
-/// From this number of accesses on that followed each other, the next is expected to follow as well.
+/// Number of accesses that must have followed each other before the next counts as following.
 const FOLLOWED: u32 = 2;
 
 #[derive(Clone, Copy, Default)]
@@ -13,7 +13,7 @@ struct Trail {
     followed: u32,
 }
 
-/// The last accesses that no block has served: those of several datasets may take turns.
+/// Ends of the last accesses that no block has served. Accesses of several datasets may take turns.
 #[derive(Default)]
 pub(super) struct Trails {
     trails: [Trail; TRAILS],
@@ -21,8 +21,7 @@ pub(super) struct Trails {
 }
 
 impl Trails {
-    /// Records an access, and returns whether it follows others closely, so that more are to be
-    /// expected.
+    /// Records an access. Returns whether it closely follows others, so that more are expected.
     pub(super) fn follows(&mut self, start: u64, end: u64) -> bool {
         let near = |trail: &&mut Trail| trail.end > 0 && trail.end.abs_diff(start) <= GAP as u64;
         if let Some(trail) = self.trails.iter_mut().find(near) {
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_third_of_close_accesses_follows_whichever_way_they_go() {
+    fn the_third_close_access_follows_in_either_direction() {
         let mut up = Trails::default();
         let found: Vec<_> = (10..14).map(|i| up.follows(8 * i, 8 * i + 8)).collect();
         assert_eq!(found, [false, false, true, true]);

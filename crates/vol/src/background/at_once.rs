@@ -1,5 +1,6 @@
-//! Calls that the connector below carries out at once, found by questions that cost less than a small transfer:
-//! calls without an event set, and calls that transfer too little to gain from the background.
+//! Recognises calls that the connector below should carry out immediately: calls without an event
+//! set, and transfers too small to gain from the background. The checks cost less than a small
+//! transfer.
 
 use penstock_engine::error::Result;
 use penstock_engine::memory::Memory;
@@ -16,12 +17,13 @@ use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
 use penstock_hdf5::transfer::{nothing_is_pending, unfinished_storage};
 
-/// Why HDF5 carries out a transfer that is not worth a plan.
+/// Reason in the log why HDF5 carries out a transfer that is not worth a plan.
 pub(super) const SMALL: &str = "transfers less than the option small";
 
-/// Whether the connector below can carry out a call on one dataset at once, because nothing is pending that the
-/// call conflicts with. If not, or if finding out would take longer, [`read_or_write`](super::read_or_write)
-/// has to decide. `memories` is the answer of [`DatasetCall::memories`].
+/// Returns whether the connector below can carry out a call on one dataset immediately, because no
+/// conflicting operation is pending. If it cannot, or if the answer would take longer,
+/// [`read_or_write`](super::read_or_write) decides. `memories` is the result of
+/// [`DatasetCall::memories`].
 ///
 /// # Safety
 /// As for [`read_or_write`](super::read_or_write).
@@ -49,9 +51,10 @@ pub(crate) unsafe fn goes_below_at_once(
     let continues = call.continues();
     // SAFETY: the caller guarantees this.
     unsafe {
-        let small = match continues && !policy.is_delayed() {
-            true => small_transfer(call),
-            false => None,
+        let small = if continues && !policy.is_delayed() {
+            small_transfer(call)
+        } else {
+            None
         };
         if continues && small.is_none() {
             return Ok(false);
@@ -67,16 +70,17 @@ pub(crate) unsafe fn goes_below_at_once(
     if policy.is_implicit() {
         call.take_failures()?;
     }
-    let why = match continues {
-        true => SMALL,
-        false => "called without an event set",
+    let why = if continues {
+        SMALL
+    } else {
+        "called without an event set"
     };
     call.log(Execution::Sync, 0, why);
     Ok(true)
 }
 
-/// Returns the number of elements of a transfer that is too small to continue after the call. `None` if it is not
-/// small, or if HDF5 does not tell.
+/// Returns the number of elements of a transfer that is too small to continue after the call.
+/// Returns `None` if the transfer is not small, or if HDF5 does not return the number.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
@@ -97,7 +101,8 @@ pub(super) unsafe fn small_transfer(call: &DatasetCall<'_>) -> Option<u64> {
     }
 }
 
-/// Returns the number of elements that a call transfers of dataset `at`. `None` if HDF5 does not tell.
+/// Returns the number of elements that a call transfers of dataset `at`; `None` if HDF5 does not
+/// return it.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
@@ -118,7 +123,7 @@ unsafe fn elements_of(call: &DatasetCall<'_>, at: usize) -> Option<u64> {
     }
 }
 
-/// Returns an error if host memory of a call with an event set is not mapped, which HDF5 is about to use.
+/// Returns an error if a call with an event set would make HDF5 use unmapped host memory.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
@@ -138,8 +143,8 @@ pub(super) unsafe fn check_host_memory(call: &DatasetCall<'_>, memories: &[Memor
     Ok(())
 }
 
-/// Whether a plain write fills no chunk. HDF5 joins such writes in its cache, or writes the part alone. The background
-/// would write the whole chunk each time, one time after the other.
+/// Returns whether a plain write fills no chunk. HDF5 collects such writes in its chunk cache, or
+/// writes the part alone. The background would write the whole chunk once per call.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
@@ -167,7 +172,7 @@ unsafe fn access_of(call: &DatasetCall<'_>) -> Result<DatasetAccess> {
     }
 }
 
-/// Returns an error if the memory of a transfer is not mapped: using it would end the process.
+/// Returns an error if the memory of a transfer is not mapped. Using it would crash the process.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].
@@ -176,7 +181,7 @@ unsafe fn check_memory(call: &DatasetCall<'_>, at: usize, elements: u64) -> Resu
     if elements == 0 {
         return Ok(());
     }
-    // The program may have changed the size since an earlier transfer.
+    // The program may have changed the datatype's size since an earlier transfer.
     // SAFETY: the caller guarantees this; HDF5 checks the identifier.
     let element = unsafe { (library.hdf5.H5Tget_size)(call.memory_types[at]) } as u64;
     let touched = match space {
@@ -190,7 +195,7 @@ unsafe fn check_memory(call: &DatasetCall<'_>, at: usize, elements: u64) -> Resu
     reach::check_quickly(first, length, call.use_of_memory())
 }
 
-/// Whether nothing is pending that must finish before HDF5 reads or writes the dataset.
+/// Returns whether no pending operation must finish before HDF5 reads or writes the dataset.
 ///
 /// # Safety
 /// As for [`goes_below_at_once`].

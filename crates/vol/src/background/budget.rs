@@ -1,4 +1,4 @@
-//! The memory that copies of pending operations may occupy.
+//! Limits the memory of copies for pending operations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,17 +8,17 @@ pub(crate) struct Budget {
     reserved: AtomicU64,
 }
 
-/// The answer to a reservation.
+/// Result of a reservation.
 #[derive(Debug)]
 pub(crate) enum Reserved<'a> {
     Granted(Reservation<'a>),
-    /// The limit allows it only after other reservations have ended.
+    /// The reservation fits only after others have ended.
     Wait,
     /// The reservation alone exceeds the limit.
     TooLarge,
 }
 
-/// Reserved bytes. Any thread may drop it, which ends the reservation.
+/// Reserved bytes. Dropping the value on any thread ends the reservation.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
@@ -32,7 +32,7 @@ impl Budget {
         }
     }
 
-    /// Reserves `bytes` if the sum of all reservations then does not exceed `limit`.
+    /// Reserves `bytes` if the sum of all reservations stays within `limit`.
     pub(crate) fn reserve(&self, bytes: u64, limit: u64) -> Reserved<'_> {
         if bytes > limit {
             return Reserved::TooLarge;

@@ -1,5 +1,5 @@
-//! Closing and flushing of objects with pending operations: at once after these have finished, or as a
-//! deferred operation.
+//! Closes and flushes objects with pending operations: immediately after these have finished, or as
+//! a deferred operation.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,7 @@ use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::transfer::conflicts::{self, AccessSet, Identity, Pending, Shared};
 use penstock_hdf5::transfer::{cannot_flush, wait_for_path};
 
-/// A file that closes when its operations have finished, and is open until then.
+/// A file that stays open until its operations have finished.
 struct DeferredClose {
     file: Option<Identity>,
     operation: Weak<AsyncOperation>,
@@ -38,9 +38,9 @@ struct DeferredClose {
 
 static DEFERRED_CLOSES: Mutex<Vec<DeferredClose>> = Mutex::new(Vec::new());
 
-/// Defers `act`, which closes or flushes `under`, until the pending operations that conflict with the access
-/// set have finished. Returns true if `act` is now an operation. Returns false if no conflicting operation
-/// is pending any more, and the caller has to act itself.
+/// Defers `act`, which closes or flushes `under`, until the pending operations that conflict with
+/// the access set have finished. Returns true if `act` is now an operation. Returns false if no
+/// conflicting operation is pending; the caller must then call `act` itself.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, which stays open until `act` is done. `api_call.req` is null
@@ -58,8 +58,8 @@ pub(crate) unsafe fn defer(
     let policy = &under.container.policy;
     let set = set();
     let before = conflicting_with(under, &set);
-    // A close without an event set does not return before operations with a request have finished: the
-    // program expects that its reads are done when it has closed the dataset.
+    // A close without an event set returns only after operations with a request have finished: the
+    // program expects its reads to be complete after it has closed the dataset.
     let may_continue = || !before.iter().any(|operation| operation.has_request());
     let is_implicit = req.is_null()
         && policy.is_implicit()
@@ -77,21 +77,21 @@ pub(crate) unsafe fn defer(
     if begins_now {
         begin_conflicting(under.library(), &set);
     }
-    // HDF5 needs an identifier of a file to close it, and the application has closed its own by then.
-    let id = match call == CLOSE_FILE {
-        true => {
-            // SAFETY: the caller guarantees this.
-            let id = unsafe { TemporaryId::of(under, H5I_FILE) };
-            // SAFETY: the caller guarantees this.
-            let can_wait = |id: &TemporaryId| unsafe { allows_open_objects(under, id) };
-            // Otherwise the close would close objects that the application still uses, or would fail.
-            match id.ok().filter(can_wait) {
-                Some(id) => Some(Rc::new(id)),
-                None if is_left(&before) => return Err(cannot_flush()),
-                None => return Ok(false),
-            }
+    // HDF5 closes a file by an identifier, and the application has closed its own by then.
+    let id = if call == CLOSE_FILE {
+        // SAFETY: the caller guarantees this.
+        let id = unsafe { TemporaryId::of(under, H5I_FILE) };
+        // SAFETY: the caller guarantees this.
+        let can_wait = |id: &TemporaryId| unsafe { allows_open_objects(under, id) };
+        // Without this condition, the close would fail, or close objects that the application
+        // still uses.
+        match id.ok().filter(can_wait) {
+            Some(id) => Some(Rc::new(id)),
+            None if is_left(&before) => return Err(cannot_flush()),
+            None => return Ok(false),
         }
-        false => None,
+    } else {
+        None
     };
     let kept = (under.clone(), id.clone());
     let action = call.to_string_lossy();
@@ -99,11 +99,12 @@ pub(crate) unsafe fn defer(
         let (under, id) = kept;
         // SAFETY: the thread is inside a call of this HDF5.
         let session = unsafe { Session::begin(under.library().hdf5) };
-        let status = match id.as_ref().is_some_and(|id| id.hand_over()) {
-            true => SUCCEED,
-            false => act(&under),
+        let status = if id.as_ref().is_some_and(|id| id.hand_over()) {
+            SUCCEED
+        } else {
+            act(&under)
         };
-        let done = session.check(status, &format!("do what {action} has asked for"));
+        let done = session.check(status, &format!("carry out {action}"));
         done.and_then(|_| report(call, &under.container))
     };
     let failures = req.is_null().then(|| Arc::clone(&policy.failures));
@@ -143,16 +144,18 @@ pub(crate) unsafe fn defer(
     Ok(true)
 }
 
-/// Reports the failures of operations without a request, if this call does: closing or flushing a file, and closing a
-/// dataset after its file.
+/// Reports the failures of operations without a request, if this call is to report them. Such calls
+/// close or flush a file, or close a dataset after its file.
 fn report(call: &CStr, container: &Container) -> Result<()> {
-    match call == CLOSE_DATASET && !container.is_closed.load(Relaxed) {
-        true => Ok(()),
-        false => container.policy.failures.take(),
+    if call == CLOSE_DATASET && !container.is_closed.load(Relaxed) {
+        Ok(())
+    } else {
+        container.policy.failures.take()
     }
 }
 
-/// Returns the pending operations on the file of an object, which processes share. HDF5 is not asked.
+/// Returns the pending operations on the file of an object, if processes share the file. Calls no
+/// function of HDF5.
 pub(crate) fn pending_in_shared_file(under: &Under) -> Vec<Shared> {
     let file = under.container.shared.get().map(|shared| shared.key);
     file.map_or_else(Vec::new, |key| {
@@ -167,8 +170,8 @@ pub(crate) fn finish_in_shared_file(under: &Under) {
         .for_each(Pending::finish);
 }
 
-/// Leaves a file that processes share to HDF5 before another is mounted in it, or it in another: HDF5's calls by the
-/// path through the mount name the other file.
+/// Leaves a shared file to HDF5 before another file is mounted in it, or it in another. A path
+/// through the mount leads to the other file.
 pub(crate) fn mounts(under: &Under) {
     if let Some(shared) = under.container.shared.get() {
         finish_in_shared_file(under);
@@ -176,9 +179,9 @@ pub(crate) fn mounts(under: &Under) {
     }
 }
 
-/// Returns the pending operations on a file or dataset that is about to be closed and that processes share, after
-/// those that the close without a request waits for. HDF5 closes it at once: the processes close a file together,
-/// and the operations need neither HDF5 nor the object.
+/// Returns the pending operations on a shared file or dataset that is about to be closed, after
+/// those that a close without a request waits for. HDF5 closes it immediately, because the
+/// processes close a file together, and the operations need neither HDF5 nor the object.
 pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapped) -> Vec<Shared> {
     let pending = match (api_call.call == CLOSE_FILE, object.known_dataset_access()) {
         (true, _) => pending_in_shared_file(under),
@@ -199,8 +202,9 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
     pending
 }
 
-/// Makes the request of a call that HDF5 has made already: it completes when the pending operations have, and reports
-/// the failures of those without a request. Returns false if there is no request, and the caller has to report them.
+/// Makes the request of a call that HDF5 has already carried out. The request completes after the
+/// pending operations, and reports the failures of those without a request. Returns false if there
+/// is no request; the caller must then report these failures.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`. `api_call.req` is null or a pointer for the request.
@@ -233,16 +237,17 @@ pub(crate) unsafe fn complete_after(
     true
 }
 
-/// The reason in the log why a call on a shared file is not deferred.
+/// Reason in the log why a call on a shared file is not deferred.
 const TOGETHER: &str = "the processes make this call together";
 
-/// Waits for operations. Returns whether some are postponed, and use the object that is to be closed.
+/// Waits for operations. Returns whether some are postponed and still use the object to be closed.
 fn is_left(before: &[Shared]) -> bool {
     before.iter().cloned().for_each(Pending::finish);
     before.iter().any(|operation| operation.is_postponed())
 }
 
-/// Begins the queued operations of a file, if the environment asks for that when a group is closed.
+/// Begins the queued operations of a file, if the environment requests that at the close of a
+/// group.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`.
@@ -254,7 +259,7 @@ pub(crate) unsafe fn group_closes(under: &Under) {
     }
 }
 
-/// Whether the objects of a file may stay open when the file is closed.
+/// Returns whether the objects of a file may stay open after its close.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, a file, and `id` is an identifier of it.
@@ -272,8 +277,7 @@ unsafe fn allows_open_objects(under: &Under, id: &TemporaryId) -> bool {
 pub(crate) const CLOSE_FILE: &CStr = c"H5Fclose_async";
 pub(crate) const CLOSE_DATASET: &CStr = c"H5Dclose_async";
 
-/// Finishes the deferred close of the file with this name, which the application is about to open, create or
-/// delete.
+/// Finishes the deferred close of a file that the application is about to open, create or delete.
 ///
 /// # Safety
 /// `name` is null or a C string; the thread is inside a call of HDF5.
@@ -297,8 +301,8 @@ pub(crate) unsafe fn finish_deferred_close(name: *const c_char) {
     }
 }
 
-/// As [`finish_deferred_close`], for a file that the application is about to replace or delete. Also waits
-/// for the transfers of the file in which HDF5 takes no part.
+/// As [`finish_deferred_close`], for a file that the application is about to replace or delete.
+/// Also waits for transfers of the file that do not involve HDF5.
 ///
 /// # Safety
 /// As for [`finish_deferred_close`].
@@ -312,7 +316,7 @@ pub(crate) unsafe fn finish_before_replacing(library: CallingLibrary, name: *con
     }
 }
 
-/// The identity of the file with this name, if it exists.
+/// Returns the identity of the file with this name; `None` if it does not exist.
 ///
 /// # Safety
 /// As for [`finish_deferred_close`].

@@ -1,4 +1,4 @@
-//! A call that reads or writes datasets, and what follows from its arguments.
+//! A call that reads or writes datasets, and properties derived from its arguments.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ use crate::wrapped::Wrapped;
 use penstock_hdf5::transfer::conflicts::{Access, AccessSet};
 use penstock_hdf5::transfer::{Planned, StoredDataset};
 
-/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset; only `unders` is
-/// empty for [`goes_below_at_once`](super::goes_below_at_once), which seldom needs it.
+/// The arguments of a callback that reads or writes. Each slice has an entry for each dataset. Only
+/// `unders` may be empty, for [`goes_below_at_once`](super::goes_below_at_once), which seldom needs
+/// it.
 pub(crate) struct DatasetCall<'a> {
     pub(crate) operation: Operation,
     pub(crate) datasets: &'a [&'a Wrapped],
@@ -32,7 +33,7 @@ pub(crate) struct DatasetCall<'a> {
     pub(crate) list: hid_t,
     pub(crate) buffers: &'a [usize],
     pub(crate) req: Req,
-    /// The descriptions of the datasets of a shared file, else empty.
+    /// The descriptions of the datasets of a shared file; otherwise empty.
     pub(crate) stored: &'a [Arc<Planned<StoredDataset>>],
 }
 
@@ -53,7 +54,7 @@ impl DatasetCall<'_> {
         }
     }
 
-    /// What the CPU does with the memory of the application.
+    /// Returns how the CPU uses the application's memory.
     pub(crate) fn use_of_memory(&self) -> Use {
         match self.operation {
             Operation::Read => Use::Write,
@@ -65,27 +66,29 @@ impl DatasetCall<'_> {
         &self.datasets[0].container().policy
     }
 
-    /// Whether the operation may continue after the call has returned.
+    /// Returns whether the operation may continue after the call has returned.
     pub(crate) fn continues(&self) -> bool {
         !self.req.is_null() || (self.policy().is_implicit() && self.operation == Operation::Write)
     }
 
-    /// Returns the failure of an earlier write without a request: a read may depend on it, and so may what the program
-    /// does after a plain write. The event set of another write reports that write only.
+    /// Returns the failure of an earlier write without a request. A read may depend on that write,
+    /// as may what the program does after a plain write. The event set of another write reports
+    /// only that write.
     pub(crate) fn take_failures(&self) -> Result<()> {
-        match self.req.is_null() || self.operation == Operation::Read {
-            true => self.policy().failures.take(),
-            false => Ok(()),
+        if self.req.is_null() || self.operation == Operation::Read {
+            self.policy().failures.take()
+        } else {
+            Ok(())
         }
     }
 
-    /// Whether a write that continues copies its buffer. Without a request, the application cannot know when
-    /// it may reuse the buffer.
+    /// Returns whether a write that continues copies its buffer. Without a request, the application
+    /// cannot know when it may reuse the buffer.
     pub(crate) fn is_copied(&self) -> bool {
         self.operation == Operation::Write && (self.policy().copies_writes() || self.req.is_null())
     }
 
-    /// The dataspace of the memory. For H5S_ALL it is the dataspace of the file.
+    /// Returns the dataspace of the memory. For H5S_ALL it is the dataspace of the file.
     pub(crate) fn memory_space(&self, at: usize) -> hid_t {
         match self.memory_spaces[at] {
             H5S_ALL => self.file_spaces[at],
@@ -93,22 +96,24 @@ impl DatasetCall<'_> {
         }
     }
 
-    /// The memory of each buffer. Empty if all memory is the host's because the process has not loaded CUDA.
+    /// Returns the memory of each buffer. The result is empty if the process has not loaded CUDA,
+    /// because all memory is then host memory.
     ///
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
     pub(crate) unsafe fn memories(&self) -> Result<Vec<Memory>> {
-        match cuda_is_loaded() {
+        if cuda_is_loaded() {
             // SAFETY: the caller guarantees this.
-            true => (0..self.buffers.len())
+            (0..self.buffers.len())
                 .map(|at| unsafe { self.memory(at) })
-                .collect(),
-            false => Ok(Vec::new()),
+                .collect()
+        } else {
+            Ok(Vec::new())
         }
     }
 
-    /// The memory in which the elements of dataset `at` lie. The address of the buffer itself may point to
-    /// anything: only the selected elements exist.
+    /// Returns the memory that contains the elements of dataset `at`. The buffer's own address may
+    /// be invalid, because only the selected elements must exist.
     ///
     /// # Safety
     /// As for [`read_or_write`](super::read_or_write).
@@ -121,7 +126,7 @@ impl DatasetCall<'_> {
                 return None;
             }
             dataset.last_ids.size(library, kind)?;
-            // The program may have changed it since an earlier transfer.
+            // The program may have changed the size since an earlier transfer.
             let element = (library.hdf5.H5Tget_size)(kind) as u64;
             touched_bytes(library, space, element)
         });

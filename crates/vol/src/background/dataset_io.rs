@@ -1,4 +1,4 @@
-//! Reads and writes of datasets: the engine carries them out, or leaves them to HDF5.
+//! Reads and writes of datasets by the engine, or a decision to leave them to HDF5.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,29 +32,29 @@ use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 
-/// Who carries out a call.
+/// How a call is carried out.
 pub(crate) enum Disposition {
-    /// The engine: the call is done, or has a request.
+    /// By the engine: the call is complete, or has a request.
     Done,
-    /// The connector below.
+    /// By the connector below.
     Below(BelowCall),
 }
 
-/// How the call of the connector below differs from that of the application.
+/// Differences between the call of the connector below and that of the application.
 #[derive(Default)]
 pub(crate) struct BelowCall {
     /// Buffers in host memory.
     pub(crate) host: Option<HostBuffers>,
-    /// A transfer property list in place of the given one.
+    /// A transfer property list that replaces the given one.
     pub(crate) list: Option<OwnedList>,
-    /// Why this process takes part with nothing in a call that several make.
+    /// Reason why this process takes part in a collective call without elements.
     pub(crate) failed: Option<Error>,
-    /// Files of which nothing else is written until the call is over.
+    /// Files in which no other transfer may run until the call is over.
     pub(crate) alone: Vec<Alone>,
 }
 
-/// Carries out a call, or returns who has to. All operations that conflict with the call have then finished.
-/// `memories` is the answer of [`DatasetCall::memories`].
+/// Carries out a call, or returns how the caller must do so. All operations that conflict with the
+/// call have finished by then. `memories` is the result of [`DatasetCall::memories`].
 ///
 /// # Safety
 /// The thread is inside the callback, and HDF5 has given these arguments.
@@ -104,9 +104,10 @@ pub(crate) unsafe fn read_or_write(
             if call.continues() {
                 call.log(Execution::Sync, 0, why);
             }
-            let host = match is_on_gpu {
-                true => Some(host_buffers(call, &memories, list.stream)?),
-                false => None,
+            let host = if is_on_gpu {
+                Some(host_buffers(call, &memories, list.stream)?)
+            } else {
+                None
             };
             Ok(Disposition::Below(BelowCall {
                 host,
@@ -126,7 +127,7 @@ pub(crate) unsafe fn read_or_write(
     Ok(Disposition::Done)
 }
 
-/// Carries out planned transfers. Those that do not continue after the call are complete afterwards.
+/// Carries out planned transfers. Waits for those that do not continue after the call.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -151,8 +152,8 @@ pub(super) unsafe fn carry_out(
     }
 }
 
-/// Plans the transfer of each dataset, after all operations that conflict with it. Returns the reason if only
-/// HDF5 can carry out the call.
+/// Plans the transfer of each dataset, after all operations that conflict with it. Returns the
+/// reason if only HDF5 can carry out the call.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -196,7 +197,7 @@ pub(super) unsafe fn plan_all(
     Ok(Ok(plans.into_iter().zip(sets).collect()))
 }
 
-/// Whether two of the access sets contain the same elements.
+/// Returns whether two of the access sets contain the same elements.
 fn overlap(sets: &[AccessSet]) -> bool {
     let overlaps = |(at, set): (usize, &AccessSet)| {
         let is_same = |other: &AccessSet| other.is_elements() && set.conflicts(other);
@@ -232,12 +233,12 @@ unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'sta
         return Some("the connector below does not store in HDF5's own files");
     }
     if !is_plain {
-        return Some("the transfer property list has properties that only HDF5 heeds");
+        return Some("the transfer property list has properties that only HDF5 supports");
     }
     names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
 }
 
-/// Whether a dataspace of the call is neither an identifier nor H5S_ALL.
+/// Returns whether a dataspace of the call is neither an identifier nor H5S_ALL.
 pub(super) fn names_special_space(call: &DatasetCall<'_>) -> bool {
     let mut spaces = call.memory_spaces.iter().chain(call.file_spaces);
     spaces.any(|space| *space != H5S_ALL && is_special(*space))
@@ -291,8 +292,8 @@ pub(super) unsafe fn host_buffers(
     unsafe { HostBuffers::of(call.buffers, touched) }
 }
 
-/// The elements that a read of dataset `at` fills, if there are bytes between them in `range`, which are the
-/// touched ones.
+/// Returns the elements that a read of dataset `at` fills, if there are bytes between them in
+/// `range`, the touched bytes.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -333,7 +334,7 @@ unsafe fn elements_apart(
     }))
 }
 
-/// The bytes of GPU memory that the transfer of dataset `at` touches.
+/// Returns the bytes of GPU memory that the transfer of dataset `at` touches.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -367,7 +368,7 @@ unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>
         let bytes = elements.and_then(|elements| elements.checked_mul(element));
         let bytes = bytes.filter(|_| element > 0);
         let bytes =
-            bytes.ok_or_else(|| Error::invalid("HDF5 cannot tell the size of the memory"))?;
+            bytes.ok_or_else(|| Error::invalid("HDF5 does not return the size of the memory"))?;
         Ok(0..bytes)
     }
 }

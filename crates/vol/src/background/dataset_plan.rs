@@ -1,4 +1,4 @@
-//! The plan of a read or write of one dataset, which needs no more answers of HDF5.
+//! The plan of a read or write of one dataset. Carrying it out needs no further queries to HDF5.
 
 use std::ops::Range;
 
@@ -21,22 +21,22 @@ use penstock_hdf5::transfer::{
 
 /// The plan of a transfer of one dataset.
 pub(crate) struct DatasetPlan {
-    /// An identifier of the dataset, by which submitter steps call HDF5. `None` without such steps.
+    /// Identifier of the dataset for the submitter steps. `None` without such steps.
     pub(crate) id: Option<TemporaryId>,
     pub(crate) prepared: PreparedTransfer,
     pub(crate) options: Options,
     pub(crate) buffer: usize,
     pub(crate) memory: Memory,
-    /// The bytes that the transfer touches, as offsets in the buffer.
+    /// Bytes that the transfer touches, as offsets in the buffer.
     pub(crate) touched: Range<u64>,
 }
 
-/// Where the elements of a dataset are.
+/// Locations of a dataset's elements in the file.
 enum Storage<'a> {
-    /// At addresses that do not change, in a file that processes share.
+    /// Fixed addresses in a file that processes share.
     Known(&'a StoredDataset),
-    /// Where HDF5 says now.
-    Asked(Box<DatasetInfo>),
+    /// The locations that HDF5 has just returned.
+    Queried(Box<DatasetInfo>),
 }
 
 /// Plans the transfer of dataset `at`, whose elements lie in `memory`. Returns the reason if only HDF5 can
@@ -57,7 +57,7 @@ pub(crate) unsafe fn plan(
     let session = unsafe { Session::begin(library.hdf5) };
     let described = match call.stored.get(at).map(|stored| &**stored) {
         Some(Ok(stored)) => Storage::Known(stored),
-        _ => Storage::Asked(Box::new(call.datasets[at].info(&session, &id)?)),
+        _ => Storage::Queried(Box::new(call.datasets[at].info(&session, &id)?)),
     };
     let (options, file) = match &described {
         Storage::Known(_) => {
@@ -65,14 +65,14 @@ pub(crate) unsafe fn plan(
             let file = shared.and_then(|shared| shared.file.clone());
             (call.policy().options(), file)
         }
-        Storage::Asked(info) => {
-            // The options of the driver apply where the connector's settings have none.
+        Storage::Queried(info) => {
+            // The driver's options apply where the connector's settings have none.
             let of_driver = info.file.descriptor.map(options_of).unwrap_or_default();
             let access = call.datasets[at].known_dataset_access();
             let file = access.map(|access| under.container.open_file(access.key.file, &info.file));
             let file = match file.transpose() {
                 Ok(file) => file.flatten(),
-                // Nothing has been transferred yet, and HDF5 has a descriptor of its own.
+                // The transfer has not begun, and HDF5 has its own descriptor.
                 Err(error) => return Ok(Err(Refused(error.to_string()))),
             };
             (call.policy().options().or(of_driver), file)
@@ -98,7 +98,7 @@ pub(crate) unsafe fn plan(
         // SAFETY: the caller guarantees this.
         unsafe { refuse_pointers(library, transfer.memory_type)? };
     }
-    // Memory before the first element may not exist, or be of another kind, and a copy does not include
+    // Memory before the first element may not exist, or be of another kind. A copy does not include
     // it.
     if !is_on_host || (call.continues() && call.is_copied()) {
         // SAFETY: the caller guarantees this.
@@ -114,16 +114,16 @@ pub(crate) unsafe fn plan(
     }
     let (planned, id) = match described {
         Storage::Known(stored) => (stored.prepare(&session, &transfer)?, None),
-        Storage::Asked(info) => (prepare_or_refuse(&session, &transfer, *info)?, Some(id)),
+        Storage::Queried(info) => (prepare_or_refuse(&session, &transfer, *info)?, Some(id)),
     };
     drop(moved);
     let prepared = match planned {
         Ok(prepared) => prepared,
         Err(refused) => return Ok(Err(refused)),
     };
-    // HDF5 reads zeros behind the end of a file, even if the file was truncated while it was open.
+    // HDF5 reads zeros past the end of a file, even of a file truncated while open.
     if is_cut_off(&prepared)? {
-        let why = "the file ends before what is read: HDF5 reads zeros there";
+        let why = "the read passes the end of the file, where HDF5 returns zeros";
         return Ok(Err(Refused(why.to_owned())));
     }
     let touched = touched.unwrap_or(0..prepared.length);

@@ -1,10 +1,11 @@
 //! Operations that continue after their call has returned, without a thread that calls HDF5.
 //!
-//! The application's threads run what needs HDF5: they plan a transfer when they submit an operation
-//! ([`dataset_io`]), and hand encoded chunks to HDF5 when they wait for it ([`operation`](crate::operation)).
-//! In between the engine moves bytes. Operations that conflict keep the order of the program
-//! ([`conflicts`](penstock_hdf5::transfer::conflicts)), and so does everything that the connector below does
-//! with the same dataset or file. Calls that transfer little do not take this way ([`at_once`]).
+//! The application's threads do what requires HDF5. They plan a transfer when they submit an
+//! operation ([`dataset_io`]), and pass encoded chunks to HDF5 when they wait for it
+//! ([`operation`](crate::operation)). Between these calls, the engine moves bytes. Conflicting
+//! operations keep the order of the program ([`conflicts`](penstock_hdf5::transfer::conflicts)),
+//! also with calls of the connector below on the same dataset or file. Small transfers do not use
+//! the background ([`at_once`]).
 
 mod at_once;
 mod budget;

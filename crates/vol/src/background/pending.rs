@@ -1,4 +1,4 @@
-//! The pending operations that a call comes after, and the one that it adds to them.
+//! Waits for pending operations before a call, and adds the call's own operation.
 
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
@@ -13,20 +13,21 @@ use crate::under::Under;
 use penstock_hdf5::transfer::conflicts::{self, Access, AccessSet, Effort, Pending, Shared};
 use penstock_hdf5::transfer::inside;
 
-/// Whether an operation may be pending that conflicts with a call on this object. There is none on files that
-/// processes share and only HDF5 accesses.
+/// Returns whether a pending operation may conflict with a call on this object. Shared files that
+/// only HDF5 accesses have no pending operations.
 pub(crate) fn may_conflict(under: &Under) -> bool {
     !under.is_internal && may_conflict_in(&under.container)
 }
 
-/// As [`may_conflict`], for a call that the application makes on an object of this container.
+/// As [`may_conflict`], for a call of the application on an object of this container.
 pub(crate) fn may_conflict_in(container: &Container) -> bool {
     let is_hdf5s = container.is_parallel && container.shared.get().is_none();
     !is_hdf5s && !conflicts::is_idle()
 }
 
-/// Returns the pending operations that conflict with an access set of `under`. For a whole file it also returns
-/// the operations whose failures only this file reports: an external link may lead to another file.
+/// Returns the pending operations that conflict with an access set of `under`. For a whole file it
+/// also returns operations on other files, reached by external links, whose failures only this file
+/// reports.
 pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let failures = &under.container.policy.failures;
     let is_reported =
@@ -34,13 +35,14 @@ pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     conflicts::before_or(under.library().hdf5, set, is_reported)
 }
 
-/// Whether no pending operation conflicts with an access set.
+/// Returns whether no pending operation conflicts with an access set.
 pub(crate) fn comes_after_nothing(library: CallingLibrary, set: &AccessSet) -> bool {
     let before = conflicts::before(library.hdf5, set);
     before.iter().all(|operation| operation.has_ended())
 }
 
-/// Adds an operation to the pending ones. Operations that conflict with one of its access sets wait for it.
+/// Adds a pending operation. Later operations that conflict with one of its access sets wait for
+/// it.
 pub(crate) fn add_pending(
     library: CallingLibrary,
     sets: Vec<AccessSet>,
@@ -68,14 +70,14 @@ pub(crate) unsafe fn finish_conflicting(
     // SAFETY: the caller guarantees this.
     unsafe { finish_unreported(under, set) };
     if under.container.is_parallel {
-        // The other processes make the call, and this one must not leave it out.
+        // The other processes make this call, so this process must make it, too.
         return Ok(());
     }
     under.container.policy.failures.take()
 }
 
-/// As [`finish_conflicting`], for a call whose failure the program may take for an answer. A later one reports that
-/// of the operation.
+/// As [`finish_conflicting`], for a call whose failure the program may mistake for a result. A
+/// later call reports the operation's failure.
 ///
 /// # Safety
 /// As for [`finish_conflicting`].
@@ -99,14 +101,14 @@ pub(crate) fn begin_conflicting(library: CallingLibrary, set: &AccessSet) {
 
 /// Polls the oldest operations: runs the submitter steps that they need to continue.
 pub(crate) fn poll_oldest(library: CallingLibrary) {
-    /// The number of operations, which limits the cost of a call.
+    /// Number of operations polled, which limits the cost of a call.
     const MOST: usize = 16;
     for operation in conflicts::oldest(library.hdf5, MOST) {
         operation.go_on(&|| Some(Duration::ZERO), Effort::Begun);
     }
 }
 
-/// Waits for the oldest operation. Returns false if there is none that this thread can wait for.
+/// Waits for the oldest operation. Returns false if this thread cannot wait for any.
 pub(crate) fn wait_for_oldest(library: CallingLibrary) -> bool {
     let oldest = conflicts::oldest(library.hdf5, 1);
     oldest
@@ -114,12 +116,13 @@ pub(crate) fn wait_for_oldest(library: CallingLibrary) -> bool {
         .any(|operation| operation.go_on(&|| None, Effort::All))
 }
 
-/// Finishes transfers when the process exits, before HDF5 closes. A closing HDF5 cannot initialise a part that
-/// the program has not used before, such as another kind of chunk index. The CUDA driver closes at exit, too,
-/// and before HDF5 if the program has initialised it later. Functions registered last run first.
+/// Finishes transfers at exit, before HDF5 closes. A closing HDF5 cannot initialise a part that the
+/// program has not used before, such as another kind of chunk index. The CUDA driver closes at
+/// exit, too, and before HDF5 if the program has initialised it later. Functions registered last
+/// run first.
 ///
-/// The function at exit runs inside a call of each HDF5 that has pending operations, because other threads may
-/// still be inside calls.
+/// The exit function runs inside a call of each HDF5 that has pending operations, because other
+/// threads may still be inside calls.
 pub(crate) fn finish_when_exiting(library: CallingLibrary) {
     static IN_USE: Mutex<Vec<CallingLibrary>> = Mutex::new(Vec::new());
     fn in_use() -> MutexGuard<'static, Vec<CallingLibrary>> {
@@ -135,7 +138,7 @@ pub(crate) fn finish_when_exiting(library: CallingLibrary) {
     extern "C" fn at_exit() {
         let finish_all = || {
             let libraries = in_use().clone();
-            // A call would initialise a library again that has closed meanwhile.
+            // A call would initialise a library that has closed.
             let is_busy = |library: &CallingLibrary| !conflicts::oldest(library.hdf5, 1).is_empty();
             for library in libraries.into_iter().filter(is_busy) {
                 inside(library.hdf5, || finish(library));

@@ -1,5 +1,5 @@
-//! Reads and writes of datasets in files that the processes of an MPI program share: see
-//! [`shared_file`](crate::shared_file) for who carries them out.
+//! Reads and writes of datasets in files that the processes of an MPI program share.
+//! [`shared_file`](crate::shared_file) says which of them HDF5 carries out.
 
 use std::ffi::c_void;
 use std::iter;
@@ -28,8 +28,8 @@ use crate::under::Under;
 use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 
-/// Does what [`read_or_write`](super::read_or_write) does for a call on datasets of a shared file. An error of
-/// this process keeps it from no call that the others make with it.
+/// As [`read_or_write`](super::read_or_write), for a call on datasets of a shared file. A process
+/// with an error still makes the collective calls.
 ///
 /// # Safety
 /// As for [`read_or_write`](super::read_or_write).
@@ -84,8 +84,8 @@ pub(super) unsafe fn read_or_write(
     }
 }
 
-/// Whether HDF5 carries out the part of this process, whatever the dataset is: to list its chunks, which takes long where
-/// its extent has just changed, would be for nothing.
+/// Returns whether HDF5 carries out this process's part, for any dataset. Listing the chunks, which
+/// takes long after a change of the extent, would then be useless.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -102,7 +102,8 @@ unsafe fn is_small_and_not_described(
         && unsafe { small_transfer(call).is_some() }
 }
 
-/// Notes that HDF5 will allocate the storage of datasets, whose descriptions are out of date then for all handles.
+/// Records that HDF5 will allocate the storage of datasets, which invalidates their descriptions in
+/// all handles.
 fn allocates(call: &DatasetCall<'_>, stored: &[Arc<Planned<StoredDataset>>], shared: &SharedFile) {
     for (dataset, stored) in call.datasets.iter().zip(stored) {
         let has_storage = |stored: &StoredDataset| stored.is_independent(Operation::Write);
@@ -126,19 +127,18 @@ unsafe fn describe_all(
 ) -> Result<Vec<Arc<Planned<StoredDataset>>>> {
     let of = |(dataset, under): (&&crate::wrapped::Wrapped, &crate::under::Under)| {
         let own = under.container.shared.get();
-        match own.is_some_and(|own| std::ptr::eq(&**own, shared)) {
+        if own.is_some_and(|own| std::ptr::eq(&**own, shared)) {
             // SAFETY: the caller guarantees this.
-            true => unsafe { dataset.stored(under, shared) },
-            false => {
-                let why = "the datasets are in several files";
-                Ok(Arc::new(Err(Refused(why.to_owned()))))
-            }
+            unsafe { dataset.stored(under, shared) }
+        } else {
+            let why = "the datasets are in several files";
+            Ok(Arc::new(Err(Refused(why.to_owned()))))
         }
     };
     call.datasets.iter().zip(call.unders).map(of).collect()
 }
 
-/// The files of a call that processes share, in their order in the call.
+/// Returns the shared files of a call, in the order of its datasets.
 fn shared_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
     let mut files: Vec<Arc<SharedFile>> = Vec::new();
     let shared = |under: &'_ Under| under.container.shared.get().cloned();
@@ -150,31 +150,32 @@ fn shared_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
     files
 }
 
-/// Those of which MPI-IO may write more than the call asks for.
+/// Returns the shared files of a call in which MPI-IO may write bytes outside the selection.
 fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
     let mut files = shared_files(call);
     files.retain(|file| file.is_sieved());
     files
 }
 
-/// Whether a call is complete when it returns.
+/// Returns whether a call is complete when it returns.
 fn is_plain(call: &DatasetCall<'_>) -> bool {
     call.req.is_null() && !call.policy().is_implicit()
 }
 
-/// Has the processes wait for each other at the end of a collective call that is complete when it returns, whether or not
-/// it fails. MPI promises no order there, but the messages of its collective transfers keep one, by which programs read
-/// what others have written, or free it.
+/// Makes the processes meet at the end of a collective call that is complete when it returns, even
+/// if it fails. MPI guarantees no order there. But the messages of its collective transfers impose
+/// one, and programs rely on it to read or free what other processes have written.
 fn meet_at_end(call: &DatasetCall<'_>, is_collective: bool) -> Vec<Alone> {
-    match is_collective && is_plain(call) {
-        true => shared_files(call).iter().map(Alone::at_end).collect(),
-        false => Vec::new(),
+    if is_collective && is_plain(call) {
+        shared_files(call).iter().map(Alone::at_end).collect()
+    } else {
+        Vec::new()
     }
 }
 
-/// Has the processes wait for each other before a collective call on what they transfer by earlier ones that continue. MPI
-/// promises no order between those without a barrier of the program, but programs rely on the one that collective
-/// transfers of MPI-IO keep.
+/// Makes the processes meet before a collective call on elements that earlier calls still transfer.
+/// MPI guarantees no order without a barrier of the program, but programs rely on the order that
+/// collective transfers of MPI-IO impose.
 fn meet_before(call: &DatasetCall<'_>) {
     for file in shared_files(call) {
         let finish = || finish_conflicting(call, true);
@@ -182,7 +183,8 @@ fn meet_before(call: &DatasetCall<'_>) {
     }
 }
 
-/// Ends what this process transfers of the datasets of a call, or of their files, and the call conflicts with.
+/// Finishes this process's transfers that conflict with the call, in its datasets or in their
+/// files.
 fn finish_conflicting(call: &DatasetCall<'_>, in_files: bool) {
     for (dataset, under) in call.datasets.iter().zip(call.unders) {
         let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
@@ -197,9 +199,10 @@ fn finish_conflicting(call: &DatasetCall<'_>, in_files: bool) {
     }
 }
 
-/// Has HDF5 carry out a call as the program asks, together with the other processes. If this process cannot
-/// provide its memory, or has an earlier failure to report, it takes part with nothing. No process transfers elements of the files `alone_in` meanwhile,
-/// which are the same in all processes.
+/// Makes HDF5 carry out a call as the program requests, together with the other processes. If this
+/// process cannot provide its memory, or must report an earlier failure, it takes part without
+/// elements. During the call, no process transfers elements of the files `alone_in`, which are the
+/// same in all processes.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -239,9 +242,10 @@ pub(super) unsafe fn together(
     }
 }
 
-/// Opens an object while no process transfers elements of the file, if it may be a dataset for which HDF5 then
-/// allocates storage, which a single process has left out, between other datasets, and writes fill values of several
-/// chunks together. An open is the call of all processes only if it allocates.
+/// Opens an object that may be a dataset. If the open makes HDF5 allocate storage that a single
+/// process has left out, no process transfers elements of the file during the call: HDF5 may place the
+/// storage between other datasets, and write fill values of several chunks together. An open is a
+/// collective call only if it allocates.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, an object of this kind.
@@ -266,7 +270,8 @@ pub(crate) unsafe fn alone_if_it_allocates(
     opened
 }
 
-/// The end of the space that is allocated in the file of an object, if HDF5 tells it.
+/// Returns the end of the allocated space in the file of an object; `None` if HDF5 does not return
+/// it.
 ///
 /// # Safety
 /// As for [`alone_if_it_allocates`].
@@ -285,7 +290,8 @@ unsafe fn end_of_file(under: &Under, kind: H5I_type_t) -> Option<u64> {
     }
 }
 
-/// Waits until no process transfers elements of the file, if HDF5 will write fill values of several chunks together.
+/// Waits until no process transfers elements of the file, if HDF5 will write fill values of several
+/// chunks together.
 ///
 /// # Safety
 /// The thread is inside a callback on `under`, which all processes make with a list of the same contents.
@@ -299,15 +305,15 @@ pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Optio
         let is_chunked = (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED;
         (is_chunked, (library.hdf5.H5Pget_nfilters)(creation_list))
     });
-    // HDF5 writes chunks with filters at any fill time.
+    // HDF5 writes filtered chunks at any fill time.
     (is_chunked && (time != H5D_FILL_TIME_NEVER || filters != 0)).then(|| {
         finish_in_shared_file(under);
         Alone::begin(shared)
     })
 }
 
-/// Changes the extent of a dataset: as for [`alone_to_fill`], and no process goes on that could be given storage that
-/// another one still writes.
+/// Changes the extent of a dataset. As for [`alone_to_fill`]; also, no process continues with
+/// storage that another process still writes.
 ///
 /// # Safety
 /// The thread is inside a callback on this dataset, which all processes make.
@@ -340,7 +346,7 @@ pub(crate) unsafe fn extend_alone(under: &Under, extend: impl FnOnce() -> herr_t
     }
 }
 
-/// Carries out the part of this process alone: by the engine, or by HDF5 with an independent list.
+/// Carries out this process's part alone: by the engine, or by HDF5 with an independent list.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -359,9 +365,10 @@ unsafe fn alone(
             call.log(Execution::Sync, 0, "nothing is selected");
             return Ok(Disposition::Done);
         }
-        let independent = match is_collective(library, call.list) {
-            true => Some(OwnedList::independent(library, call.list)?),
-            false => None,
+        let independent = if is_collective(library, call.list) {
+            Some(OwnedList::independent(library, call.list)?)
+        } else {
+            None
         };
         let list = independent.as_ref().map_or(call.list, |list| list.id);
         let read = read_transfer_list(library, list)?;
@@ -373,9 +380,10 @@ unsafe fn alone(
             }
             call.take_failures()?;
             call.log(Execution::Sync, 0, why);
-            let host = match is_on_gpu {
-                true => Some(host_buffers(call, &memories, read.stream)?),
-                false => None,
+            let host = if is_on_gpu {
+                Some(host_buffers(call, &memories, read.stream)?)
+            } else {
+                None
             };
             Ok(Disposition::Below(BelowCall {
                 host,
@@ -400,7 +408,7 @@ unsafe fn alone(
     Ok(Disposition::Done)
 }
 
-/// Returns why HDF5 carries out the part of this process.
+/// Returns the reason if HDF5 carries out this process's part.
 fn why_hdf5(call: &DatasetCall<'_>, is_plain: bool, shared: &SharedFile) -> Option<&'static str> {
     if refuse_fork().is_err() {
         return Some("the process was forked from one that had used Penstock");
@@ -409,12 +417,12 @@ fn why_hdf5(call: &DatasetCall<'_>, is_plain: bool, shared: &SharedFile) -> Opti
         return Some("this process cannot open the file a second time");
     }
     if !is_plain {
-        return Some("the transfer property list has properties that only HDF5 heeds");
+        return Some("the transfer property list has properties that only HDF5 supports");
     }
     names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
 }
 
-/// Whether nothing is selected of any dataset.
+/// Returns whether the call selects no element of any dataset.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -429,7 +437,7 @@ unsafe fn selects_nothing(call: &DatasetCall<'_>) -> bool {
     })
 }
 
-/// The error of a process that has taken part in a transfer with nothing.
+/// Adds to the error of a process that has taken part in a transfer without elements.
 pub(crate) fn took_part(error: Error) -> Error {
     error.remedy("the other processes have transferred their parts")
 }

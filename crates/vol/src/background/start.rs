@@ -1,4 +1,4 @@
-//! Starts planned transfers, at once or later, with the memory of the application or with a copy.
+//! Starts planned transfers, immediately or later, with the application's memory or with a copy.
 
 use std::ptr;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use penstock_array::execute::{SubmitOptions, submit};
 use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::is_done;
 
-/// The memory that copies occupy.
+/// Budget for the memory of copies.
 static BUDGET: Budget = Budget::new();
 
-/// The operation that continues after the call, and its access sets.
+/// An operation that continues after the call, and its access sets.
 pub(crate) type Continuing = (Vec<AccessSet>, State);
 
-/// Starts the planned transfers. Returns the transfers that continue after the call, and adds the others,
-/// which the caller has to wait for, to `running`.
+/// Starts the planned transfers. Returns those that continue after the call, and adds those that
+/// the caller must wait for to `running`.
 ///
 /// # Safety
 /// As for [`read_or_write`](super::read_or_write).
@@ -86,7 +86,7 @@ pub(crate) unsafe fn start(
         return Ok(None);
     }
     if is_delayed {
-        let why = "begins later, as the environment asks";
+        let why = "begins later, as the environment requests";
         call.log(Execution::Deferred, bytes, why);
         return Ok(Some((sets, State::Queued(transfers))));
     }
@@ -99,8 +99,8 @@ pub(crate) unsafe fn start(
     Ok(Some((sets, State::Running(transfers))))
 }
 
-/// Submits a transfer with the memory of the application, which must not change until the transfer has
-/// finished. The application guarantees that. GPU memory is ready after the work of stream `after`.
+/// Submits a transfer with the application's memory, which the application keeps unchanged until
+/// the transfer has finished. GPU memory is ready after the work of stream `after`.
 fn of_application(plan: DatasetPlan, after: Option<Stream>, background: bool) -> Submission {
     // SAFETY: null is the default stream.
     let stream = after.unwrap_or_else(|| unsafe { Stream::from_raw(ptr::null_mut()) });

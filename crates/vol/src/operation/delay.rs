@@ -1,5 +1,5 @@
-//! Operations that begin some time after their call, if the environment asks for that. An application may
-//! want to use memory and disk alone until then.
+//! Delays the start of operations, if the environment requests it. An application may want to use
+//! memory and disk alone until then.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use penstock_hdf5::transfer::conflicts::Pending;
 static WAITING: Mutex<Vec<(Instant, Weak<AsyncOperation>)>> = Mutex::new(Vec::new());
 static CHANGED: Condvar = Condvar::new();
 
-/// Begins a queued operation after this time, if no other thread has begun it before. Begins it at once if
-/// the process cannot start a thread for the delay.
+/// Begins a queued operation after this time, unless another thread has begun it before. Begins it
+/// immediately if the process cannot start a thread for the delay.
 pub(crate) fn begin_after(operation: &Arc<AsyncOperation>, delay: Duration) {
     static IS_SERVED: OnceLock<bool> = OnceLock::new();
     let is_served = || threads::start("penstock-delay", serve).is_ok();

@@ -67,7 +67,7 @@ fn file() -> tempfile::NamedTempFile {
 
 const FAILS: usize = usize::MAX;
 
-/// A request that ends after so many submitter steps, or fails in the first.
+/// A request that ends after a number of submitter steps, or fails in the first.
 struct Steps(AtomicUsize);
 
 impl Task for Steps {
@@ -104,9 +104,10 @@ impl Task for Flush {
     }
 
     fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
-        Ok(match may_flush() {
-            true => Remaining::Nothing,
-            false => Remaining::Later,
+        Ok(if may_flush() {
+            Remaining::Nothing
+        } else {
+            Remaining::Later
         })
     }
 
@@ -129,7 +130,7 @@ fn request_of(task: Box<dyn Task>) -> Request {
         path: "steps".into(),
         workers: 1,
         context: None,
-        asked: penstock_engine::options::RouteName::Host,
+        requested: penstock_engine::options::RouteName::Host,
         block: 0,
         has_steps: true,
         waiter_shares: false,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from .. import hdf5
 from ..figures import Figure, Panel
 from ..files import DATASET, DataFile, warm
 from ..hdf5_files import ITEM, PERIOD, compressed
-from ..measure import Contestant, Row
+from ..measure import Contestant, Row, then
 from ..options import SIZE, benchmark, chosen, sizes
 from ..peers import libdeflate, nvcomp
 from ..place import CHOICES, choose
@@ -86,7 +85,7 @@ def _race(session: Session, is_gpu: bool, codec: str, chunk: int, size: int) -> 
     ways: list[dict[str, Any]] = [{}]
     if is_gpu and codec != "none":
         ways += [{"decode": "cpu"}, {"decode": "gpu"}]
-    out = None if is_gpu else _host(data)
+    out = None if is_gpu else np.empty((data.count,), "float32")
     entered: list[Contestant] = [
         hdf5.penstock(
             data.path,
@@ -110,19 +109,10 @@ def _race(session: Session, is_gpu: bool, codec: str, chunk: int, size: int) -> 
             entered.append(libdeflate.contestant(data, threads=os.cpu_count() or 1, group=group))
     pages = DataFile(data.path, 0, data.path.stat().st_size)
     for each in entered:
-        each.before = partial(_cached, pages, each.before)
+        each.before = then(partial(warm, pages), each.before)
     rows = session.race(entered, group=group)
     data.path.unlink()
     return rows
-
-
-def _cached(pages: DataFile, before: Callable[[], None]) -> None:
-    warm(pages)
-    before()
-
-
-def _host(data: Any) -> Any:
-    return np.empty((data.count,), "float32")
 
 
 def _h5py(data: Any, group: str) -> Contestant:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from penstock.memory import copy_bytes
 from .. import gpu, native
 from ..figures import Figure, Panel
 from ..files import DataFile, warm
-from ..measure import Contestant, Row, WrongBytesError, absent
+from ..measure import Contestant, Row, WrongBytesError, absent, nothing
 from ..options import benchmark
 from ..peers import deepnvme, kvikio
 from ..place import Place, choose, with_known_routes
@@ -130,7 +131,7 @@ def _loads(
     """Load into an existing tensor, as in the examples; Python makes a new one each time."""
     nbytes = noise.size
     target = place.empty((nbytes,), "uint8")
-    pages = DataFile(source, 0, nbytes)
+    pinned = gpu.Pinned(nbytes) if place.is_gpu else None
 
     def by_python() -> Any:
         buffer = bytearray(nbytes)
@@ -138,15 +139,10 @@ def _loads(
             file.readinto(buffer)
         return place.put(np.frombuffer(buffer, np.uint8))
 
-    pinned = gpu.Pinned(nbytes) if place.is_gpu else None
-
-    def by_penstock(route: Route) -> Callable[[], Any]:
+    def by_penstock(route: Route) -> None:
         if pinned is None or route != "host":
-            return lambda: ps.load(source, out=target, route=route)
-        return by_host
-
-    def by_host() -> None:
-        assert pinned is not None
+            ps.load(source, out=target, route=route)
+            return
         ps.load(source, out=pinned.array, route="host")
         pinned.send(0, nbytes, target)
         gpu.synchronize()
@@ -155,35 +151,22 @@ def _loads(
         if not np.array_equal(place.get(target if found is None else found), noise):
             raise WrongBytesError(f"wrong bytes of {source.name}")
 
-    ways: list[tuple[str, str, Callable[[], Any]]] = [("py", "", by_python)]
-    ways += [(v.name, f"route={v.route}", by_penstock(v.route)) for v in _of(place)]
-    entered = [
-        Contestant(
-            name if name == "py" else f"Penstock {name}",
-            setting,
-            nbytes,
-            run,
-            before=lambda: warm(pages),
-            poison=lambda: _poison(place, target),
-            check=check,
-            detail=str if name == "py" else native.last,
-        )
-        for name, setting, run in ways
-    ]
+    template = Contestant(
+        "py",
+        "",
+        nbytes,
+        by_python,
+        before=partial(warm, DataFile(source, 0, nbytes)),
+        poison=partial(_poison, place, target),
+        check=check,
+    )
+    entered = _entered(place, template, by_penstock)
     if session.wants("kvikio") and place.is_gpu:
-        entered += kvikio.loads(source, nbytes, noise, before=lambda: warm(pages))
+        entered += kvikio.loads(source, gpu.Buffer(nbytes, target), template)
     if session.wants("torch"):
-        entered.append(_by_torch(source, place, nbytes, check, before=lambda: warm(pages)))
+        entered.append(_by_torch(source, place, template))
     if session.wants("deepspeed"):
-        entered += deepnvme.loads(
-            source,
-            target,
-            place,
-            nbytes,
-            check,
-            before=lambda: warm(pages),
-            poison=lambda: _poison(place, target),
-        )
+        entered += deepnvme.loads(source, target, place, template)
     return session.race(with_known_routes(entered, "Penstock gds"), group=f"load, {place.in_words}")
 
 
@@ -192,6 +175,7 @@ def _stores(
 ) -> list[Row]:
     path = session.own_folder / "stored.bin"
     array = place.put(noise)
+    pinned = gpu.Pinned(noise.size) if place.is_gpu else None
 
     def by_python() -> None:
         with open(path, "wb") as file:
@@ -200,57 +184,50 @@ def _stores(
                 file.flush()
                 os.fsync(file.fileno())
 
-    pinned = gpu.Pinned(noise.size) if place.is_gpu else None
-
-    def by_penstock(route: Route) -> Callable[[], Any]:
+    def by_penstock(route: Route) -> None:
         if pinned is None or route != "host":
-            return lambda: ps.save(path, array, route=route, durable=fsync)
-        return by_host
-
-    def by_host() -> None:
-        assert pinned is not None
+            ps.save(path, array, route=route, durable=fsync)
+            return
         copy_bytes(pinned.address, gpu.address_of(array), noise.size)
         ps.save(path, pinned.array, route="host", durable=fsync)
-
-    def remove() -> None:
-        path.unlink(missing_ok=True)
 
     def check(_: object) -> None:
         if not np.array_equal(np.fromfile(path, np.uint8), noise):
             raise WrongBytesError(f"wrong bytes in {path.name}")
 
-    ways: list[tuple[str, str, Callable[[], Any]]] = [("py", "", by_python)]
-    ways += [(v.name, f"route={v.route}", by_penstock(v.route)) for v in _of(place)]
-    entered = [
-        Contestant(
-            name if name == "py" else f"Penstock {name}",
-            setting,
-            noise.size,
-            run,
-            before=remove,
-            check=check,
-            after=remove,
-            detail=str if name == "py" else native.last,
-        )
-        for name, setting, run in ways
-    ]
+    remove = partial(path.unlink, missing_ok=True)
+    template = Contestant("py", "", noise.size, by_python, before=remove, check=check, after=remove)
+    entered = _entered(place, template, by_penstock)
     if session.wants("kvikio") and place.is_gpu:
-        entered += kvikio.stores(path, noise, before=remove, check=check, sync=fsync)
+        entered += kvikio.stores(path, gpu.Buffer(noise.size, array), template, sync=fsync)
     if session.wants("deepspeed"):
-        entered += deepnvme.stores(path, array, place, noise.size, fsync, remove, check)
+        entered += deepnvme.stores(path, array, place, fsync, template)
     return session.race(
         with_known_routes(entered, "Penstock gds"), group=f"store, {place.in_words}"
     )
 
 
-def _by_torch(
-    source: Path,
-    place: Place,
-    nbytes: int,
-    check: Callable[[object], None],
-    *,
-    before: Callable[[], None],
-) -> Contestant:
+def _entered(
+    place: Place, python: Contestant, by_penstock: Callable[[Route], None]
+) -> list[Contestant]:
+    """Return Python, and Penstock by each of the routes that the place has."""
+    routes = [v for v in _VARIANTS if place.is_gpu or not v.gpu_only]
+    return [
+        python,
+        *(
+            replace(
+                python,
+                name=f"Penstock {v.name}",
+                setting=f"route={v.route}",
+                run=partial(by_penstock, v.route),
+                detail=native.last,
+            )
+            for v in routes
+        ),
+    ]
+
+
+def _by_torch(source: Path, place: Place, template: Contestant) -> Contestant:
     """Map the file by ``torch.from_file``, and copy it to its destination."""
     setting = "from_file, then cuda()" if place.is_gpu else "from_file, then clone()"
     try:
@@ -259,19 +236,16 @@ def _by_torch(
         return absent("torch", setting, "it is not installed")
 
     def run() -> Any:
+        nbytes = int(template.amount)
         mapped = torch.from_file(str(source), shared=True, size=nbytes, dtype=torch.uint8)
         copied = mapped.cuda() if place.is_gpu else mapped.clone()
         gpu.synchronize()
         return copied
 
-    def matches(found: Any) -> None:
-        check(found.cpu().numpy())
+    def check(found: Any) -> None:
+        template.check(found.cpu().numpy())
 
-    return Contestant("torch", setting, nbytes, run, before=before, check=matches)
-
-
-def _of(place: Place) -> list[_Variant]:
-    return [v for v in _VARIANTS if place.is_gpu or not v.gpu_only]
+    return replace(template, name="torch", setting=setting, run=run, check=check, poison=nothing)
 
 
 def _poison(place: Place, target: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Annotated
@@ -14,7 +15,7 @@ from penstock.units import size_in_words
 from .. import gpu
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
-from ..files import data_file
+from ..files import DataFile, data_file
 from ..measure import Contestant, Row
 from ..options import Cache, benchmark, caches, chosen, sizes
 from ..place import with_known_routes
@@ -50,31 +51,66 @@ def vfd(
     ways = prepare(session, asked)
     session.need_space(2 * max(lengths))
     session.settings |= {"modes": asked, "cache": cache, "fsync": fsync}
+    for operation, direction, state, found in by_size(
+        session, ways, lengths, wanted, states, fsync
+    ):
+        rows = [row for of_size in found.values() for row in of_size]
+        session.tables.append(of_rows(f"{operation}, {state}", rows, "Size"))
+        series: dict[str, list[float | None]] = {}
+        for row in rows:
+            series.setdefault(row.name, []).append(row.value)
+        name = {"write": "figure-3", "read": f"figure-4-{state}"}[direction]
+        panel = Panel("", [size_in_words(length) for length in lengths], series)
+        session.figures.append(
+            Figure(name, f"{operation}, {state}", "I/O size", "Observed rate (GB/s)", [panel])
+        )
+
+
+def by_size(
+    session: Session,
+    ways: list[ways_of.Way],
+    lengths: list[int],
+    directions: list[str],
+    states: dict[str, Callable[[DataFile], None]],
+    fsync: bool,
+    group: str = "{size}, {state}",
+) -> Iterator[tuple[str, str, str, dict[int, list[Row]]]]:
+    """Race writes, and reads in each state of the cache.
+
+    Yield the operation in words, its direction, its state, and the rows by size.
+    """
     buffer = gpu.Buffer(max(lengths))
-    ticks = [size_in_words(length) for length in lengths]
-    if "write" in wanted:
-        buffer.fill_with_noise()
-        path = session.own_folder / "written.h5"
-        state = "on the medium" if fsync else "call returned"
-        rows: list[Row] = []
+
+    def raced(
+        direction: str, state: str, make: Callable[[ways_of.Way, int], Contestant]
+    ) -> dict[int, list[Row]]:
+        found = {}
         for length in lengths:
-            entered = [
-                ways_of.writing(way, path, length, buffer, fsync, session.runs) for way in ways
-            ]
-            rows += race(session, entered, f"{size_in_words(length)}, {state}")
-        finish(session, f"H5Dwrite of GPU memory, {state}", "figure-3", rows, ticks)
-    if "read" in wanted:
-        file = data_file(session.own_folder, max(lengths))
-        for state, brought in states.items():
-            rows = []
-            for length in lengths:
-                part = replace(file, nbytes=length)
-                before = partial(brought, part)
-                entered = [
-                    ways_of.reading(way, file, part, buffer, before, session.runs) for way in ways
-                ]
-                rows += race(session, entered, f"{size_in_words(length)}, {state}")
-            finish(session, f"H5Dread into GPU memory, {state}", f"figure-4-{state}", rows, ticks)
+            words = group.format(size=size_in_words(length), direction=direction, state=state)
+            found[length] = race(session, [make(way, length) for way in ways], words)
+        return found
+
+    def writing(way: ways_of.Way, length: int) -> Contestant:
+        path = session.own_folder / "written.h5"
+        return ways_of.writing(way, path, length, buffer, fsync, session.runs)
+
+    if "write" in directions:
+        buffer.fill_with_noise()
+        state = "on the medium" if fsync else "call returned"
+        yield "H5Dwrite of GPU memory", "write", state, raced("write", state, writing)
+    if "read" not in directions:
+        return
+    file = data_file(session.own_folder, max(lengths))
+    for state, prepare in states.items():
+
+        def reading(
+            way: ways_of.Way, length: int, prepare: Callable[[DataFile], None] = prepare
+        ) -> Contestant:
+            part = replace(file, nbytes=length)
+            before = partial(prepare, part)
+            return ways_of.reading(way, file, part, buffer, before, session.runs)
+
+        yield "H5Dread into GPU memory", "read", state, raced("read", state, reading)
 
 
 def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
@@ -103,12 +139,3 @@ def _is_asked(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
 
 def race(session: Session, entered: list[Contestant], group: str) -> list[Row]:
     return session.race(with_known_routes(entered, "gds"), group=group)
-
-
-def finish(session: Session, title: str, name: str, rows: list[Row], ticks: list[str]) -> None:
-    session.tables.append(of_rows(title, rows, "Size"))
-    series: dict[str, list[float | None]] = {}
-    for row in rows:
-        series.setdefault(row.name, []).append(row.value)
-    panel = Panel("", ticks, series)
-    session.figures.append(Figure(name, title, "I/O size", "Observed rate (GB/s)", [panel]))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
 
 from penstock.units import size_in_words
 
-from .. import gpu
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
-from ..files import data_file
 from ..measure import Row
 from ..options import Cache, benchmark, caches, chosen, numbers, sizes
 from ..place import without_cufile
 from ..session import RefusedError, Session
 from ..tables import Table
-from .vfd import prepare, race
+from .vfd import by_size, prepare
 
 _DIRECTIONS = ("write", "read")
 _Key = tuple[int, int, int]
@@ -57,50 +53,23 @@ def vfd_threads(
         raise RefusedError(f"cuFile does not start here: {why}")
     session.need_space(2 * max(lengths))
     session.settings |= {"mode": asked, "cache": cache, "fsync": fsync}
-    buffer = gpu.Buffer(max(lengths))
-    sec2 = ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2"))
     settings = [(count, piece) for count in counts for piece in pieces]
-
-    def ways() -> list[ways_of.Way]:
-        made = [sec2]
-        for count, piece in settings:
-            text = f"mode={asked};threads={count};block={piece}"
-            made.append(ways_of.Way("Penstock", text, ("penstock", text)))
-        return made
-
-    def collect(title: str, name: str, found: dict[int, list[Row]]) -> None:
+    ways = [ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2"))]
+    for count, piece in settings:
+        text = f"mode={asked};threads={count};block={piece}"
+        ways.append(ways_of.Way("Penstock", text, ("penstock", text)))
+    group = "{size}, {direction}, {state}"
+    raced = by_size(session, ways, lengths, wanted, states, fsync, group)
+    for operation, direction, state, found in raced:
         seen = {
             (*setting, length): row
             for length, rows in found.items()
             for setting, row in zip(settings, rows[1:], strict=True)
         }
         below = {length: rows[0] for length, rows in found.items()}
+        title = f"{operation} by threads and block, {state}"
+        name = {"write": "figure-5", "read": f"figure-6-{state}"}[direction]
         _finish(session, title, name, (counts, pieces, lengths), seen, below)
-
-    if "write" in wanted:
-        buffer.fill_with_noise()
-        path = session.own_folder / "written.h5"
-        state = "on the medium" if fsync else "call returned"
-        found = {}
-        for length in lengths:
-            entered = [
-                ways_of.writing(way, path, length, buffer, fsync, session.runs) for way in ways()
-            ]
-            found[length] = race(session, entered, f"{size_in_words(length)}, write, {state}")
-        collect(f"H5Dwrite of GPU memory by threads and block, {state}", "figure-5", found)
-    if "read" in wanted:
-        file = data_file(session.own_folder, max(lengths))
-        for state, brought in states.items():
-            found = {}
-            for length in lengths:
-                part = replace(file, nbytes=length)
-                before = partial(brought, part)
-                entered = [
-                    ways_of.reading(way, file, part, buffer, before, session.runs) for way in ways()
-                ]
-                found[length] = race(session, entered, f"{size_in_words(length)}, read, {state}")
-            title = f"H5Dread into GPU memory by threads and block, {state}"
-            collect(title, f"figure-6-{state}", found)
 
 
 def _finish(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..files import sync_file
-from ..measure import Contestant, absent
+from ..measure import Contestant, absent, then
 from ..place import Place
 
 NAME = "deepspeed"
@@ -45,80 +46,50 @@ def _handles(place: Place) -> list[tuple[str, Any]]:
     return found
 
 
-def _each(place: Place, array: Any, made: Callable[[str, Any], Contestant]) -> list[Contestant]:
+def loads(source: Path, target: Any, place: Place, template: Contestant) -> list[Contestant]:
+    def read(handle: Any) -> None:
+        handle.sync_pread(_torch(target), os.fspath(source), 0)
+
+    return _each(place, target, template, read)
+
+
+def stores(
+    path: Path, array: Any, place: Place, fsync: bool, template: Contestant
+) -> list[Contestant]:
+    def write(handle: Any) -> None:
+        handle.sync_pwrite(_torch(array), os.fspath(path), 0)
+        if fsync:
+            sync_file(path)
+
+    def before() -> None:
+        # DeepSpeed's handles need an existing file of the same length.
+        with open(path, "wb") as file:
+            file.truncate(int(template.amount))
+
+    return _each(place, array, replace(template, before=before), write)
+
+
+def _each(
+    place: Place, array: Any, template: Contestant, act: Callable[[Any], None]
+) -> list[Contestant]:
     """Return a contestant for each handle."""
     found = []
     for kind, handle in _handles(place):
+        name = f"{NAME} {kind}"
         if isinstance(handle, str):
-            found.append(absent(f"{NAME} {kind}", _WORDS, handle))
+            found.append(absent(name, _WORDS, handle))
             continue
-        contestant = made(f"{NAME} {kind}", handle)
+        made = replace(template, name=name, setting=_WORDS, run=partial(act, handle))
         if kind == "gds":
-            _pinned_around(contestant, handle, _torch(array))
-        found.append(contestant)
+            # The handle ends the process if the tensor is not pinned.
+            tensor = _torch(array)
+            made.before = then(made.before, partial(handle.pin_device_tensor, tensor))
+            made.after = then(partial(handle.unpin_device_tensor, tensor), made.after)
+        found.append(made)
     return found
-
-
-def _pinned_around(contestant: Contestant, handle: Any, tensor: Any) -> None:
-    """Pin the tensor around each run, since the handle ends the process with one that is not."""
-    before, after = contestant.before, contestant.after
-
-    def pin() -> None:
-        before()
-        handle.pin_device_tensor(tensor)
-
-    def unpin() -> None:
-        handle.unpin_device_tensor(tensor)
-        after()
-
-    contestant.before, contestant.after = pin, unpin
 
 
 def _torch(array: Any) -> Any:
     import torch
 
     return torch.as_tensor(array)
-
-
-def loads(
-    source: Path,
-    target: Any,
-    place: Place,
-    nbytes: int,
-    check: Callable[[object], None],
-    *,
-    before: Callable[[], None],
-    poison: Callable[[], None],
-) -> list[Contestant]:
-    def made(name: str, handle: Any) -> Contestant:
-        def run() -> None:
-            handle.sync_pread(_torch(target), os.fspath(source), 0)
-
-        return Contestant(name, _WORDS, nbytes, run, before=before, poison=poison, check=check)
-
-    return _each(place, target, made)
-
-
-def stores(
-    path: Path,
-    array: Any,
-    place: Place,
-    nbytes: int,
-    fsync: bool,
-    remove: Callable[[], None],
-    check: Callable[[object], None],
-) -> list[Contestant]:
-    def before() -> None:
-        # DeepSpeed's handles need an existing file of the same length.
-        with open(path, "wb") as file:
-            file.truncate(nbytes)
-
-    def made(name: str, handle: Any) -> Contestant:
-        def run() -> None:
-            handle.sync_pwrite(_torch(array), os.fspath(path), 0)
-            if fsync:
-                sync_file(path)
-
-        return Contestant(name, _WORDS, nbytes, run, before=before, check=check, after=remove)
-
-    return _each(place, array, made)

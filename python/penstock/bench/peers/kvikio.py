@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..files import DataFile
-from ..gpu import Buffer, get, put
-from ..measure import Contestant, WrongBytesError, absent
+from ..gpu import Buffer
+from ..measure import Contestant, absent, then
 
 THREADS = (1, 2, 4, 8, 16)
 _WARM_UP = 256 << 20
@@ -121,90 +119,35 @@ def write(path: os.PathLike[str], buffer: Buffer, *, sync: bool) -> None:
             os.fsync(file.fileno())
 
 
-def _missing() -> str:
-    try:
-        import kvikio  # noqa: F401
-    except ImportError:
-        return "it is not installed"
-    return ""
-
-
 _SETTINGS = (Setting(1), Setting(8, task_size=4 << 20), Setting(16, task_size=4 << 20))
 
 
-def loads(
-    source: os.PathLike[str],
-    nbytes: int,
-    expected: np.ndarray[Any, Any],
-    *,
-    before: Callable[[], None],
-) -> list[Contestant]:
+def loads(source: Path, buffer: Buffer, template: Contestant) -> list[Contestant]:
     """Return contestants that read a whole file to the GPU, by a few settings."""
-    if why := _missing():
-        return [absent("kvikio", "", why)]
-    buffer = Buffer(nbytes)
-    reader = Reader(DataFile(Path(source), 0, nbytes), buffer)
-
-    def poison() -> None:
-        put(buffer.address, np.full(nbytes, 0xA5, np.uint8))
-
-    def check(_: object) -> None:
-        if not np.array_equal(get(buffer.address, nbytes), expected):
-            raise WrongBytesError(f"wrong bytes of {os.fspath(source)}")
-
-    made = []
-    for setting in _SETTINGS:
-        prepare = reader.prepare(setting)
-
-        def prepared(prepare: Callable[[], None] = prepare) -> None:
-            before()
-            prepare()
-
-        run = partial(reader.read, nbytes)
-        made.append(
-            Contestant(
-                "kvikio",
-                str(setting),
-                nbytes,
-                run,
-                before=prepared,
-                poison=poison,
-                check=check,
-            )
-        )
-    return made
+    reader = Reader(DataFile(source, 0, buffer.nbytes), buffer)
+    return _each(template, partial(reader.read, buffer.nbytes), reader.prepare)
 
 
-def stores(
-    path: os.PathLike[str],
-    values: np.ndarray[Any, Any],
-    *,
-    before: Callable[[], None],
-    check: Callable[[object], None],
-    sync: bool,
-) -> list[Contestant]:
+def stores(path: Path, buffer: Buffer, template: Contestant, *, sync: bool) -> list[Contestant]:
     """Return contestants that write GPU memory to a new file, by a few settings."""
-    if why := _missing():
-        return [absent("kvikio", "", why)]
-    buffer = Buffer(values.nbytes)
-    put(buffer.address, values)
+
+    def prepare(setting: Setting) -> Callable[[], None]:
+        return lambda: apply(setting, lambda: write(path, buffer, sync=False))
+
+    return _each(template, partial(write, path, buffer, sync=sync), prepare)
+
+
+def _each(
+    template: Contestant,
+    run: Callable[[], None],
+    prepare: Callable[[Setting], Callable[[], None]],
+) -> list[Contestant]:
+    try:
+        import kvikio  # noqa: F401
+    except ImportError:
+        return [absent("kvikio", "", "it is not installed")]
     made = []
     for setting in _SETTINGS:
-
-        def prepared(setting: Setting = setting) -> None:
-            apply(setting, lambda: write(path, buffer, sync=False))
-            before()
-
-        run = partial(write, path, buffer, sync=sync)
-        made.append(
-            Contestant(
-                "kvikio",
-                str(setting),
-                values.nbytes,
-                run,
-                before=prepared,
-                check=check,
-                after=before,
-            )
-        )
+        before = then(prepare(setting), template.before)
+        made.append(replace(template, name="kvikio", setting=str(setting), run=run, before=before))
     return made

@@ -12,8 +12,8 @@ use penstock_sys::cuda::CUdeviceptr;
 use crate::execute::memory::DeviceMemory;
 use crate::{ElementMapping, StridedBox};
 
-/// Returns the kernels of a context, which the first call loads. The context must be current or
-/// enterable.
+/// Returns the kernels of a context, which the first call loads. The context must be current, or
+/// possible to enter.
 pub(crate) fn kernels(context: &Arc<Context>) -> Result<Arc<Kernels>> {
     static KNOWN: Mutex<Vec<(Arc<Context>, Arc<Kernels>)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().recover();

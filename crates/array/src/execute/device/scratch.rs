@@ -14,7 +14,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Takes memory. Its owner counts as a [`Holding`].
+    /// Allocates memory. Its owner must be counted by a [`Holding`].
     pub(crate) fn new(queue: &mut CopyQueue, bytes: u64) -> Result<Scratch> {
         Ok(Scratch {
             address: queue.allocate(bytes.max(1))?,
@@ -29,15 +29,16 @@ impl Scratch {
     }
 }
 
-/// A worker's count among those who hold GPU memory.
+/// A worker's entry in the count of users of GPU memory.
 ///
-/// A worker that has memory goes on with what it has if it gets no more. One that has none, and gets none,
-/// waits until others return theirs ([`Context::wait_for_memory`]): so nobody waits for those who wait.
+/// A worker that has memory continues with it if it gets no more. A worker that has none and gets
+/// none waits until other workers return theirs ([`Context::wait_for_memory`]). So no worker waits
+/// for a waiting worker.
 #[derive(Default)]
 pub(crate) struct Held(Option<Holding>);
 
 impl Held {
-    /// Takes memory of the context.
+    /// Allocates memory of the context.
     pub(crate) fn take(
         &mut self,
         context: &Arc<Context>,
@@ -55,14 +56,15 @@ impl Held {
         taken
     }
 
-    /// Records that all memory was returned, and is free: the queue has finished.
+    /// Records that all memory was returned and is free, because the queue has finished.
     pub(crate) fn returned(&mut self) {
         self.0 = None;
     }
 }
 
-/// Waits until there were more than `seen` returns of memory, or until `is_over`, which is asked every few
-/// milliseconds. Fails with `error` if nobody has held any memory. The caller holds neither memory nor slots.
+/// Waits until there were more than `seen` returns of memory, or until `is_over`, which is called
+/// every few milliseconds. Fails with `error` if no memory was held. The caller holds neither
+/// memory nor slots.
 pub(crate) fn wait_for_memory(
     context: &Context,
     seen: u64,
@@ -73,7 +75,7 @@ pub(crate) fn wait_for_memory(
         match context.wait_for_memory(seen) {
             Awaited::Returned => break,
             Awaited::Pending => {}
-            Awaited::Nobody => return Err(error),
+            Awaited::NoHolders => return Err(error),
         }
     }
     Ok(())

@@ -127,7 +127,7 @@ impl HostReader<'_> {
     }
 
     /// Reads some chunks, sorted by address, by one read of the file. Returns the path of their
-    /// bytes, and how many these are in memory.
+    /// bytes, and their number in memory.
     pub(in crate::execute) fn read(
         &self,
         jobs: &[ChunkJob],

@@ -1,4 +1,11 @@
 //! The work queue of a read, which hands out jobs in small batches, sorted by address.
+//!
+//! Planning all jobs first would delay the first read and hold every job in memory; planning one at
+//! a time would read the file in the order of the array. So a worker that finds the queue empty
+//! plans the next *window* of work and sorts it by address, and all workers then take *batches*
+//! from its front. A batch consists of jobs that are close together in the file, because one call
+//! reads them, and ends early enough that one worker does not decode for long while others have no
+//! work. Towards the end of the read, batches shrink.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,14 +40,14 @@ struct QueueState {
     fills: VecDeque<(usize, FillJob)>,
 }
 
-/// Jobs are sorted by address within windows of this many bytes. The worker that needs a window
-/// plans it.
+/// Jobs are sorted by address within windows of this many bytes. A window is planned by the worker
+/// that needs it.
 const WINDOW: u64 = 64 << 20;
-/// A batch ends at this many stored bytes,
+/// Stored bytes after which a batch ends.
 const BATCH: u64 = 256 << 10;
-/// or at this many decoded ones,
+/// Decoded bytes after which a batch ends.
 const BATCH_DECODED: u64 = 1 << 20;
-/// or when the distance to the next chunk is larger than this.
+/// The largest distance between two chunks of a batch.
 const GAP: u64 = 16 << 10;
 
 /// Number of jobs that `take` examines past those that do not fit.
@@ -82,13 +89,13 @@ impl WorkQueue {
         while let Some((number, job)) = state.jobs.front() {
             let (from, to) = plans[*number].needed(job);
             let start = job.address + from;
-            let goes_on = *number == of
+            let continues = *number == of
                 && start >= end
                 && start - end <= GAP
                 && stored + (to - from) <= BATCH
                 && decoded + job.decoded_size <= BATCH_DECODED
                 && (job.is_plain || batch.len() < most);
-            if !batch.is_empty() && !goes_on {
+            if !batch.is_empty() && !continues {
                 break;
             }
             of = *number;
@@ -165,7 +172,7 @@ impl WorkQueue {
         Ok((of, taken))
     }
 
-    /// Puts jobs that were handed out back.
+    /// Puts jobs back into the queue.
     pub(super) fn put_back(&self, number: usize, jobs: Vec<ChunkJob>) {
         let mut state = self.lock();
         for job in jobs.into_iter().rev() {
@@ -191,8 +198,8 @@ impl WorkQueue {
 }
 
 impl QueueState {
-    /// Returns how many chunks to decode a worker takes at a time. Towards the end there are few, so
-    /// that all workers end at about the same time.
+    /// Returns how many chunks to decode a worker takes at a time. Towards the end of the read this
+    /// is a small number, so that all workers end at about the same time.
     fn most_to_decode(&self, workers: usize) -> usize {
         let known = self.jobs.len();
         let left = self.jobs.front().and_then(|(of, _)| self.left.get(*of));
@@ -226,7 +233,7 @@ impl QueueState {
                     self.fills
                         .extend(window.fills.into_iter().map(|job| (number, job)));
                     if windows.is_over() {
-                        // The estimate of a list of elements may be far too large.
+                        // The estimate for a list of elements may be far too large.
                         let of_plan = self.jobs.iter().filter(|(of, _)| *of == number);
                         self.left[number] = of_plan.count() as u64;
                         self.waiting.pop();

@@ -17,8 +17,8 @@ pub(super) struct Room {
 }
 
 impl BoundPlan {
-    /// Returns the decoded chunk, in which the elements that do not change are valid and the others
-    /// arbitrary.
+    /// Returns the decoded chunk, in which the elements that do not change are valid and all other
+    /// elements arbitrary.
     pub(super) fn before<'r>(
         &self,
         changed: &Changed,

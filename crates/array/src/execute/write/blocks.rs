@@ -64,7 +64,7 @@ impl Task for BlockWrite {
         )
     }
 
-    /// Runs after all workers have left, because none asks for a step.
+    /// Runs after all workers have left, because no worker makes a step due.
     fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
         if !self.sink.may_finish() {
             return Ok(Remaining::Later);

@@ -1,10 +1,17 @@
 //! Writes chunks: workers encode them, and submitter steps hand them to the sink in order.
 //!
-//! Encoded chunks wait in a list until the chunks before them are written. A worker that finds the
-//! list full leaves instead of waiting; the step that makes room requests new workers.
+//! The submitter writes chunks in the order of the plan, while workers finish them in any order.
+//! Three rules connect the two:
 //!
-//! Where the GPU encodes, some workers hand it large batches, and the others encode only what it cannot
-//! (docs/decisions/0020).
+//! 1. An encoded chunk waits in a list until the chunks before it are written. The list is full once
+//!    it has `limit` bytes.
+//! 2. A worker makes a submitter step due once enough chunks can be written in order. Only one step
+//!    runs at a time.
+//! 3. A worker that finds the list full leaves instead of waiting, so it can serve other requests.
+//!    The step that makes room requests new workers.
+//!
+//! Where the GPU encodes, some workers hand it large batches, and the rest of the workers encode
+//! only the chunks that it cannot (docs/decisions/0020).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,7 +44,7 @@ pub(crate) struct ChunkWrite {
     path: PathBuf,
     /// `None` if the CPU encodes all chunks.
     gpu: Option<GpuEncoding>,
-    /// Workers that have the GPU encode.
+    /// The number of workers that let the GPU encode.
     gpu_workers: AtomicUsize,
     /// Whether the GPU had no memory for a batch, so that the CPU encodes the rest.
     gpu_is_full: AtomicBool,
@@ -71,7 +78,7 @@ struct Encoded {
 enum Content {
     Own(Vec<u8>),
     /// A range of the caller's memory.
-    Lent {
+    OfCaller {
         start: *const u8,
         length: usize,
     },
@@ -85,12 +92,12 @@ unsafe impl Send for Content {}
 const LIMIT: u64 = 256 << 20;
 /// A step is requested once this many bytes can be written, or when a worker leaves.
 const WORTH_A_STEP: u64 = 4 << 20;
-/// A step ends after this many bytes, so that others can use the sink.
+/// A step ends after this many bytes, so that other requests can use the sink.
 const STEP: u64 = 32 << 20;
 
 impl ChunkWrite {
-    /// Makes the task; `workers` is the number of workers that it starts with at most. A request that
-    /// holds a stream encodes on the CPU (docs/decisions/0006).
+    /// Creates the task. `workers` is the most workers that it starts with. A request that holds a
+    /// stream encodes on the CPU (docs/decisions/0006).
     pub(crate) fn new(
         bound: BoundPlan,
         array: Array,
@@ -152,8 +159,8 @@ impl ChunkWrite {
             .filter(|_| !self.gpu_is_full.load(Relaxed))
     }
 
-    /// Takes the next batch for the CPU; empty if the next chunk is for the GPU, no chunk is left or
-    /// the list is full.
+    /// Takes the next batch for the CPU. The batch is empty if the next chunk is for the GPU, no
+    /// chunk is left, or the list is full.
     fn take(&self) -> Result<Vec<Numbered>> {
         let plan = &self.bound.plan;
         self.take_of(BATCH, |changed| {
@@ -170,7 +177,7 @@ impl ChunkWrite {
         state.queue.next_batch_of(limit, fits)
     }
 
-    /// Returns how many workers find work.
+    /// Returns how many workers can find work.
     fn useful_workers(&self, state: &WriteState) -> usize {
         let is_for_gpu = |gpu: &GpuEncoding| {
             let next = state.queue.peek();
@@ -189,7 +196,7 @@ impl ChunkWrite {
         scratch: &mut Scratch,
         take: impl FnMut() -> Result<Vec<Numbered>>,
     ) -> Result<()> {
-        // Batches return their memory when they are done; none must take it again.
+        // Batches return their memory when they are done. They must not take it again after that.
         let when_full = || self.gpu_is_full.store(true, Relaxed);
         self.array
             .each_with(&self.bound, share, &when_full, take, |numbered, filled| {
@@ -200,8 +207,8 @@ impl ChunkWrite {
             })
     }
 
-    /// Has the GPU encode batches until nothing is left for it; chunks between them that it cannot
-    /// encode, and all others once it has no memory, are encoded on the CPU.
+    /// Lets the GPU encode batches until no chunk is left for it. The CPU encodes chunks between
+    /// them that the GPU cannot encode, and all remaining chunks once the GPU has no memory.
     fn encode_on_gpu(&self, share: &Share<'_>, scratch: &mut Scratch) -> Result<()> {
         let plan = &self.bound.plan;
         while !share.stopping() {
@@ -213,7 +220,7 @@ impl ChunkWrite {
                 share.joined();
                 let rest = self.encode_batch(batch, share)?;
                 let mut rest = rest.into_iter();
-                self.encode_on_cpu(share, scratch, || Ok(few(&mut rest)))?;
+                self.encode_on_cpu(share, scratch, || Ok(cpu_batch(&mut rest)))?;
                 continue;
             }
             let mut has_any = false;
@@ -229,7 +236,7 @@ impl ChunkWrite {
         Ok(())
     }
 
-    /// Has the GPU encode a batch. Returns the chunks for which it has no memory.
+    /// Lets the GPU encode a batch. Returns the chunks for which it has no memory.
     fn encode_batch(&self, batch: Vec<Numbered>, share: &Share<'_>) -> Result<Vec<Numbered>> {
         let (
             Some(gpu),
@@ -278,7 +285,7 @@ impl ChunkWrite {
             (mask, Content::Own(bytes))
         } else if filled.stays {
             let (start, length) = (filled.bytes.as_ptr(), filled.bytes.len());
-            (0, Content::Lent { start, length })
+            (0, Content::OfCaller { start, length })
         } else {
             (0, Content::Own(copied(filled.bytes)?))
         };
@@ -341,18 +348,18 @@ impl Encoded {
             Content::Own(bytes) => bytes,
             // SAFETY: a range of the caller's memory, which stays valid until the request has
             // finished.
-            Content::Lent { start, length } => unsafe {
+            Content::OfCaller { start, length } => unsafe {
                 std::slice::from_raw_parts(*start, *length)
             },
         }
     }
 
-    /// Returns the memory that the chunk takes while it waits. Chunks in the caller's memory count
-    /// a little, too, so that the list is bounded.
+    /// Returns the memory that the chunk takes while it waits. A chunk in the caller's memory
+    /// counts as a few bytes, so that the list is bounded.
     fn waiting(&self) -> u64 {
         match &self.content {
             Content::Own(bytes) => bytes.len().max(64) as u64,
-            Content::Lent { .. } => 64,
+            Content::OfCaller { .. } => 64,
         }
     }
 }
@@ -363,8 +370,8 @@ impl WriteState {
     }
 }
 
-/// Takes as many chunks as fit into a batch of the CPU.
-fn few(rest: &mut std::vec::IntoIter<Numbered>) -> Vec<Numbered> {
+/// Takes the chunks of one batch for the CPU.
+fn cpu_batch(rest: &mut std::vec::IntoIter<Numbered>) -> Vec<Numbered> {
     let mut bytes = 0;
     let mut count = 0;
     for numbered in rest.as_slice() {
@@ -377,15 +384,15 @@ fn few(rest: &mut std::vec::IntoIter<Numbered>) -> Vec<Numbered> {
     rest.take(count).collect()
 }
 
-/// One of the few workers that have the GPU encode.
+/// The count of a worker that lets the GPU encode.
 struct GpuWorker<'a>(&'a AtomicUsize);
 
 impl<'a> GpuWorker<'a> {
-    /// Returns `None` if there are enough of them.
+    /// Returns `None` if there are enough such workers.
     fn new(count: &'a AtomicUsize) -> Option<GpuWorker<'a>> {
         let one_more = |count| (count < GPU_WORKERS).then_some(count + 1);
         let taken = count.fetch_update(Relaxed, Relaxed, one_more);
-        // A value that is made and then dropped would count down.
+        // A value that is created and then dropped would decrement the count.
         taken.ok().map(|_| GpuWorker(count))
     }
 }
@@ -396,7 +403,7 @@ impl Drop for GpuWorker<'_> {
     }
 }
 
-/// A running worker. Dropping it notifies the submitter, however the worker ends.
+/// A running worker. Dropping it notifies the submitter, even after a panic.
 struct Present<'a>(&'a ChunkWrite, &'a Share<'a>);
 
 impl Drop for Present<'_> {
@@ -446,7 +453,7 @@ impl Task for ChunkWrite {
             self.sink.finish()?;
             return Ok(Remaining::Nothing);
         }
-        // Workers leave when they find nothing to do.
+        // Workers leave when they find no work.
         let useful = self.useful_workers(&state);
         let missing = useful - state.workers.min(useful);
         if !state.queue.is_over() && missing > 0 && state.bytes <= self.limit / 2 {
@@ -474,7 +481,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_is_refused_is_not_counted() {
+    fn a_gpu_worker_beyond_the_limit_is_not_counted() {
         let count = AtomicUsize::new(0);
         let workers: Vec<_> = (0..GPU_WORKERS).map(|_| GpuWorker::new(&count)).collect();
         assert!(workers.iter().all(Option::is_some));

@@ -1,5 +1,5 @@
-//! Writes what only the format's library can write: workers gather the elements in host memory, and
-//! the sink writes them in a submitter step.
+//! Writes elements that only the format's library can write: workers gather them in host memory,
+//! and the sink writes them in a submitter step.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -75,7 +75,7 @@ impl Task for DenseWrite {
         )
     }
 
-    /// Runs after all workers have left, because none asks for a step.
+    /// Runs after all workers have left, because no worker makes a step due.
     fn step(&self, _share: &Share<'_>) -> Result<Remaining> {
         if !self.sink.may_finish() {
             return Ok(Remaining::Later);

@@ -1,5 +1,14 @@
-//! Encodes batches of chunks on the GPU: gathers their elements there, shuffled if need be, encodes
-//! them, and copies only the encoded bytes to host memory.
+//! Encodes batches of chunks on the GPU.
+//!
+//! 1. A kernel gathers the elements of each chunk there, shuffled if the pipeline has a shuffle
+//!    filter.
+//! 2. The encoder of this project writes deflate streams (RFC 1951), and another launch their
+//!    checksums.
+//! 3. Only the encoded bytes are copied to host memory, through the halves of a pinned slot in
+//!    turn.
+//!
+//! The link then carries encoded bytes only. Batches are large, because a few chunks do not fill a
+//! GPU. docs/decisions/0020 has the measurements.
 
 use std::sync::Arc;
 
@@ -36,15 +45,15 @@ pub(super) struct GpuEncoding {
 /// Filters that the GPU applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GpuFilters {
-    /// The size of the elements that a filter shuffles before; 1 if none does.
+    /// The size of the elements that a preceding filter shuffles; 1 without such a filter.
     shuffled: u32,
-    /// Position of the checksum filter after, which the CPU applies to the encoded bytes.
+    /// The position of the following checksum filter, which the CPU applies to the encoded bytes.
     fletcher: Option<usize>,
 }
 
 impl GpuFilters {
     /// Accepts, in order of encoding: an optional shuffle, deflate, an optional checksum.
-    fn of(filters: &[Filter], is_asked: bool) -> Option<GpuFilters> {
+    fn of(filters: &[Filter], is_requested: bool) -> Option<GpuFilters> {
         let mut rest = filters.iter().enumerate().peekable();
         let shuffled = match rest.next_if(|(_, f)| f.id == id::SHUFFLE) {
             Some((_, shuffle)) => one_value(shuffle).filter(|size| *size > 0)?,
@@ -52,7 +61,11 @@ impl GpuFilters {
         };
         let (_, deflate) = rest.next()?;
         let fletcher = rest.next_if(|(_, f)| f.id == id::FLETCHER32);
-        let highest = if is_asked { HIGHEST_LEVEL } else { MOST_LEVEL };
+        let highest = if is_requested {
+            HIGHEST_LEVEL
+        } else {
+            MOST_LEVEL
+        };
         let is_level = |level: &u32| (1..=highest).contains(level);
         one_value(deflate).filter(is_level)?;
         let fits = deflate.id == id::DEFLATE && rest.next().is_none();
@@ -71,14 +84,15 @@ fn one_value(filter: &Filter) -> Option<u32> {
     }
 }
 
-/// The highest level that the GPU encodes unless it is asked to: its chunks are about as large as those
-/// of zlib's lower levels, and whoever chooses a higher one wants small chunks.
+/// The highest level that the GPU encodes if the options do not name it. Its chunks are about as
+/// large as those of zlib's lower levels, and a caller that sets a higher level wants small chunks.
 const MOST_LEVEL: u32 = 6;
-/// The highest level that there is.
+/// The highest level of zlib.
 const HIGHEST_LEVEL: u32 = 9;
-/// Most workers that have a batch on the GPU: while some encode, others copy what they have encoded.
+/// The most workers that have a batch on the GPU. While some encode, others copy their encoded
+/// bytes.
 pub(super) const GPU_WORKERS: usize = 4;
-/// Fewer bytes are encoded by the CPU in the time in which the GPU encodes a segment.
+/// Below this number of bytes, the CPU is done in the time in which the GPU encodes a segment.
 const FEWEST: u64 = 4 << 20;
 /// The decoded bytes of a batch, unless memory is limited: about half of what the GPU encodes at a time.
 const BATCH: u64 = 32 << 20;
@@ -95,16 +109,16 @@ const BOX: usize = 512;
 const ENTRIES: usize = 1024;
 
 impl GpuEncoding {
-    /// Returns how the GPU takes part in a write; `None` if the CPU encodes all chunks.
+    /// Returns the GPU's part in a write; `None` if the CPU encodes all chunks.
     pub(super) fn of(plan: &Plan, options: &Options) -> Option<GpuEncoding> {
         let decoder = options.decode.unwrap_or(Decoder::Auto);
-        let is_asked = matches!(decoder, Decoder::Gpu);
-        let filters = GpuFilters::of(&plan.pipeline().filters, is_asked)?;
+        let is_requested = matches!(decoder, Decoder::Gpu);
+        let filters = GpuFilters::of(&plan.pipeline().filters, is_requested)?;
         let memory = options.scratch.unwrap_or(SCRATCH) / GPU_WORKERS as u64;
-        // Chunks take less than this, but for small ones.
+        // Chunks take less than this, except small ones.
         let batch = BATCH.min(memory / 6);
         let bytes = plan.touched().saturating_mul(plan.decoded_size());
-        // Chunks that are written in part would cut the batches short.
+        // Chunks that are written in part would split the batches.
         let is_worth_it = bytes >= FEWEST
             && batch * GPU_WORKERS as u64 >= FEWEST
             && plan.decoded_size() <= batch
@@ -162,14 +176,14 @@ pub(super) struct DeviceEncode<'a> {
 
 /// The work of one launch.
 struct Launch {
-    /// Gives all elements of a chunk that reaches beyond the array, or is new, the fill value.
+    /// Sets the elements of a chunk that is new, or reaches beyond the array, to the fill value.
     fills: PlaceTable,
     places: PlaceTable,
     checksums: ChecksumTable,
     deflate: DeflateTable,
 }
 
-/// Consecutive parts of a piece of memory.
+/// An allocator of consecutive parts of one piece of memory.
 #[derive(Default)]
 struct Parts {
     end: u64,
@@ -283,7 +297,7 @@ impl<'a> DeviceEncode<'a> {
         let queue = self.lent.queue()?;
         let stream = queue.lend_stream();
         // SAFETY: the slot is not touched until the queue has finished. All other memory is scratch,
-        // which is freed after that, or the caller's, who guarantees its validity; the tables have
+        // which is freed after that, or the caller's, which guarantees its validity; the tables have
         // checked its ranges. The context is current on this worker.
         unsafe {
             counters.copy();
@@ -384,7 +398,7 @@ impl<'a> DeviceEncode<'a> {
     }
 
     /// Copies the streams, which lie one after the other, to host memory, through the halves of the
-    /// slot by turns.
+    /// slot in turn.
     fn download(&mut self, slot: *mut u8, output: u64, ends: &[u64]) -> Result<Vec<Vec<u8>>> {
         const HALF: usize = SLOT / 2;
         let total = ends.last().copied().unwrap_or(0) as usize;
@@ -453,7 +467,7 @@ impl<'a> DeviceEncode<'a> {
     }
 }
 
-/// Gives every element of a chunk the value at `value`.
+/// Sets every element of a chunk to the value at `value`.
 fn push_value(table: &mut PlaceTable, value: u64, element: u64, chunk: Side) -> Result<()> {
     let source = Side {
         address: value,

@@ -21,8 +21,8 @@ use crate::execute::elements::merge;
 use crate::execute::memory::DeviceMemory;
 use crate::{Before, ChunkJob, StridedBox};
 
-/// The pinned slots of one worker: it encodes the chunks of one slot while those of the other are
-/// copied.
+/// The pinned slots of one worker, which encodes the chunks of one slot while those of the other
+/// are copied.
 pub(super) struct DeviceGather<'a> {
     // Dropped first, so that it waits for all copies before the slots are returned.
     lent: Lent<'a>,
@@ -37,13 +37,13 @@ pub(super) struct DeviceGather<'a> {
     room: Room,
 }
 
-/// Called when a worker lacks GPU memory, before it waits for that of others.
+/// Called when a worker lacks GPU memory, before it waits for other workers to return memory.
 pub(super) type WhenFull<'a> = &'a dyn Fn();
 
 /// A slot, and GPU memory in which chunks are assembled.
 struct Landing {
     slot: Slot,
-    /// `None` while all chunks are copied to the slot from where they are.
+    /// `None` while all chunks are copied directly from the caller's memory to the slot.
     scratch: Option<Scratch>,
 }
 
@@ -132,13 +132,13 @@ impl<'a> DeviceGather<'a> {
         Ok(())
     }
 
-    /// Returns whether GPU memory is needed for a batch, in which to assemble chunks.
+    /// Returns whether a batch needs GPU memory in which its chunks are assembled.
     fn is_in_parts(&self, batch: &[Numbered]) -> bool {
         let mut jobs = batch.iter().map(|numbered| &numbered.changed.job);
         jobs.any(|job| self.whole(job).is_none())
     }
 
-    /// Returns the place in the caller's memory of a chunk that goes to the file as it is.
+    /// Returns the place in the caller's memory of a chunk that is written as it is.
     fn whole(&self, job: &ChunkJob) -> Option<u64> {
         match self.bound.conversion {
             TypeConversion::Copy => job.whole(&self.bound.plan),
@@ -167,8 +167,9 @@ impl<'a> DeviceGather<'a> {
         BATCH.max(chunk.next_multiple_of(ALIGNMENT as u64)) + TABLES as u64
     }
 
-    /// Returns a landing, while no copy uses any; with GPU memory, if the batch goes there `in_parts`. Waits until
-    /// others return memory if there is none. `None` if the request is stopping.
+    /// Returns a landing, while no copy uses any. It has GPU memory if the batch goes there
+    /// `in_parts`. If no memory is left, waits until other workers return some. Returns `None` if
+    /// the request is stopping.
     fn free_landing(&mut self, in_parts: bool) -> Result<Option<usize>> {
         while !self.share.stopping() {
             if self.landings.is_empty() {
@@ -198,7 +199,8 @@ impl<'a> DeviceGather<'a> {
         Ok(None)
     }
 
-    /// Returns the landing that is not `taken`. `None` if there is no slot or no memory for it.
+    /// Returns the landing that is not `taken`. Returns `None` if there is no slot or no memory for
+    /// it.
     fn other_landing(&mut self, taken: usize, in_parts: bool) -> Result<Option<usize>> {
         if self.landings.len() < 2 {
             let (size, context) = (self.slot_size(), self.lent.context());

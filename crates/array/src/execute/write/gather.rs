@@ -1,4 +1,4 @@
-//! Gives a worker the new bytes of chunks from either kind of memory.
+//! Provides the new bytes of chunks to a worker, from either kind of memory.
 
 use std::sync::Arc;
 
@@ -49,8 +49,8 @@ impl Array {
         self.each_with(bound, share, &|| (), take, done)
     }
 
-    /// As [`each`](Self::each). If the GPU has no memory for chunks, it calls `when_full` before it waits until
-    /// others return theirs.
+    /// As [`each`](Self::each). If the GPU has no memory for chunks, calls `when_full` before it
+    /// waits until other workers return memory.
     pub(crate) fn each_with(
         &self,
         bound: &BoundPlan,

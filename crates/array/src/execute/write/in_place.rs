@@ -1,5 +1,5 @@
-//! Writes new elements where they are stored, and no other byte of the file: others may write the
-//! elements between them at the same time, in this process or another.
+//! Writes new elements where they are stored, and no other byte of the file. Other writers, in this
+//! process or another, may write the elements between them at the same time.
 
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
-//! Writes: workers gather the new elements of each chunk, convert them and encode the chunk; a sink
-//! does what only the format's library can do, in submitter steps. Elements whose place in the file
-//! is known need no sink.
+//! Writes: workers gather the new elements of each chunk, convert them and encode the chunk. A sink
+//! does the work that only the format's library can do, in submitter steps. Elements whose place in
+//! the file is known need no sink.
 
 mod before;
 mod blocks;

@@ -99,7 +99,8 @@ impl ChangeQueue {
         }
     }
 
-    /// Returns the next chunk, if it is known: one that did not fit into the last batch.
+    /// Returns the next chunk if it is already determined, because it did not fit into the last
+    /// batch.
     pub(super) fn peek(&self) -> Option<&Changed> {
         self.left.as_ref()
     }

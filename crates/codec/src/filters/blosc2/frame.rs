@@ -186,7 +186,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// More bytes than [`write`] appends to those of the chunk.
+/// More bytes than [`write()`] appends to those of the chunk.
 pub(super) const OVERHEAD: usize = 256;
 
 /// Appends a frame of one chunk, which decodes to `len` bytes.

@@ -4,7 +4,7 @@ use super::{Parameters, difference, error};
 use crate::error::{CodecError, Result};
 use crate::filters::bits::BitReader;
 
-/// The run length that stands for all zero blocks up to the end of the segment.
+/// The run length that means all zero blocks up to the end of the segment.
 const REST_OF_SEGMENT: usize = 5;
 pub(super) const SEGMENT: usize = 64;
 /// The largest pair code of the second extension option: the sum of a pair is at most 12.

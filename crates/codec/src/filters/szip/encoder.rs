@@ -86,7 +86,7 @@ fn put_zero_blocks(
 ) {
     writer.put(0, parameters.id_bits() + 1);
     put_reference(parameters, reference, writer);
-    // Five stands for the rest of the segment, so the codes of higher counts are shifted by one.
+    // Five means the rest of the segment, so the codes of higher counts are shifted by one.
     writer.put_unary(match count {
         1..=4 => count - 1,
         _ if to_segment_end => 4,

@@ -234,7 +234,7 @@ impl Codec for Szip {
             shuffle(parameters.planes, input, &mut split);
             encoder::encode(&parameters, &split, output)?;
         }
-        // HDF5's own encoder fails then, too: it has no more output memory.
+        // HDF5's own encoder fails in this case, too: it has no more output memory.
         if output.len() - HEADER > input.len() {
             return Err(error("the chunk would grow"));
         }

@@ -1,5 +1,5 @@
-//! Finds out why cuFile failed. In its compatibility mode (seen with cuFile 1.15) a call
-//! whose `pread` or `pwrite` fails returns -1 with `errno` EPERM, whatever the system's answer was.
+//! Finds out why cuFile failed. In its compatibility mode (seen with cuFile 1.15), a call whose
+//! `pread` or `pwrite` fails returns -1 with `errno` EPERM, whatever error the system call had.
 
 use std::io;
 use std::sync::Arc;
@@ -12,22 +12,24 @@ use crate::gpu::{Context, Direction, Lent};
 /// Bytes that one system call moves.
 const STEP: u64 = 1 << 20;
 
-/// The system's reason for the failure of a call on GPU memory at `memory`, which `told` gives as
-/// errno: the error of the first system call that fails for the same bytes, or `told` if none does.
-/// Reading changes nothing; writing puts the bytes there that cuFile was to put there.
+/// The system's reason for the failure of a call on GPU memory at `memory`. `reported` is the errno
+/// that cuFile set.
+///
+/// The result is the error of the first system call that fails for the same bytes, or `reported` if
+/// none fails. Reading changes nothing. Writing puts the bytes there that cuFile was to put there.
 pub(super) fn of(
     file: &File,
     context: &Arc<Context>,
     memory: u64,
     call: Call,
-    told: io::Error,
+    reported: io::Error,
 ) -> io::Error {
-    match told.raw_os_error() {
+    match reported.raw_os_error() {
         Some(libc::EPERM) => system_error(file, context, memory, call)
             .ok()
             .flatten()
-            .unwrap_or(told),
-        _ => told,
+            .unwrap_or(reported),
+        _ => reported,
     }
 }
 
@@ -49,7 +51,7 @@ fn system_error(
             unsafe { queue.copy(Direction::FromGpu, bytes.as_mut_ptr(), memory + done, step)? };
             queue.finish()?;
         }
-        // SAFETY: `bytes` has `step` bytes, and nobody else has them. No gate decides about these
+        // SAFETY: `bytes` has `step` bytes, and no other code has them. No gate decides about these
         // calls: it has decided about the call that failed.
         let (_, stop) = unsafe {
             position::transfer(

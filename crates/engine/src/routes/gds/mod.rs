@@ -56,7 +56,7 @@ impl Route for Gds {
     }
 }
 
-/// Whether requests that leave the route open should take this one, since bytes of this file go
+/// Whether requests that leave the route open should take this one, because bytes of this file go
 /// straight to the GPU. Opens cuFile only if the machine has the nvidia-fs module or the process
 /// uses cuFile.
 pub(crate) fn is_peer_to_peer(file: &File) -> bool {
@@ -109,9 +109,9 @@ impl Lane for GdsLane<'_> {
 }
 
 impl GdsLane<'_> {
-    /// The handle that bypasses the page cache, if the block should. Bytes that can go straight to
-    /// the GPU always should. Bytes that cuFile moves through host memory should if other routes
-    /// would do the same.
+    /// The handle that bypasses the page cache, if the block should. A block that cuFile can move
+    /// straight to the GPU always should. A block that cuFile moves through host memory should if
+    /// other routes would bypass the cache for it.
     fn direct_handle(&self, block: &Block) -> Result<Option<CUfileHandle>> {
         let file = self.work.file;
         let wanted = proof::may_go_straight(self.driver, file) || self.work.goes_direct(block);
@@ -179,7 +179,7 @@ impl GdsLane<'_> {
                 0 if call.operation == Operation::Read => {
                     return Err(self.work.ended(call.offset, call.length));
                 }
-                // Trying again might never end.
+                // A retry might never end.
                 0 => return Err(failed(&io::Error::from_raw_os_error(libc::EIO))),
                 moved if moved > 0 => {
                     done += moved as u64;
@@ -194,10 +194,11 @@ impl GdsLane<'_> {
         Ok(calls)
     }
 
-    /// Why a call on GPU memory at `memory` failed that has set errno to `told`.
-    fn cause(&self, call: Call, memory: u64, told: io::Error) -> Result<io::Error> {
+    /// The cause of a failed call on GPU memory at `memory`, for which cuFile set errno to
+    /// `reported`.
+    fn cause(&self, call: Call, memory: u64, reported: io::Error) -> Result<io::Error> {
         let context = self.work.gpu_context()?;
-        Ok(cause::of(self.work.file, context, memory, call, told))
+        Ok(cause::of(self.work.file, context, memory, call, reported))
     }
 
     /// Makes one call for `length` bytes of a piece from byte `done` on. Returns cuFile's result.
@@ -228,7 +229,7 @@ fn refused(code: isize, operation: Operation) -> Error {
     };
     let name = op_error_name(code).unwrap_or("an error that its header does not name");
     Error::gpu(code, format!("{call} failed with {name} ({code})"))
-        .remedy("look at cuFile's log (cufile.log), or use route=auto, which does without cuFile")
+        .remedy("see cuFile's log (cufile.log), or use route=auto, which works without cuFile")
 }
 
 /// The whole pages of some pieces, and their unaligned heads and tails.

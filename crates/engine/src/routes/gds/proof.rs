@@ -1,4 +1,4 @@
-//! Finds out which way bytes took, from cuFile's statistics.
+//! Determines the path that bytes took, from cuFile's statistics.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use crate::file::position::Operation;
 use crate::report::Path;
 use crate::sync::Recover;
 
-/// The operations that cuFile has counted since it opened, by their way, on all GPUs.
+/// The operations that cuFile has counted since it opened, by path, on all GPUs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     p2p: u64,
@@ -20,8 +20,9 @@ struct Counts {
 
 /// Watches the counters around the calls of one lane.
 ///
-/// The counters are those of the whole process, so they include calls of other lanes. Claims stay
-/// right: if all calls took one way, so did this lane's; if the ways differ, none is claimed.
+/// The counters are those of the whole process, so they include calls of other lanes. The result is
+/// correct all the same: if all calls took one path, so did this lane's; if the paths differ, none
+/// is reported.
 pub(super) struct Witness {
     cufile: &'static CuFile,
     operation: Operation,
@@ -86,7 +87,7 @@ impl Counts {
 /// Devices of file systems, and whether bytes of them went straight to the GPU.
 static PROVEN: Mutex<Vec<(libc::dev_t, bool)>> = Mutex::new(Vec::new());
 
-/// Keeps what a direct transfer has proven about its file system.
+/// Stores what a direct transfer has proven about its file system.
 pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     let straight = match path {
         Path::GdsP2p | Path::GdsNvfs => true,
@@ -99,14 +100,14 @@ pub(super) fn remember(driver: &Driver, file: &File, path: Path) {
     let Ok(stat) = file.stat() else { return };
     let mut proven = PROVEN.lock().recover();
     match proven.iter_mut().find(|(device, _)| *device == stat.st_dev) {
-        // Some files of a file system may qualify and others not, such as inline or compressed ones.
+        // Within one file system, some files may qualify while inline or compressed ones do not.
         Some((_, known)) => *known |= straight,
         None => proven.push((stat.st_dev, straight)),
     }
 }
 
-/// Whether cuFile may move bytes of this file straight to the GPU: no transfer has shown the
-/// contrary.
+/// Whether cuFile may move bytes of this file straight to the GPU, as far as earlier transfers have
+/// shown.
 pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
     if driver.mode == Mode::Compat || file.direct_fd().is_none() {
         return false;

@@ -1,6 +1,6 @@
 //! `mapped`: cached pages are mapped and pinned in place, and the GPU pulls them. The CPU copies
-//! nothing, so one thread can keep the link busy. The route only reads, since the kernel does not
-//! let file pages be pinned for a device that writes to them.
+//! nothing, so one thread can keep the link busy. The route only reads, because the kernel does not
+//! allow file pages to be pinned for a device that writes to them.
 
 mod pages;
 
@@ -43,20 +43,21 @@ impl Route for Mapped {
 /// idle, so it should be rare.
 const PINNED_AT_A_TIME: u64 = 512 << 20;
 
-/// Bytes that may stay pinned because streams wait for requests; above that, blocks are staged.
+/// The most bytes that stay pinned because streams wait for requests. Above that, blocks are
+/// staged.
 const KEPT_AT_MOST: u64 = 4 << 30;
 
 /// The most mappings of a lane. A single block that needs more is staged, which is faster as well.
 const MAPPINGS_AT_A_TIME: usize = 1024;
 
-/// Whether a lane carries a block.
+/// Whether a lane moves a block.
 pub(super) enum Answer {
-    /// It does.
+    /// The lane moves it.
     Taken,
-    /// Another route must carry this block, for this reason.
+    /// Another route must move this block, for this reason.
     NotThis(&'static str),
-    /// Another route must carry all blocks of the file, for this reason.
-    None(&'static str),
+    /// Another route must move all blocks of the file, for this reason.
+    NotAny(&'static str),
 }
 
 /// One worker's pinned blocks.
@@ -90,10 +91,10 @@ impl<'a> MappedLane<'a> {
         })
     }
 
-    /// Carries a block, if its pages can be pinned and pulled.
+    /// Moves a block, if its pages can be pinned and pulled.
     pub(crate) fn try_carry(&mut self, block: &Block) -> Result<Answer> {
-        // The driver copies single bytes by the CPU, which gets a signal if the file has lost the
-        // page.
+        // The driver copies single bytes by the CPU, which would get a signal if the file has lost
+        // the page.
         let is_byte = |piece: &Extent| piece.length == 1;
         if self.work.plan.block_pieces(block).iter().any(is_byte) {
             let reason =
@@ -125,8 +126,8 @@ impl<'a> MappedLane<'a> {
         Ok(())
     }
 
-    /// Checks that the file still has the pages. Pages that a truncation cuts off stay pinned and are
-    /// pulled as they are, and only the length of the file tells.
+    /// Checks that the file still has the pages. Pages that a truncation cuts off stay pinned and
+    /// are pulled as they are, so that only the length of the file shows the truncation.
     fn check_length(&self, open: &[Open], end: u64) -> Result<()> {
         let size = self.work.file.size()?;
         if size >= end {
@@ -141,14 +142,14 @@ impl<'a> MappedLane<'a> {
 
     fn pull(&mut self, block: &Block, stretches: Vec<Range<u64>>) -> Result<Answer> {
         if kept_bytes() > KEPT_AT_MOST {
-            return Ok(Answer::None(CANNOT_PIN));
+            return Ok(Answer::NotAny(CANNOT_PIN));
         }
         let (offset, length) = self.work.plan.stretch(block);
         let mut maps = Vec::new();
         for stretch in stretches {
             match Map::make(&self.work, stretch, self.lent.context())? {
                 Attempt::Pinned(map) => maps.push(map),
-                Attempt::Refused => return Ok(Answer::None(CANNOT_PIN)),
+                Attempt::Refused => return Ok(Answer::NotAny(CANNOT_PIN)),
                 Attempt::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),
             }
         }
@@ -198,7 +199,7 @@ impl Lane for MappedOrStaged<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
         let reason = match self.lane.try_carry(block)? {
             Answer::Taken => return Ok(()),
-            Answer::NotThis(reason) | Answer::None(reason) => reason,
+            Answer::NotThis(reason) | Answer::NotAny(reason) => reason,
         };
         let work = self.lane.work;
         work.counters.note(reason);

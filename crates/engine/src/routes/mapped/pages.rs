@@ -42,7 +42,7 @@ pub(super) enum Mapped {
     Pinned(Map),
     /// The driver or the file system refuses to pin pages of this file.
     Refused,
-    /// The process may have no more mappings.
+    /// The process has reached its limit of mappings.
     NoRoom,
 }
 
@@ -86,9 +86,10 @@ impl Map {
             end: stretch.end,
         };
         map.populate(work, stretch)?;
-        Ok(match map.pin(context)? {
-            true => Mapped::Pinned(map),
-            false => Mapped::Refused,
+        Ok(if map.pin(context)? {
+            Mapped::Pinned(map)
+        } else {
+            Mapped::Refused
         })
     }
 
@@ -109,7 +110,7 @@ impl Map {
                 Some(libc::EINTR | libc::EAGAIN) => {}
                 // Before Linux 5.14, pinning populates the mapping.
                 Some(libc::EINVAL) => return Ok(()),
-                // read(2) would find the end of the file, or fail with EIO.
+                // read(2) would reach the end of the file, or fail with EIO.
                 Some(libc::EFAULT) => {
                     let size = work.file.size()?;
                     return Err(if size < stretch.end {

@@ -32,7 +32,8 @@ pub(super) struct UringLane<'a> {
     copying: VecDeque<usize>,
     /// The most stages.
     most: usize,
-    /// Whether no fixed buffers are registered: none are worth it, or the kernel has refused one.
+    /// Whether no fixed buffers are registered, because they do not pay here or the kernel has
+    /// refused one.
     plain: bool,
 }
 
@@ -40,7 +41,7 @@ pub(super) struct UringLane<'a> {
 struct Stage {
     slot: Slot,
     block: Block,
-    /// Whether the block bypasses the page cache, and has done so until now.
+    /// Whether the block bypasses the page cache, and has done so up to now.
     direct: bool,
     /// Transfers of the block that are not done.
     left: usize,
@@ -50,8 +51,8 @@ struct Stage {
     fixed: bool,
 }
 
-/// A lane takes at most this fraction of the ring, but always two slots, since other requests need
-/// some.
+/// A lane takes at most this fraction of the ring, but always two slots, because other requests
+/// need some.
 const SHARE: u64 = 16;
 
 impl<'a> UringLane<'a> {
@@ -95,8 +96,8 @@ impl<'a> UringLane<'a> {
         self.io.start()
     }
 
-    /// As [`advance`](Self::advance), but first waits for something to complete: a transfer, if
-    /// others wait for its place, or else the next copy.
+    /// As [`advance`](Self::advance), but first waits for a completion: of a transfer, if other
+    /// transfers wait for its place, or else of the next copy.
     fn wait(&mut self) -> Result<()> {
         match (self.copying.front(), &mut self.gpu) {
             (Some(&index), Some(gpu)) if !self.io.is_crowded() => gpu.queue()?.wait(index)?,
@@ -149,7 +150,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// An idle stage; waits for one if there is none.
+    /// An idle stage. Waits for one if all are busy.
     fn idle_stage(&mut self) -> Result<usize> {
         loop {
             if let Some(index) = self.idle.pop() {
@@ -191,8 +192,8 @@ impl<'a> UringLane<'a> {
     /// Starts the file's side of the block in a stage.
     fn start_transfers(&mut self, index: usize) {
         let stage = &mut self.stages[index];
-        // Registering a fixed buffer costs about what the kernel saves in one use of it, so the first
-        // use does without.
+        // Registering a fixed buffer costs about what the kernel saves in one use of it, so the
+        // first use does not register one.
         if stage.direct && stage.uses == 1 && !self.plain {
             // SAFETY: the slot goes back after `io` is dropped; nothing is in flight in it.
             stage.fixed = unsafe {
@@ -206,9 +207,9 @@ impl<'a> UringLane<'a> {
         stage.left = spans.len();
         for span in spans {
             let transfer = of_span(&self.work, index, stage, span);
-            // SAFETY: the planner keeps spans, and the aligned pages around them, within the
-            // slot, which goes back after `io` is dropped. `left` keeps everyone else from the
-            // slot until then.
+            // SAFETY: the planner keeps spans, and the aligned pages around them, within the slot,
+            // which goes back after `io` is dropped. `left` keeps everything else from the slot
+            // until then.
             unsafe { self.io.add(transfer) };
         }
     }
@@ -223,8 +224,8 @@ impl<'a> UringLane<'a> {
             for copy in copies {
                 self.work.counters.copy();
                 let (memory, bytes) = (copy.memory as *mut u8, copy.length as usize);
-                // SAFETY: the copy's part of the slot is within the slot, with which neither the
-                // kernel nor anyone else is busy; the submitter vouches for its own memory.
+                // SAFETY: the copy's part of the slot is within the slot, which neither the kernel
+                // nor any other code is using; the submitter vouches for its own memory.
                 unsafe {
                     let staged = start.add(copy.slot_offset as usize);
                     if reads {

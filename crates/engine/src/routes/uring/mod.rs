@@ -1,7 +1,7 @@
 //! `host` and `staged` with io_uring: one worker keeps many reads or writes in flight.
 //!
-//! [`ring`] owns the kernel's rings, [`transfers`] completes each read and write, and [`lane`] moves
-//! blocks by them. Without io_uring, the lanes of `host` and `staged` serve instead.
+//! [`ring`] owns the kernel's rings, [`mod@transfers`] completes each read and write, and [`lane`]
+//! moves blocks by them. Without io_uring, the lanes of `host` and `staged` are used instead.
 
 mod lane;
 mod ring;
@@ -45,11 +45,11 @@ impl Route for StagedUring {
     }
 }
 
-/// Whether this process may use io_uring. The kernel is asked once.
+/// Whether this process may use io_uring. The first call determines it.
 pub(crate) fn availability() -> Result<()> {
     static AVAILABLE: OnceLock<Result<()>> = OnceLock::new();
     AVAILABLE
-        .get_or_init(|| match IoRing::lend(1) {
+        .get_or_init(|| match IoRing::lease(1) {
             Ok(_) => Ok(()),
             Err(e) => Err(Error::new(Kind::Unavailable, e.to_string()).remedy(
                 "allow io_uring: Linux 5.6 or later, sysctl kernel.io_uring_disabled=0, and a container profile that permits io_uring_setup",
@@ -66,7 +66,7 @@ fn transfers(work: Work<'_>) -> Option<Transfers<'_>> {
     match made {
         Ok(io) => Some(io),
         Err(why) => {
-            let note = format!("io_uring is not available here ({why}); served by threads");
+            let note = format!("io_uring is not available here ({why}); threads are used instead");
             work.counters.note(&note);
             None
         }

@@ -1,5 +1,14 @@
-//! Kernel rings. One lane at a time uses a ring, which is then kept for later lanes, since making one
-//! costs more than a small read.
+//! Kernel rings.
+//!
+//! One lane at a time uses a ring. Afterwards the ring is kept for later lanes, because creating
+//! one costs more than a small read. An entry passes through three places: the submission queue
+//! ([`push`](IoRing::push)), the kernel ([`submit`](IoRing::submit)), and the completion queue
+//! ([`pop`](IoRing::pop)).
+//!
+//! The invariant is about memory: `in_flight` counts the entries that were pushed and not popped,
+//! and no ring is kept or closed before the kernel has completed every entry that it took. Entries
+//! that the kernel has not taken are discarded with the queue, and so never carried out. See
+//! io_uring(7) and "Efficient IO with io_uring" (Axboe, 2019).
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -10,7 +19,7 @@ use crate::sync::Recover;
 
 use io_uring::{EnterFlags, IoUring, squeue};
 
-/// A kernel ring for the sole use of one lane.
+/// A kernel ring that one lane uses exclusively.
 ///
 /// Dropping it waits until the kernel has completed all entries. Even after an error, the kernel then
 /// touches no memory on behalf of the ring any more.
@@ -18,7 +27,7 @@ pub(super) struct IoRing {
     uring: ManuallyDrop<IoUring>,
     /// Whether the kernel has made a table for fixed buffers.
     has_table: bool,
-    /// Indices of that table that are set.
+    /// The indices of that table that are set.
     attached: Vec<u32>,
     /// Entries that were pushed and whose completion was not popped yet.
     in_flight: u32,
@@ -33,7 +42,7 @@ static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 
 impl IoRing {
     /// A ring for at least `depth` entries in flight and as many fixed buffers.
-    pub(crate) fn lend(depth: u32) -> io::Result<IoRing> {
+    pub(crate) fn lease(depth: u32) -> io::Result<IoRing> {
         let entries = depth.next_power_of_two();
         let kept = {
             let mut idle = IDLE.lock().recover();
@@ -88,8 +97,7 @@ impl IoRing {
         unsafe { submitter.register_buffers_update(index, &[buffer], None) }
     }
 
-    /// Puts an entry into the submission queue, from which [`submit`](Self::submit) gives it to the
-    /// kernel.
+    /// Puts an entry into the submission queue. [`submit`](Self::submit) hands it to the kernel.
     ///
     /// # Safety
     /// The entry's memory is valid and not touched in a conflicting way, and its descriptor open,
@@ -102,8 +110,8 @@ impl IoRing {
         Ok(())
     }
 
-    /// Gives all entries to the kernel. Entries that it has no room for stay in the queue for a later
-    /// call, if others are in flight whose completion makes room.
+    /// Hands all entries to the kernel. Entries for which the kernel has no room stay in the queue
+    /// for a later call, if entries in flight will make room when they complete.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         loop {
             let left = self.unsubmitted();
@@ -148,7 +156,7 @@ impl IoRing {
     /// The next completion, if there is one already: the tag of its entry, and the result.
     pub(crate) fn pop(&mut self) -> Option<(u64, io::Result<u64>)> {
         let mut completion = self.uring.completion().next();
-        // The kernel may hold completions back until this thread asks.
+        // The kernel may hold completions back until this thread enters it.
         if completion.is_none() && self.uring.submission().taskrun() && self.uring.submit().is_ok()
         {
             completion = self.uring.completion().next();
@@ -160,8 +168,8 @@ impl IoRing {
         Some((completion.user_data(), result))
     }
 
-    /// Waits for all entries that the kernel has taken. It never gets the others: while some are
-    /// left, the ring must not be entered again.
+    /// Waits for all entries that the kernel has taken. The kernel never gets the other entries:
+    /// while some are left, the ring must not be entered again.
     fn quiesce(&mut self) {
         loop {
             while self.uring.completion().next().is_some() {
@@ -173,7 +181,7 @@ impl IoRing {
             match self.sleep() {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // Completions arrive in any case, and without them memory would go back too early.
+                // Completions arrive in any case, and memory must not go back before them.
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -206,8 +214,8 @@ impl Drop for IoRing {
             });
         }
         // Otherwise the ring is closed here. The kernel has completed all entries that it has
-        // taken, and the others go with the queue. Pages of fixed buffers may stay pinned a moment
-        // longer, but nothing writes to them.
+        // taken, and the other entries are discarded with the queue. Pages of fixed buffers may
+        // stay pinned a moment longer, but nothing writes to them.
     }
 }
 

@@ -1,4 +1,11 @@
 //! Reads and writes in flight on a ring, each of which continues until all its bytes have moved.
+//!
+//! A transfer is *waiting* (no room on the ring), *in flight* (one entry for its remaining bytes),
+//! or *done*. The result of an entry decides: all bytes have moved, so the transfer is done; some
+//! have, so an entry for the rest is queued; EAGAIN, so a thread of the kernel makes the next
+//! attempt; the system refuses direct I/O, so the page cache finishes the transfer; or the transfer
+//! has failed. At most `depth` entries are in flight, which keeps the medium busy without more
+//! threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +24,7 @@ pub(super) struct Transfer {
     pub buffer: *mut u8,
     pub offset: u64,
     pub length: u64,
-    /// The first bytes, which a read needs. The file may end behind them.
+    /// The first bytes, which a read needs. The file may end after them.
     pub needed: u64,
     /// Whether the transfer bypasses the page cache. Buffer, offset and length are then aligned.
     pub direct: bool,
@@ -40,10 +47,10 @@ struct Going {
     forced: bool,
 }
 
-/// The transfers of one lane: at most `depth` in flight, the others waiting. Dropping this waits
+/// The transfers of one lane: at most `depth` in flight, the rest waiting. Dropping this waits
 /// until the kernel no longer uses any buffer.
 ///
-/// After an error this can only be dropped: transfers in flight then end unseen.
+/// After an error, this can only be dropped: the results of transfers in flight are then discarded.
 pub(super) struct Transfers<'a> {
     work: Work<'a>,
     ring: IoRing,
@@ -63,7 +70,7 @@ impl<'a> Transfers<'a> {
         let depth = work.queue_depth.max(1);
         Ok(Transfers {
             // A lane has two stages even if only one transfer may be in flight.
-            ring: IoRing::lend(depth.max(2))?,
+            ring: IoRing::lease(depth.max(2))?,
             work,
             depth,
             waiting: VecDeque::new(),
@@ -95,7 +102,7 @@ impl<'a> Transfers<'a> {
         });
     }
 
-    /// Whether nothing waits, is in flight, or is done and not fetched.
+    /// Whether no transfer waits, is in flight, or is done and not fetched.
     pub(crate) fn is_empty(&self) -> bool {
         self.outstanding() == 0 && self.done.is_empty()
     }
@@ -221,13 +228,13 @@ impl<'a> Transfers<'a> {
                 return Err(self.work.ended(offset, needed));
             }
             Ok(0) => {
-                // POSIX leaves this open; trying again might never end.
+                // POSIX leaves this case open. A retry might never end.
                 let error = io::Error::from_raw_os_error(libc::EIO);
                 return Err(self.work.failed(&error, offset, needed));
             }
             Ok(bytes) => going.moved += bytes,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // The kernel would have to wait. A thread of its own may do so.
+            // The kernel would have to wait. A thread of the kernel may do so.
             Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && !going.forced => {
                 going.forced = true;
             }

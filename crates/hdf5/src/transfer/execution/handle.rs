@@ -219,7 +219,7 @@ impl Pending for TransferHandle {
     fn unreported_failure(&self, file: u64) -> Option<Error> {
         let is_lost = |error: &Error| {
             self.writes_to == Some(file)
-                && !self.request.is_told()
+                && !self.request.is_reported()
                 && error.kind() != Kind::Cancelled
         };
         let ended = self.request.peek();
@@ -227,7 +227,7 @@ impl Pending for TransferHandle {
     }
 
     fn mark_reported(&self) {
-        self.request.tell();
+        self.request.mark_reported();
     }
 
     /// Any thread may drop a read, which owns nothing of HDF5's.

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, DenseSink, Given, Sink, TransferKind, zeroed};
+use penstock_array::execute::{BoundPlan, DenseSink, InMemory, Sink, TransferKind, zeroed};
 use penstock_array::{
     ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
 };
@@ -100,7 +100,7 @@ pub(in crate::transfer) unsafe fn prepare(
     }
     let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
     let given = match transfer.operation {
-        Operation::Read => Some(Given {
+        Operation::Read => Some(InMemory {
             bytes: Arc::new(call.read_dense(session)?),
             path: Path::Hdf5,
         }),

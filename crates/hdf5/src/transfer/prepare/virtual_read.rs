@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, Given};
+use penstock_array::execute::{BoundPlan, InMemory};
 use penstock_array::{MemoryLayout, Selection};
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::Error;
@@ -55,7 +55,7 @@ pub(in crate::transfer) fn virtual_parts(
             Store::Memory(elements) => {
                 let bytes = Arc::clone(elements);
                 let path = penstock_engine::report::Path::Hdf5;
-                (Vec::new(), Some(Given { bytes, path }))
+                (Vec::new(), Some(InMemory { bytes, path }))
             }
             Store::File(_) if matches!(part.info.layout, Layout::External(_)) => {
                 (files(&part.info)?, None)

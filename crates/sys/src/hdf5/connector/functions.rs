@@ -21,7 +21,7 @@ pub type Req = *mut *mut c_void;
 
 /// Calls the macro `$then` with the list of all functions, after the tokens `$with`.
 ///
-/// A line `fn close = H5VLattr_close(attr: Obj; dxpl_id: hid_t; req) -> herr_t;` says:
+/// A line `fn close = H5VLattr_close(attr: Obj; dxpl_id: hid_t; req) -> herr_t;` means:
 /// - the struct has a function `close(attr, dxpl_id, req)`;
 /// - HDF5 exports `H5VLattr_close(attr, connector_id, dxpl_id, req)`: the first `;` marks where it
 ///   takes the identifier of the connector;
@@ -152,7 +152,7 @@ macro_rules! connector_functions {
                 fn create = H5VLlink_create(args: *mut H5VL_link_create_args_t, obj: Obj,
                     loc_params: Location; lcpl_id: hid_t, lapl_id: hid_t, dxpl_id: hid_t; req)
                     -> herr_t;
-                /// One of the objects may be null, and then stands for the location of the other.
+                /// One of the objects may be null, which means the location of the other.
                 fn copy = H5VLlink_copy(src_obj: Obj, loc_params1: Location, dst_obj: Obj,
                     loc_params2: Location; lcpl_id: hid_t, lapl_id: hid_t, dxpl_id: hid_t; req)
                     -> herr_t;
@@ -268,7 +268,7 @@ pub(crate) use connector_functions;
 /// pub close: Option<unsafe extern "C" fn(attr: Obj, dxpl_id: hid_t, req: Req) -> herr_t>,
 /// ```
 ///
-/// A function that is absent is an operation that the connector does not have.
+/// A function that is absent is an operation that the connector does not support.
 macro_rules! structs {
     ($(
         $(#[$attributes:meta])*

@@ -37,9 +37,9 @@ pub const H5I_EVENTSET: H5I_type_t = 16;
 pub type H5VL_subclass_t = c_int;
 pub type H5VL_get_conn_lvl_t = c_int;
 
-/// Asks for the class of the connector itself.
+/// Requests the class of the connector itself.
 pub const H5VL_GET_CONN_LVL_CURR: H5VL_get_conn_lvl_t = 0;
-/// Asks for the class of the connector at the bottom.
+/// Requests the class of the connector at the bottom.
 pub const H5VL_GET_CONN_LVL_TERM: H5VL_get_conn_lvl_t = 1;
 
 pub type H5VL_request_status_t = c_int;
@@ -182,7 +182,7 @@ pub const H5VL_OBJECT_FLUSH: c_int = 4;
 pub const H5VL_OBJECT_REFRESH: c_int = 5;
 
 pub const H5VL_DATASET_GET_SPACE: c_int = 2;
-// The answers depend on the allocated storage.
+// The results depend on the allocated storage.
 pub const H5VL_DATASET_GET_SPACE_STATUS: c_int = 3;
 pub const H5VL_DATASET_GET_STORAGE_SIZE: c_int = 4;
 /// Of the native connector's optional operations.
@@ -192,7 +192,7 @@ pub const H5VL_NATIVE_DATASET_GET_OFFSET: c_int = 9;
 #[repr(C)]
 pub struct DatasetGetSpace {
     pub op_type: c_int,
-    /// The answer: a copy, which the caller closes.
+    /// The result: a copy, which the caller closes.
     pub space_id: hid_t,
     _rest: u64,
 }
@@ -314,8 +314,8 @@ pub struct H5VL_link_create_args_t {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union LinkCreate {
-    /// For [`H5VL_LINK_CREATE_HARD`]: the object that gets another name; null stands for the location of the
-    /// link. The location of the object follows.
+    /// For [`H5VL_LINK_CREATE_HARD`]: the object that gets another name; null means the location of
+    /// the link. The location of the object follows.
     pub hard_curr_obj: *mut c_void,
     _all: [u64; 6],
 }

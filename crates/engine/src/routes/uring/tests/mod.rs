@@ -1,6 +1,6 @@
-//! io_uring on host memory, by whole requests; and what its parts promise about memory when they
-//! are dropped in the middle. Where the kernel does not allow io_uring, the requests are tested
-//! with the threads that stand in, and the parts are skipped.
+//! io_uring on host memory, by whole requests; and the guarantees of its parts about memory when
+//! they are dropped in the middle. Where the kernel does not allow io_uring, the requests are
+//! tested with threads instead, and the parts are skipped.
 
 mod parts;
 mod requests;
@@ -24,14 +24,14 @@ use crate::routes::fault::Decide;
 const MIB: usize = 1 << 20;
 const SENTINEL: u8 = 0xA5;
 
-/// Bytes that tell their place in a file.
+/// Bytes from which their place in a file can be recognised.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64)
         .map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
         .collect()
 }
 
-/// A file of a test, gone with it.
+/// The file of a test, which is removed with this value.
 struct Sample {
     file: Arc<File>,
     path: PathBuf,
@@ -142,7 +142,7 @@ fn faulty(
     transfer(&sample.file, operation, &[extent], uring(options), faults)
 }
 
-/// By io_uring, with so many calls in flight; or by threads, which the report then says.
+/// Reads by io_uring with this many calls in flight, or by threads, which the report then says.
 #[track_caller]
 fn assert_served(report: &Report, depth: RangeInclusive<u32>) {
     if has_uring() {
@@ -178,7 +178,7 @@ fn assert_read(
     report
 }
 
-/// Whether memory stays as it is while late writers would have time to come.
+/// Whether memory stays as it is during the time in which late writes would arrive.
 fn stays_untouched(buffer: &mut Buffer) -> bool {
     let bytes = buffer.bytes;
     buffer.fill(&vec![SENTINEL; bytes]);

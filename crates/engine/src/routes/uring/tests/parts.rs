@@ -146,13 +146,13 @@ fn an_entry_that_was_never_handed_to_the_kernel_is_never_carried_out() {
     let fd = std::fs::File::open(&sample.path).unwrap();
     let memory = buffer.address() as *mut u8;
     let entry = opcode::Read::new(types::Fd(fd.as_raw_fd()), memory, 4096).build();
-    let mut ring = IoRing::lend(2).unwrap();
+    let mut ring = IoRing::lease(2).unwrap();
     // SAFETY: buffer and descriptor outlive the ring.
     unsafe { ring.push(&entry) }.unwrap();
     assert_eq!(ring.in_flight(), 1);
     drop(ring);
     for _ in 0..4 {
-        let mut next = IoRing::lend(2).unwrap();
+        let mut next = IoRing::lease(2).unwrap();
         next.submit().unwrap();
         assert!(next.pop().is_none());
     }

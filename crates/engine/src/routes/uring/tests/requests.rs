@@ -9,7 +9,7 @@ use crate::report::Path;
 use crate::routes::fault::Fault;
 
 #[test]
-fn buffered_reads_of_any_alignment_bring_the_right_bytes() {
+fn buffered_reads_of_any_alignment_return_the_right_bytes() {
     let sample = Sample::new(3 * MIB + 77);
     for (offset, bytes, shift) in [
         (0, 3 * MIB + 77, 0),
@@ -175,7 +175,7 @@ fn a_failing_call_fails_the_request_once_and_nothing_is_written_afterwards() {
 }
 
 #[test]
-fn short_calls_are_carried_on() {
+fn a_short_call_is_continued() {
     let sample = Sample::new(MIB + 100);
     for (direct, most) in [("no", 1000), ("yes", 4096), ("yes", 12288)] {
         let decide = move |call: u64, _: Call| match call % 3 {
@@ -248,7 +248,7 @@ fn an_interrupted_call_is_made_again() {
 }
 
 #[test]
-fn a_full_medium_is_an_error_that_says_so() {
+fn a_full_medium_is_a_no_space_error() {
     let sample = Sample::new(MIB);
     let mut buffer = Buffer::new(MIB, 0);
     let faults: Box<Decide> = Box::new(|call, _| match call {

@@ -1,4 +1,4 @@
-"""The cost of a call that begins a write, and whether other calls of HDF5 wait for the write."""
+"""The HDF5 connector: the cost of calls that begin a write, and writes between steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 import penstock as ps
 from penstock.bench import events
-from penstock.bench.command import Found, Plan, main
 from penstock.bench.files import require_space
 from penstock.bench.libhdf5 import TRUNCATE, library, numbers
-from penstock.bench.measure import Contestant, Row, race
-from penstock.bench.result import Target
+from penstock.bench.measure import Contestant, Row
+from penstock.bench.plotfiles import Series, contestant
 from penstock.units import size_in_words
+
+from .run import Run, benchmark
 
 _SUBMITTED = 64 << 20
 _ROW = 8
@@ -23,49 +24,83 @@ _GROUPS = 20
 """Groups, with an attribute each, that are made during a background write."""
 _CALLS = _GROUPS * 5
 _ROUNDS = 15
+_FILES = 5
+"""Plot files of a run."""
 
 
-def measure(plan: Plan) -> Found:
-    require_space(plan.folder, max(plan.size, _ROW * min(plan.size, _SUBMITTED)))
+@benchmark("Plot files between steps", size="1GiB", quick_size="12MiB", needs_gpu=False)
+def async_plotfile(run: Run) -> None:
+    """Write plot files between the steps of a computation, which continues meanwhile."""
+    require_space(run.folder, _FILES * run.size)
     events.prepare()
-    rounds = plan.rounds if plan.quick else _ROUNDS
-    path = plan.folder / "hdf5-submit.h5"
-    rows: list[Row] = []
-    targets: list[Target] = []
+    compute = 0.05 if run.quick else 1.0
+    for levels in (1, 3):
+        fields = [events.Field(run.size // levels) for _ in range(levels)]
+        what = f"{_FILES} steps of {size_in_words(run.size)}, {levels} level{'s' * (levels > 1)}"
 
-    nbytes = min(plan.size, _SUBMITTED)
+        def race(
+            seconds: float, fields: list[events.Field] = fields, what: str = what
+        ) -> list[Row]:
+            folder = run.folder / "hdf5-plotfiles"
+            ways = (events.penstock(), events.ALONE, *events.peers())
+            entered = [contestant(Series(way, folder, fields, _FILES, seconds)) for way in ways]
+            group = f"{what}, {f'{seconds:g} s' if seconds else 'nothing'} computed between"
+            return run.race(entered, "s", group=group, rounds=3)
+
+        (ours, alone, *_), (bare, *_) = race(compute), race(0.0)
+        over = _over_bound(ours, bare, compute)
+        text = f"{what}, time over the longer of computing and writing"
+        run.target(text, 1.05, over, at_most=True)
+        run.target(f"{what}, against HDF5 alone", 1, ours.better_than(alone))
+
+
+def _over_bound(ours: Row, bare: Row, compute: float) -> float | None:
+    """Divide the time by its bound: the longer part of each step, plus the last write."""
+    if ours.median is None or bare.median is None:
+        return None
+    write = bare.median / _FILES
+    return ours.median / ((_FILES - 1) * max(compute, write) + write)
+
+
+@benchmark(
+    "Calls that begin a write, and calls beside it",
+    size="1GiB",
+    quick_size="16MiB",
+    needs_gpu=False,
+)
+def async_submit(run: Run) -> None:
+    require_space(run.folder, max(run.size, _ROW * min(run.size, _SUBMITTED)))
+    events.prepare()
+    path = run.folder / "hdf5-submit.h5"
+    nbytes = min(run.size, _SUBMITTED)
     field = events.Field(nbytes)
     kinds = {
         "to one that has been written": (1, False),
         "to a new dataset": (1, True),
         f"to each of {_ROW} in a row": (_ROW, False),
     }
-    for copy, wanted in (("auto", 2000.0), ("never", 50.0)):
+    for copy, how, wanted in (("auto", "copied", 2000.0), ("never", "in place", 50.0)):
         for what, (datasets, is_new) in kinds.items():
-            how = "copied" if copy == "auto" else "in place"
             group = f"submit {size_in_words(nbytes)} {how}, {what}"
             ways = [events.penstock(f"copy={copy}"), *(events.peers() if copy == "auto" else [])]
-            contestants = [_submit(way, path, field, datasets, is_new) for way in ways]
-            found = race(contestants, "us", rounds=rounds, group=group)
-            rows += found
+            entered = [_submit(way, path, field, datasets, is_new) for way in ways]
+            ours, *_ = run.race(entered, "us", group=group, rounds=_ROUNDS)
             # There is no target for host memory: its copy depends on the number of cores.
             if copy == "never" or ps.devices():
-                targets.append(Target(group, "us", wanted, found[0].value, at_most=True))
+                run.target(group, wanted, ours.value, "us", at_most=True)
 
-    field = events.Field(plan.size)
-    contestants = [
+    field = events.Field(run.size)
+    entered = [
         _metadata(way, path, field, writes)
         for way in (events.penstock("copy=never"), *events.peers())
         for writes in (True, False)
     ]
-    contestants.append(_metadata(events.ALONE, path, field, False))
-    found = race(contestants, "us", rounds=rounds, group=f"{_CALLS} calls on groups and attributes")
-    rows += found
-    delay = found[1].better_than(found[0])
+    entered.append(_metadata(events.ALONE, path, field, False))
+    group = f"{_CALLS} calls on groups and attributes"
+    writing, idle, *_ = run.race(entered, "us", group=group, rounds=_ROUNDS)
     text = "Calls on groups and attributes while a write goes on, time against idle"
-    targets.append(Target(text, "x", 1.25, delay, at_most=True))
+    run.target(text, 1.25, idle.better_than(writing), at_most=True)
     path.unlink(missing_ok=True)
-    return Found(rows, targets, [])
 
 
 class _File:
@@ -168,13 +203,3 @@ def _make_groups(file: int) -> None:
         hdf5.H5Aclose(attribute)
         hdf5.H5Gclose(group)
     hdf5.H5Sclose(space)
-
-
-if __name__ == "__main__":
-    main(
-        "Calls that begin a write, and calls beside it",
-        measure,
-        size="1GiB",
-        quick_size="16MiB",
-        needs_gpu=False,
-    )

@@ -7,16 +7,17 @@ use penstock_engine::Recover;
 use penstock_engine::allocate;
 use penstock_engine::error::{Error, Result};
 
+/// The kind of a bounce buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Ordinary memory, which the CUDA driver copies once more.
     Pageable,
-    /// Page-locked, so that the GPU can access it directly.
+    /// Page-locked memory, which the GPU accesses directly.
     Pinned,
 }
 
-/// Unused buffers. They are kept until the process ends, as a program keeps its own while it opens
-/// one file after another: allocating a buffer, and above all pinning it, takes as long as moving
-/// the bytes.
+/// Unused buffers. They stay until the process ends, as a program would keep its own buffers from
+/// file to file: allocating and pinning a buffer takes as long as moving the bytes.
 static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
 /// A page-aligned buffer for the exclusive use of its owner.
@@ -37,7 +38,7 @@ impl Buffer {
         if let Some((at, _)) = fitting {
             return Ok(Buffer(Some(kept.swap_remove(at))));
         }
-        // A buffer that is too small is freed to make room for this one.
+        // Frees a buffer that is too small to make room for this one.
         let small = kept
             .iter()
             .enumerate()
