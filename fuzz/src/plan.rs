@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, ChunkJob, ChunkTable, ElementMapping, FileRange, MemoryLayout, Plan, Selection, Source,
-    StoredArray, StridedBox, Window, Work,
+    Axis, ChunkJob, ChunkTable, ElementMapping, FileRange, MemoryLayout, Plan, PlanJob, Selection,
+    Source, StoredArray, StridedBox, Window,
 };
 use penstock_engine::file::position::Operation;
 
@@ -49,8 +49,8 @@ pub fn fuzz_planner(data: &[u8]) {
     } else if is_quick(&selection) && has_work_everywhere(&plan) {
         for work in plan.works().take(FIRST).flatten() {
             match &work {
-                Work::Chunk(job) => case.check_bounds(job.boxes(&plan).take(FIRST), Some(job)),
-                Work::Fill(job) => case.check_bounds(job.boxes(&plan).take(FIRST), None),
+                PlanJob::Chunk(job) => case.check_bounds(job.boxes(&plan).take(FIRST), Some(job)),
+                PlanJob::Fill(job) => case.check_bounds(job.boxes(&plan).take(FIRST), None),
             }
         }
     }
@@ -108,14 +108,14 @@ impl Case<'_> {
                     failures -= 1;
                     continue;
                 }
-                Ok(Work::Fill(job)) => {
+                Ok(PlanJob::Fill(job)) => {
                     self.check_bounds(job.boxes(plan), None);
                     let moves = self.moves(job.boxes(plan));
                     let mut targets: Vec<u64> = moves.iter().map(|at| at.1).collect();
                     targets.sort_unstable();
                     (job.chunk, Outcome::Filled(targets))
                 }
-                Ok(Work::Chunk(job)) => {
+                Ok(PlanJob::Chunk(job)) => {
                     self.check_job(plan, &job);
                     let mut moves = self.moves(job.boxes(plan));
                     moves.sort_unstable();
@@ -322,8 +322,8 @@ fn check_windows(plan: &Arc<Plan>, limit: u64) {
     let (mut chunks, mut failures) = (Vec::new(), 0);
     for work in plan.works() {
         match work {
-            Ok(Work::Chunk(job)) => chunks.push(job.chunk),
-            Ok(Work::Fill(job)) => chunks.push(job.chunk),
+            Ok(PlanJob::Chunk(job)) => chunks.push(job.chunk),
+            Ok(PlanJob::Fill(job)) => chunks.push(job.chunk),
             Err(_) => failures += 1,
         }
     }

@@ -87,8 +87,8 @@ pub use chunks::{
 };
 pub use plan::{
     Before, Changed, Changes, ChunkJob, ElementMapping, FileRange, FileSegment, FillJob, Holes,
-    MemoryLayout, MemorySide, MemorySize, NO_FILTERS, Plan, Source, StoredArray, StoredSize,
-    Window, Windows, Work, Works, bytes, in_dataset, in_order, match_selections,
+    MemoryLayout, MemorySide, MemorySize, NO_FILTERS, Plan, PlanJob, PlanJobs, Source, StoredArray,
+    StoredSize, Window, Windows, bytes, in_dataset, in_order, match_selections,
 };
 pub use reserve::{make_room, push};
 pub use selection::{Axis, AxisRun, Run, Selection, push_run};

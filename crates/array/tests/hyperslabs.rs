@@ -7,8 +7,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use penstock_array::{
-    Axis, BoxRun, ChunkGrid, ChunkTable, ElementMapping, MemoryLayout, MemorySize, Plan, Selection,
-    Source, StoredArray, StoredSize, Work, in_order,
+    Axis, BoxRun, ChunkGrid, ChunkTable, ElementMapping, MemoryLayout, MemorySize, Plan, PlanJob,
+    Selection, Source, StoredArray, StoredSize, in_order,
 };
 use penstock_engine::file::position::Operation;
 
@@ -59,8 +59,8 @@ fn plan_of(shape: &[u64], source: Source, axes: Vec<Axis>, element: u64) -> Arc<
 /// Returns the address of each job's chunk with the job's runs.
 fn runs_by_job(plan: &Arc<Plan>) -> Vec<(u64, Vec<BoxRun>)> {
     let jobs = plan.works().map(|work| match work.unwrap() {
-        Work::Chunk(job) => job,
-        Work::Fill(_) => panic!("every chunk is stored"),
+        PlanJob::Chunk(job) => job,
+        PlanJob::Fill(_) => panic!("every chunk is stored"),
     });
     let runs = jobs.map(|job| {
         let boxes = job.boxes(plan);

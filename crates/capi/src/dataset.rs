@@ -170,7 +170,7 @@ unsafe fn start(
     buffer: Buffer,
     with: SubmitOptions,
     began: Instant,
-) -> Result<transfer::Held> {
+) -> Result<transfer::TransferHandle> {
     refuse_fork()?;
     let hdf5 = BINDING.get()?;
     // SAFETY: passed on.
@@ -245,7 +245,7 @@ pub(crate) unsafe fn start_array(
     operation: Operation,
     call: &ArrayCall,
     selected: FileSelection<'_>,
-) -> Result<transfer::Held> {
+) -> Result<transfer::TransferHandle> {
     let began = Instant::now();
     // SAFETY: by contract of this function.
     unsafe {

@@ -7,8 +7,8 @@ use std::time::Instant;
 use penstock_array::Selection;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::refuse_fork;
-use penstock_hdf5::transfer::many::{Many, Part, Wanted, describe};
-use penstock_hdf5::transfer::{Held, MemoryShape};
+use penstock_hdf5::transfer::many::{DatasetPart, Many, Wanted, describe};
+use penstock_hdf5::transfer::{MemoryShape, TransferHandle};
 use penstock_sys::hdf5::hid_t;
 
 use crate::copied::end_for_connector;
@@ -57,7 +57,7 @@ struct Call {
 
 /// # Safety
 /// As the header requires. This thread may call HDF5.
-unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
+unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<TransferHandle> {
     // SAFETY: by contract of this function.
     unsafe {
         let pieces = list(call.pieces, call.count as u64, "pieces")?;
@@ -86,7 +86,7 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
             });
             selections.push(selection.map_err(|error| info.name_in(error))?);
         }
-        let mut parts: Vec<Option<Part<'_>>> = Vec::with_capacity(pieces.len());
+        let mut parts: Vec<Option<DatasetPart<'_>>> = Vec::with_capacity(pieces.len());
         for (piece, selection) in pieces.iter().zip(&selections) {
             if piece.array.element == 0 {
                 parts.push(None);
@@ -96,7 +96,7 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<Held> {
             let MemoryShape::Array { shape, strides } = shape else {
                 return Err(Error::invalid("an array has no shape"));
             };
-            parts.push(Some(Part {
+            parts.push(Some(DatasetPart {
                 selection: selection.as_ref(),
                 memory_type: array.element,
                 address: array.data as usize,

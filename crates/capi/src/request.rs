@@ -37,7 +37,7 @@ pub(crate) enum AnyRequest {
     /// A transfer of the bytes of a file.
     Plain(Request),
     /// A transfer of a dataset.
-    Dataset(transfer::Held),
+    Dataset(transfer::TransferHandle),
 }
 
 impl AnyRequest {
@@ -331,7 +331,7 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
         let request = REQUESTS.take(request)?;
         request.wait_unreported();
         if let AnyRequest::Dataset(transfer) = &*request {
-            transfer.let_go();
+            transfer.leave_if_ended();
         }
         Ok(OK)
     });

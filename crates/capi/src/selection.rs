@@ -167,7 +167,7 @@ pub(crate) unsafe fn check_outputs(
 /// # Safety
 /// Both are null or as the header requires; [`check_outputs`] has accepted them.
 pub(crate) unsafe fn hand_over(
-    started: transfer::Held,
+    started: transfer::TransferHandle,
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> Result<c_int> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::gpu::{
-    Axis, Checksum, ChecksumTable, GpuError, Kernels, PlaceTable, Shuffles, Side,
+    Checksum, ChecksumTable, GpuError, Kernels, PlaceAxis, PlaceTable, Shuffles, Side,
 };
 use penstock_sys::cuda::{self, CU_STREAM_DEFAULT, CUdeviceptr, CUstream, Cuda};
 
@@ -129,12 +129,12 @@ fn main() {
                 shuffled: 0,
             };
             let axes = [
-                Axis {
+                PlaceAxis {
                     count: side.div_ceil(step),
                     source_stride: (run * size * step) as i64,
                     target_stride: row as i64,
                 },
-                Axis {
+                PlaceAxis {
                     count: run,
                     source_stride: size as i64,
                     target_stride: after as i64,

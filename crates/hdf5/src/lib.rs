@@ -17,5 +17,5 @@ mod virtual_dataset;
 pub use conversion::Conversion;
 pub use open_files::SourceFile;
 pub use virtual_dataset::{
-    Keeper, KeptSource, Mapping, Resolution, SourceDataset, SourcePart, Store, resolve,
+    CachedSource, Mapping, Resolution, SourceCache, SourceDataset, SourcePart, Store, resolve,
 };

@@ -434,7 +434,7 @@ fn what_is_known_of_file_and_layout_is_right() {
         (mappings[0].file.as_path(), mappings[0].dataset.as_str()),
         (Path::new("."), "contiguous")
     );
-    let MappedSelection::Some { selection, .. } = &mappings[1].source else {
+    let MappedSelection::Part { selection, .. } = &mappings[1].source else {
         panic!("{:?}", mappings[1].source);
     };
     assert_eq!(selection.shape(), Some(vec![9, 17]));

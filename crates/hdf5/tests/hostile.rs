@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, Run, Selection,
-    StoredChunk, StoredSize, TableBuilder, Work, match_selections,
+    Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, PlanJob, Run, Selection,
+    StoredChunk, StoredSize, TableBuilder, match_selections,
 };
 use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, FileType, Fill, Layout};
 use plans::read_plan;
@@ -137,10 +137,10 @@ proptest! {
         for work in plan.works().take(20) {
             let Ok(work) = work else { continue };
             let (patches, decoded) = match &work {
-                Work::Chunk(job) => {
+                PlanJob::Chunk(job) => {
                     (job.boxes(&plan).take(20).collect::<Vec<_>>(), job.decoded_size)
                 }
-                Work::Fill(fill) => (fill.boxes(&plan).take(20).collect(), plan.decoded_size()),
+                PlanJob::Fill(fill) => (fill.boxes(&plan).take(20).collect(), plan.decoded_size()),
             };
             for copy in patches.iter().flat_map(|patch| patch.runs().take(20)) {
                 let target = u128::from(copy.memory) + u128::from(copy.elements * memory);

@@ -12,9 +12,9 @@ use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::connector::H5VL_dataset_class_t;
 
-use super::VALUE;
 use super::connector_below::ConnectorBelow;
 use super::policy::Policy;
+use super::registration::VALUE;
 use super::settings::ConnectorSettings;
 use super::shared_file::SharedFile;
 use super::transfer_list::OwnedList;

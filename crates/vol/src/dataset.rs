@@ -23,7 +23,7 @@ use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
-use penstock_hdf5::transfer::unfinished;
+use penstock_hdf5::transfer::unfinished_storage;
 
 forward! {
     match get = H5VLdataset_get {
@@ -454,7 +454,7 @@ impl Nothing {
 /// # Safety
 /// The thread is inside a callback on these datasets.
 unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
-    if unfinished::is_none() || unders.iter().any(|under| under.is_internal) {
+    if unfinished_storage::is_none() || unders.iter().any(|under| under.is_internal) {
         return Ok(());
     }
     for under in unders {
@@ -462,7 +462,7 @@ unsafe fn refuse_unfinished(unders: &[Under]) -> Result<()> {
         let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
         // SAFETY: the thread is inside a call of this HDF5.
         let session = unsafe { Session::begin(under.library().hdf5) };
-        unfinished::refuse(&session, id.get())?;
+        unfinished_storage::refuse(&session, id.get())?;
     }
     Ok(())
 }
@@ -478,11 +478,11 @@ unsafe fn note_unfinished(under: &Under) -> Result<()> {
     let library = under.library();
     // SAFETY: the thread is inside a call of this HDF5.
     let session = unsafe { Session::begin(library.hdf5) };
-    if unfinished::has_stopped(&session) {
+    if unfinished_storage::has_stopped(&session) {
         library.keeping_errors(|| {
             // SAFETY: the caller guarantees this.
             let id = unsafe { TemporaryId::of(under, H5I_DATASET)? };
-            unfinished::note(&session, id.get())
+            unfinished_storage::note(&session, id.get())
         })
     } else {
         Ok(())

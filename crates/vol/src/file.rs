@@ -9,7 +9,6 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5F_SCOPE_LOCAL, H5P_DEFAULT, herr_t, hid_t};
 
-use super::NAME;
 use super::access_sets::{file_access, place_of};
 use super::api_call::{ApiCall, METADATA, NO_REQUEST};
 use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
@@ -17,6 +16,7 @@ use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::Info;
+use super::registration::NAME;
 use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
 use super::under::Under;

@@ -5,11 +5,12 @@ use std::ffi::{c_int, c_void};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::herr_t;
 
+use super::CLASSES;
 use super::api_call::ApiCall;
 use super::callback::operate;
 use super::calling_library::CallingLibrary;
 use super::info::{INFO, Info};
-use super::{CAP_FLAGS, CLASSES};
+use super::registration::CAP_FLAGS;
 use penstock_hdf5::library::callback::{FAIL, caught};
 
 unsafe extern "C" fn get_conn_cls(

@@ -37,6 +37,7 @@ mod mpi;
 mod object;
 mod operation;
 mod policy;
+mod registration;
 mod report_order;
 mod request;
 mod settings;
@@ -49,7 +50,7 @@ mod visit;
 mod wrap;
 mod wrapped;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
@@ -65,21 +66,9 @@ use info::Info;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
+use registration::{CAP_FLAGS, NAME, VALUE, VERSION};
 use settings::ConnectorSettings;
 use visit::while_closing;
-
-/// Name of the connector. Some programs infer from "async" in it that operations continue after a
-/// call.
-const NAME: &CStr = c"penstock_async";
-
-/// HDF5's number of the connector, in addition to its name. Values from 512 on are free for general
-/// use.
-const VALUE: i32 = 27_022;
-
-const VERSION: u32 = 1;
-
-/// Capabilities of this connector in addition to those of the connector below.
-const CAP_FLAGS: u64 = H5VL_CAP_FLAG_ASYNC;
 
 forward! {
     operate optional = H5VLoptional, NAME;

@@ -369,7 +369,7 @@ impl Pending for AsyncOperation {
         self.failures.is_none()
     }
 
-    fn tells(&self, failures: &Arc<Failures>) -> bool {
+    fn reports_to(&self, failures: &Arc<Failures>) -> bool {
         let is_that = |own: &Arc<Failures>| Arc::ptr_eq(own, failures);
         self.failures.as_ref().is_some_and(is_that)
     }

@@ -16,7 +16,7 @@ use penstock_engine::request::{AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, is_qui
 use super::bound::BoundPlan;
 use super::memory::HostMemory;
 use super::read::{HostReader, Room};
-use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Work};
+use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, PlanJob};
 
 /// The most chunks that one thread reads faster than several threads.
 const MOST_CHUNKS: usize = 16;
@@ -60,7 +60,7 @@ enum Jobs {
     /// One range of the file.
     Range(FileRange),
     /// Parts of a few chunks or blocks.
-    Parts(Vec<Work>),
+    Parts(Vec<PlanJob>),
 }
 
 thread_local! {
@@ -156,11 +156,11 @@ impl SmallRead {
                 .read(false, |target, _, counters| match &self.work {
                     Jobs::Range(range) => read(target, *range, counters),
                     Jobs::Parts(works) => works.iter().try_for_each(|work| match work {
-                        Work::Chunk(job) if let Some(range) = copied_range(bound, job) => {
+                        PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
                             bound.count(job, counters);
                             read(target, range, counters)
                         }
-                        Work::Chunk(_) | Work::Fill(_) => Err(not_cached()),
+                        PlanJob::Chunk(_) | PlanJob::Fill(_) => Err(not_cached()),
                     }),
                 })
         };
@@ -171,14 +171,14 @@ impl SmallRead {
 impl Jobs {
     /// Returns the ranges of the file that are read, offset and length.
     fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        let (one, works): (_, &[Work]) = match self {
+        let (one, works): (_, &[PlanJob]) = match self {
             Jobs::Range(range) => (Some((range.offset, range.length)), &[]),
             Jobs::Parts(works) => (None, works),
         };
         one.into_iter()
             .chain(works.iter().filter_map(|work| match work {
-                Work::Chunk(job) => Some((job.address, job.stored_size)),
-                Work::Fill(_) => None,
+                PlanJob::Chunk(job) => Some((job.address, job.stored_size)),
+                PlanJob::Fill(_) => None,
             }))
     }
 
@@ -187,8 +187,8 @@ impl Jobs {
         match self {
             Jobs::Range(range) => Some(range.length),
             Jobs::Parts(works) => works.iter().try_fold(0, |sum, work| match work {
-                Work::Chunk(job) => Some(sum + job.bytes(&bound.plan)),
-                Work::Fill(job) => Some(sum + job.bytes(&bound.plan)),
+                PlanJob::Chunk(job) => Some(sum + job.bytes(&bound.plan)),
+                PlanJob::Fill(job) => Some(sum + job.bytes(&bound.plan)),
             }),
         }
     }
@@ -240,7 +240,7 @@ fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Job
     let (mut decoded, mut chunks, mut plain) = (0, 0, 0);
     for work in plan.works() {
         let work = work.ok()?;
-        if let Work::Chunk(job) = &work
+        if let PlanJob::Chunk(job) = &work
             && job.is_plain
         {
             plain += job
@@ -250,7 +250,7 @@ fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Job
                 return None;
             }
         }
-        if let Work::Chunk(job) = &work
+        if let PlanJob::Chunk(job) = &work
             && !job.is_plain
             && cache.is_none_or(|(cache, array)| cache.find(key(*array, job)).is_none())
         {
@@ -295,17 +295,17 @@ fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counte
 /// Reads or fills the selected elements of one chunk.
 fn read_job(
     reader: &HostReader<'_>,
-    work: &Work,
+    work: &PlanJob,
     target: *mut u8,
     (room, cache, counters): (&mut Room, Option<&(Arc<ChunkCache>, u64)>, &Counters),
 ) -> Result<()> {
     let bound = reader.bound;
     let job = match work {
-        Work::Fill(job) => {
+        PlanJob::Fill(job) => {
             reader.fill(job);
             return Ok(());
         }
-        Work::Chunk(job) => job,
+        PlanJob::Chunk(job) => job,
     };
     if let Some(range) = copied_range(bound, job) {
         bound.count(job, counters);

@@ -12,7 +12,7 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::report::{Counters, Path};
 
 use super::buffer::{Buffer, no_memory};
-use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Plan, Work};
+use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Plan, PlanJob};
 
 /// A plan bound to its files: all or part of an array that moves between a file and memory.
 #[derive(Debug)]
@@ -311,7 +311,7 @@ impl BoundPlan {
     pub fn reaches_beyond(&self, size: u64) -> Result<bool> {
         for work in self.plan.works() {
             match work {
-                Ok(Work::Chunk(job)) if self.range(&job).1 > size => return Ok(true),
+                Ok(PlanJob::Chunk(job)) if self.range(&job).1 > size => return Ok(true),
                 // All other errors will be reported by the read itself.
                 Err(error) if error.kind() == Kind::Memory => return Err(error),
                 _ => {}

@@ -6,7 +6,7 @@ use penstock_engine::error::Result;
 
 use super::bound::BoundPlan;
 use crate::reserve::{make_room, push};
-use crate::{Source, Work};
+use crate::{PlanJob, Source};
 
 /// Smallest run that is worth an extent of its own, for host memory and for contiguous data.
 const RUN: u64 = 16 << 10;
@@ -73,7 +73,7 @@ pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut bytes = 0;
     for work in plan.works() {
-        let Work::Chunk(job) = work? else {
+        let PlanJob::Chunk(job) = work? else {
             return Ok(None);
         };
         for strided in job.boxes(plan) {

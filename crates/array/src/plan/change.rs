@@ -5,7 +5,7 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Kind, Result};
 
 use super::job::Stored;
-use super::{ChunkJob, Plan, Source, Works, in_dataset};
+use super::{ChunkJob, Plan, PlanJobs, Source, in_dataset};
 use crate::boxes::Placement;
 use crate::selection::{Axis, Selection};
 
@@ -33,7 +33,7 @@ pub enum Before {
 /// The chunks that a write changes, in order of their numbers.
 pub struct Changes {
     plan: Arc<Plan>,
-    works: Works,
+    works: PlanJobs,
     /// Whether only the new elements are written, each where it is stored.
     is_in_place: bool,
 }

@@ -38,9 +38,9 @@ pub struct FillJob {
     placement: Placement,
 }
 
-/// The work for one chunk of a read.
+/// A job for one chunk of a read.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum PlanJob {
     /// The chunk is stored: its bytes are moved.
     Chunk(ChunkJob),
     /// The chunk was never written: its elements get the fill value.

@@ -36,13 +36,13 @@ pub use change::{Before, Changed, Changes};
 pub use element::ElementMapping;
 pub use holes::Holes;
 use job::Stored;
-pub use job::{ChunkJob, FileRange, FillJob, Work};
+pub use job::{ChunkJob, FileRange, FillJob, PlanJob};
 pub use matched::{in_order, match_selections};
 pub use memory::MemoryLayout;
 pub use memory_side::MemorySide;
 pub use sizes::{MemorySize, StoredSize};
 pub use stored::{FileSegment, Source, StoredArray, bytes, in_dataset};
-pub use walk::{Window, Windows, Works};
+pub use walk::{PlanJobs, Window, Windows};
 
 /// The filter mask that skips every filter.
 pub const NO_FILTERS: u32 = u32::MAX;
@@ -307,8 +307,8 @@ impl Plan {
 
     /// Iterates over all work in order of chunk number. Iteration continues after an error unless
     /// memory ran out.
-    pub fn works(self: &Arc<Self>) -> Works {
-        Works::new(self.clone())
+    pub fn works(self: &Arc<Self>) -> PlanJobs {
+        PlanJobs::new(self.clone())
     }
 
     /// Iterates over all work in portions whose stored and decoded bytes together stay below
@@ -319,7 +319,7 @@ impl Plan {
     }
 
     /// Returns the work for one touched chunk; `None` if its memory stays unchanged.
-    fn work(&self, chunk: u64, placement: Placement) -> Result<Option<Work>> {
+    fn work(&self, chunk: u64, placement: Placement) -> Result<Option<PlanJob>> {
         let found = match &self.source {
             Source::Missing => Err(placement),
             Source::Contiguous { offset } => Ok(self.block(*offset, chunk, placement)),
@@ -330,10 +330,10 @@ impl Plan {
             },
         };
         Ok(match found {
-            Ok(job) => Some(Work::Chunk(job)),
+            Ok(job) => Some(PlanJob::Chunk(job)),
             // A write may not skip elements that have no place.
             Err(_) if self.fill.is_none() && self.direction == Operation::Read => None,
-            Err(placement) => Some(Work::Fill(FillJob::new(self, chunk, placement))),
+            Err(placement) => Some(PlanJob::Fill(FillJob::new(self, chunk, placement))),
         })
     }
 

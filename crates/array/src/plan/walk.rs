@@ -11,13 +11,13 @@ use std::sync::Arc;
 use penstock_engine::error::Result;
 
 use super::runs_by_chunk::RunsByChunk;
-use super::{ChunkJob, FillJob, Plan, Work};
+use super::{ChunkJob, FillJob, Plan, PlanJob};
 use crate::boxes::{Placement, Ranges};
 use crate::selection::{Axis, Selection};
 
 /// The work of a plan, chunk by chunk. It owns a reference to the plan, so it can move to any
 /// thread.
-pub struct Works {
+pub struct PlanJobs {
     plan: Arc<Plan>,
     walk: Walk,
 }
@@ -36,9 +36,9 @@ struct GridWalk {
     ranges: Vec<Arc<Vec<Ranges>>>,
 }
 
-impl Works {
+impl PlanJobs {
     pub(super) fn new(plan: Arc<Plan>) -> Self {
-        Works {
+        PlanJobs {
             plan,
             walk: Walk::Start,
         }
@@ -90,8 +90,8 @@ impl Walk {
     }
 }
 
-impl Iterator for Works {
-    type Item = Result<Work>;
+impl Iterator for PlanJobs {
+    type Item = Result<PlanJob>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -167,10 +167,10 @@ pub struct Window {
 
 /// The work of a plan in portions.
 pub struct Windows {
-    works: Works,
+    works: PlanJobs,
     limit: u64,
     /// Work that did not fit into the last portion.
-    left: Option<Result<Work>>,
+    left: Option<Result<PlanJob>>,
 }
 
 /// Largest number of jobs in a portion, however small their chunks.
@@ -179,7 +179,7 @@ const MOST_JOBS: usize = 1 << 16;
 impl Windows {
     pub(super) fn new(plan: Arc<Plan>, limit: u64) -> Self {
         Windows {
-            works: Works::new(plan),
+            works: PlanJobs::new(plan),
             limit,
             left: None,
         }
@@ -208,16 +208,16 @@ impl Iterator for Windows {
                 }
             };
             let bytes = match &work {
-                Work::Chunk(job) => job.stored_size.saturating_add(job.decoded_size),
-                Work::Fill(_) => 0,
+                PlanJob::Chunk(job) => job.stored_size.saturating_add(job.decoded_size),
+                PlanJob::Fill(_) => 0,
             };
             let placement = match &work {
-                Work::Chunk(job) => job.placement(),
-                Work::Fill(job) => job.placement(),
+                PlanJob::Chunk(job) => job.placement(),
+                PlanJob::Fill(job) => job.placement(),
             };
             let weight = bytes
                 .saturating_add(placement.bytes())
-                .saturating_add(size_of::<Work>() as u64);
+                .saturating_add(size_of::<PlanJob>() as u64);
             let is_full = window.jobs.len() + window.fills.len() >= MOST_JOBS
                 || used.saturating_add(weight) > self.limit;
             if used > 0 && is_full {
@@ -226,12 +226,12 @@ impl Iterator for Windows {
             }
             used = used.saturating_add(weight);
             match work {
-                Work::Chunk(job) => {
+                PlanJob::Chunk(job) => {
                     window.stored_bytes = window.stored_bytes.saturating_add(job.stored_size);
                     window.decoded_bytes = window.decoded_bytes.saturating_add(job.decoded_size);
                     window.jobs.push(job);
                 }
-                Work::Fill(job) => window.fills.push(job),
+                PlanJob::Fill(job) => window.fills.push(job),
             }
         }
         if used == 0 {
@@ -245,6 +245,6 @@ impl Iterator for Windows {
 /// Workers share one iterator.
 const _: fn() = || {
     fn is_send<T: Send>() {}
-    is_send::<Works>();
+    is_send::<PlanJobs>();
     is_send::<Windows>();
 };

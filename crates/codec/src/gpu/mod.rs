@@ -21,7 +21,7 @@ pub use checksum::{Checksum, ChecksumTable, Verdict};
 pub use deflate::{DeflateMemory, DeflateTable};
 pub use inflate::{InflateTable, Inflated};
 pub use kernels::Kernels;
-pub use place::{Axis, PlaceTable, Shuffles, Side};
+pub use place::{PlaceAxis, PlaceTable, Shuffles, Side};
 
 /// A failed call of the CUDA driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub struct Side {
 /// One axis of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Axis {
+pub struct PlaceAxis {
     /// Steps along the axis.
     pub count: u64,
     /// Bytes of a step in the source.
@@ -79,12 +79,12 @@ pub(super) struct PlaceLaunch {
     target_element: u32,
 }
 
-const _: () = assert!(size_of::<Axis>() == 24);
+const _: () = assert!(size_of::<PlaceAxis>() == 24);
 const _: () = assert!(size_of::<StridedBox>() == 80);
 const _: () = assert!(size_of::<PlaceLaunch>() == 56);
 
 // SAFETY: `repr(C)`, integers only, and as large as its members together.
-unsafe impl Plain for Axis {}
+unsafe impl Plain for PlaceAxis {}
 // SAFETY: as above.
 unsafe impl Plain for StridedBox {}
 // SAFETY: as above.
@@ -107,9 +107,9 @@ pub struct PlaceTable {
     length: u64,
     shuffles: Shuffles,
     boxes: Vec<StridedBox>,
-    axes: Vec<Axis>,
+    axes: Vec<PlaceAxis>,
     /// The index in `axes` of each sequence that a box already has.
-    known: HashMap<Vec<Axis>, u32>,
+    known: HashMap<Vec<PlaceAxis>, u32>,
     pieces: u64,
 }
 
@@ -141,7 +141,7 @@ impl PlaceTable {
 
     /// Adds a box, whose elements lie along `axes`, outermost first. Fails if the box reaches beyond
     /// the memory of a side.
-    pub fn push(&mut self, source: Side, target: Side, axes: &[Axis]) -> Result<()> {
+    pub fn push(&mut self, source: Side, target: Side, axes: &[PlaceAxis]) -> Result<()> {
         if axes.iter().any(|axis| axis.count == 0) {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl PlaceTable {
         source.check(source_strides, self.length, self.shuffles.source)?;
         target.check(target_strides, after, self.shuffles.target)?;
 
-        let mut axes: Vec<Axis> = axes.iter().copied().filter(|axis| axis.count > 1).collect();
+        let mut axes: Vec<PlaceAxis> = axes.iter().copied().filter(|axis| axis.count > 1).collect();
         let mut length = self.length;
         if self.conversion == TypeConversion::Copy {
             // Contiguous elements are one long element.
@@ -171,7 +171,7 @@ impl PlaceTable {
             TypeConversion::Swap { unit } => (unit as u64, unit as u64),
             TypeConversion::Convert { from, to } => (from.size() as u64, to.size() as u64),
         };
-        axes.push(Axis {
+        axes.push(PlaceAxis {
             count: length / width,
             source_stride: width as i64,
             target_stride: width_after as i64,
@@ -274,7 +274,7 @@ impl PlaceTable {
     }
 
     /// The widest unit into which a copy can be divided so that each unit is aligned.
-    fn copy_width(&self, source: &Side, target: &Side, axes: &[Axis], length: u64) -> u64 {
+    fn copy_width(&self, source: &Side, target: &Side, axes: &[PlaceAxis], length: u64) -> u64 {
         let mut bits = length;
         let mut widest = WIDEST;
         for (side, element) in [
@@ -297,7 +297,7 @@ impl PlaceTable {
     }
 
     /// The index of these axes in the table of axes. Adds them if they are new.
-    fn index_of(&mut self, axes: Vec<Axis>) -> u32 {
+    fn index_of(&mut self, axes: Vec<PlaceAxis>) -> u32 {
         if let Some(at) = self.known.get(&axes) {
             return *at;
         }
@@ -360,10 +360,10 @@ fn too_large() -> CodecError {
 }
 
 /// Joins axes whose steps form one sequence, and drops axes of one step.
-fn merged(axes: &[Axis]) -> Vec<Axis> {
-    let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());
+fn merged(axes: &[PlaceAxis]) -> Vec<PlaceAxis> {
+    let mut merged: Vec<PlaceAxis> = Vec::with_capacity(axes.len());
     for axis in axes.iter().rev().filter(|axis| axis.count > 1) {
-        let follows = |inner: &Axis| {
+        let follows = |inner: &PlaceAxis| {
             let count = i128::from(inner.count);
             i128::from(axis.source_stride) == count * i128::from(inner.source_stride)
                 && i128::from(axis.target_stride) == count * i128::from(inner.target_stride)

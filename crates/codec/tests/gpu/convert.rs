@@ -1,7 +1,7 @@
 //! The kernel converts to the same bits as the CPU, for every pair of formats.
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
-use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 
 use crate::device::{gpu, noise};
 
@@ -75,7 +75,7 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
                 offset: 0,
                 shuffled: 0,
             };
-            let all = Axis {
+            let all = PlaceAxis {
                 count: count as u64,
                 source_stride: from.size() as i64,
                 target_stride: to.size() as i64,

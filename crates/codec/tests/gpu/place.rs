@@ -1,7 +1,7 @@
 //! The kernel moves boxes of elements as a loop over single elements does.
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
-use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -191,10 +191,10 @@ fn side(layout: &Layout, address: u64) -> Side {
     }
 }
 
-fn axes(boxed: &Box) -> Vec<Axis> {
+fn axes(boxed: &Box) -> Vec<PlaceAxis> {
     let strides = boxed.source.strides.iter().zip(&boxed.target.strides);
     let axes = boxed.counts.iter().zip(strides);
-    axes.map(|(&count, (&source_stride, &target_stride))| Axis {
+    axes.map(|(&count, (&source_stride, &target_stride))| PlaceAxis {
         count,
         source_stride,
         target_stride,
@@ -253,7 +253,7 @@ fn one_launch_moves_a_large_box_and_thousands_of_small_ones() {
     };
     let mut expected = vec![0; bytes.len()];
     let mut table = PlaceTable::new(TypeConversion::Copy, 1, Shuffles::default()).unwrap();
-    let run = |count| Axis {
+    let run = |count| PlaceAxis {
         count,
         source_stride: 1,
         target_stride: 1,
@@ -282,7 +282,7 @@ fn one_launch_moves_a_large_box_and_thousands_of_small_ones() {
 fn a_table_without_boxes_launches_nothing() {
     let Some(gpu) = gpu() else { return };
     let mut table = PlaceTable::new(TypeConversion::Copy, 4, Shuffles::default()).unwrap();
-    let none = Axis {
+    let none = PlaceAxis {
         count: 0,
         source_stride: 4,
         target_stride: 4,

@@ -1,7 +1,7 @@
 //! What a table accepts and refuses. Needs no GPU.
 
 use penstock_codec::convert::{Format, Number, TypeConversion};
-use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 
 const SIDE: Side = Side {
     address: 4096,
@@ -10,15 +10,15 @@ const SIDE: Side = Side {
     shuffled: 0,
 };
 
-fn axis(count: u64, source_stride: i64, target_stride: i64) -> Axis {
-    Axis {
+fn axis(count: u64, source_stride: i64, target_stride: i64) -> PlaceAxis {
+    PlaceAxis {
         count,
         source_stride,
         target_stride,
     }
 }
 
-fn refusal(source: Side, target: Side, axes: &[Axis]) -> Option<String> {
+fn refusal(source: Side, target: Side, axes: &[PlaceAxis]) -> Option<String> {
     let conversion = TypeConversion::Convert {
         from: Format::little(Number::F64),
         to: Format::little(Number::F32),

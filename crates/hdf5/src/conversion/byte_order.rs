@@ -12,7 +12,7 @@ use penstock_array::execute::zeroed;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, H5T_COMPOUND, H5T_ORDER_BE, H5T_ORDER_LE, hid_t};
 
-use super::is_enumeration;
+use super::rules::is_enumeration;
 use crate::dataset::{ByteOrder, ElementType, Enumeration, Field, FileType, Integer, MemoryType};
 use crate::library::{Id, Session};
 

@@ -11,7 +11,7 @@ use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
-use super::Part;
+use super::rules::ElementPart;
 use crate::library::Session;
 
 /// Conversions that need more bytes than this to try are left to HDF5.
@@ -28,11 +28,11 @@ pub(super) fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<b
 pub(super) fn holds(
     session: &Session<'_>,
     (from, to): (hid_t, hid_t),
-    part: &Part,
+    part: &ElementPart,
     sizes: (MemorySize, MemorySize),
 ) -> Result<bool> {
     let (source_size, target_size) = (sizes.0.0 as usize, sizes.1.0 as usize);
-    let Part { offset, length, .. } = *part;
+    let ElementPart { offset, length, .. } = *part;
     let samples = samples(&part.values);
     let count = samples.len().div_ceil(length.max(1));
     if source_size.max(target_size).saturating_mul(count) > LARGEST {

@@ -6,10 +6,25 @@ use penstock_sys::hdf5::{
     hid_t,
 };
 
-use super::MappedSelection;
 use crate::library::Session;
 use penstock_array::make_room;
 use penstock_array::{Axis, Selection, push_run};
+
+/// One side of a mapping. The elements of both sides correspond in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappedSelection {
+    /// The whole dataset, whatever its shape is when it is opened.
+    All,
+    /// A selection in a dataspace that is large enough; the dataset may have another shape.
+    Part {
+        /// The selection.
+        selection: Selection,
+        /// Shape of that dataspace.
+        shape: Vec<u64>,
+    },
+    /// An unlimited selection, which only HDF5 resolves.
+    Unlimited,
+}
 
 /// Returns the selection of a dataspace. `H5S_ALL` is not a dataspace: use [`Selection::all`] for
 /// it.
@@ -44,7 +59,7 @@ pub fn mapped(session: &Session<'_>, space: hid_t) -> Result<MappedSelection> {
     }
     Ok(match bounded(session, space)? {
         None => MappedSelection::Unlimited,
-        Some(selection) => MappedSelection::Some {
+        Some(selection) => MappedSelection::Part {
             selection,
             shape: extent(session, space)?.0,
         },

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_array::{ChunkTable, FileSegment, Selection, Source, StoredArray, bytes, in_dataset};
+use penstock_array::{ChunkTable, FileSegment, Source, StoredArray, bytes, in_dataset};
 use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{
@@ -16,9 +16,10 @@ use penstock_sys::hdf5::{
 
 use super::common::Common;
 use super::creation::creation_properties;
+use super::dataspace::{self, MappedSelection};
+use super::extent_index::lists_extent;
 use super::fill::Stored;
-use super::index_size::lists_extent;
-use super::{FileInfo, FileType, Fill, dataspace};
+use super::{FileInfo, FileType, Fill};
 use crate::library::{Id, Session};
 
 /// A dataset as its file describes it.
@@ -82,22 +83,6 @@ pub struct VirtualMapping {
     pub target: MappedSelection,
     /// Selection of the source.
     pub source: MappedSelection,
-}
-
-/// One side of a mapping. The elements of both sides correspond in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MappedSelection {
-    /// The whole dataset, whatever its shape is when it is opened.
-    All,
-    /// A selection in a dataspace that is large enough; the dataset may have another shape.
-    Some {
-        /// The selection.
-        selection: Selection,
-        /// Shape of that dataspace.
-        shape: Vec<u64>,
-    },
-    /// An unlimited selection, which only HDF5 resolves.
-    Unlimited,
 }
 
 impl DatasetInfo {

@@ -3,15 +3,10 @@
 //! HDF5 returns the place of a chunk only by a walk through the index (H5Dget_chunk_info_by_coord, too). An
 //! extensible or fixed array has an entry for each chunk of the extent, stored or not.
 
-use penstock_engine::error::Result;
 use penstock_engine::request::MOST_AT_ONCE;
-use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5D_CHUNK_IDX_NONE, hid_t};
 
+use super::extent_index::{LARGE, chunk_count};
 use super::{DatasetInfo, Layout};
-use crate::library::Session;
-
-/// From so many entries on, to list all chunks takes HDF5 longer than to look up a few.
-const LARGE: u64 = 1 << 16;
 
 /// What a transfer touches of the chunks.
 #[derive(Clone, Copy)]
@@ -90,27 +85,4 @@ impl DatasetInfo {
         };
         chunk_count(&self.shape, chunk)
     }
-}
-
-fn chunk_count(shape: &[u64], chunk: &[u64]) -> u64 {
-    let sides = shape.iter().zip(chunk);
-    sides
-        .map(|(side, chunk)| side.div_ceil((*chunk).max(1)))
-        .fold(1, u64::saturating_mul)
-}
-
-/// Returns whether the index has an entry for each chunk of the extent. Only large ones are asked.
-pub(super) fn lists_extent(
-    session: &Session<'_>,
-    dataset: hid_t,
-    (shape, chunk): (&[u64], &[u64]),
-) -> Result<bool> {
-    if chunk_count(shape, chunk) < LARGE {
-        return Ok(false);
-    }
-    let mut index = 0;
-    // SAFETY: takes an identifier, which HDF5 checks; the index type has a place of its type.
-    let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(dataset, &mut index) };
-    session.check(status, "get the kind of the chunk index")?;
-    Ok((H5D_CHUNK_IDX_NONE..=H5D_CHUNK_IDX_EARRAY).contains(&index))
 }

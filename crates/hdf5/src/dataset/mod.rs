@@ -6,12 +6,14 @@ mod creation;
 pub mod dataspace;
 mod datatype;
 mod description;
+mod extent_index;
 mod file_info;
 mod fill;
 mod forms;
 mod index_size;
 pub mod pointers;
 pub(crate) mod sieve;
+mod stored_elsewhere;
 pub(crate) mod swizzle;
 mod type_reader;
 mod up_to_date;
@@ -19,12 +21,13 @@ mod up_to_date;
 pub use chunk_index::read_chunk_table;
 pub(crate) use common::Common;
 pub use creation::creation_properties;
+pub use dataspace::MappedSelection;
 pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,
 };
 pub(crate) use description::name_of;
-pub use description::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
+pub use description::{DatasetInfo, Layout, VirtualMapping};
 pub use file_info::FileInfo;
 pub(crate) use file_info::{is_shared, name_of_file};
 pub use fill::Fill;

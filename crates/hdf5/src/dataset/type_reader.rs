@@ -9,7 +9,7 @@ use penstock_sys::hdf5::{
     H5T_SGN_NONE, H5T_STRING, H5T_TIME, H5T_VLEN, hid_t,
 };
 
-use super::forms::Elsewhere;
+use super::stored_elsewhere::Elsewhere;
 use super::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatLayout, Integer, Padding,
 };

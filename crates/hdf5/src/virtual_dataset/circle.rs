@@ -9,16 +9,16 @@ use penstock_engine::error::{Error, Kind};
 use crate::dataset::{Layout, VirtualMapping};
 use crate::open_files::Identity;
 
-use super::DEEPEST;
 use super::files::numbered;
-use super::sources::{Place, Sources};
+use super::limits::DEEPEST;
+use super::sources::{Sources, VirtualDataset};
 
 /// Largest number of names that are tried for a mapping with a running number.
 const MOST_NUMBERS: u64 = 1 << 16;
 
 /// Returns an error if the dataset refers to itself, whichever elements it takes from itself.
 /// Called before a read is left to HDF5.
-pub(super) fn refuse(sources: &mut Sources<'_>, place: &Place) -> Result<(), Error> {
+pub(super) fn refuse(sources: &mut Sources<'_>, place: &VirtualDataset) -> Result<(), Error> {
     let mut walk = Walk {
         sources,
         chain: Vec::new(),
@@ -31,7 +31,7 @@ pub(super) fn refuse(sources: &mut Sources<'_>, place: &Place) -> Result<(), Err
 pub(super) fn error<'a>(
     is_circle: bool,
     chain: impl Iterator<Item = &'a str>,
-    place: &Place,
+    place: &VirtualDataset,
 ) -> Error {
     let what = match is_circle {
         true => "virtual datasets refer to each other in a circle".to_owned(),
@@ -49,7 +49,7 @@ struct Walk<'a, 's> {
 }
 
 impl Walk<'_, '_> {
-    fn visit(&mut self, place: &Place) -> Result<(), Error> {
+    fn visit(&mut self, place: &VirtualDataset) -> Result<(), Error> {
         let link = (place.identity, place.info.name.clone());
         let is_circle = self.chain.contains(&link);
         if self.done.contains(&link) {
@@ -73,7 +73,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn follow(&mut self, place: &Place, mapping: &VirtualMapping) -> Result<(), Error> {
+    fn follow(&mut self, place: &VirtualDataset, mapping: &VirtualMapping) -> Result<(), Error> {
         let dataset = Path::new(&mapping.dataset);
         for number in 0..MOST_NUMBERS {
             let (file, in_file) = numbered(mapping.file.as_os_str(), number);

@@ -2,8 +2,8 @@
 
 use penstock_array::{Axis, Run, Selection};
 
+use super::limits::{MOST_PIECES, Stop};
 use super::progression::{meet_all, meet_any, runs, segments};
-use super::{MOST_PIECES, Stop};
 
 /// Index ranges of one axis: (first, end).
 type Ranges = Vec<(u64, u64)>;

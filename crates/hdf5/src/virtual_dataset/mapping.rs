@@ -6,7 +6,7 @@ use penstock_array::MemoryLayout;
 use penstock_array::Segment;
 use penstock_array::{Axis, Run, Selection};
 
-use super::Stop;
+use super::limits::Stop;
 use super::progression::{Spaced, flipped, meet_all, segments};
 use super::rows::{Numbered, Rows, push};
 

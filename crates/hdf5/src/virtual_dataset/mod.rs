@@ -3,9 +3,11 @@
 mod circle;
 mod cover;
 mod files;
+mod limits;
 mod mapping;
 mod progression;
 mod rows;
+mod source_dataset;
 mod sources;
 
 use std::rc::Rc;
@@ -14,27 +16,21 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Kind};
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::{DatasetInfo, Layout, MappedSelection, TouchedChunks, VirtualMapping};
+use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 use crate::dataset::{FileType, Fill};
 use crate::library::Session;
-use crate::open_files::{Identity, SourceFile};
-use penstock_array::{Axis, ChunkCache, ChunkTable, Selection, in_dataset};
+use crate::open_files::Identity;
+use penstock_array::{Axis, ChunkCache, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
 pub(crate) use files::numbered;
+use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
-use sources::{Place, Source, Sources};
-
-/// Largest number of pieces of a selection, and of steps of work on them, before the read is left
-/// to HDF5.
-const MOST_PIECES: usize = 1 << 22;
-const MOST_PARTS: usize = 1 << 17;
-/// Largest nesting depth of virtual datasets.
-const DEEPEST: usize = 32;
-/// Largest number of times that a dataset may be its own source, directly or indirectly.
-const MOST_RETURNS: usize = 64;
+pub(crate) use source_dataset::FEW_OF_MANY_CHUNKS;
+pub use source_dataset::{CachedSource, SourceCache, SourceDataset, Store};
+use sources::{Source, Sources, VirtualDataset};
 
 /// The result of resolving a virtual dataset.
 #[derive(Debug)]
@@ -44,39 +40,6 @@ pub enum Resolution {
     /// The reason why only HDF5 can read the dataset.
     Hdf5(String),
 }
-
-/// Why a read of a few chunks is left to HDF5.
-pub(crate) const FEW_OF_MANY_CHUNKS: &str =
-    "few chunks of a large index: HDF5 looks them up faster";
-
-/// A source dataset while HDF5 has it open.
-pub struct SourceDataset<'a> {
-    /// The dataset.
-    pub dataset: hid_t,
-    /// Its file.
-    pub file: hid_t,
-    /// Its description.
-    pub info: &'a DatasetInfo,
-    /// Whether it is in the file of the virtual dataset.
-    pub is_same_file: bool,
-    /// The file of the virtual dataset that is read.
-    pub reader: Identity,
-}
-
-/// What is kept of a source from one read to the next.
-pub trait KeptSource: Send + Sync {
-    /// Returns the chunk table, if it is known.
-    fn table(&self) -> Option<Arc<ChunkTable>>;
-    /// Keeps the chunk table.
-    fn keep(&self, table: &Arc<ChunkTable>);
-    /// Returns whether HDF5 reads this many chunks faster, and counts the request.
-    fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
-    /// Returns where decoded chunks are kept, and the number of the array there.
-    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
-}
-
-/// Returns what is kept of a source, if anything may be.
-pub type Keeper<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn KeptSource>>;
 
 /// A plan that reads from one dataset.
 #[derive(Debug)]
@@ -88,39 +51,8 @@ pub struct SourcePart {
     pub plan: Arc<Plan>,
     /// Where the bytes are.
     pub store: Store,
-    /// Where decoded chunks are kept, and the number of the array there.
+    /// The cache of decoded chunks, and the number of the dataset in it.
     pub decoded: Option<(Arc<ChunkCache>, u64)>,
-}
-
-/// Where the stored bytes of a part are.
-#[derive(Clone, Debug)]
-pub enum Store {
-    /// In this file, or in the files of an external layout.
-    File(Arc<SourceFile>),
-    /// In memory: all elements, as a plan of `Source::Memory` requires.
-    Memory(Arc<Vec<u8>>),
-    /// Nowhere: the plan only fills.
-    None,
-}
-
-/// Why resolution ended.
-enum Stop {
-    Hdf5(String),
-    Failed(Error),
-    /// A mapping selects elements that its source does not have.
-    Outside,
-}
-
-impl Stop {
-    fn too_many() -> Stop {
-        Stop::Hdf5("the selection consists of too many pieces".to_owned())
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Failed(error)
-    }
 }
 
 /// Returns the wanted part of an element of a type; see [`resolve`].
@@ -131,17 +63,17 @@ pub type Mapping<'a> = &'a dyn Fn(&FileType) -> Option<ElementMapping>;
 /// Finds, opens and closes source files as HDF5 itself does. Where a file or dataset is missing, so
 /// that HDF5 would return its fill value, the part only fills. `mapping` returns the wanted part of
 /// an element of a given type and its size in memory (always the same), or `None` if elements of
-/// that type cannot be converted. `keeper` returns what is kept of a source.
+/// that type cannot be converted. `source_cache` returns the cache entry of a source.
 pub fn resolve(
     session: &Session<'_>,
     dataset: hid_t,
     info: &Arc<DatasetInfo>,
     selection: &Selection,
     memory: &MemoryLayout,
-    (mapping, keeper): (Mapping<'_>, Keeper<'_>),
+    (mapping, source_cache): (Mapping<'_>, SourceCache<'_>),
 ) -> Result<Resolution, Error> {
     let mut resolver = Resolver {
-        sources: Sources::new(session, keeper),
+        sources: Sources::new(session, source_cache),
         mapping,
         parts: Vec::new(),
         chain: Vec::new(),
@@ -205,7 +137,7 @@ impl Resolver<'_> {
         done
     }
 
-    fn virtual_dataset(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
+    fn virtual_dataset(&mut self, place: &VirtualDataset, wanted: &Wanted) -> Result<(), Stop> {
         self.enter(place, wanted)?;
         let Layout::Virtual(mappings) = &place.info.layout else {
             return Err(Stop::Hdf5(format!("{} is not virtual", place.info.name)));
@@ -216,7 +148,7 @@ impl Resolver<'_> {
         let mut targets = Vec::with_capacity(mappings.len());
         for mapping in mappings {
             for side in [&mapping.target, &mapping.source] {
-                if let MappedSelection::Some { selection, shape } = side {
+                if let MappedSelection::Part { selection, shape } = side {
                     let checked = selection.check(shape).map_err(Stop::Failed);
                     checked.map_err(|stop| of_mapping(stop, place, mapping))?;
                 }
@@ -226,7 +158,7 @@ impl Resolver<'_> {
                     return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
                 }
                 (MappedSelection::All, _) => targets.push((mapping, &all, &place.info.shape)),
-                (MappedSelection::Some { selection, shape }, _) => {
+                (MappedSelection::Part { selection, shape }, _) => {
                     targets.push((mapping, selection, shape));
                 }
             }
@@ -242,7 +174,7 @@ impl Resolver<'_> {
     }
 
     /// Returns an error if the dataset is its own source without end or too often.
-    fn enter(&mut self, place: &Place, wanted: &Wanted) -> Result<(), Stop> {
+    fn enter(&mut self, place: &VirtualDataset, wanted: &Wanted) -> Result<(), Stop> {
         let name = &place.info.name;
         let before = self
             .chain
@@ -265,7 +197,12 @@ impl Resolver<'_> {
     }
 
     /// Resolves a read in which the wanted elements and all mappings are boxes.
-    fn grid(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
+    fn grid(
+        &mut self,
+        place: &VirtualDataset,
+        targets: &[Target<'_>],
+        wanted: &Wanted,
+    ) -> Result<(), Stop> {
         let Selection::Grid(axes) = &wanted.selection else {
             return self.rows(place, targets, wanted);
         };
@@ -310,7 +247,12 @@ impl Resolver<'_> {
         self.read(place, found, wanted)
     }
 
-    fn rows(&mut self, place: &Place, targets: &[Target<'_>], wanted: &Wanted) -> Result<(), Stop> {
+    fn rows(
+        &mut self,
+        place: &VirtualDataset,
+        targets: &[Target<'_>],
+        wanted: &Wanted,
+    ) -> Result<(), Stop> {
         let shape = &place.info.shape;
         let bounds = match &wanted.selection {
             Selection::Grid(axes) => Side::bounds(axes).unwrap_or_default(),
@@ -356,7 +298,7 @@ impl Resolver<'_> {
     /// Adds the mapping if its source exists.
     fn add<'a>(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         (mapping, target, made_for): Target<'a>,
         touched: Touched,
         found: &mut Vec<Found<'a>>,
@@ -373,7 +315,12 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    fn read(&mut self, place: &Place, found: Vec<Found<'_>>, wanted: &Wanted) -> Result<(), Stop> {
+    fn read(
+        &mut self,
+        place: &VirtualDataset,
+        found: Vec<Found<'_>>,
+        wanted: &Wanted,
+    ) -> Result<(), Stop> {
         for found in found {
             let info = match &*found.source {
                 Source::Virtual(place) => &place.info,
@@ -381,7 +328,7 @@ impl Resolver<'_> {
             };
             let all = Selection::all(&info.shape);
             let (selection, made_for) = match &found.mapping.source {
-                MappedSelection::Some { selection, shape } => (selection, shape),
+                MappedSelection::Part { selection, shape } => (selection, shape),
                 _ => (&all, &info.shape),
             };
             let target = Side {
@@ -427,7 +374,7 @@ impl Resolver<'_> {
                     };
                     self.push(&source.info, &array, asked, source.store.clone())?;
                     if let Some(part) = self.parts.last_mut() {
-                        part.decoded = source.kept.as_ref().and_then(|kept| kept.decoded());
+                        part.decoded = source.cached.as_ref().and_then(|cached| cached.decoded());
                     }
                 }
             }
@@ -507,7 +454,7 @@ fn may_grow_to(info: &DatasetInfo, selection: &Selection, made_for: &[u64]) -> b
         && sizes.iter().zip(&info.shape).any(|(size, now)| size > now)
 }
 
-fn of_mapping(stop: Stop, place: &Place, mapping: &VirtualMapping) -> Stop {
+fn of_mapping(stop: Stop, place: &VirtualDataset, mapping: &VirtualMapping) -> Stop {
     let (cause, remedy) = match &stop {
         Stop::Failed(error) => (error.cause(), error.remedy_text()),
         Stop::Outside => (OUTSIDE, ""),

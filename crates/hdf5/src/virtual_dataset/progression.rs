@@ -2,7 +2,7 @@
 
 use penstock_array::{Axis, AxisRun, Ranges, Segment};
 
-use super::{MOST_PIECES, Stop};
+use super::limits::{MOST_PIECES, Stop};
 
 /// Returns the indices that both segments have in common, as a map from positions of `one` (the
 /// result's indices) to positions of `other` (its positions). Indices and positions ascend in both.

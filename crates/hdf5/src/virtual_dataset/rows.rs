@@ -6,7 +6,7 @@ use penstock_array::MemoryLayout;
 use penstock_array::in_order;
 use penstock_array::{Axis, Run, Selection};
 
-use super::{MOST_PIECES, Stop};
+use super::limits::{MOST_PIECES, Stop};
 
 /// What is wanted of a dataset and its place in memory, as runs of elements.
 pub(super) struct Rows {

@@ -26,8 +26,9 @@ use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
 use penstock_array::ChunkTable;
 
 use super::files::{Origin, PREFIXES, unescaped};
+use super::limits::Stop;
 use super::mapping::Wanted;
-use super::{FEW_OF_MANY_CHUNKS, Keeper, KeptSource, SourceDataset, Stop, Store};
+use super::source_dataset::{CachedSource, FEW_OF_MANY_CHUNKS, SourceCache, SourceDataset, Store};
 
 /// Largest number of source files that stay open for the next mapping.
 const MOST_OPEN: u64 = 64;
@@ -37,7 +38,7 @@ const MOST_UNREAD: usize = 16;
 const MOST_COMPACT: u64 = 1 << 16;
 
 /// A virtual dataset, as the origin from which its sources are found.
-pub(super) struct Place {
+pub(super) struct VirtualDataset {
     file: Rc<Id>,
     /// Property lists with which its sources are opened.
     file_access: Id,
@@ -51,7 +52,7 @@ pub(super) struct Place {
 
 /// A source dataset. HDF5 keeps it open only if it is virtual itself.
 pub(super) enum Source {
-    Virtual(Place),
+    Virtual(VirtualDataset),
     Stored(StoredSource),
 }
 
@@ -59,7 +60,7 @@ pub(super) enum Source {
 pub(super) struct StoredSource {
     pub info: Arc<DatasetInfo>,
     pub store: Store,
-    pub kept: Option<Arc<dyn KeptSource>>,
+    pub cached: Option<Arc<dyn CachedSource>>,
     table: OnceCell<Arc<ChunkTable>>,
     /// The dataset, until its large chunk index is needed.
     unread: Option<Id>,
@@ -80,8 +81,8 @@ impl StoredSource {
                 chunks: wanted.selection.touched_chunks(chunk),
                 bytes: wanted.memory.length,
             };
-            let kept = self.kept.as_ref();
-            if kept.is_some_and(|kept| kept.is_for_hdf5(touched)) {
+            let cached = self.cached.as_ref();
+            if cached.is_some_and(|cached| cached.is_for_hdf5(touched)) {
                 return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));
             }
             self.read_table(session, dataset)?;
@@ -91,8 +92,8 @@ impl StoredSource {
 
     fn read_table(&self, session: &Session<'_>, dataset: &Id) -> Result<(), Stop> {
         let table = Arc::new(read_chunk_table(session, dataset.get(), &self.info)?);
-        if let Some(kept) = &self.kept {
-            kept.keep(&table);
+        if let Some(cached) = &self.cached {
+            cached.add_table(&table);
         }
         self.table.get_or_init(|| table);
         Ok(())
@@ -102,7 +103,7 @@ impl StoredSource {
 /// Files and datasets that have been opened.
 pub(super) struct Sources<'a> {
     pub(super) session: &'a Session<'a>,
-    keeper: Keeper<'a>,
+    source_cache: SourceCache<'a>,
     /// How many sources stay open until their chunk index is needed.
     unread: usize,
     /// The file of the virtual dataset that is read.
@@ -114,10 +115,10 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(session: &'a Session<'a>, keeper: Keeper<'a>) -> Self {
+    pub(super) fn new(session: &'a Session<'a>, source_cache: SourceCache<'a>) -> Self {
         Sources {
             session,
-            keeper,
+            source_cache,
             unread: 0,
             reader: None,
             files: VecDeque::new(),
@@ -127,7 +128,11 @@ impl<'a> Sources<'a> {
     }
 
     /// Describes a virtual dataset as an origin; `info` is its description.
-    pub(super) fn place(&self, dataset: hid_t, info: Arc<DatasetInfo>) -> Result<Place, Stop> {
+    pub(super) fn place(
+        &self,
+        dataset: hid_t,
+        info: Arc<DatasetInfo>,
+    ) -> Result<VirtualDataset, Stop> {
         let session = self.session;
         let hdf5 = session.hdf5;
         // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
@@ -155,7 +160,7 @@ impl<'a> Sources<'a> {
         let intent = self.intent(&file)?;
         let name = info.file.name.clone();
         let (absolute, identity) = whereabouts(&info, &name)?;
-        Ok(Place {
+        Ok(VirtualDataset {
             file: Rc::new(file),
             file_access,
             dataset_access,
@@ -182,10 +187,10 @@ impl<'a> Sources<'a> {
     /// Returns whether a source of that name can be opened, and its origin if it is virtual itself.
     pub(super) fn find_virtual(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         file: &Path,
         name: &Path,
-    ) -> Option<Option<Place>> {
+    ) -> Option<Option<VirtualDataset>> {
         let name = CString::new(name.as_os_str().as_bytes()).ok()?;
         let opened = match file.as_os_str() == "." {
             true => place.file.clone(),
@@ -210,7 +215,7 @@ impl<'a> Sources<'a> {
     /// returns the fill value.
     pub(super) fn find(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         mapping: &VirtualMapping,
     ) -> Result<Option<Rc<Source>>, Stop> {
         let name = unescaped(mapping.dataset.as_ref());
@@ -236,7 +241,11 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
-    fn open(&mut self, place: &Place, file: &Path) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
+    fn open(
+        &mut self,
+        place: &VirtualDataset,
+        file: &Path,
+    ) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
         // Names files, but HDF5 looks at it in every program: others would be the wrong files.
         for path in place
             .origin
@@ -269,7 +278,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Opens a source file that exists.
-    fn open_file(&mut self, place: &Place, path: &Path) -> Result<Id, Stop> {
+    fn open_file(&mut self, place: &VirtualDataset, path: &Path) -> Result<Id, Stop> {
         let (session, hdf5) = (self.session, self.session.hdf5);
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|error| unreadable(path, &error.to_string()))?;
@@ -291,7 +300,7 @@ impl<'a> Sources<'a> {
 
     fn load(
         &mut self,
-        place: &Place,
+        place: &VirtualDataset,
         file: &Id,
         name: &CString,
         is_same: bool,
@@ -339,14 +348,14 @@ impl<'a> Sources<'a> {
             let place = self.place(dataset.get(), Arc::new(info))?;
             return Ok(Some(Source::Virtual(place)));
         }
-        let kept = (self.keeper)(&SourceDataset {
+        let cached = (self.source_cache)(&SourceDataset {
             dataset: dataset.get(),
             file: file.get(),
             info: &info,
             is_same_file: is_same,
             reader: *self.reader.get_or_insert(place.identity),
         });
-        let source = self.stored(dataset, info, kept)?;
+        let source = self.stored(dataset, info, cached)?;
         Ok(Some(Source::Stored(source)))
     }
 
@@ -354,7 +363,7 @@ impl<'a> Sources<'a> {
         &mut self,
         dataset: Id,
         mut info: DatasetInfo,
-        kept: Option<Arc<dyn KeptSource>>,
+        cached: Option<Arc<dyn CachedSource>>,
     ) -> Result<StoredSource, Stop> {
         if let Some(reason) = info.element.only_hdf5() {
             return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
@@ -378,13 +387,13 @@ impl<'a> Sources<'a> {
             info: Arc::new(info),
             store,
             table: OnceCell::new(),
-            kept,
+            cached,
             unread: None,
         };
         if !matches!(source.info.layout, Layout::Chunked { .. }) {
             return Ok(source);
         }
-        match source.kept.as_ref().map(|kept| kept.table()) {
+        match source.cached.as_ref().map(|cached| cached.table()) {
             Some(Some(known)) => source.table = known.into(),
             Some(None) if source.info.has_large_index() && self.unread < MOST_UNREAD => {
                 self.unread += 1;

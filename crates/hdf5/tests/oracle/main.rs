@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use cases::{cases, samples};
 use penstock_array::{
-    Axis, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, NO_FILTERS, Plan, Selection,
-    StoredChunk, TableBuilder, Work, match_selections,
+    Axis, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, NO_FILTERS, Plan, PlanJob,
+    Selection, StoredChunk, TableBuilder, match_selections,
 };
 use penstock_engine::file::position::Operation;
 use penstock_hdf5::dataset::Layout;
@@ -75,8 +75,8 @@ proptest! {
         let found: Vec<u64> = plan
             .works()
             .map(|work| match work.unwrap() {
-                Work::Chunk(job) => job.chunk,
-                Work::Fill(fill) => fill.chunk,
+                PlanJob::Chunk(job) => job.chunk,
+                PlanJob::Fill(fill) => fill.chunk,
             })
             .collect();
         prop_assert_eq!(found, touched.into_iter().collect::<Vec<u64>>());
@@ -284,7 +284,7 @@ fn a_few_elements_of_a_dataset_too_large_to_count_can_be_read() {
     .unwrap();
     let fills = Arc::new(plan)
         .works()
-        .filter(|w| matches!(w, Ok(Work::Fill(_))))
+        .filter(|w| matches!(w, Ok(PlanJob::Fill(_))))
         .count();
     assert_eq!(fills, 8);
     assert!(info.bytes().is_err());

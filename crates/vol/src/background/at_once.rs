@@ -15,7 +15,7 @@ use crate::calling_library::Quiet;
 use crate::dataspace::touched_by_some;
 use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
-use penstock_hdf5::transfer::{nothing_is_pending, unfinished};
+use penstock_hdf5::transfer::{nothing_is_pending, unfinished_storage};
 
 /// Reason in the log why HDF5 carries out a transfer that is not worth a plan.
 pub(super) const SMALL: &str = "transfers less than the option small";
@@ -44,7 +44,7 @@ pub(crate) unsafe fn goes_below_at_once(
     let is_alone = nothing_is_pending();
     if !is_alone {
         poll_oldest(dataset.library());
-        if !unfinished::is_none() {
+        if !unfinished_storage::is_none() {
             return Ok(false);
         }
     }

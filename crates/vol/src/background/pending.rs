@@ -31,7 +31,7 @@ pub(crate) fn may_conflict_in(container: &Container) -> bool {
 pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     let failures = &under.container.policy.failures;
     let is_reported =
-        |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.tells(failures);
+        |operation: &Shared| matches!(set, AccessSet::File(_)) && operation.reports_to(failures);
     conflicts::before_or(under.library().hdf5, set, is_reported)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use penstock_codec::convert::TypeConversion;
-use penstock_codec::gpu::{Axis, GpuError, Kernels, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{GpuError, Kernels, PlaceAxis, PlaceTable, Shuffles, Side};
 use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::Context;
@@ -76,13 +76,17 @@ pub(crate) struct Decoded {
 
 /// Returns the axes of a box, the run of elements last. `source` turns a stride in the chunk into
 /// one at the source.
-fn axes(strided: &StridedBox, element: &ElementMapping, source: impl Fn(u64) -> i64) -> Vec<Axis> {
-    let dims = strided.axes.iter().map(|dim| Axis {
+fn axes(
+    strided: &StridedBox,
+    element: &ElementMapping,
+    source: impl Fn(u64) -> i64,
+) -> Vec<PlaceAxis> {
+    let dims = strided.axes.iter().map(|dim| PlaceAxis {
         count: dim.count,
         source_stride: source(dim.chunk_stride),
         target_stride: dim.memory_stride,
     });
-    let run = Axis {
+    let run = PlaceAxis {
         count: strided.run,
         source_stride: source(element.source),
         target_stride: element.target as i64,
@@ -138,17 +142,17 @@ pub(crate) fn push_gathered(
     source: DeviceMemory,
     chunk: Side,
 ) -> Result<()> {
-    let dims = strided.axes.iter().map(|dim| Axis {
+    let dims = strided.axes.iter().map(|dim| PlaceAxis {
         count: dim.count,
         source_stride: dim.memory_stride,
         target_stride: dim.chunk_stride as i64,
     });
-    let run = Axis {
+    let run = PlaceAxis {
         count: strided.run,
         source_stride: element.source as i64,
         target_stride: element.target as i64,
     };
-    let axes: Vec<Axis> = dims.chain([run]).collect();
+    let axes: Vec<PlaceAxis> = dims.chain([run]).collect();
     let source = whole(source, strided.memory + element.offset);
     let target = Side {
         offset: strided.chunk,

@@ -26,10 +26,10 @@ pub(super) enum Batch {
 /// The work of several plans in sequence, shared by workers.
 pub(super) struct WorkQueue {
     workers: usize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
-struct State {
+struct QueueState {
     /// Number of chunks of each plan that are not handed out; an estimate until all are planned.
     left: Vec<u64>,
     /// Decoded size of a full chunk of each plan.
@@ -63,7 +63,7 @@ impl WorkQueue {
         waiting.reverse();
         WorkQueue {
             workers,
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 left: plans.iter().map(|r| r.plan.touched()).collect(),
                 sizes: plans.iter().map(|r| r.plan.decoded_size()).collect(),
                 waiting,
@@ -185,7 +185,7 @@ impl WorkQueue {
         self.lock().fills.push_front((number, job));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().recover()
     }
 
@@ -197,7 +197,7 @@ impl WorkQueue {
     }
 }
 
-impl State {
+impl QueueState {
     /// Returns how many chunks to decode a worker takes at a time. Towards the end of the read this
     /// is a small number, so that all workers end at about the same time.
     fn most_to_decode(&self, workers: usize) -> usize {

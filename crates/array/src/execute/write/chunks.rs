@@ -27,7 +27,8 @@ use penstock_engine::report::Counters;
 use penstock_engine::request::{Remaining, Share, Task};
 
 use super::device_encode::{DeviceEncode, GPU_WORKERS, GpuEncoding};
-use super::gather::{Array, Filled};
+use super::filled::Filled;
+use super::gather::Array;
 use super::queue::{BATCH, ChangeQueue, Numbered};
 use crate::execute::bound::{BoundPlan, kind_of};
 use crate::execute::buffer::copied;
@@ -53,10 +54,10 @@ pub(crate) struct ChunkWrite {
     most: usize,
     /// Held during a step: only one runs at a time, so that chunks are written in order.
     stepping: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<WriteState>,
 }
 
-struct State {
+struct WriteState {
     queue: ChangeQueue,
     /// Encoded chunks by their place in the order.
     encoded: BTreeMap<u64, Encoded>,
@@ -122,7 +123,7 @@ impl ChunkWrite {
         let by_work = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
         let most = workers.min(by_memory).min(by_work).max(1);
         ChunkWrite {
-            state: Mutex::new(State {
+            state: Mutex::new(WriteState {
                 queue: ChangeQueue::new(&bound.plan),
                 encoded: BTreeMap::new(),
                 bytes: 0,
@@ -147,7 +148,7 @@ impl ChunkWrite {
         self.most
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriteState> {
         self.state.lock().recover()
     }
 
@@ -177,7 +178,7 @@ impl ChunkWrite {
     }
 
     /// Returns how many workers can find work.
-    fn useful_workers(&self, state: &State) -> usize {
+    fn useful_workers(&self, state: &WriteState) -> usize {
         let is_for_gpu = |gpu: &GpuEncoding| {
             let next = state.queue.peek();
             next.is_some_and(|changed| gpu.fits(changed, &self.bound.plan))
@@ -363,7 +364,7 @@ impl Encoded {
     }
 }
 
-impl State {
+impl WriteState {
     fn has_next(&self) -> bool {
         self.encoded.contains_key(&self.next)
     }

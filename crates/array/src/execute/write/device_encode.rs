@@ -16,7 +16,8 @@ use penstock_codec::Filter;
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::filters::{codec, id};
 use penstock_codec::gpu::{
-    Axis, Checksum, ChecksumTable, DeflateMemory, DeflateTable, Kernels, PlaceTable, Shuffles, Side,
+    Checksum, ChecksumTable, DeflateMemory, DeflateTable, Kernels, PlaceAxis, PlaceTable, Shuffles,
+    Side,
 };
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::gpu::{Context, CopyQueue, Direction, Lent};
@@ -474,7 +475,7 @@ fn push_value(table: &mut PlaceTable, value: u64, element: u64, chunk: Side) -> 
         offset: 0,
         shuffled: 0,
     };
-    let all = Axis {
+    let all = PlaceAxis {
         count: chunk.length / element,
         source_stride: 0,
         target_stride: element as i64,

@@ -11,7 +11,7 @@ use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
 
 use super::before::Room;
-use super::gather::Filled;
+use super::filled::Filled;
 use super::queue::{BATCH, Numbered};
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::ALIGNMENT;

@@ -11,6 +11,7 @@ use penstock_engine::request::Share;
 
 use super::before::Room;
 use super::device_gather::{DeviceGather, WhenFull};
+use super::filled::Filled;
 use super::queue::Numbered;
 use crate::Before;
 use crate::execute::bound::BoundPlan;
@@ -25,14 +26,6 @@ pub(crate) enum Array {
         context: Arc<Context>,
         kernels: Arc<Kernels>,
     },
-}
-
-/// A decoded chunk with all its new elements.
-pub(crate) struct Filled<'a> {
-    pub bytes: &'a [u8],
-    /// Whether the bytes are in the caller's memory, which stays valid until the request has
-    /// finished.
-    pub stays: bool,
 }
 
 impl Array {

@@ -9,7 +9,8 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::FileSide;
 use penstock_engine::request::{Share, Task};
 
-use super::gather::{Array, Filled};
+use super::filled::Filled;
+use super::gather::Array;
 use super::queue::{ChangeQueue, take};
 use crate::ChunkJob;
 use crate::execute::bound::BoundPlan;

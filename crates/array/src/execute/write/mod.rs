@@ -8,6 +8,7 @@ mod chunks;
 mod dense;
 mod device_encode;
 mod device_gather;
+mod filled;
 mod gather;
 mod in_place;
 mod queue;

@@ -15,7 +15,7 @@ pub struct FileKey {
     pub identity: Option<Identity>,
 }
 
-/// An object of a file, however often it is open.
+/// Key of an object of a file, which all its identifiers have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectKey {
     /// The file.
@@ -66,7 +66,7 @@ pub enum AccessSet {
 }
 
 impl FileKey {
-    /// Returns whether both are the same file, as far as either number tells.
+    /// Returns whether both are the same file, as far as either number shows.
     pub fn is_same(&self, other: &FileKey) -> bool {
         let same = |one: Option<u64>, other: Option<u64>| one.is_some() && one == other;
         same(self.number, other.number)
@@ -153,14 +153,14 @@ impl AccessSet {
         }
     }
 
-    pub(super) fn object(&self) -> Option<&ObjectKey> {
+    pub(in crate::transfer) fn object(&self) -> Option<&ObjectKey> {
         match self {
             AccessSet::Elements { dataset, .. } | AccessSet::Object(dataset) => Some(dataset),
             AccessSet::File(_) | AccessSet::Sources(_) | AccessSet::All(_) => None,
         }
     }
 
-    pub(super) fn region(&self) -> Option<&Region> {
+    pub(in crate::transfer) fn region(&self) -> Option<&Region> {
         match self {
             AccessSet::Elements { region, .. } => Some(region),
             _ => None,

@@ -10,11 +10,11 @@ use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::Hdf5;
 
 use super::access::{Access, AccessSet, FileKey};
-use super::failures::Failures;
-use super::nearby::Index;
-use crate::transfer::unresolved;
+use super::box_index::Index;
+use super::unreported_failures::Failures;
+use crate::transfer::hdf5_state::{changed, has_nothing_pending};
 
-/// How far a thread is to carry an operation.
+/// How much of an operation a thread carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Queued work stays queued.
@@ -47,11 +47,11 @@ pub trait Pending: Send + Sync {
     /// Begins queued work, on any thread.
     fn begin(&self) {}
 
-    /// Returns whether somebody holds a request of it that will report its outcome.
+    /// Returns whether a request exists that will report its outcome.
     fn has_request(&self) -> bool;
 
-    /// Returns whether its failure is reported to these failures.
-    fn tells(&self, _failures: &Arc<Failures>) -> bool {
+    /// Returns whether its failure is added to these unreported failures.
+    fn reports_to(&self, _failures: &Arc<Failures>) -> bool {
         false
     }
 
@@ -61,25 +61,25 @@ pub trait Pending: Send + Sync {
         false
     }
 
-    /// Returns whether nobody still has to wait for it or learn its outcome.
+    /// Returns whether it has ended and its outcome needs no report any more.
     fn is_over(&self) -> bool;
 
-    /// Returns why a write to the open file with this number has failed, if that was not reported
-    /// and no request will report it. The caller must report it.
-    fn untold_failure(&self, _file: u64) -> Option<Error> {
+    /// Returns the failure of a write to the open file with this number, if it was not reported and no
+    /// request will report it. The caller must report it.
+    fn unreported_failure(&self, _file: u64) -> Option<Error> {
         None
     }
 
     /// Records that its failure was reported.
-    fn told(&self) {}
+    fn mark_reported(&self) {}
 
-    /// Returns whether any thread may drop it. Otherwise that releases something of HDF5's, for which
-    /// a thread must be inside HDF5 or hold the lock that guards it.
+    /// Returns whether any thread may drop it. Otherwise its drop releases something of HDF5's, so that
+    /// the thread must be inside HDF5 or hold the lock that guards it.
     fn drops_anywhere(&self) -> bool {
         false
     }
 
-    /// Returns whether it must finish before its HDF5 closes, and nothing else takes care of that.
+    /// Returns whether [`forget`] must finish it before its HDF5 closes.
     fn finishes_at_close(&self) -> bool {
         false
     }
@@ -101,7 +101,7 @@ impl Copy {
     }
 
     /// Returns the copy with a function at this address.
-    pub(super) const fn of_address(address: usize) -> Copy {
+    pub(in crate::transfer) const fn of_address(address: usize) -> Copy {
         Copy(address)
     }
 }
@@ -123,20 +123,20 @@ impl<T> Entry<T> {
 }
 
 /// Operations in the order of their submission.
-pub(super) struct Table<T> {
+pub(in crate::transfer) struct Table<T> {
     entries: BTreeMap<u64, Entry<T>>,
     index: Index,
-    /// How many of them write.
+    /// Number of operations that write.
     writers: usize,
     next: u64,
-    /// With so many, [`enter`] and [`enter_on_any_thread`] remove those that are over.
+    /// Number of operations at which [`enter`] and [`enter_on_any_thread`] remove those that are over.
     look_at: usize,
 }
 
 const FEW: usize = 64;
 
 impl<T: Clone> Table<T> {
-    pub(super) const fn new() -> Table<T> {
+    pub(in crate::transfer) const fn new() -> Table<T> {
         Table {
             entries: BTreeMap::new(),
             index: Index::new(),
@@ -147,7 +147,12 @@ impl<T: Clone> Table<T> {
     }
 
     /// Adds an operation and returns its unique number.
-    pub(super) fn enter(&mut self, copy: Copy, sets: Vec<AccessSet>, operation: T) -> u64 {
+    pub(in crate::transfer) fn enter(
+        &mut self,
+        copy: Copy,
+        sets: Vec<AccessSet>,
+        operation: T,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
         self.index.add(number, &sets);
@@ -161,7 +166,7 @@ impl<T: Clone> Table<T> {
         number
     }
 
-    pub(super) fn leave(&mut self, number: u64) -> Option<T> {
+    pub(in crate::transfer) fn leave(&mut self, number: u64) -> Option<T> {
         let entry = self.entries.remove(&number)?;
         self.index.remove(number, &entry.sets);
         self.writers -= usize::from(entry.writes());
@@ -169,7 +174,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// Removes and returns the operations for which `is_over` is true.
-    pub(super) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+    pub(in crate::transfer) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let over = self
             .entries
             .iter()
@@ -180,9 +185,9 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
-    /// As [`prune`](Self::prune), but of many operations it removes the oldest, up to the first for which
-    /// `is_over` is false. So it takes no longer when thousands are pending.
-    pub(super) fn prune_quickly(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
+    /// As [`prune`](Self::prune), but removes only the oldest of many operations, up to the first for which
+    /// `is_over` is false. So its time does not grow with the number of pending operations.
+    pub(in crate::transfer) fn prune_quickly(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let mut over = Vec::new();
         while self.entries.len() > FEW
             && let Some((number, entry)) = self.entries.first_key_value()
@@ -199,13 +204,13 @@ impl<T: Clone> Table<T> {
 
     /// Returns whether no operation can conflict with an access set: reads do not wait for reads, of
     /// which there may be thousands.
-    pub(super) fn is_free_for(&self, set: &AccessSet) -> bool {
+    pub(in crate::transfer) fn is_free_for(&self, set: &AccessSet) -> bool {
         self.writers == 0 && set.access() == Access::Read
     }
 
     /// Returns the operations of a copy of HDF5 that conflict with an access set or for which
     /// `also` is true.
-    pub(super) fn before_or(
+    pub(in crate::transfer) fn before_or(
         &self,
         copy: Copy,
         set: &AccessSet,
@@ -217,7 +222,7 @@ impl<T: Clone> Table<T> {
     }
 
     /// Returns the operations of a copy of HDF5 that conflict with an access set.
-    pub(super) fn before(&self, copy: Copy, set: &AccessSet) -> Vec<T> {
+    pub(in crate::transfer) fn before(&self, copy: Copy, set: &AccessSet) -> Vec<T> {
         let near = self.near(set).filter(|entry| entry.is_before(copy, set));
         near.map(|entry| entry.operation.clone()).collect()
     }
@@ -232,7 +237,7 @@ impl<T: Clone> Table<T> {
 
     /// Returns whether an operation of a copy of HDF5 for which `is_there` is true conflicts with an
     /// access set.
-    pub(super) fn has_before(
+    pub(in crate::transfer) fn has_before(
         &self,
         copy: Copy,
         set: &AccessSet,
@@ -243,12 +248,12 @@ impl<T: Clone> Table<T> {
     }
 
     /// Returns the operations that read or write a file.
-    pub(super) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
+    pub(in crate::transfer) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
         self.chosen(|entry| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file)))
     }
 
     /// Returns the oldest operations of a copy of HDF5.
-    pub(super) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
+    pub(in crate::transfer) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
         let of_copy = self.entries.values().filter(|entry| entry.copy == copy);
         of_copy
             .take(most)
@@ -256,11 +261,11 @@ impl<T: Clone> Table<T> {
             .collect()
     }
 
-    pub(super) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
+    pub(in crate::transfer) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
         self.entries.values().all(|entry| is_so(&entry.operation))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::transfer) fn len(&self) -> usize {
         self.entries.len()
     }
 
@@ -270,7 +275,7 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// A pending operation, shared by those who wait for it.
+/// A pending operation, shared by the threads that wait for it.
 pub type Shared = Arc<dyn Pending>;
 
 static PENDING: Mutex<Table<Shared>> = Mutex::new(Table::new());
@@ -290,15 +295,15 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     };
     let before = table.len();
     let (answer, gone) = act(&mut table);
-    unresolved::changed(before, table.len());
+    changed(before, table.len());
     drop(table);
     drop(gone);
     answer
 }
 
-/// As [`with_current`], but of many operations that are over, it removes the oldest only.
+/// As [`with_current`], but removes only the oldest of many operations that are over.
 fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if unresolved::is_none() {
+    if has_nothing_pending() {
         return nothing;
     }
     with(nothing, |table| {
@@ -307,8 +312,9 @@ fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T)
     })
 }
 
+/// Calls `act` with the table, after it has removed the operations that are over.
 fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if unresolved::is_none() {
+    if has_nothing_pending() {
         return nothing;
     }
     with(nothing, |table| {
@@ -317,21 +323,21 @@ fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
     })
 }
 
-/// Adds an operation for others to wait for, and returns its number for [`leave`].
+/// Adds an operation, for which later ones wait. Returns its number for [`leave`].
 pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     enter_and_look(hdf5, sets, operation, |operation| operation.is_over())
 }
 
-/// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. The operation is one
-/// that any thread may drop.
+/// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. Any thread may drop
+/// the operation.
 pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
     enter_and_look(hdf5, sets, operation, |operation| {
         operation.drops_anywhere() && operation.is_over()
     })
 }
 
-/// Adds an operation. Now and then it removes those for which `can_go` is true, so that a program which
-/// only reads, and never waits for others, keeps few that have ended.
+/// Adds an operation. Sometimes removes those for which `can_go` is true, so that a program that only
+/// reads, and never waits, has few ended operations in the table.
 fn enter_and_look(
     hdf5: &Hdf5,
     sets: Vec<AccessSet>,
@@ -354,8 +360,7 @@ pub fn leave(number: u64) {
     with((), |table| ((), table.leave(number).into_iter().collect()));
 }
 
-/// Returns whether no operation is in flight, so that there is no order to keep; failures may still
-/// be unreported.
+/// Returns whether no operation is in flight. Failures may still be unreported.
 pub fn is_idle() -> bool {
     with_nearly_current(true, |table| {
         table.are_all(|operation| operation.has_ended())
@@ -376,7 +381,7 @@ pub fn before_or(hdf5: &Hdf5, set: &AccessSet, also: impl Fn(&Shared) -> bool) -
 
 /// Returns the pending operations that conflict with an access set.
 pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
-    if unresolved::is_none() {
+    if has_nothing_pending() {
         return Vec::new();
     }
     with(Vec::new(), |table| {
@@ -390,12 +395,12 @@ pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
     })
 }
 
-/// Returns whether there are such operations; on any thread.
+/// Returns whether a pending operation conflicts with an access set. Any thread may call it.
 pub fn has_before(hdf5: &Hdf5, set: &AccessSet) -> bool {
     let has_any = |table: &mut Table<Shared>| {
         !table.is_free_for(set) && table.has_before(Copy::of(hdf5), set, |o| !o.is_over())
     };
-    !unresolved::is_none() && with(false, |table| (has_any(table), Vec::new()))
+    !has_nothing_pending() && with(false, |table| (has_any(table), Vec::new()))
 }
 
 /// Returns the operations that touch a file, including failed ones that were not reported yet.
@@ -418,7 +423,7 @@ pub fn forget(copy: usize) {
             Arc::clone(&operation).finish();
         }
         if operation.has_ended() {
-            operation.told();
+            operation.mark_reported();
         }
     }
 }

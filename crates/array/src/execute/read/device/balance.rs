@@ -10,7 +10,7 @@ use penstock_engine::Recover;
 
 use super::rates::{Prior, Rates, Remaining};
 
-/// Chunks that take a like time to decode. There are some hundred kinds on a device.
+/// A kind of chunks that take about the same time to decode. A device has some hundred kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     device: i32,
@@ -23,10 +23,10 @@ struct Kind {
 
 static RATES: LazyLock<Mutex<HashMap<Kind, Arc<Mutex<Rates>>>>> = LazyLock::new(Mutex::default);
 
-/// Sizes below and above count as these.
+/// Smallest and largest binary logarithm of a size; sizes beyond count as these.
 const SIZES: (u32, u32) = (10, 31);
 
-/// Those of an H100 or H200 and of one core of its host.
+/// Returns the rates of an H100 or H200, and of one core of its host.
 fn prior(method: Method) -> Prior {
     let (cpu, gpu_single, gpu_all) = match method {
         Method::Deflate => (300e6, 38e6, 35e9),
@@ -47,10 +47,10 @@ pub(super) struct Balance {
     workers: u64,
 }
 
-/// What the GPU has got since it was idle last.
+/// The chunks that the GPU has got since it was idle.
 #[derive(Clone, Copy)]
 pub(super) struct Busy {
-    /// Number of the plan; `None` once it has chunks of several.
+    /// Number of the plan; `None` if the chunks are of several plans.
     pub plan: Option<usize>,
     pub chunks: u64,
     pub since: Instant,
@@ -84,17 +84,17 @@ impl Balance {
         self.rates.lock().recover()
     }
 
-    /// Records that one worker has decoded this many bytes.
+    /// Records that one worker decoded `bytes`.
     pub(super) fn cpu_did(&self, bytes: u64, time: Duration) {
         self.rates().cpu_did(bytes, time.as_secs_f64());
     }
 
-    /// Records that one worker has loaded chunks of this many decoded bytes.
+    /// Records that one worker loaded chunks of `bytes` decoded bytes.
     pub(super) fn loaded(&self, bytes: u64, time: Duration) {
         self.rates().loaded(bytes, time.as_secs_f64());
     }
 
-    /// Records that the GPU, idle before, has decoded so many chunks of `chunk` bytes.
+    /// Records that the GPU, idle before, decoded `chunks` chunks of `chunk` bytes.
     pub(super) fn gpu_did(&self, chunks: u64, chunk: u64, time: Duration) {
         self.rates().gpu_did(chunks, chunk, time.as_secs_f64());
     }

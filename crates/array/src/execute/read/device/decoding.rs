@@ -16,7 +16,7 @@ pub(super) enum Decoding {
     Nvcomp { library: Nvcomp, method: Method },
 }
 
-/// nvCOMP's input arrays: inputs, their sizes, outputs, and the room at each output.
+/// nvCOMP's input arrays: addresses and sizes of inputs, addresses and rooms of outputs.
 const COLUMNS: [Column; 4] = [|e| e.input, |e| e.input_size, |e| e.output, |e| e.room];
 type Column = fn(&Entry) -> u64;
 

@@ -6,8 +6,9 @@ use penstock_codec::convert::TypeConversion;
 use crate::ElementMapping;
 use crate::StridedBox;
 
+/// An axis of a box, with its strides in the chunk and in the destination.
 #[derive(Clone, Copy)]
-struct Axis {
+struct GatherAxis {
     count: u64,
     source: i64,
     target: i64,
@@ -19,7 +20,7 @@ pub(super) struct Gathering {
     /// Offset of the first element in the chunk, and of the lowest byte in the destination.
     source: i64,
     target: u64,
-    axes: Vec<Axis>,
+    axes: Vec<GatherAxis>,
 }
 
 /// Rows for a 2-D copy: `width` bytes each, with starts `pitch` bytes apart.
@@ -33,16 +34,16 @@ pub(super) struct Rows {
 impl Gathering {
     /// Makes a gathering. `strided.chunk` counts from the chunk's first byte that is present.
     pub(super) fn new(element: ElementMapping, strided: &StridedBox) -> Gathering {
-        let mut axes: Vec<Axis> = strided
+        let mut axes: Vec<GatherAxis> = strided
             .axes
             .iter()
-            .map(|dim| Axis {
+            .map(|dim| GatherAxis {
                 count: dim.count,
                 source: dim.chunk_stride as i64,
                 target: dim.memory_stride,
             })
             .collect();
-        axes.push(Axis {
+        axes.push(GatherAxis {
             count: strided.run,
             source: element.source as i64,
             target: element.target as i64,
@@ -127,7 +128,7 @@ struct Starts {
 }
 
 impl Starts {
-    fn new(first: i64, axes: &[Axis], stride: impl Fn(&Axis) -> i64) -> Starts {
+    fn new(first: i64, axes: &[GatherAxis], stride: impl Fn(&GatherAxis) -> i64) -> Starts {
         Starts {
             next: Some(first),
             axes: axes.iter().map(|a| (0, a.count, stride(a))).collect(),

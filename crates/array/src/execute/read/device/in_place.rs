@@ -2,17 +2,17 @@
 //! unshuffled or converted: they pass through temporary memory, a few at a time.
 
 use penstock_codec::convert::TypeConversion;
-use penstock_codec::gpu::{Axis, PlaceTable, Shuffles, Side};
+use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 use penstock_engine::error::Result;
 
-use super::DeviceRead;
 use super::batch::{Entry, GpuBatch};
+use super::plans::DevicePlans;
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{self, Decoded};
 
 /// The chunks of a batch that are not in final form after decoding.
 pub(super) struct InPlace<'a> {
-    task: &'a DeviceRead,
+    plans: &'a DevicePlans,
     batch: &'a GpuBatch,
     /// Numbers of the jobs.
     jobs: Vec<usize>,
@@ -22,16 +22,20 @@ pub(super) struct InPlace<'a> {
 const THROUGH: u64 = 64 << 20;
 
 impl<'a> InPlace<'a> {
-    pub(super) fn new(task: &'a DeviceRead, batch: &'a GpuBatch, entries: &[Entry]) -> InPlace<'a> {
-        let bound = &task.plans[batch.plan];
+    pub(super) fn new(
+        plans: &'a DevicePlans,
+        batch: &'a GpuBatch,
+        entries: &[Entry],
+    ) -> InPlace<'a> {
+        let bound = plans.bound(batch.plan);
         let is_done = |job: usize| {
             bound.conversion == TypeConversion::Copy
-                && task.shuffled(batch.plan, &batch.jobs[job]) == 0
+                && plans.shuffled(batch.plan, &batch.jobs[job]) == 0
         };
         let jobs = entries.iter().map(|entry| entry.job);
         let jobs = jobs.filter(|job| batch.outputs[*job].in_place && !is_done(*job));
         InPlace {
-            task,
+            plans,
             batch,
             jobs: jobs.collect(),
         }
@@ -55,8 +59,8 @@ impl<'a> InPlace<'a> {
         let mut used = room;
         for job in &self.jobs {
             if used + self.size(*job) > room {
-                let bound = &self.task.plans[self.batch.plan];
-                let shuffled = self.task.shuffles[self.batch.plan];
+                let bound = self.plans.bound(self.batch.plan);
+                let shuffled = self.plans.shuffled_element(self.batch.plan);
                 let out = PlaceTable::new(TypeConversion::Copy, 1, Shuffles::default());
                 tables.push(out.map_err(placing::internal)?);
                 let element = bound.plan.element();
@@ -79,14 +83,14 @@ impl<'a> InPlace<'a> {
         back: &mut PlaceTable,
     ) -> Result<()> {
         let job = &self.batch.jobs[number];
-        let bound = &self.task.plans[self.batch.plan];
+        let bound = self.plans.bound(self.batch.plan);
         let side = |address| Side {
             address,
             length: job.decoded_size,
             offset: 0,
             shuffled: 0,
         };
-        let all = Axis {
+        let all = PlaceAxis {
             count: job.decoded_size,
             source_stride: 1,
             target_stride: 1,
@@ -98,11 +102,11 @@ impl<'a> InPlace<'a> {
             address: through,
             length: job.decoded_size,
             from: 0,
-            shuffled: self.task.shuffled(self.batch.plan, job),
+            shuffled: self.plans.shuffled(self.batch.plan, job),
         };
         let element = bound.plan.element();
         for strided in job.boxes(&bound.plan) {
-            placing::push(back, &element, &strided, &decoded, self.task.target)?;
+            placing::push(back, &element, &strided, &decoded, self.plans.target)?;
         }
         Ok(())
     }

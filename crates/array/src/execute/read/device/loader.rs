@@ -12,16 +12,18 @@ use penstock_engine::error::{Kind, Result};
 use penstock_engine::gpu::Lent;
 use penstock_engine::request::Share;
 
-use super::DeviceRead;
-use super::batch::{ALLOCATED, Entry, Found, GpuBatch, Launched};
-use super::launch::Results;
+use super::batch::{ALLOCATED, Entry, Found, GpuBatch};
+use super::batches::{GpuBatches, Launched};
+use super::plans::DevicePlans;
+use super::results::Results;
 use super::stager::Stager;
 use crate::ChunkJob;
 use crate::execute::buffer::Buffer;
 use crate::execute::device::placing::{self, Decoded};
 
 pub(super) struct Loader<'a, 'b> {
-    task: &'a DeviceRead,
+    plans: &'a DevicePlans,
+    batches: &'a GpuBatches,
     share: &'a Share<'a>,
     stager: &'b mut Stager<'a>,
     found: Found,
@@ -40,12 +42,14 @@ const ADLER: u64 = 4;
 
 impl<'a, 'b> Loader<'a, 'b> {
     pub(super) fn new(
-        task: &'a DeviceRead,
+        plans: &'a DevicePlans,
+        batches: &'a GpuBatches,
         share: &'a Share<'a>,
         stager: &'b mut Stager<'a>,
     ) -> Self {
         Loader {
-            task,
+            plans,
+            batches,
             share,
             stager,
             found: Found::default(),
@@ -60,7 +64,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         let mut buffer = std::mem::take(&mut self.stager.stored);
         let mut done = 0;
         let start = Instant::now();
-        let portion = self.task.batches.portion(batch.jobs.len());
+        let portion = self.batches.portion(batch.jobs.len());
         while !self.share.stopping() {
             let first = batch.next.fetch_add(portion, Relaxed);
             let last = (first + portion).min(batch.jobs.len());
@@ -75,7 +79,7 @@ impl<'a, 'b> Loader<'a, 'b> {
             return Ok(());
         }
         self.send(batch, lent)?;
-        if let Some(balance) = self.task.batches.balance(batch.plan) {
+        if let Some(balance) = self.batches.balance(batch.plan) {
             balance.loaded(done as u64 * batch.chunk(), start.elapsed());
         }
         let mut found = batch.found();
@@ -90,12 +94,18 @@ impl<'a, 'b> Loader<'a, 'b> {
         if batch.loaded.fetch_add(done, SeqCst) + done < batch.jobs.len() {
             return Ok(());
         }
-        let results = match Results::launch(self.task, batch, &mut self.stager.slots, lent) {
+        let results = match Results::launch(
+            self.plans,
+            batch,
+            self.batches.nvcomp,
+            &mut self.stager.slots,
+            lent,
+        ) {
             // The CPU needs less GPU memory.
             Err(error) if error.kind() == Kind::Memory => Results::none(batch)?,
             launched => launched?,
         };
-        self.task.batches.launched(Launched::new(batch, results));
+        self.batches.launched(Launched::new(batch, results));
         Ok(())
     }
 
@@ -106,7 +116,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         buffer: &mut Buffer,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.task.plans[batch.plan];
+        let bound = self.plans.bound(batch.plan);
         let mut first = jobs.start;
         while first < jobs.end {
             let mut last = first + 1;
@@ -174,25 +184,29 @@ impl<'a, 'b> Loader<'a, 'b> {
 
     /// Adds the boxes of a chunk to the tables for placing it after decoding.
     fn place(&mut self, batch: &GpuBatch, at: usize) -> Result<()> {
-        let (task, job) = (self.task, &batch.jobs[at]);
-        let bound = &task.plans[batch.plan];
+        let (plans, job) = (self.plans, &batch.jobs[at]);
+        let bound = plans.bound(batch.plan);
         let element = bound.plan.element();
         let decoded = Decoded {
             address: batch.outputs[at].address,
             length: job.decoded_size,
             from: 0,
-            shuffled: task.shuffled(batch.plan, job),
+            shuffled: plans.shuffled(batch.plan, job),
         };
         let table = match self.found.places.last_mut() {
             Some(table) => table,
             None => {
-                let made = placing::table(bound.conversion, &element, task.shuffles[batch.plan])?;
+                let made = placing::table(
+                    bound.conversion,
+                    &element,
+                    plans.shuffled_element(batch.plan),
+                )?;
                 self.found.places.push(made);
                 &mut self.found.places[0]
             }
         };
         for strided in job.boxes(&bound.plan) {
-            placing::push(table, &element, &strided, &decoded, task.target)?;
+            placing::push(table, &element, &strided, &decoded, plans.target)?;
         }
         Ok(())
     }
@@ -204,7 +218,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         job: &ChunkJob,
         stored: &'s [u8],
     ) -> Option<(&'s [u8], Vec<Piece>, bool)> {
-        let bound = &self.task.plans[batch.plan];
+        let bound = self.plans.bound(batch.plan);
         let stored = match batch.filters.fletcher {
             Some(at) if batch.filters.has_fletcher(job) => {
                 let filter = bound.plan.pipeline().filters.get(at)?;

@@ -1,33 +1,39 @@
-//! What decoding a kind of chunk takes the CPU and the GPU, as this process has measured it, and the
-//! division of chunks that follows.
+//! Measures how fast CPU and GPU decode a kind of chunk, and divides the chunks of a request.
 //!
-//! A worker takes a time for each chunk. The GPU decodes chunks side by side, so its time is nearly
-//! the same for few chunks as for one, and grows with their number only beyond; no simple law says
-//! how. Its time is therefore kept by the number of chunks.
+//! The idea: choose the number of chunks for the GPU with which the GPU and the workers end at the
+//! same time. Both ends are predicted.
+//!
+//! - A worker decodes chunks one after the other, so its time is a mean per byte.
+//! - The GPU decodes chunks side by side. Its time is nearly constant for few chunks, and then grows
+//!   with their number. A formula with prior rates gives the shape, and a correction for each power
+//!   of 2 of the number of chunks, learned from measurements, gives the scale.
+//! - The GPU gets no chunks if that gains less than 1 %.
+//! - A side that gets no chunks is never measured, and may have become faster. It gets some as a
+//!   trial as soon as 2 % of the run time pays for the expected loss.
 
-/// Decoded bytes a second before anything is measured.
+/// Decoded bytes per second before the first measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prior {
-    /// Of one worker, from the file to a slot.
+    /// Rate of one worker, from the file to a slot.
     pub cpu: f64,
-    /// Of the GPU with one chunk.
+    /// Rate of the GPU with one chunk.
     pub gpu_single: f64,
-    /// Of the GPU with as many chunks as it can hold.
+    /// Rate of the GPU with the most chunks that it decodes at a time.
     pub gpu_all: f64,
 }
 
 /// What remains of a request when its chunks are divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remaining {
-    /// Chunks that nobody has begun.
+    /// Number of chunks that are not begun.
     pub chunks: u64,
-    /// Decoded bytes of one.
+    /// Decoded bytes of one chunk.
     pub chunk: u64,
-    /// Workers that decode on the CPU.
+    /// Number of workers that decode on the CPU.
     pub workers: u64,
-    /// Chunks that the GPU has got since it was idle last.
+    /// Number of chunks that the GPU has got since it was idle.
     pub on_gpu: u64,
-    /// Seconds since then.
+    /// Seconds since the GPU was idle.
     pub since: f64,
 }
 
@@ -37,24 +43,24 @@ pub(super) struct Rates {
     prior: Prior,
     cpu: Mean,
     load: Mean,
-    /// By the binary logarithm of the number of chunks.
+    /// Corrections by the binary logarithm of the number of chunks.
     gpu: [Correction; NUMBERS],
-    /// By how much the GPU's times differ from what was expected, as a logarithm.
+    /// Mean distance of the GPU's times from the expected ones, as a logarithm.
     deviation: f64,
-    /// Seconds that a trial of the side that is not used may cost by now.
+    /// Seconds that a trial of the unused side may cost.
     credit: f64,
     /// Whether the GPU was given chunks as a trial.
     on_trial: bool,
-    /// Whether the GPU's last time was far from what was expected.
+    /// Whether the GPU's last time was far from the expected one.
     was_far: bool,
 }
 
-/// A worker's time and bytes, as means of which each new value has a certain weight.
+/// Moving means of a worker's time and bytes.
 #[derive(Debug)]
 struct Mean {
     seconds: f64,
     bytes: f64,
-    /// The weight of all values so far; `None` before the first.
+    /// Weight of all values so far; `None` before the first.
     count: Option<f64>,
 }
 
@@ -62,38 +68,39 @@ struct Mean {
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction {
     logarithm: f64,
-    /// 0 if nothing is measured.
+    /// Weight of the measurements; 0 without any.
     weight: f64,
 }
 
-/// The numbers of chunks that are told apart: powers of 2, the last of which stands for more.
+/// Number of corrections, one for each power of 2 of chunks. The last one applies to all more chunks.
 const NUMBERS: usize = 21;
-/// Seconds that a batch takes the GPU beside the decoding, before anything is measured.
+/// Seconds of the GPU for a batch besides decoding, before the first measurement.
 const FIXED: f64 = 300e-6;
-/// Decoded bytes a second that a worker loads, before anything is measured.
+/// Decoded bytes per second that a worker loads, before the first measurement.
 const LOAD: f64 = 3e9;
-/// A worker's mean is over about as many measurements,
+/// Window of a worker's mean, in measurements.
 const CPU_MEAN: f64 = 64.0;
-/// in which the prior counts as so many at first;
+/// Weight of the prior in a worker's mean, in measurements.
 const PRIOR_COUNT: f64 = 4.0;
-/// that of the GPU is one over as many.
+/// Window of the GPU's means, in measurements.
 const GPU_MEAN: f64 = 4.0;
-/// How much less a measurement of half or twice the number of chunks counts.
+/// Factor of the weight of a measurement with half or twice the number of chunks.
 const NEIGHBOUR: f64 = 1.0 / 16.0;
-/// What older measurements count after each batch of the GPU: those of other numbers of chunks, and
-/// those of workers, which may have been without work since.
+/// Factor by which each batch of the GPU reduces the weight of older measurements: those with other
+/// numbers of chunks, and those of workers.
 const AGED: f64 = 0.9;
-/// One measurement changes what is expected at most by this factor, unless the one before was as far
-/// away: it may have been the first, which also allocates, or one beside a program that has ended.
+/// Largest factor by which one measurement changes the expected time, unless the measurement before
+/// was as far away. A single one may include an allocation, or the load of another program.
 const MOST_CHANGE: f64 = 4.0;
-/// The deviation before anything is measured, and the largest that counts.
+/// Deviation before the first measurement.
 const FIRST_DEVIATION: f64 = 0.1;
+/// Largest deviation.
 const MOST_DEVIATION: f64 = 0.5;
-/// The gain for which the GPU is used, as a share of the time.
+/// Least gain for which the GPU is used, as a fraction of the time.
 const LEAST_GAIN: f64 = 0.01;
-/// The share of the time that trials cost,
+/// Fraction of run time spent on trials.
 const TRIALS: f64 = 0.02;
-/// beside the seconds of the first one.
+/// Budget of the first trial, in seconds.
 const FIRST_TRIAL: f64 = 10e-3;
 
 impl Mean {
@@ -122,7 +129,7 @@ impl Mean {
         let count = (known + 1.0).min(CPU_MEAN);
         self.count = Some(count);
         let weight = 1.0 / count;
-        // The first ones may also have allocated memory.
+        // The first measurements may include allocations.
         let seconds = seconds.min(MOST_CHANGE * self.per_byte() * bytes);
         self.seconds += (seconds - self.seconds) * weight;
         self.bytes += (bytes - self.bytes) * weight;
@@ -147,17 +154,17 @@ impl Rates {
         }
     }
 
-    /// Records that a worker has decoded so many bytes.
+    /// Records that a worker decoded `bytes` in `seconds`.
     pub(super) fn cpu_did(&mut self, bytes: u64, seconds: f64) {
         self.cpu.learn(bytes, seconds);
     }
 
-    /// Records that a worker has loaded chunks of so many decoded bytes for the GPU.
+    /// Records that a worker loaded chunks of `bytes` decoded bytes for the GPU in `seconds`.
     pub(super) fn loaded(&mut self, bytes: u64, seconds: f64) {
         self.load.learn(bytes, seconds);
     }
 
-    /// Records that the GPU, idle before, has decoded so many chunks; the time includes loading.
+    /// Records that the GPU, idle before, decoded `chunks` chunks. The time includes loading.
     pub(super) fn gpu_did(&mut self, chunks: u64, chunk: u64, seconds: f64) {
         if chunks == 0 || chunk == 0 || seconds <= 0.0 {
             return;
@@ -169,12 +176,13 @@ impl Rates {
         let far = seen - expected;
         let is_confirmed = self.was_far && far.abs() > most;
         self.was_far = far.abs() > most;
-        let error = match is_confirmed {
-            true => far,
-            false => far.clamp(-most, most),
+        let error = if is_confirmed {
+            far
+        } else {
+            far.clamp(-most, most)
         };
         if std::mem::take(&mut self.on_trial) {
-            // What it cost beyond the expected is made up for before the next one.
+            // A trial that took longer than expected delays the next one.
             let expected = self.gpu_time(chunks, chunk);
             self.credit -= (seconds - expected).clamp(0.0, MOST_CHANGE * expected);
         }
@@ -191,13 +199,14 @@ impl Rates {
         if known.weight == 0.0 {
             *known = Correction {
                 logarithm: expected,
-                // What took no longer than that is believed at once.
+                // A shorter time replaces the expected one at once.
                 weight: if error < 0.0 { 0.0 } else { 1.0 },
             };
         }
-        known.weight = match is_confirmed {
-            true => 1.0,
-            false => (known.weight + 1.0).min(GPU_MEAN),
+        known.weight = if is_confirmed {
+            1.0
+        } else {
+            (known.weight + 1.0).min(GPU_MEAN)
         };
         known.logarithm += (expected + error - known.logarithm) / known.weight;
     }
@@ -207,13 +216,14 @@ impl Rates {
         if of.chunks == 0 || of.chunk == 0 {
             return 0;
         }
-        // The last number with which the GPU ends no later than the workers, found by halving.
+        // Bisects for the largest number with which the GPU ends no later than the workers.
         let (mut low, mut high) = (0, of.chunks + 1);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.gpu_ends(of, middle) <= self.workers_end(of, middle) {
-                true => low = middle,
-                false => high = middle,
+            if self.gpu_ends(of, middle) <= self.workers_end(of, middle) {
+                low = middle;
+            } else {
+                high = middle;
             }
         }
         let (mut share, mut ends) = (0, self.workers_end(of, 0));
@@ -251,7 +261,7 @@ impl Rates {
         (self.prior.gpu_all / self.prior.gpu_single) as u64
     }
 
-    /// Returns when the workers have loaded so many chunks, and decoded all others.
+    /// Returns the seconds until the workers have loaded `on_gpu` chunks and decoded all others.
     fn workers_end(&self, of: &Remaining, on_gpu: u64) -> f64 {
         let (workers, chunk) = (of.workers.max(1), of.chunk as f64);
         let turns = (of.chunks.saturating_sub(on_gpu)).div_ceil(workers) as f64;
@@ -259,7 +269,8 @@ impl Rates {
         loading + turns * self.cpu.per_byte() * chunk
     }
 
-    /// Returns when the GPU has decoded so many chunks more; later, the less its times are known.
+    /// Returns the seconds until the GPU has decoded `more` chunks more, with a margin for the deviation
+    /// of its times.
     fn gpu_ends(&self, of: &Remaining, more: u64) -> f64 {
         let all = of.on_gpu + more;
         if all == 0 {
@@ -283,7 +294,7 @@ impl Rates {
 
     /// Returns the logarithm of the correction for a number of chunks.
     fn correction(&self, place: f64) -> f64 {
-        // The nearest measurement decides if all are far away.
+        // If all measurements are far away, the nearest one decides.
         let measured = || self.gpu.iter().enumerate().filter(|(_, c)| c.weight > 0.0);
         let away = |at: usize| (at as f64 - place).abs();
         let nearest = measured()

@@ -22,7 +22,7 @@ pub(super) struct Slots {
 /// A slot and the GPU memory to which its bytes are copied.
 struct Pair {
     slot: Slot,
-    /// The bytes for which the slot was asked. It may be much larger, and GPU memory is scarcer.
+    /// Bytes that were asked for. The slot may be much larger, but its GPU memory is not.
     needed: u64,
     /// `None` while all bytes go directly to their destination.
     scratch: Option<Scratch>,
@@ -55,8 +55,8 @@ impl Slots {
         }
     }
 
-    /// Returns the time that it has taken to get slots since the last call: pinning memory takes longer than
-    /// filling it.
+    /// Returns the time spent on getting slots since the last call. Pinning memory takes longer than filling
+    /// it, so that the rate of a worker excludes it.
     pub(super) fn take_pinning(&mut self) -> Duration {
         std::mem::take(&mut self.pinning)
     }
@@ -96,8 +96,8 @@ impl Slots {
         Ok(())
     }
 
-    /// As [`ready`](Self::ready), for a slot with GPU memory. Where there is none for a second slot, this worker
-    /// goes on with the first one. Returns why it has none at all.
+    /// As [`ready`](Self::ready), for a slot with GPU memory. If there is no memory for a second slot, uses
+    /// only the first one. Returns the error if there is no memory for any slot.
     pub(super) fn ready_with_scratch(
         &mut self,
         bytes: usize,
@@ -124,7 +124,7 @@ impl Slots {
         }
     }
 
-    /// Gives the current slot GPU memory. Returns why there is none.
+    /// Gives the current slot GPU memory. Returns the error if there is none.
     pub(super) fn take_scratch(&mut self, lent: &mut Lent<'_>) -> Result<Option<Error>> {
         match self.scratch(lent) {
             Err(error) if error.kind() == Kind::Memory => Ok(Some(error)),

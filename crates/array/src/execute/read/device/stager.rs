@@ -10,9 +10,10 @@ use penstock_engine::gpu::Lent;
 use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
+use super::batches::GpuBatches;
 use super::gather::{Gathering, Rows};
+use super::plans::{DevicePlans, SHUFFLE_AT};
 use super::slots::Slots;
-use super::{DeviceRead, SHUFFLE_AT};
 use crate::execute::bound::{BoundPlan, Stored};
 use crate::execute::buffer::Buffer;
 use crate::execute::device::ALIGNMENT;
@@ -20,28 +21,29 @@ use crate::execute::device::placing::{self, Decoded};
 use crate::{ChunkJob, FillJob};
 
 pub(super) struct Stager<'a> {
-    task: &'a DeviceRead,
+    plans: &'a DevicePlans,
+    batches: &'a GpuBatches,
     share: &'a Share<'a>,
     pub slots: Slots,
     pub stored: Buffer,
     codec: CodecScratch,
     /// Bytes used in the current slot.
     used: usize,
-    /// Parts of the slot that copies bring to their places.
+    /// Rows of the slot that copies bring to their places.
     copies: Vec<Copies>,
     /// A chunk whose elements the CPU gathers.
     decoded: Buffer,
-    /// The boxes of the chunks in the slot, all of the plan with this number.
+    /// The number of a plan, and the boxes of its chunks in the slot.
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Work that was not begun, since the GPU has no memory for it.
+/// Work that was not begun because the GPU has no memory for it.
 pub(super) struct Left<T> {
     pub work: T,
     pub error: Error,
 }
 
-/// Why a job is not in the slot.
+/// The reason why a job is not in the slot.
 enum Failure {
     /// The GPU has no memory for it. It was not begun.
     NoMemory(Error),
@@ -68,9 +70,14 @@ const FULL: usize = 4 << 20;
 const TABLES: usize = 512 << 10;
 
 impl<'a> Stager<'a> {
-    pub(super) fn new(task: &'a DeviceRead, share: &'a Share<'a>) -> Stager<'a> {
+    pub(super) fn new(
+        plans: &'a DevicePlans,
+        batches: &'a GpuBatches,
+        share: &'a Share<'a>,
+    ) -> Stager<'a> {
         Stager {
-            task,
+            plans,
+            batches,
             share,
             slots: Slots::new(share.ring()),
             stored: Buffer::default(),
@@ -105,8 +112,8 @@ impl<'a> Stager<'a> {
         left: &mut Vec<ChunkJob>,
         lent: &mut Lent<'_>,
     ) -> Staged<()> {
-        let bound = &self.task.plans[number];
-        if let ([job], true) = (jobs, self.task.kernels.is_some())
+        let bound = self.plans.bound(number);
+        if let ([job], true) = (jobs, self.plans.kernels.is_some())
             && bound.comes_straight(job, self.share.counters())?
         {
             let staged = self.straight(number, job, lent);
@@ -116,9 +123,12 @@ impl<'a> Stager<'a> {
         let mut jobs = jobs;
         if bound.cache.is_some() {
             for (at, job) in jobs.iter().enumerate() {
-                match bound.decoded_before(job).filter(|_| self.keeps()) {
+                match bound
+                    .decoded_before(job)
+                    .filter(|_| self.places_by_kernels())
+                {
                     Some(decoded) => {
-                        let staged = self.kept(number, job, &decoded, lent);
+                        let staged = self.cached(number, job, &decoded, lent);
                         staged.inspect_err(|_| {
                             left.append(&mut rest);
                             left.extend_from_slice(&jobs[at..]);
@@ -144,7 +154,7 @@ impl<'a> Stager<'a> {
             Ok(())
         })();
         self.stored = buffer;
-        if let Some(balance) = self.task.batches.balance(number)
+        if let Some(balance) = self.batches.balance(number)
             && outcome.is_ok()
         {
             let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
@@ -154,13 +164,13 @@ impl<'a> Stager<'a> {
         outcome
     }
 
-    /// Returns whether chunks go to the slot whole, where kernels take their elements from.
-    fn keeps(&self) -> bool {
-        self.task.kernels.is_some()
+    /// Returns whether whole chunks go to the slot, from which kernels place their elements.
+    fn places_by_kernels(&self) -> bool {
+        self.plans.kernels.is_some()
     }
 
     /// Puts a chunk that was decoded before into the slot.
-    fn kept(
+    fn cached(
         &mut self,
         number: usize,
         job: &ChunkJob,
@@ -169,7 +179,7 @@ impl<'a> Stager<'a> {
     ) -> Staged<()> {
         let at = self.room_for(number, job, decoded.len(), 0, lent)?;
         self.slots.bytes()[at..at + decoded.len()].copy_from_slice(decoded);
-        let selected = job.bytes(&self.task.plans[number].plan);
+        let selected = job.bytes(&self.plans.bound(number).plan);
         self.share.counters().moved(Path::StagedBuffered, selected);
         Ok(self.put(number, job, (at, 0, decoded.len() as u64), 0, lent)?)
     }
@@ -181,7 +191,7 @@ impl<'a> Stager<'a> {
         stored: &Stored<'_>,
         lent: &mut Lent<'_>,
     ) -> Staged<()> {
-        let bound = &self.task.plans[number];
+        let bound = self.plans.bound(number);
         let (from, length) = if job.is_plain {
             let (from, to) = bound.needed(job);
             (from, to - from)
@@ -199,14 +209,14 @@ impl<'a> Stager<'a> {
             );
             bound.count(job, counters);
         };
-        if self.task.kernels.is_none() && whole(bound, job).is_none() {
+        if self.plans.kernels.is_none() && whole(bound, job).is_none() {
             count();
             return Ok(self.gather(number, job, bytes, from, length, lent)?);
         }
         // The kernel that places the elements unshuffles them at no cost.
-        let is_kept = bound.place_in_cache(job).is_some();
-        let shuffled = match &self.task.kernels {
-            Some(_) if !is_kept => self.task.shuffled(number, job),
+        let is_cached = bound.place_in_cache(job).is_some();
+        let shuffled = match &self.plans.kernels {
+            Some(_) if !is_cached => self.plans.shuffled(number, job),
             _ => 0,
         };
         let at = self.room_for(number, job, length as usize, shuffled, lent)?;
@@ -223,7 +233,7 @@ impl<'a> Stager<'a> {
 
     /// Reads a chunk without filters directly into the slot.
     fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Staged<()> {
-        let bound = &self.task.plans[number];
+        let bound = self.plans.bound(number);
         let (from, to) = bound.needed(job);
         let length = to - from;
         let at = self.room_for(number, job, length as usize, 0, lent)?;
@@ -246,7 +256,7 @@ impl<'a> Stager<'a> {
         shuffled: u64,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.task.plans[number];
+        let bound = self.plans.bound(number);
         match whole(bound, job) {
             Some(target) if shuffled == 0 => {
                 let rows = Rows {
@@ -281,7 +291,7 @@ impl<'a> Stager<'a> {
         length: u64,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.task.plans[number];
+        let bound = self.plans.bound(number);
         let element = bound.plan.element();
         let mut decoded = std::mem::take(&mut self.decoded);
         let outcome = (|| {
@@ -314,8 +324,8 @@ impl<'a> Stager<'a> {
         decoded: &Decoded,
         lent: &mut Lent<'_>,
     ) -> Result<()> {
-        let bound = &self.task.plans[number];
-        let (element, target) = (bound.plan.element(), self.task.target);
+        let bound = self.plans.bound(number);
+        let (element, target) = (bound.plan.element(), self.plans.target);
         for strided in job.boxes(&bound.plan) {
             let table = self.table(number, bound)?;
             placing::push(table, &element, &strided, decoded, target)?;
@@ -339,14 +349,14 @@ impl<'a> Stager<'a> {
     }
 
     fn fill_or_fail(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Staged<()> {
-        let bound = &self.task.plans[number];
-        let (element, target) = (bound.plan.element(), self.task.target);
+        let bound = self.plans.bound(number);
+        let (element, target) = (bound.plan.element(), self.plans.target);
         let Some(value) = bound.plan.fill() else {
             return Ok(());
         };
         let counters = self.share.counters();
         let count = || counters.moved(Path::StagedBuffered, job.bytes(&bound.plan));
-        if self.task.kernels.is_none() {
+        if self.plans.kernels.is_none() {
             count();
             return Ok(self.fill_by_copies(number, job, value, lent)?);
         }
@@ -372,7 +382,7 @@ impl<'a> Stager<'a> {
         /// Largest number of elements in the pattern of a copy.
         const MOST: u64 = 64 << 10;
         const MOST_COPIES: usize = 1 << 16;
-        let bound = &self.task.plans[number];
+        let bound = self.plans.bound(number);
         let element = bound.plan.element();
         let part = &value[element.offset as usize..(element.offset + element.length) as usize];
         for strided in job.boxes(&bound.plan) {
@@ -418,7 +428,8 @@ impl<'a> Stager<'a> {
         let made = match self.table.take() {
             Some(made) => made,
             None => {
-                let (element, shuffled) = (bound.plan.element(), self.task.shuffles[number]);
+                let (element, shuffled) =
+                    (bound.plan.element(), self.plans.shuffled_element(number));
                 (
                     number,
                     placing::table(bound.conversion, &element, shuffled)?,
@@ -437,7 +448,7 @@ impl<'a> Stager<'a> {
         shuffled: u64,
         lent: &mut Lent<'_>,
     ) -> Staged<usize> {
-        match whole(&self.task.plans[number], job) {
+        match whole(self.plans.bound(number), job) {
             Some(_) if shuffled == 0 => Ok(self.room_for_copies(number, bytes, lent)?),
             _ => self.room_with_scratch(number, bytes, lent),
         }
@@ -481,9 +492,10 @@ impl<'a> Stager<'a> {
     fn make_room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
         let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
         let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
-        match is_other || is_full {
-            true => self.flush(lent),
-            false => Ok(()),
+        if is_other || is_full {
+            self.flush(lent)
+        } else {
+            Ok(())
         }
     }
 
@@ -516,7 +528,7 @@ impl<'a> Stager<'a> {
             self.share.counters().copy();
             // SAFETY: the places lie inside the caller's memory, as the plan has checked.
             unsafe {
-                let target = self.task.target.start;
+                let target = self.plans.target.start;
                 self.slots
                     .upload_rows(copy.from, &copy.rows, target, lent)?;
             }
@@ -541,10 +553,10 @@ impl<'a> Stager<'a> {
         unsafe {
             self.slots.upload(0, at + size, scratch, lent)?;
             let stream = lent.queue()?.lend_stream();
-            if let Some(kernels) = &self.task.kernels {
+            if let Some(kernels) = &self.plans.kernels {
                 kernels
                     .place(&table, scratch + at as u64, stream)
-                    .map_err(|e| placing::gpu_error(&self.task.context, &e))?;
+                    .map_err(|e| placing::gpu_error(&self.plans.context, &e))?;
             }
         }
         table.clear();

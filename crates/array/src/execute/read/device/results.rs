@@ -1,0 +1,249 @@
+//! Decodes and places a loaded batch on the GPU, and evaluates the results.
+
+use penstock_codec::gpu::nvcomp::Nvcomp;
+use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::gpu::{CopyQueue, Direction, Lent};
+use penstock_engine::report::{Counters, Path};
+
+use super::batch::{DECODED, Entry, Found, GpuBatch};
+use super::decoding::Decoding;
+use super::in_place::InPlace;
+use super::plans::DevicePlans;
+use super::slots::Slots;
+use crate::ChunkJob;
+use crate::execute::device::ALIGNMENT;
+use crate::execute::device::placing;
+use crate::execute::device::scratch::Scratch;
+
+/// The launched work of a batch: its tables and the memory for its results.
+pub(super) struct Results {
+    decoding: Decoding,
+    scratch: Vec<Scratch>,
+    entries: Vec<Entry>,
+    again: Vec<usize>,
+    elements: u64,
+    results_at: u64,
+    verdicts_at: u64,
+    /// Numbers of the entries with a checksum, in the order of the checksum results.
+    checked: Vec<usize>,
+}
+
+/// Offsets of consecutive parts of one allocation.
+struct Parts {
+    end: u64,
+}
+
+impl Parts {
+    fn take(&mut self, bytes: usize) -> u64 {
+        let at = self.end;
+        self.end += (bytes as u64).next_multiple_of(ALIGNMENT as u64);
+        at
+    }
+}
+
+impl Results {
+    /// Queues all work that turns the loaded bytes of a batch into elements in their places.
+    pub(super) fn launch(
+        plans: &DevicePlans,
+        batch: &GpuBatch,
+        nvcomp: Option<Nvcomp>,
+        slots: &mut Slots,
+        lent: &mut Lent<'_>,
+    ) -> Result<Results> {
+        let Found {
+            entries,
+            again,
+            mut places,
+            elements,
+        } = std::mem::take(&mut *batch.found());
+        let mut checksums = ChecksumTable::new(Checksum::Adler32);
+        let mut checked = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            if let Some(stored) = entry.checksum {
+                checksums.push(entry.output, entry.room, Some(stored));
+                checked.push(at);
+            }
+        }
+        let decoding = Decoding::new(batch.filters.method, nvcomp, &entries);
+        let (Some(decoding), Some(kernels)) = (decoding, &plans.kernels) else {
+            let cause = "the GPU has no decoder for a batch";
+            return Err(Error::new(Kind::Internal, cause));
+        };
+
+        let mut queue = batch.queue();
+        let stream = queue.lend_stream();
+        let in_place = InPlace::new(plans, batch, &entries);
+        // SAFETY: the stream belongs to the context that is current on this worker.
+        let temp = unsafe { decoding.temp_bytes(&entries, stream)? };
+        let mut scratch = Vec::with_capacity(3);
+        let mut take = |queue: &mut CopyQueue, bytes: u64| {
+            let taken = Scratch::new(queue, bytes);
+            if taken.is_err() {
+                scratch.iter().for_each(|s: &Scratch| s.release(queue));
+            }
+            scratch.extend(taken.as_ref().ok());
+            taken
+        };
+        let temp = take(&mut queue, temp)?;
+        let through = take(&mut queue, in_place.through())?;
+        in_place.tables(through.address, &mut places)?;
+
+        let mut parts = Parts { end: 0 };
+        let decoding_at = parts.take(decoding.size(&entries));
+        let checksum_at = parts.take(checksums.size());
+        let place_at: Vec<u64> = places.iter().map(|t| parts.take(t.size())).collect();
+        let uploaded = parts.end as usize;
+        let results_at = parts.take(decoding.results_size(&entries));
+        let work_at = parts.take(checksums.work_size());
+        let memory = take(&mut queue, parts.end)?;
+        let at = |offset: u64| memory.address + offset;
+        let results = Results {
+            scratch,
+            again,
+            results_at: at(results_at),
+            verdicts_at: at(work_at + checksums.verdicts_offset() as u64),
+            checked,
+            elements,
+            decoding,
+            entries,
+        };
+        let (decoding, entries) = (&results.decoding, &results.entries);
+        drop(queue);
+        // Called with the batch's queue unlocked: a worker that waits for that lock may hold the slots
+        // that this worker waits for.
+        if let Err(error) = slots.ready(uploaded.max(1), lent) {
+            results.release(batch);
+            return Err(error);
+        }
+        let mut queue = batch.queue();
+        let place_all = |queue: &mut CopyQueue, slots: &mut Slots| {
+            let tables = slots.bytes();
+            decoding.write(entries, &mut tables[decoding_at as usize..]);
+            checksums.write(&mut tables[checksum_at as usize..]);
+            for (table, at) in places.iter().zip(&place_at) {
+                table.write(&mut tables[*at as usize..]);
+            }
+            let start = tables.as_mut_ptr();
+            // SAFETY: the slot is untouched until the batch's queue has executed the copy, which is
+            // waited for below; the memory has room for it.
+            unsafe { queue.copy(Direction::ToGpu, start, memory.address, uploaded as u64)? };
+            queue.mark(DECODED)?;
+            let failed = |e| placing::gpu_error(&plans.context, &e);
+            // SAFETY: all memory in the tables belongs to the batch, which lives until it is
+            // concluded, or to the caller, who guarantees its validity; the context is current on
+            // this worker.
+            unsafe {
+                let parts = (at(decoding_at), at(results_at));
+                let way = (&*plans.context, stream);
+                decoding.queue(entries, parts, &temp, kernels, way)?;
+                kernels
+                    .checksum(&checksums, at(checksum_at), at(work_at), stream)
+                    .map_err(failed)?;
+                for (table, offset) in places.iter().zip(&place_at) {
+                    kernels.place(table, at(*offset), stream).map_err(failed)?;
+                }
+            }
+            // The slot may be reused once the tables have been copied.
+            queue.wait(DECODED)?;
+            queue.mark(DECODED)
+        };
+        let queued = place_all(&mut queue, slots);
+        if let Err(error) = queued {
+            // Queued work must end before its memory is released.
+            let _ = queue.finish();
+            drop(queue);
+            results.release(batch);
+            return Err(error);
+        }
+        places.clear();
+        drop(queue);
+        Ok(results)
+    }
+
+    /// Returns the results of a batch that is left to the CPU.
+    pub(super) fn none(batch: &GpuBatch) -> Result<Results> {
+        batch.queue().mark(DECODED)?;
+        Ok(Results {
+            decoding: Decoding::Inflate(InflateTable::new()),
+            scratch: Vec::new(),
+            entries: Vec::new(),
+            again: (0..batch.jobs.len()).collect(),
+            elements: 0,
+            results_at: 0,
+            verdicts_at: 0,
+            checked: Vec::new(),
+        })
+    }
+
+    /// Returns the jobs that the CPU must decode once the GPU has finished: those that the GPU
+    /// cannot decode, and those that failed decoding or their checksum.
+    pub(super) fn again(&self, batch: &GpuBatch, counters: &Counters) -> Result<Vec<ChunkJob>> {
+        // A job without any decoded piece has failed, too.
+        let mut is_bad = vec![true; batch.jobs.len()];
+        for entry in &self.entries {
+            is_bad[entry.job] = false;
+        }
+        for at in &self.again {
+            is_bad[*at] = true;
+        }
+        let mut results = vec![0u8; self.decoding.results_size(&self.entries)];
+        let mut verdicts = vec![0u8; self.checked.len() * ChecksumTable::VERDICT];
+        let mut queue = batch.queue();
+        let mut fetch = |to: &mut [u8], from: u64| match to.len() {
+            0 => Ok(()),
+            bytes => {
+                // SAFETY: both buffers have the size of what the GPU has written, and the copies
+                // are waited for below.
+                unsafe { queue.copy(Direction::FromGpu, to.as_mut_ptr(), from, bytes as u64) }
+            }
+        };
+        let fetched = fetch(&mut results, self.results_at)
+            .and_then(|()| fetch(&mut verdicts, self.verdicts_at));
+        // Waits also after an error: the queued copies write to buffers that are freed here.
+        let finished = queue.finish();
+        drop(queue);
+        fetched.and(finished)?;
+        let outcomes = self.decoding.outcomes(&self.entries, &results);
+        for (entry, is_decoded) in self.entries.iter().zip(outcomes) {
+            is_bad[entry.job] |= !is_decoded;
+        }
+        for (at, verdict) in self.checked.iter().zip(ChecksumTable::verdicts(&verdicts)) {
+            is_bad[self.entries[*at].job] |= !verdict.sound;
+        }
+        let mut again = Vec::new();
+        for (job, is_bad) in batch.jobs.iter().zip(is_bad) {
+            if is_bad {
+                again.push(job.clone());
+            } else {
+                counters.decoded_gpu(job.decoded_size);
+                counters.chunks(1, job.stored_size);
+            }
+        }
+        Ok(again)
+    }
+
+    /// Releases the memory once all queued work has finished.
+    pub(super) fn release(&self, batch: &GpuBatch) {
+        let mut queue = batch.queue();
+        for scratch in &self.scratch {
+            scratch.release(&mut queue);
+        }
+    }
+
+    /// Counts the bytes that a batch has moved.
+    pub(super) fn count(
+        &self,
+        batch: &GpuBatch,
+        again: &[ChunkJob],
+        plans: &DevicePlans,
+        counters: &Counters,
+    ) {
+        let plan = &plans.bound(batch.plan).plan;
+        let missing: u64 = again.iter().map(|job| job.elements).sum();
+        // Jobs that the GPU cannot decode were never counted.
+        let never = self.again.iter().map(|at| batch.jobs[*at].elements);
+        let elements = (self.elements + never.sum::<u64>()).saturating_sub(missing);
+        counters.moved(Path::StagedBuffered, elements * plan.memory_element());
+    }
+}

@@ -1,0 +1,108 @@
+//! Files that stay open between small reads, and the thread that closes them.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use penstock_engine::error::Result;
+use penstock_engine::file::File;
+use penstock_engine::file::position::Operation;
+use penstock_engine::threads;
+
+use super::cached_dataset::CachedDataset;
+use super::files::{Files, files};
+use crate::dataset::FileInfo;
+use crate::open_files::{shared, shared_as, with_room};
+
+impl CachedDataset {
+    /// Returns the file, without options of its own, for a request. HDF5 has it open, since the
+    /// dataset is. Requests that overlap in time share it.
+    pub(in crate::transfer) fn file(&self) -> Result<Arc<File>> {
+        let identity = self.key.file.identity.unwrap_or_default();
+        with_room(close_idle, || {
+            shared_as(&self.info.file, identity, Operation::Read)
+        })
+    }
+
+    /// Returns the file if it is still open for small reads.
+    pub(in crate::transfer) fn lingering_file(&self) -> Option<Arc<File>> {
+        let mut files = files();
+        let file = files.files.get_mut(&self.file)?;
+        let open = file.lingers.as_ref().map(Arc::clone)?;
+        file.is_in_use = true;
+        Some(open)
+    }
+
+    /// As [`file`](Self::file), for a small read: the file stays open a little longer, since to open
+    /// it takes longer than the read.
+    pub(in crate::transfer) fn file_for_small_read(&self) -> Result<Arc<File>> {
+        if let Some(open) = self.lingering_file() {
+            return Ok(open);
+        }
+        let open = self.file()?;
+        let mut files = files();
+        // A duplicate would keep HDF5's lock of the file.
+        if !open.is_duplicate()
+            && let Some(file) = files.files.get_mut(&self.file)
+        {
+            file.lingers = Some(Arc::clone(&open));
+            file.is_in_use = true;
+            start_closer(&mut files);
+        }
+        Ok(open)
+    }
+}
+
+/// Starts a thread that closes idle files, and ends when no file is open. A file that
+/// the program has closed, and may want to delete or to unmount, thus stays open for a moment
+/// only.
+fn start_closer(files: &mut Files) {
+    if files.has_closer {
+        return;
+    }
+    match threads::start("penstock-idle", close_idle_files) {
+        Ok(()) => files.has_closer = true,
+        // No thread would close them.
+        Err(_) => files
+            .files
+            .values_mut()
+            .for_each(|file| file.lingers = None),
+    }
+}
+
+/// Least time for which an idle file stays open.
+const LINGER: Duration = Duration::from_millis(50);
+
+/// Returns a file that HDF5 has open, for a request. Closes idle files if no descriptor is left.
+pub fn open_file(file: &FileInfo, operation: Operation) -> Result<Arc<File>> {
+    with_room(close_idle, || shared(file, operation))
+}
+
+fn close_idle() {
+    let idle: Vec<_> = files()
+        .files
+        .values_mut()
+        .map(|f| f.lingers.take())
+        .collect();
+    drop(idle);
+}
+
+fn close_idle_files() {
+    loop {
+        thread::sleep(LINGER);
+        let mut files = files();
+        let mut idle = Vec::new();
+        for file in files.files.values_mut() {
+            if !std::mem::take(&mut file.is_in_use) {
+                idle.extend(file.lingers.take());
+            }
+        }
+        files.has_closer = files.files.values().any(|file| file.lingers.is_some());
+        let is_last = !files.has_closer;
+        drop(files);
+        drop(idle);
+        if is_last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Starts transfers of one dataset or of many, waits for them, and reads small parts at once.
+
+mod cached_reader;
+mod handle;
+pub mod many;
+mod ordered_plan;
+mod start;
+mod waits;
+
+pub use cached_reader::{Opened, PlannedRead, Reader, WorkerRead, small_read};
+pub use handle::TransferHandle;
+pub use start::start;
+pub use waits::{
+    make_durable, may_make_durable, nothing_is_pending, wait_for_dataset, wait_for_file,
+    wait_for_path,
+};

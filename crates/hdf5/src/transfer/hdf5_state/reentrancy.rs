@@ -1,0 +1,143 @@
+//! The calls of HDF5 in progress on this thread: those of a transfer, and those in which HDF5 cannot
+//! flush a file.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_void};
+use std::ptr;
+
+use penstock_engine::error::Error;
+use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
+
+use crate::library::Session;
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static IN_CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A call of HDF5's own connector in progress on this thread. HDF5 may have parts of a file in use, and
+/// calls functions of the program meanwhile: for each link, object, attribute or chunk, for external
+/// links, filters and conversions. A flush in such a function fails with "cache has protected items"
+/// (1.14.4, 2.0.0), and so does every later flush of the file.
+pub struct InCall(());
+
+impl InCall {
+    /// Marks the beginning of a call. Dropping the value marks its end.
+    pub fn begin() -> InCall {
+        IN_CALLS.set(IN_CALLS.get() + 1);
+        InCall(())
+    }
+
+    /// Marks the end of a call whose value was forgotten.
+    pub fn end_forgotten() {
+        drop(InCall(()));
+    }
+
+    /// Forgets the calls in progress. A process that exits inside of them never returns to them.
+    pub fn forget_all() {
+        IN_CALLS.set(0);
+    }
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        IN_CALLS.set(IN_CALLS.get().saturating_sub(1));
+    }
+}
+
+/// Returns whether HDF5 may flush or close a file on this thread now, because no call is in progress in
+/// which it uses parts of a file.
+pub fn may_flush() -> bool {
+    IN_CALLS.get() == 0
+}
+
+/// Returns the error of an operation that needs a flush while [`may_flush`] returns false.
+pub fn cannot_flush() -> Error {
+    Error::invalid(
+        "a durable write ends with a flush of the file, which HDF5 cannot carry out inside a function \
+         that it calls during another call",
+    )
+    .remedy("do this after that call, such as an iteration, has returned")
+}
+
+/// Returns whether this thread calls HDF5 as part of a transfer. Penstock's connector then forwards
+/// the calls that it receives, because the program did not make them.
+pub fn is_inside() -> bool {
+    DEPTH.get() > 0
+}
+
+/// While this value lives, [`is_inside`] returns true.
+struct Inside;
+
+impl Inside {
+    fn begin() -> Inside {
+        DEPTH.set(DEPTH.get() + 1);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Runs `body` inside a call of HDF5. That provides the context that dependent operations of a
+/// connector need, and holds the lock of a thread-safe HDF5, so that no other thread comes between
+/// the calls that `body` makes. An HDF5 that is not thread-safe has no lock: the caller must
+/// exclude other threads.
+///
+/// Only some builds export the lock, but every build holds it while it calls back into the program,
+/// for instance for each property of a list.
+pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
+    struct Run<F, T> {
+        body: Option<F>,
+        answer: Option<std::thread::Result<T>>,
+    }
+    unsafe extern "C" fn run<F: FnOnce() -> T, T>(
+        _: hid_t,
+        _: *const c_char,
+        data: *mut c_void,
+    ) -> herr_t {
+        // SAFETY: `inside` passes its own value, which nothing else uses meanwhile.
+        let run = unsafe { &mut *data.cast::<Run<F, T>>() };
+        if let Some(body) = run.body.take() {
+            // A panic must not unwind through HDF5; it is resumed after the call.
+            let body = std::panic::AssertUnwindSafe(body);
+            run.answer = Some(std::panic::catch_unwind(body));
+        }
+        // Ends the iteration after one property.
+        1
+    }
+    let _inside = Inside::begin();
+    // While it closes, HDF5 makes no callbacks and would print an error.
+    // SAFETY: the caller may call HDF5.
+    let _quiet = unsafe { Session::begin(hdf5) };
+    let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {
+        return body();
+    };
+    let mut run_once = Run {
+        body: Some(body),
+        answer: None,
+    };
+    fn callback<F: FnOnce() -> T, T>(_: &Run<F, T>) -> PropertyIterate {
+        run::<F, T>
+    }
+    let call = callback(&run_once);
+    // SAFETY: the list is HDF5's own and has properties; the data outlives the call.
+    unsafe {
+        (hdf5.H5Piterate)(
+            list,
+            ptr::null_mut(),
+            call,
+            ptr::from_mut(&mut run_once).cast(),
+        )
+    };
+    match (run_once.answer, run_once.body) {
+        (Some(Ok(answer)), _) => answer,
+        (Some(Err(panic)), _) => std::panic::resume_unwind(panic),
+        // HDF5 is closing: it makes no more callbacks, and admits no other threads.
+        (None, Some(body)) => body(),
+        (None, None) => unreachable!("the answer is set where the body is taken"),
+    }
+}

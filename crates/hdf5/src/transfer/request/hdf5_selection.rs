@@ -1,0 +1,289 @@
+//! Selections as HDF5 takes them, for transfers that only HDF5 can carry out.
+//!
+//! HDF5 moves the elements of a hyperslab in C order, each once. A list in another order, or with
+//! repeats, therefore becomes a hyperslab of the listed indices, and a selection of what HDF5 moves.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use penstock_array::{Axis, AxisRun, Run, Selection, make_room};
+use penstock_engine::error::Result;
+use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_AND, H5S_SELECT_OR, H5S_SELECT_SET, hid_t};
+
+use crate::library::{Id, Session};
+
+/// A dataspace.
+pub(in crate::transfer) enum Dataspace {
+    /// The caller's, or `H5S_ALL`.
+    Callers(hid_t),
+    Own(Id),
+}
+
+impl Dataspace {
+    pub(in crate::transfer) fn id(&self) -> hid_t {
+        match self {
+            Dataspace::Callers(id) => *id,
+            Dataspace::Own(own) => own.get(),
+        }
+    }
+}
+
+/// The elements that HDF5 moves for a selection.
+pub(in crate::transfer) struct Hdf5Selection {
+    /// The dataspace of the dataset's side.
+    pub space: Dataspace,
+    /// The shape of an array of the elements that HDF5 moves, in its order.
+    pub shape: Vec<u64>,
+    /// The elements of that array in the order of the selection; `None` if HDF5's order is the same.
+    pub taken: Option<Selection>,
+}
+
+impl Hdf5Selection {
+    /// Makes one of the selection of a dataspace.
+    pub(in crate::transfer) fn of_space(space: hid_t, selection: &Selection) -> Hdf5Selection {
+        let shape = match selection {
+            Selection::Grid(_) => selection.shape().unwrap_or_default(),
+            Selection::Runs(_) => vec![selection.elements().unwrap_or(0)],
+        };
+        Hdf5Selection {
+            space: Dataspace::Callers(space),
+            shape,
+            taken: None,
+        }
+    }
+
+    /// Makes one of a selection as plain data, which lies inside the shape. For a write it has no repeats.
+    pub(in crate::transfer) fn of_elements(
+        session: &Session<'_>,
+        shape: &[u64],
+        selection: &Selection,
+    ) -> Result<Hdf5Selection> {
+        match selection {
+            whole if *whole == Selection::all(shape) => {
+                Ok(Hdf5Selection::of_space(H5S_ALL, selection))
+            }
+            Selection::Grid(axes) => of_grid(session, shape, axes),
+            Selection::Runs(runs) => of_runs(session, shape, runs),
+        }
+    }
+}
+
+/// Indices of one dimension as HDF5 selects them.
+#[derive(Clone, Copy)]
+struct Slab {
+    start: u64,
+    stride: u64,
+    count: u64,
+    block: u64,
+}
+
+impl Slab {
+    fn range(size: u64) -> Slab {
+        Slab {
+            start: 0,
+            stride: 1,
+            count: 1,
+            block: size,
+        }
+    }
+}
+
+fn of_grid(session: &Session<'_>, shape: &[u64], axes: &[Axis]) -> Result<Hdf5Selection> {
+    let sides: Vec<_> = axes.iter().map(once).collect::<Result<_>>()?;
+    let space = slabs_of_all(session, shape, &sides)?;
+    let taken: Vec<Axis> = sides.into_iter().map(|(_, taken)| taken).collect();
+    let moved = taken.iter().map(|axis| axis.last().map_or(0, |l| l + 1));
+    let moved: Vec<u64> = moved.collect();
+    let taken = Some(Selection::Grid(taken)).filter(|taken| *taken != Selection::all(&moved));
+    Ok(Hdf5Selection {
+        space: Dataspace::Own(space),
+        shape: moved,
+        taken,
+    })
+}
+
+/// Selects every combination of the slabs: what the slabs of all dimensions have in common.
+fn slabs_of_all(session: &Session<'_>, shape: &[u64], sides: &[(Vec<Slab>, Axis)]) -> Result<Id> {
+    let mut whole: Vec<Slab> = shape.iter().map(|size| Slab::range(*size)).collect();
+    let mut lists = Vec::new();
+    for (at, (slabs, _)) in sides.iter().enumerate() {
+        match slabs.as_slice() {
+            [one] => whole[at] = *one,
+            _ => lists.push((at, slabs)),
+        }
+    }
+    let mut common: Option<Id> = None;
+    for (at, slabs) in lists {
+        let union = union(session, shape, (at, slabs), &whole)?;
+        match &common {
+            None => common = Some(union),
+            Some(common) => combine(session, common, H5S_SELECT_AND, &union)?,
+        }
+    }
+    common.map_or_else(|| hyperslab(session, shape, &whole), Ok)
+}
+
+/// Unites the slabs of a dimension in pairs, then the pairs in pairs and so on: HDF5 copies what is
+/// selected with each union, so that one after the other takes a time of the square of their number.
+fn union(
+    session: &Session<'_>,
+    shape: &[u64],
+    (dimension, slabs): (usize, &[Slab]),
+    others: &[Slab],
+) -> Result<Id> {
+    let mut side = others.to_vec();
+    // Each of twice as many slabs or more than the next.
+    let mut united: Vec<(usize, Id)> = Vec::new();
+    for slab in slabs {
+        side[dimension] = *slab;
+        let (mut count, mut last) = (1, hyperslab(session, shape, &side)?);
+        while let Some((_, before)) = united.pop_if(|(before, _)| *before == count) {
+            combine(session, &before, H5S_SELECT_OR, &last)?;
+            (count, last) = (2 * count, before);
+        }
+        united.push((count, last));
+    }
+    let mut rest = united.into_iter().rev().map(|(_, space)| space);
+    let mut last = match rest.next() {
+        Some(last) => last,
+        None => simple(session, shape)?,
+    };
+    for before in rest {
+        combine(session, &before, H5S_SELECT_OR, &last)?;
+        last = before;
+    }
+    Ok(last)
+}
+
+fn combine(session: &Session<'_>, into: &Id, operation: c_int, other: &Id) -> Result<()> {
+    // SAFETY: takes identifiers, which HDF5 checks.
+    let status = unsafe { (session.hdf5.H5Smodify_select)(into.get(), operation, other.get()) };
+    session.check(status, "combine hyperslabs").map(drop)
+}
+
+fn hyperslab(session: &Session<'_>, shape: &[u64], slabs: &[Slab]) -> Result<Id> {
+    let space = simple(session, shape)?;
+    let all = |number: fn(&Slab) -> u64| slabs.iter().map(number).collect::<Vec<u64>>();
+    let (start, stride) = (all(|slab| slab.start), all(|slab| slab.stride));
+    let (count, block) = (all(|slab| slab.count), all(|slab| slab.block));
+    // SAFETY: the lists have as many numbers as the dataspace has dimensions.
+    let status = unsafe {
+        (session.hdf5.H5Sselect_hyperslab)(
+            space.get(),
+            H5S_SELECT_SET,
+            start.as_ptr(),
+            stride.as_ptr(),
+            count.as_ptr(),
+            block.as_ptr(),
+        )
+    };
+    session.check(status, "select a hyperslab")?;
+    Ok(space)
+}
+
+/// Returns the indices of an axis that selects some, each once and sorted, and the axis in numbers
+/// of these.
+fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
+    let runs = match axis {
+        Axis::Slab {
+            start,
+            stride,
+            count,
+            block,
+        } => {
+            let slab = Slab {
+                start: *start,
+                stride: (*stride).max(1),
+                count: *count,
+                block: *block,
+            };
+            return Ok((vec![slab], Axis::all(axis.len())));
+        }
+        Axis::Runs(runs) => runs,
+    };
+    let mut slabs: Vec<Slab> = Vec::new();
+    let mut numbered: Vec<AxisRun> = Vec::new();
+    make_room(&mut slabs, runs.len())?;
+    make_room(&mut numbered, runs.len())?;
+    // Number of the first index of the last slab.
+    let mut first = 0;
+    for run in runs {
+        match slabs.last_mut() {
+            Some(slab) if run.start <= slab.start + slab.block => {
+                slab.block = slab.block.max(run.start + run.length - slab.start);
+            }
+            last => {
+                first += last.map_or(0, |slab| slab.block);
+                slabs.push(Slab {
+                    start: run.start,
+                    stride: 1,
+                    count: 1,
+                    block: run.length,
+                });
+            }
+        }
+        let slab_start = slabs.last().map_or(0, |slab| slab.start);
+        numbered.push(AxisRun {
+            start: first + (run.start - slab_start),
+            position: run.position,
+            length: run.length,
+        });
+    }
+    let in_order = numbered.iter().all(|run| run.start == run.position)
+        && numbered
+            .windows(2)
+            .all(|w| w[0].start + w[0].length == w[1].start);
+    let taken = match (in_order, numbered.last()) {
+        (true, Some(last)) => Axis::all(last.start + last.length),
+        _ => Axis::Runs(numbered),
+    };
+    Ok((slabs, taken))
+}
+
+fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Selection> {
+    let space = simple(session, shape)?;
+    let elements: u64 = runs.iter().map(|run| run.length).sum();
+    let numbers = usize::try_from(elements).unwrap_or(usize::MAX);
+    let mut coordinates: Vec<u64> = Vec::new();
+    make_room(&mut coordinates, numbers.saturating_mul(shape.len()))?;
+    let mut taken: Vec<Run> = Vec::new();
+    make_room(&mut taken, runs.len())?;
+    let mut moved = 0;
+    for run in runs {
+        for mut left in run.start..run.start + run.length {
+            let end = coordinates.len() + shape.len();
+            coordinates.resize(end, 0);
+            for (at, size) in coordinates[end - shape.len()..].iter_mut().zip(shape).rev() {
+                (*at, left) = (left % size, left / size);
+            }
+        }
+        taken.push(Run {
+            start: moved,
+            ..*run
+        });
+        moved += run.length;
+    }
+    // SAFETY: as many points as are said, of as many numbers as the dataspace has dimensions.
+    let status = unsafe {
+        (session.hdf5.H5Sselect_elements)(
+            space.get(),
+            H5S_SELECT_SET,
+            numbers,
+            coordinates.as_ptr(),
+        )
+    };
+    session.check(status, "select elements")?;
+    let in_order = taken.iter().all(|run| run.start == run.position);
+    Ok(Hdf5Selection {
+        space: Dataspace::Own(space),
+        shape: vec![elements],
+        taken: (!in_order).then_some(Selection::Runs(taken)),
+    })
+}
+
+fn simple(session: &Session<'_>, shape: &[u64]) -> Result<Id> {
+    // SAFETY: as many lengths as are said; the result is owned.
+    let space =
+        unsafe { (session.hdf5.H5Screate_simple)(shape.len() as i32, shape.as_ptr(), ptr::null()) };
+    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
+}

@@ -1,0 +1,33 @@
+//! Limits of the resolution of virtual datasets, and why it ends early.
+
+use penstock_engine::error::Error;
+
+/// Largest number of pieces of a selection, and of steps of work on them. A read with more is left to
+/// HDF5.
+pub(super) const MOST_PIECES: usize = 1 << 22;
+/// Largest number of parts of a read. A read with more is left to HDF5.
+pub(super) const MOST_PARTS: usize = 1 << 17;
+/// Largest nesting depth of virtual datasets.
+pub(super) const DEEPEST: usize = 32;
+/// Largest number of times that a dataset may be its own source, directly or indirectly.
+pub(super) const MOST_RETURNS: usize = 64;
+
+/// The reason why resolution ended early.
+pub(super) enum Stop {
+    Hdf5(String),
+    Failed(Error),
+    /// A mapping selects elements that its source does not have.
+    Outside,
+}
+
+impl Stop {
+    pub(super) fn too_many() -> Stop {
+        Stop::Hdf5("the selection consists of too many pieces".to_owned())
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}

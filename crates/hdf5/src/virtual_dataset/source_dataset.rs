@@ -1,0 +1,53 @@
+//! A source dataset while it is resolved, its cache entry, and the place of its bytes.
+
+use std::sync::Arc;
+
+use penstock_array::{ChunkCache, ChunkTable};
+use penstock_sys::hdf5::hid_t;
+
+use crate::dataset::{DatasetInfo, TouchedChunks};
+use crate::open_files::{Identity, SourceFile};
+
+/// The reason why a read of a few chunks is left to HDF5.
+pub(crate) const FEW_OF_MANY_CHUNKS: &str =
+    "few chunks of a large index: HDF5 looks them up faster";
+
+/// A source dataset while HDF5 has it open.
+pub struct SourceDataset<'a> {
+    /// Identifier of the dataset.
+    pub dataset: hid_t,
+    /// Identifier of its file.
+    pub file: hid_t,
+    /// Description of the dataset.
+    pub info: &'a DatasetInfo,
+    /// Whether it is in the file of the virtual dataset.
+    pub is_same_file: bool,
+    /// Identity of the file of the virtual dataset that is read.
+    pub reader: Identity,
+}
+
+/// The cache entry of a source.
+pub trait CachedSource: Send + Sync {
+    /// Returns the chunk table, if it is known.
+    fn table(&self) -> Option<Arc<ChunkTable>>;
+    /// Adds the chunk table.
+    fn add_table(&self, table: &Arc<ChunkTable>);
+    /// Returns whether HDF5 reads the touched chunks faster than it lists the index. Counts the request.
+    fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
+    /// Returns the cache of decoded chunks, and the number of the dataset in it.
+    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
+}
+
+/// Returns the cache entry of a source; `None` if the source may not be cached.
+pub type SourceCache<'a> = &'a dyn Fn(&SourceDataset<'_>) -> Option<Arc<dyn CachedSource>>;
+
+/// The place of the stored bytes of a part.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// In this file, or in the files of an external layout.
+    File(Arc<SourceFile>),
+    /// In memory: all elements, as a plan of `Source::Memory` requires.
+    Memory(Arc<Vec<u8>>),
+    /// Nowhere: the plan only fills.
+    None,
+}
