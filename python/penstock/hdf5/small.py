@@ -46,11 +46,10 @@ def is_small_dataset(dataset: Any) -> bool:
 def is_small_whole(dataset: Any) -> bool:
     """Whether all elements of a dataset, not converted, are small.
 
-    The bytes in the file stand for those in memory: one call tells them, and a small read takes no
-    longer than a few calls. A dataset without storage is not small.
+    A dataset without elements is not, as for :func:`is_small_dataset`.
     """
-    stored = dataset.id.get_storage_size()
-    return bool(stored) and _is_small(dataset, stored, copied_rows=True)
+    nbytes = dataset.nbytes
+    return nbytes > 0 and _is_small(dataset, nbytes, copied_rows=True)
 
 
 def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copied: bool) -> bool:

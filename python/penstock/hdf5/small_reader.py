@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache, partial
+from functools import cache
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet, ref
@@ -19,7 +19,7 @@ from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types
-from penstock.hdf5.library import check_dataset, lock, seems_writable
+from penstock.hdf5.library import lock, seems_writable
 from penstock.placement import HOST, Device, Placement, allocate, is_numpy, parse_device
 from penstock.report import remember
 from penstock.request import Request
@@ -83,7 +83,7 @@ class SmallReader:
     def __init__(self, identifier: Any, shape: tuple[int, ...], stored: _Stored) -> None:
         # Who keeps the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
-        self._shape = shape
+        self.shape = shape
         self._stored = stored.numpy
         self._kind = stored.kind
         self._own: Reader | None = None
@@ -95,25 +95,13 @@ class SmallReader:
 
     @classmethod
     def of(cls, dataset: Any) -> SmallReader | None:
-        """Return the reader of a dataset; ``None`` if that may change, or has no numbers.
-
-        It is the same one as long as h5py's identifier of the dataset is.
-        """
+        """Make a reader of an open dataset; ``None`` if that may change, or has no numbers."""
+        if seems_writable(dataset):
+            return None
         identifier = dataset.id
-        known = _kept.get(id(identifier))
-        if known is not None and known.identifier() is identifier:
-            if known.reader is None or known.reader._shape == dataset.shape:
-                return known.reader
-            with lock():  # h5py has looked at the file again
-                lib.penstock_hdf5_forget(dataset.id.id)
-        check_dataset(dataset)  # the library also forgets those that were closed
-        reader = None
-        if not seems_writable(dataset):
-            shape, stored = identifier.shape, _stored_type(identifier.get_type())
-            if shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata:
-                reader = cls(identifier, shape, stored)
-        _kept[id(identifier)] = _Kept(ref(identifier, partial(_forget, id(identifier))), reader)
-        return reader
+        shape, stored = identifier.shape, _stored_type(identifier.get_type())
+        is_ours = shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata
+        return cls(identifier, shape, stored) if is_ours else None
 
     def is_forgotten(self) -> bool:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
@@ -329,7 +317,7 @@ class SmallReader:
             handle=int(ffi.cast("uintptr_t", place[0])),
             owner=(place, kind),
             dataset=identifier,
-            shape=self._shape,
+            shape=self.shape,
             element=kind.id,
             dtype=wanted.numpy,
             itemsize=kind.get_size(),
@@ -385,28 +373,6 @@ def _note_write(out: Any) -> None:
 
 
 _all: WeakSet[SmallReader] = WeakSet()
-
-
-class _Kept(NamedTuple):
-    """The reader of a dataset that is open."""
-
-    identifier: ref[Any]
-    reader: SmallReader | None
-
-
-_kept: dict[int, _Kept] = {}
-"""By the address of h5py's identifier of the dataset, which goes with the last object of it."""
-
-
-def drop(dataset: Any) -> None:
-    """Have the next call for a dataset make a new reader."""
-    _kept.pop(id(dataset.id), None)
-
-
-def _forget(address: int, identifier: ref[Any]) -> None:
-    known = _kept.get(address)
-    if known is not None and known.identifier is identifier:  # not a later one at the same address
-        del _kept[address]
 
 
 _torch_dtypes: dict[np.dtype[Any], Any] = {}
