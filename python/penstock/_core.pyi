@@ -34,6 +34,7 @@ class Reader:
         dtype: np.dtype[Any] | None,
         itemsize: int,
         most: int,
+        at_once: int,
         flags: int,
         copies: bool,
     ) -> None: ...

@@ -246,10 +246,20 @@ def test_a_dataset_of_h5py_is_read_as_quickly_as_ours(path, monkeypatch):
         np.testing.assert_array_equal(out, values()[1:3])
 
 
-def calls_of(function) -> int:
-    """Return how many functions of Python a call runs."""
+def calls_of(function, native=None) -> int:
+    """Return how many functions of Python a call runs.
+
+    Those of readers that enter the library are added to ``native``.
+    """
     seen = []
-    sys.setprofile(lambda _, event, __: seen.append(event))
+
+    def note(_, event, what):
+        seen.append(event)
+        name = getattr(what, "__qualname__", "") if event == "c_call" else ""
+        if native is not None and name.startswith(("Reader.read", "Reader.start")):
+            native.append(name)
+
+    sys.setprofile(note)
     try:
         function()
     finally:
@@ -266,6 +276,49 @@ def test_ps_read_takes_a_few_steps_more_than_the_method(path, rows):
             dataset.read(rows)
             assert calls_of(lambda given=given: ps.read(given, rows)) <= 14
         assert calls_of(lambda: dataset.read(rows)) <= 8
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_a_large_read_that_decodes_more_enters_the_library_once(tmp_path, monkeypatch):
+    # A fourth of each of 40 chunks of 4 MiB.
+    whole = np.tile(np.arange(1024, dtype="f4"), (40 << 10, 1))
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        chunks = (1024, 1024)
+        file.create_dataset("x", data=whole, chunks=chunks, compression="gzip", compression_opts=1)
+    made, entries = [], []
+    allocate = ps.DeviceArray.__init__
+
+    def noted(self, *arguments):
+        made.append(self)
+        allocate(self, *arguments)
+
+    def enters(name):
+        function = getattr(lib, name)
+
+        def call(*arguments):
+            entries.append(name)
+            return function(*arguments)
+
+        return call
+
+    with ps.options(decode="cpu"), ps.File(tmp_path / "f.h5") as file:
+        dataset = file["x"]
+        for given in (dataset, dataset.h5py):
+            ps.read(given, np.s_[0:4], device="cuda")
+        with monkeypatch.context() as patched:
+            patched.setattr(ps.DeviceArray, "__init__", noted)
+            patched.setattr(request, "_SLICE_NS", 100_000_000_000)  # waits are not looked at
+            for name in ("penstock_reader_open", "penstock_reader_read"):
+                patched.setitem(vars(lib), name, enters(name))
+            for name in ("penstock_dataset_read_selected", "penstock_dataset_read_submit"):
+                patched.setitem(vars(lib), name, enters(name))
+            calls = calls_of(lambda: ps.read(dataset, np.s_[:, ::4], device="cuda"), entries)
+    assert len(made) == 1
+    assert made[0].nbytes == 40 << 20
+    np.testing.assert_array_equal(made[0].numpy(), whole[:, ::4])
+    assert [name for name in entries if name != "Reader.read_at"] == ["Reader.start"]
+    assert calls <= 60
 
 
 def test_a_small_dataset_that_is_named_is_read_without_a_native_reader(path, monkeypatch):

@@ -23,6 +23,8 @@ use crate::selection::Selected;
 ///     dtype: That type as NumPy has it; `None` if NumPy does not.
 ///     itemsize: The bytes of an element in memory.
 ///     most: The most bytes that are read in this way.
+///     at_once: The most bytes that `read_at` reads: more are for `start`, whose request a caller can wait for
+///         in an interruptible way.
 ///     flags: The flags of a read without a stream.
 ///     copies: Whether the bytes of the file are those of the elements in memory.
 #[pyclass(frozen, module = "penstock._core")]
@@ -36,6 +38,7 @@ pub(crate) struct Reader {
     dtype: Option<Py<PyArrayDescr>>,
     itemsize: u64,
     most: u64,
+    at_once: u64,
     flags: c_int,
     copies: bool,
 }
@@ -54,7 +57,7 @@ enum Place {
 impl Reader {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, flags, copies))]
+    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, at_once, flags, copies))]
     fn new(
         library: Py<Library>,
         handle: usize,
@@ -65,6 +68,7 @@ impl Reader {
         dtype: Option<Py<PyArrayDescr>>,
         itemsize: u64,
         most: u64,
+        at_once: u64,
         flags: c_int,
         copies: bool,
     ) -> PyResult<Reader> {
@@ -78,6 +82,7 @@ impl Reader {
             dtype,
             itemsize,
             most,
+            at_once,
             flags,
             copies,
         })
@@ -153,7 +158,7 @@ impl Reader {
     }
 
     /// Fill C-contiguous memory of the shape `shape`, after the work of a stream, or 0; return false
-    /// if another way fills it. The caller keeps the memory, whose elements have the reader's type, and the
+    /// if another way fills it, as where it is too long. The caller keeps the memory, whose elements have the reader's type, and the
     /// `penstock_options` of the call, if it gives the address of any.
     #[allow(clippy::too_many_arguments)] // As those of the C API.
     fn read_at(
@@ -166,7 +171,12 @@ impl Reader {
         options: usize,
     ) -> PyResult<bool> {
         let mut selected = Selected::new();
-        if !self.select(index, &mut selected)? || !selected.has(shape)? {
+        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
+        if !is_ours
+            || self
+                .bytes(&selected)
+                .is_none_or(|bytes| bytes > self.at_once)
+        {
             return Ok(false);
         }
         let to = self.to(address, stream, flags, options);
@@ -219,10 +229,12 @@ impl Reader {
         if !selected.select(index, &self.shape)? {
             return Ok(false);
         }
-        let bytes = selected
-            .count()
-            .and_then(|count| count.checked_mul(self.itemsize));
-        Ok(bytes.is_some_and(|bytes| bytes <= self.most))
+        Ok(self.bytes(selected).is_some_and(|bytes| bytes <= self.most))
+    }
+
+    /// Returns the bytes of the selected elements in memory; `None` if they are beyond 64 bits.
+    fn bytes(&self, selected: &Selected) -> Option<u64> {
+        selected.count()?.checked_mul(self.itemsize)
     }
 
     fn to(&self, address: usize, stream: usize, flags: c_int, options: usize) -> Destination {
@@ -239,7 +251,7 @@ impl Reader {
     /// Host memory for what is selected.
     fn to_host(&self, selected: &Selected, address: usize) -> Destination {
         let copied = match self.copies && selected.is_one_run(&self.shape) {
-            true => selected.count().unwrap_or(0).saturating_mul(self.itemsize),
+            true => self.bytes(selected).unwrap_or(u64::MAX),
             false => 0,
         };
         Destination {

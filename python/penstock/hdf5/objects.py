@@ -100,7 +100,7 @@ def wrap(found: Any, file: File | None) -> Any:
 
 def unwrap(item: Any) -> Any:
     """Return h5py's object for one of ours; anything else as it is."""
-    return item.h5py if isinstance(item, Object) else item
+    return item._h5py if isinstance(item, Object) else item
 
 
 def open_readonly(file: Any, name: str) -> Any | None:

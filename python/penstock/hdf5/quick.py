@@ -65,7 +65,14 @@ class QuickReader:
         known = _known.get(id(identifier))
         if known is not None and known._identifier() is identifier:
             reader = known._reader
-            if reader is None or reader.shape == _shape_of(dataset):
+            if reader is None:
+                return known
+            try:
+                shape = dataset.shape
+            except (ValueError, RuntimeError):
+                check_dataset(dataset)  # it may have been closed
+                raise
+            if reader.shape == shape:
                 return known
             with known._lock:  # h5py has looked at the file again
                 lib.penstock_hdf5_forget(dataset.id.id)
@@ -155,25 +162,37 @@ class QuickReader:
         device: Device,
         stream: Any,
         options: OptionKeys,
-    ) -> Any:
-        """Fill an array on a GPU, or a new one there, or return ``NOT_SMALL``.
+    ) -> tuple[Any, bool]:
+        """Fill an array on a GPU, or a new one there.
 
         With a stream, as callers pass it, this takes place after the work that is queued there.
+
+        Returns:
+            The array, and whether it is filled. If not, another way fills it; ``None`` for a new
+            array stands for one that is still to be made.
         """
         after = stream_handle(stream)
         reader = self._native(dataset)
         of_call = None if reader is None else resolve(options)
+        is_new = out is None
         for _ in range(2):
             if reader is None:
                 break
-            if out is None:
-                made = reader.read_to(selection, device, after, of_call)
-                if made is not None:
-                    return made
-            elif device is None and reader.read_on_gpu(selection, out, after, of_call):
-                return out
-            reader = self._renewed(dataset, reader)
-        return NOT_SMALL
+            if is_new:
+                made = reader.allocate(selection, device, after)
+            else:
+                made = out if device is None else None
+            if made is None:
+                is_filled = False
+            else:
+                is_filled = reader.read_on_gpu(selection, made, after, of_call, is_new=is_new)
+            if is_filled:
+                return made, True
+            again = self._renewed(dataset, reader)
+            if again is None and made is not None and reader.shape == dataset.shape:
+                return made, False
+            reader = again
+        return out, False
 
     def start(
         self,
@@ -328,11 +347,3 @@ def _forget(address: int, identifier: ref[Any]) -> None:
     known = _known.get(address)
     if known is not None and known._identifier is identifier:  # not a later one at that address
         del _known[address]
-
-
-def _shape_of(dataset: Any) -> Any:
-    try:
-        return dataset.shape
-    except (ValueError, RuntimeError):
-        check_dataset(dataset)  # it may have been closed
-        raise

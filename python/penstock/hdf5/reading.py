@@ -93,7 +93,14 @@ def read_placed(
         quick = quick or QuickReader.once(dataset)
         on_host = device is None or (type(device) is str and device == HOST_DEVICE)
         if not on_host or not (out is None or type(out) is np.ndarray):
-            found = quick.read_on_gpu(dataset, selection, out, device, stream, options)
+            found, is_filled = quick.read_on_gpu(dataset, selection, out, device, stream, options)
+            if is_filled:
+                return found
+            if found is not out:
+                return read_described(
+                    dataset, selection, found, None, None, stream, options, is_new=True
+                )
+            found = NOT_SMALL
         elif options or stream is not None:  # h5py, which reads small parts, has neither
             found = NOT_SMALL
         elif out is None:

@@ -11,7 +11,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from penstock import frameworks, request
+from penstock import frameworks, request, transfer
 from penstock._core import Library, Reader
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import address_of, current
@@ -26,6 +26,10 @@ from penstock.request import Request
 
 MOST: Final = 64 << 20
 """The most bytes of such a read. The library itself decides whether it is one."""
+
+AT_ONCE_ON_GPU: Final = 8 << 20
+"""The most bytes that one call reads into GPU memory. More are read by a request, whose making
+takes little of the time of the read, so that Ctrl-C can interrupt it."""
 
 _LEAST_CHUNK = 4 << 10
 """The bytes of a chunk from which on a small read is one of few chunks."""
@@ -112,24 +116,17 @@ class SmallReader:
         reader = self._own or self._own_reader()
         return None if reader is None else reader.read(selection)
 
-    def read_to(
-        self, selection: Any, device: Device, stream: int | None, options: CData
-    ) -> Any | None:
-        """Return the elements in a new array on a GPU; ``None`` if they are not small.
+    def allocate(self, selection: Any, device: Device, stream: int | None) -> Any | None:
+        """Return a new array on a GPU for selected elements; ``None`` if they are not small.
 
         Args:
             selection: What ``dataset[...]`` takes.
             device: The GPU.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
-            options: The ``penstock_options *`` of the call, or NULL.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
-        if shape is None:
-            return None
-        out = self._allocate(shape, device, stream)
-        is_read = out is not None and self.read_on_gpu(selection, out, stream, options, is_new=True)
-        return out if is_read else None
+        return None if shape is None else self._allocate(shape, device, stream)
 
     def read_on_gpu(
         self,
@@ -142,20 +139,30 @@ class SmallReader:
     ) -> bool:
         """Fill an array on a GPU: a tensor of torch, or a ``DeviceArray``.
 
-        The arguments are those of :meth:`read_to`; ``is_new`` says that nobody else has seen the
-        array. Returns false if the elements are not small, or other than those of the array.
+        Args:
+            selection: What ``dataset[...]`` takes.
+            out: The array.
+            stream: The memory is used after the work that is queued there, if it is not ``None``.
+            options: The ``penstock_options *`` of the call, or NULL.
+            is_new: Whether the caller has not seen the array yet.
+
+        Returns:
+            False if the elements are not small, or other than those of the array.
         """
         found = self._find(out)
         if found is None or request.has_stream_holders():
             return False
         reader, address = found
-        if stream is None:
+        if stream is None and type(out) is not DeviceArray:
             stream = _current_stream(out)
         flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
         flags |= request.ZERO_HOLES if is_new else 0
         of_call = int(ffi.cast("uintptr_t", options))
         if not reader.read_at(selection, out.shape, address, stream or 0, flags, of_call):
-            return False
+            made = self._start_on_gpu(reader, selection, out, address, stream, flags, of_call)
+            if made is None:
+                return False
+            transfer.finish(made)
         if not is_new:
             _note_write(out)
         return True
@@ -219,16 +226,36 @@ class SmallReader:
         if found is None:
             return None
         reader, address = found
-        before = _current_stream(out)
-        stream = before or 0
-        flags |= 0 if before is None else request.AFTER_STREAM
+        stream = _current_stream(out)
+        flags |= 0 if stream is None else request.AFTER_STREAM
+        return self._start_on_gpu(reader, selection, out, address, stream, flags, of_call, began)
+
+    def _start_on_gpu(
+        self,
+        reader: Reader,
+        selection: Any,
+        out: Any,
+        address: int,
+        stream: int | None,
+        flags: int,
+        of_call: int,
+        began: int | None = None,
+    ) -> Request[Any] | None:
+        """Start to fill an array on a GPU, whose first element is at ``address``."""
+        began = perf_counter_ns() if began is None else began
         shape = out.shape
         return request.submit_if(
             lambda place: reader.start(
-                selection, shape, address, stream, flags, of_call, int(ffi.cast("uintptr_t", place))
+                selection,
+                shape,
+                address,
+                stream or 0,
+                flags,
+                of_call,
+                int(ffi.cast("uintptr_t", place)),
             ),
             out,
-            keep,
+            (out, self._identifier()),
             before_ns=perf_counter_ns() - began,
         )
 
@@ -246,6 +273,8 @@ class SmallReader:
         dtype = _torch_dtypes.get(self._stored) if is_usual else None
         if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
             out = allocate(shape, element_type(self._stored.newbyteorder("=")), device, stream)
+            if type(out) is DeviceArray:
+                return out
             if frameworks.is_torch(out):
                 _torch_dtypes[self._stored] = out.dtype
         else:
@@ -322,6 +351,7 @@ class SmallReader:
             dtype=wanted.numpy,
             itemsize=kind.get_size(),
             most=MOST,
+            at_once=AT_ONCE_ON_GPU,
             flags=request.CALLER_WAITS,
             copies=kind.equal(self._kind) and _is_copied(identifier),
         )

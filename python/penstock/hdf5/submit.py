@@ -212,7 +212,7 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
 
 def _is_small_on_gpu(dataset: Any, view: View) -> bool:
     """Whether the library may carry out a read to GPU memory on this thread."""
-    is_small = view.device >= 0 and 0 < view.nbytes <= small_reader.MOST
+    is_small = view.device >= 0 and 0 < view.nbytes <= small_reader.AT_ONCE_ON_GPU
     return is_small and not request.has_stream_holders() and not seems_writable(dataset)
 
 
