@@ -35,6 +35,7 @@ class Reader:
         itemsize: int,
         most: int,
         at_once: int,
+        brief: int,
         flags: int,
         copies: bool,
     ) -> None: ...

@@ -161,6 +161,7 @@ def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
 
 def test_what_needs_no_work_is_small_for_longer(h5, monkeypatch):
     monkeypatch.setattr(small, "LIMIT", 80)
+    monkeypatch.setattr(small, "ROWS", 64 * 80)
     dataset = h5.create_dataset("x", data=np.arange(20000).reshape(1000, 20))
     ps.read(dataset, np.s_[5:30])
     assert ps.last_report().route == "hdf5"

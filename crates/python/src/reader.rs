@@ -25,6 +25,8 @@ use crate::selection::Selected;
 ///     most: The most bytes that are read in this way.
 ///     at_once: The most bytes that `read_at` reads: more are for `start`, whose request a caller can wait for
 ///         in an interruptible way.
+///     brief: The most bytes that are copied to host memory with the GIL, as h5py does: that takes less time
+///         than another thread needs to wake up for the GIL.
 ///     flags: The flags of a read without a stream.
 ///     copies: Whether the bytes of the file are those of the elements in memory.
 #[pyclass(frozen, module = "penstock._core")]
@@ -39,6 +41,7 @@ pub(crate) struct Reader {
     itemsize: u64,
     most: u64,
     at_once: u64,
+    brief: u64,
     flags: c_int,
     copies: bool,
 }
@@ -57,7 +60,7 @@ enum Place {
 impl Reader {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, at_once, flags, copies))]
+    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, at_once, brief, flags, copies))]
     fn new(
         library: Py<Library>,
         handle: usize,
@@ -69,6 +72,7 @@ impl Reader {
         itemsize: u64,
         most: u64,
         at_once: u64,
+        brief: u64,
         flags: c_int,
         copies: bool,
     ) -> PyResult<Reader> {
@@ -83,6 +87,7 @@ impl Reader {
             itemsize,
             most,
             at_once,
+            brief,
             flags,
             copies,
         })
@@ -243,19 +248,17 @@ impl Reader {
             element: self.element,
             stream,
             flags,
-            copied: 0,
+            is_brief: false,
             options,
         }
     }
 
     /// Host memory for what is selected.
     fn to_host(&self, selected: &Selected, address: usize) -> Destination {
-        let copied = match self.copies && selected.is_one_run(&self.shape) {
-            true => self.bytes(selected).unwrap_or(u64::MAX),
-            false => 0,
-        };
+        let is_copy = self.copies && selected.is_one_run(&self.shape);
+        let bytes = self.bytes(selected);
         Destination {
-            copied,
+            is_brief: is_copy && bytes.is_some_and(|bytes| bytes <= self.brief),
             ..self.to(address, 0, self.flags, 0)
         }
     }

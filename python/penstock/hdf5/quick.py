@@ -30,9 +30,6 @@ from penstock.streams import stream_handle
 NOT_SMALL: Final = object()
 """What a quick read returns for a selection that another way may read faster."""
 
-_COPIED = 64 << 10
-"""Up to so many bytes, a copy takes less time than telling HDF5 where the elements go."""
-
 
 class QuickReader:
     """Reads what integers, slices and a list select of a dataset, if that is small.
@@ -144,7 +141,7 @@ class QuickReader:
         ):
             return NOT_SMALL
         try:
-            if box.nbytes <= _COPIED and not self._leaves_memory(dataset, is_new=False):
+            if box.nbytes <= small.BRIEF and not self._leaves_memory(dataset, is_new=False):
                 out[...] = self._read(dataset, selection)
             else:
                 self._by_h5py(dataset, lambda: dataset.read_direct(out, selection))

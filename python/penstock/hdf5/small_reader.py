@@ -18,21 +18,12 @@ from penstock._options import address_of, current
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import check
-from penstock.hdf5 import memory_types
+from penstock.hdf5 import memory_types, small
 from penstock.hdf5.library import lock, seems_writable
 from penstock.placement import HOST, Device, Placement, allocate, is_numpy, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
-MOST: Final = 64 << 20
-"""The most bytes of such a read. The library itself decides whether it is one."""
-
-AT_ONCE_ON_GPU: Final = 8 << 20
-"""The most bytes that one call reads into GPU memory. More are read by a request, whose making
-takes little of the time of the read, so that Ctrl-C can interrupt it."""
-
-_LEAST_CHUNK = 4 << 10
-"""The bytes of a chunk from which on a small read is one of few chunks."""
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
@@ -350,8 +341,9 @@ class SmallReader:
             element=kind.id,
             dtype=wanted.numpy,
             itemsize=kind.get_size(),
-            most=MOST,
-            at_once=AT_ONCE_ON_GPU,
+            most=small.WAITED,
+            at_once=small.ROWS,
+            brief=small.BRIEF,
             flags=request.CALLER_WAITS,
             copies=kind.equal(self._kind) and _is_copied(identifier),
         )
@@ -381,8 +373,8 @@ def _is_copied(identifier: Any) -> bool:
         if creation.get_nfilters():
             return False
         if layout == h5py.h5d.CHUNKED:
-            stored = identifier.get_type().get_size()
-            return bool(math.prod(creation.get_chunk()) * stored >= _LEAST_CHUNK)
+            chunk = math.prod(creation.get_chunk()) * identifier.get_type().get_size()
+            return bool(small.FEW_CHUNKS * chunk >= small.BRIEF)
         return bool(layout == h5py.h5d.CONTIGUOUS)
 
 
