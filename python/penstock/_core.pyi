@@ -34,6 +34,8 @@ class Reader:
         dtype: np.dtype[Any] | None,
         itemsize: int,
         most: int,
+        at_once: int,
+        brief: int,
         flags: int,
         copies: bool,
     ) -> None: ...

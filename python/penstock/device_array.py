@@ -41,11 +41,11 @@ class DeviceArray:
 
     def __init__(self, shape: Shape, dtype: object = "uint8", device: SupportsIndex = 0) -> None:
         self._shape = lengths_of(shape)
-        if any(n < 0 for n in self._shape):
+        if min(self._shape, default=0) < 0:
             raise InvalidError(f"shape {self._shape} has a negative length")
         self._element = element_type(dtype)
         self._device = operator.index(device)
-        self._memory = _Memory(self._device, self.nbytes)
+        self._memory = _Memory(self._device, math.prod(self._shape) * self._element.itemsize)
         self._pointer = self._memory.address
 
     @classmethod

@@ -97,7 +97,9 @@ class _Native:
         This request may come after that stream. Other threads may be unable to run these steps:
         the thread that waits for their request may be this one, or wait for a lock of this one.
         """
-        if _stream_holders and (status := self.poll(0)) != lib.PENSTOCK_PENDING:
+        if not _stream_holders:
+            return self.poll(timeout_ns)
+        if (status := self.poll(0)) != lib.PENSTOCK_PENDING:
             return status
         is_step_left = step_stream_holders(self)
         return self.poll(min(timeout_ns, _STEP_NS) if is_step_left else timeout_ns)
@@ -168,11 +170,10 @@ _scan_at = _FIRST_SCAN_AT
 def _discard_finished() -> None:
     """Discard finished requests whose owners are gone."""
     global _scan_at
-    if len(_pending) >= _scan_at:
-        for native in _pending.copy():
-            if native.is_over():
-                _discard(native)
-        _scan_at = max(2 * len(_pending), _FIRST_SCAN_AT)
+    for native in _pending.copy():
+        if native.is_over():
+            _discard(native)
+    _scan_at = max(2 * len(_pending), _FIRST_SCAN_AT)
 
 
 def finish_all() -> None:
@@ -232,7 +233,8 @@ class Request(Generic[A]):
 
         Returns whether the call has a status.
         """
-        _discard_finished()
+        if len(_pending) >= _scan_at:
+            _discard_finished()
         native = self._native
         _add(native)
         status = start(native.handle)
@@ -270,7 +272,7 @@ class Request(Generic[A]):
                 that of a visit. The request continues, and can be waited for later.
             Error: The transfer failed. The synchronous call would raise the same error.
         """
-        deadline = _deadline(timeout)
+        deadline = None if timeout is None else _deadline(timeout)
         while True:
             left = _SLICE_NS if deadline is None else max(deadline - perf_counter_ns(), 0)
             status = self._native.poll_with_others(min(left, _SLICE_NS))

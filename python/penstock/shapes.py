@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from penstock.errors import IncompatibleError
 
@@ -18,9 +18,10 @@ def lengths_of(shape: Shape) -> tuple[int, ...]:
     Raises:
         IncompatibleError: A length is not an integer.
     """
-    lengths = shape if isinstance(shape, Iterable) else (shape,)
+    is_several = type(shape) is tuple or isinstance(shape, Iterable)
+    lengths: Any = shape if is_several else (shape,)
     try:
-        return tuple(operator.index(length) for length in lengths)
+        return tuple(map(operator.index, lengths))
     except TypeError:
         raise IncompatibleError(
             f"{shape!r} is not a shape", remedy="give an integer or several"

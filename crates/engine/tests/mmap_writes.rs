@@ -76,7 +76,12 @@ fn a_write_through_mappings_leaves_a_time_of_change_that_is_not_before_its_last_
     let ranges = [(0, 2 * UNIT, 0)];
     let before = std::time::SystemTime::now();
     memory
-        .transfer(&file, Operation::Write, &ranges, options("io=mmap;block=64KiB"))
+        .transfer(
+            &file,
+            Operation::Write,
+            &ranges,
+            options("io=mmap;block=64KiB"),
+        )
         .unwrap();
     let changed = std::fs::metadata(file.path()).unwrap().modified().unwrap();
     // The file system's clock has a granularity of some milliseconds.

@@ -34,10 +34,6 @@ fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
     }
 }
 
-/// The most cached bytes of a read that keeps the GIL, as h5py does. Such a read takes less time
-/// than another thread needs to wake up for the GIL.
-const MOST_WITH_GIL: u64 = 64 << 10;
-
 /// `PENSTOCK_ZERO_HOLES`
 pub(crate) const ZERO_HOLES: c_int = 16;
 
@@ -145,9 +141,9 @@ pub(crate) struct Destination {
     pub(crate) stream: usize,
     /// `PENSTOCK_CALLER_WAITS` and further flags.
     pub(crate) flags: c_int,
-    /// The length of the file's bytes that are copied to host memory, if the read only copies; 0
-    /// for other reads.
-    pub(crate) copied: u64,
+    /// Whether the read keeps the GIL where the bytes are cached, because it only copies a few of the
+    /// file's bytes to host memory.
+    pub(crate) is_brief: bool,
     /// The address of the `penstock_options` of the call, which its caller keeps there; 0 for those of the
     /// thread or task.
     pub(crate) options: usize,
@@ -191,8 +187,7 @@ impl Library {
                 )
             }
         };
-        let is_brief = (1..=MOST_WITH_GIL).contains(&to.copied);
-        let status = match is_brief.then(|| call(flags | ONLY_CACHED)) {
+        let status = match to.is_brief.then(|| call(flags | ONLY_CACHED)) {
             Some(status) if !self.others.contains(&status) => status,
             _ => py.detach(move || call(flags)),
         };

@@ -23,6 +23,10 @@ use crate::selection::Selected;
 ///     dtype: That type in NumPy; `None` if NumPy does not have it.
 ///     itemsize: The bytes of an element in memory.
 ///     most: The most bytes of a read by this reader.
+///     at_once: The most bytes that `read_at` reads. Longer reads are for `start`, whose request can be
+///         waited for and interrupted.
+///     brief: The most bytes that are copied to host memory with the GIL, as h5py does: that takes less time
+///         than another thread needs to wake up for the GIL.
 ///     flags: The flags of a read without a stream.
 ///     copies: Whether the bytes of the file are those of the elements in memory.
 #[pyclass(frozen, module = "penstock._core")]
@@ -36,6 +40,8 @@ pub(crate) struct Reader {
     dtype: Option<Py<PyArrayDescr>>,
     itemsize: u64,
     most: u64,
+    at_once: u64,
+    brief: u64,
     flags: c_int,
     copies: bool,
 }
@@ -54,7 +60,7 @@ enum Place {
 impl Reader {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, flags, copies))]
+    #[pyo3(signature = (*, library, handle, owner, dataset, shape, element, dtype, itemsize, most, at_once, brief, flags, copies))]
     fn new(
         library: Py<Library>,
         handle: usize,
@@ -65,6 +71,8 @@ impl Reader {
         dtype: Option<Py<PyArrayDescr>>,
         itemsize: u64,
         most: u64,
+        at_once: u64,
+        brief: u64,
         flags: c_int,
         copies: bool,
     ) -> PyResult<Reader> {
@@ -78,6 +86,8 @@ impl Reader {
             dtype,
             itemsize,
             most,
+            at_once,
+            brief,
             flags,
             copies,
         })
@@ -156,8 +166,9 @@ impl Reader {
     }
 
     /// Fill C-contiguous memory of the shape `shape`, after the work of a stream (0 for no stream);
-    /// return false if the fallback path fills it. The caller keeps the memory, whose elements have
-    /// the reader's type, and the `penstock_options` of the call, if it passes their address.
+    /// return false if the fallback path fills it, as it does above `at_once` bytes. The caller keeps the
+    /// memory, whose elements have the reader's type, and the `penstock_options` of the call, if it passes
+    /// their address.
     #[allow(clippy::too_many_arguments)] // As those of the C API.
     fn read_at(
         &self,
@@ -169,7 +180,12 @@ impl Reader {
         options: usize,
     ) -> PyResult<bool> {
         let mut selected = Selected::new();
-        if !self.select(index, &mut selected)? || !selected.has(shape)? {
+        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
+        if !is_ours
+            || self
+                .bytes(&selected)
+                .is_none_or(|bytes| bytes > self.at_once)
+        {
             return Ok(false);
         }
         let to = self.to(address, stream, flags, options);
@@ -223,10 +239,12 @@ impl Reader {
         if !selected.select(index, &self.shape)? {
             return Ok(false);
         }
-        let bytes = selected
-            .count()
-            .and_then(|count| count.checked_mul(self.itemsize));
-        Ok(bytes.is_some_and(|bytes| bytes <= self.most))
+        Ok(self.bytes(selected).is_some_and(|bytes| bytes <= self.most))
+    }
+
+    /// Returns the bytes of the selected elements in memory; `None` if they are beyond 64 bits.
+    fn bytes(&self, selected: &Selected) -> Option<u64> {
+        selected.count()?.checked_mul(self.itemsize)
     }
 
     fn to(&self, address: usize, stream: usize, flags: c_int, options: usize) -> Destination {
@@ -235,20 +253,17 @@ impl Reader {
             element: self.element,
             stream,
             flags,
-            copied: 0,
+            is_brief: false,
             options,
         }
     }
 
     /// Describes host memory for the selected elements.
     fn to_host(&self, selected: &Selected, address: usize) -> Destination {
-        let copied = if self.copies && selected.is_one_run(&self.shape) {
-            selected.count().unwrap_or(0).saturating_mul(self.itemsize)
-        } else {
-            0
-        };
+        let is_copy = self.copies && selected.is_one_run(&self.shape);
+        let bytes = self.bytes(selected);
         Destination {
-            copied,
+            is_brief: is_copy && bytes.is_some_and(|bytes| bytes <= self.brief),
             ..self.to(address, 0, self.flags, 0)
         }
     }

@@ -19,13 +19,12 @@ from penstock.hdf5 import (
     memory_types,
     pending,
     reading,
-    small_reader,
     writing,
 )
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_properties, creation_property, explain, lock
 from penstock.hdf5.objects import Object
-from penstock.hdf5.quick import NOT_SMALL, QuickReader
+from penstock.hdf5.quick import NOT_SMALL, QuickReader, drop
 from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy, structure_of
 from penstock.placement import Device, Library, place
@@ -181,7 +180,7 @@ class Dataset(Object):
     def __getitem__(self, selection: Any) -> Any:
         """Read selected elements to host memory: see :func:`penstock.read`."""
         quick = self._quick or self._quick_reader()
-        found = quick.read(selection)
+        found = quick.read(self._h5py, selection)
         if found is NOT_SMALL:
             return reading.read_described(self._h5py, selection, None, None, None, None, {})
         return found
@@ -291,23 +290,13 @@ class Dataset(Object):
         >>> x = f["group/rho"].read(np.s_[0:10], device="cuda")
         """
         device = place(device, like, pin, out)
-        # h5py, which reads small selections into host memory, has no options and no streams.
-        is_on_host = device is None and (out is None or type(out) is np.ndarray)
-        if dtype is None and not (is_on_host and (options or stream is not None)):
-            quick = self._quick_reader()
-            if out is None and device is None:
-                found = quick.read(selection)
-            elif type(out) is np.ndarray and device is None:
-                found = quick.read_into(selection, out)
-            else:
-                found = quick.read_on_gpu(selection, out, device, stream, options)
-            if found is not NOT_SMALL:
-                return found
-        return reading.read_described(self._h5py, selection, out, device, dtype, stream, options)
+        quick = self._quick or self._quick_reader()
+        return reading.read_placed(
+            self._h5py, quick, selection, out, device, dtype, stream, options
+        )
 
     def _quick_reader(self) -> QuickReader:
-        if self._quick is None:
-            self._quick = QuickReader(self._h5py)
+        self._quick = QuickReader.of(self._h5py)
         return self._quick
 
     def write(
@@ -343,7 +332,8 @@ class Dataset(Object):
         """
         device = place(device, like, pin, out)
         if dtype is None and stream is None:
-            made = self._quick_reader().start(selection, out, device, options)
+            quick = self._quick or self._quick_reader()
+            made = quick.start(self._h5py, selection, out, device, options)
             if made is not None:
                 return made
         return reading.start_described(self._h5py, selection, out, device, dtype, stream, options)
@@ -391,7 +381,7 @@ class Dataset(Object):
     def refresh(self) -> None:
         """Reload the metadata of the dataset, to which a SWMR writer may have added elements."""
         self._quick = None
-        small_reader.drop(self._h5py)
+        drop(self._h5py)
         self._h5py.refresh()
         with lock():
             lib.penstock_hdf5_forget(

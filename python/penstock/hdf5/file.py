@@ -10,10 +10,9 @@ from penstock._native import lib
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5 import dropped, pending, pickling
 from penstock.hdf5.connector import open_file
-from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.group import Group
 from penstock.hdf5.library import lock
-from penstock.hdf5.objects import unwrap
+from penstock.hdf5.objects import open_readonly, unwrap, wrap
 
 
 class File(Group):
@@ -95,27 +94,13 @@ class File(Group):
 
     def __getitem__(self, name: Any) -> Any:
         """Open an object by its name or by a reference to it."""
-        found = self._open(name) if type(name) is str and name.isascii() else None
-        return super().__getitem__(name) if found is None else found
-
-    def _open(self, name: str) -> Dataset | Group | None:
-        """Open a dataset or group of a file that is open only for reading; ``None`` otherwise.
-
-        h5py makes an object for the file each time, only to ask for its mode. That takes a third of
-        the time of the first small read of a dataset.
-        """
-        import h5py
-
-        if self._is_readonly is None:
-            self._is_readonly = self.mode == "r"
-        if not self._is_readonly or not hasattr(self._h5py, "_lapl"):
-            return None
-        with lock():
-            found = h5py.h5o.open(self._h5py.id, name.encode(), lapl=self._h5py._lapl)
-            if isinstance(found, h5py.h5d.DatasetID):
-                return Dataset(h5py.Dataset(found, readonly=True), self)
-            is_group = isinstance(found, h5py.h5g.GroupID)
-            return Group(h5py.Group(found), self) if is_group else None
+        found = None
+        if type(name) is str and name.isascii():
+            if self._is_readonly is None:
+                self._is_readonly = self.mode == "r"
+            if self._is_readonly:
+                found = open_readonly(self._h5py, name)
+        return super().__getitem__(name) if found is None else wrap(found, self)
 
     @property
     def file(self) -> File:

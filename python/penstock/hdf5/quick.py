@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from penstock import request
+from penstock._native import lib
 from penstock._options import OptionKeys, resolve
-from penstock.hdf5 import memory_types, pending, small, small_reader
+from penstock.hdf5 import memory_types, pending, small
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
@@ -26,19 +30,17 @@ from penstock.streams import stream_handle
 NOT_SMALL: Final = object()
 """What a quick read returns for a selection that another way may read faster."""
 
-_COPIED = 64 << 10
-"""Up to so many bytes, a copy takes less time than telling HDF5 where the elements go."""
-
 
 class QuickReader:
     """Reads what integers, slices and a list select of a dataset, if that is small.
 
-    It asks for what never changes of the dataset only once.
+    It asks for what never changes of the dataset only once. Each method takes the dataset, an
+    ``h5py.Dataset`` with the identifier for which the reader was made: the reader does not keep it,
+    and with it the file, open.
     """
 
-    def __init__(self, dataset: Any) -> None:
-        check_dataset(dataset)
-        self._dataset = dataset
+    def __init__(self, identifier: Any) -> None:
+        self._identifier = ref(identifier, partial(_forget, id(identifier)))
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
         self._may_leave_memory: dict[bool, bool] = {}
@@ -48,12 +50,50 @@ class QuickReader:
         self._knows_reader = False
         self._lacks_filter = False
 
-    def read(self, selection: Any) -> Any:
+    @classmethod
+    def of(cls, dataset: Any) -> QuickReader:
+        """Return the reader of an ``h5py.Dataset``: the same one as long as its identifier lives.
+
+        Raises:
+            IncompatibleError: The argument is something else.
+            InvalidError: The dataset is closed.
+        """
+        identifier = getattr(dataset, "id", None)
+        known = _known.get(id(identifier))
+        if known is not None and known._identifier() is identifier:
+            reader = known._reader
+            if reader is None:
+                return known
+            try:
+                shape = dataset.shape
+            except (ValueError, RuntimeError):
+                check_dataset(dataset)  # it may have been closed
+                raise
+            if reader.shape == shape:
+                return known
+            with known._lock:  # h5py has looked at the file again
+                lib.penstock_hdf5_forget(dataset.id.id)
+        check_dataset(dataset)
+        made = _known[id(identifier)] = cls(identifier)
+        return made
+
+    @classmethod
+    def once(cls, dataset: Any) -> QuickReader:
+        """Return the reader for one read of a file that is closed afterwards.
+
+        h5py has read a small part before a native reader is open.
+        """
+        check_dataset(dataset)
+        made = cls(dataset.id)
+        made._knows_reader = True
+        return made
+
+    def read(self, dataset: Any, selection: Any) -> Any:
         """Return the elements in new memory, or ``NOT_SMALL``."""
-        reader = self._native()
+        reader = self._native(dataset)
         if reader is not None:
             found = reader.read(selection)
-            if found is None and (again := self._renewed(reader)):
+            if found is None and (again := self._renewed(dataset, reader)):
                 found = again.read(selection)
             if found is not None:
                 return found
@@ -62,49 +102,49 @@ class QuickReader:
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
             if self._is_small_whole is None:
-                self._is_small_whole = small.is_small_whole(self._dataset)
+                self._is_small_whole = small.is_small_whole(dataset)
             if not self._is_small_whole:
                 return NOT_SMALL
         else:
-            box = self._box(selection)
+            box = self._box(dataset, selection)
             if box is None or not box.is_small:
                 return NOT_SMALL
-        if self._has_narrow_integers() or self._leaves_memory(is_new=True):
+        if self._has_narrow_integers(dataset) or self._leaves_memory(dataset, is_new=True):
             return NOT_SMALL
         try:
-            value = self._read(selection)
+            value = self._read(dataset, selection)
         except MissingFilterError:
             self._lacks_filter = True
             return NOT_SMALL
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value
 
-    def read_into(self, selection: Any, out: Any) -> Any:
+    def read_into(self, dataset: Any, selection: Any, out: Any) -> Any:
         """Fill a NumPy array of the same numbers, or return ``NOT_SMALL``."""
         start = perf_counter_ns()
-        reader = self._native()
+        reader = self._native(dataset)
         if reader is not None:
             if reader.read_into(selection, out):
                 return out
-            again = self._renewed(reader)
+            again = self._renewed(dataset, reader)
             if again is not None and again.read_into(selection, out):
                 return out
         if self._lacks_filter or out.dtype.kind not in "biufc" or not out.flags.carray:
             return NOT_SMALL
-        box = self._box(selection)
+        box = self._box(dataset, selection)
         if (
             box is None
             or box.shape != out.shape
             or not box.is_small
-            or out.dtype != self._dataset.dtype
-            or self._has_narrow_integers()
+            or out.dtype != dataset.dtype
+            or self._has_narrow_integers(dataset)
         ):
             return NOT_SMALL
         try:
-            if box.nbytes <= _COPIED and not self._leaves_memory(is_new=False):
-                out[...] = self._read(selection)
+            if box.nbytes <= small.BRIEF and not self._leaves_memory(dataset, is_new=False):
+                out[...] = self._read(dataset, selection)
             else:
-                self._by_h5py(lambda: self._dataset.read_direct(out, selection))
+                self._by_h5py(dataset, lambda: dataset.read_direct(out, selection))
         except MissingFilterError:
             self._lacks_filter = True
             return NOT_SMALL
@@ -112,29 +152,48 @@ class QuickReader:
         return out
 
     def read_on_gpu(
-        self, selection: Any, out: Any, device: Device, stream: Any, options: OptionKeys
-    ) -> Any:
-        """Fill an array on a GPU, or a new one there, or return ``NOT_SMALL``.
+        self,
+        dataset: Any,
+        selection: Any,
+        out: Any,
+        device: Device,
+        stream: Any,
+        options: OptionKeys,
+    ) -> tuple[Any, bool]:
+        """Fill an array on a GPU, or a new one there.
 
         With a stream, as callers pass it, this takes place after the work that is queued there.
+
+        Returns:
+            The array, and whether it is filled. If not, another way fills it; ``None`` for a new
+            array stands for one that is still to be made.
         """
         after = stream_handle(stream)
-        reader = self._native()
+        reader = self._native(dataset)
         of_call = None if reader is None else resolve(options)
+        is_new = out is None
         for _ in range(2):
             if reader is None:
                 break
-            if out is None:
-                made = reader.read_to(selection, device, after, of_call)
-                if made is not None:
-                    return made
-            elif device is None and reader.read_on_gpu(selection, out, after, of_call):
-                return out
-            reader = self._renewed(reader)
-        return NOT_SMALL
+            if is_new:
+                made = reader.allocate(selection, device, after)
+            else:
+                made = out if device is None else None
+            if made is None:
+                is_filled = False
+            else:
+                is_filled = reader.read_on_gpu(selection, made, after, of_call, is_new=is_new)
+            if is_filled:
+                return made, True
+            again = self._renewed(dataset, reader)
+            if again is None and made is not None and reader.shape == dataset.shape:
+                return made, False
+            reader = again
+        return out, False
 
     def start(
         self,
+        dataset: Any,
         selection: Any,
         out: Any,
         device: Device,
@@ -146,7 +205,7 @@ class QuickReader:
 
         ``is_new`` says that the old elements of the array must not be seen again.
         """
-        reader = self._native()
+        reader = self._native(dataset)
         if reader is None or (out is not None and device is not None):
             return None
         of_call = resolve(options)
@@ -159,64 +218,64 @@ class QuickReader:
                 made = reader.start_into(selection, out, of_call, is_new=is_new)
             if made is not None:
                 return made
-            reader = self._renewed(reader)
+            reader = self._renewed(dataset, reader)
         return None
 
-    def _renewed(self, reader: SmallReader) -> SmallReader | None:
+    def _renewed(self, dataset: Any, reader: SmallReader) -> SmallReader | None:
         """Return another reader if this one will read nothing any more."""
         if not reader.is_forgotten():
             return None
-        small_reader.drop(self._dataset)
+        check_dataset(dataset)  # the library also forgets those that were closed
         self._knows_reader = False
-        return self._native()
+        return self._native(dataset)
 
-    def _native(self) -> SmallReader | None:
+    def _native(self, dataset: Any) -> SmallReader | None:
         if not small.LIMIT:
             return None
         if not self._knows_reader:
-            self._reader = SmallReader.of(self._dataset)
+            self._reader = SmallReader.of(dataset)
             self._knows_reader = True
         return self._reader
 
-    def _has_narrow_integers(self) -> bool:
+    def _has_narrow_integers(self, dataset: Any) -> bool:
         if self._is_narrow is None:
-            self._is_narrow = memory_types.has_narrow_integers(self._dataset.id.get_type())
+            self._is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
         return self._is_narrow
 
-    def _leaves_memory(self, *, is_new: bool) -> bool:
+    def _leaves_memory(self, dataset: Any, *, is_new: bool) -> bool:
         if is_new not in self._may_leave_memory:
-            self._may_leave_memory[is_new] = small.may_leave_memory(self._dataset, is_new=is_new)
+            self._may_leave_memory[is_new] = small.may_leave_memory(dataset, is_new=is_new)
         return self._may_leave_memory[is_new]
 
-    def _read(self, selection: Any) -> Any:
-        return self._by_h5py(lambda: self._dataset[selection])
+    def _read(self, dataset: Any, selection: Any) -> Any:
+        return self._by_h5py(dataset, lambda: dataset[selection])
 
-    def _by_h5py(self, read: Callable[[], Any]) -> Any:
+    def _by_h5py(self, dataset: Any, read: Callable[[], Any]) -> Any:
         with self._lock:
-            self._wait()
+            self._wait(dataset)
             try:
                 return read()
             except (ValueError, OSError, RuntimeError) as error:
-                check_dataset(self._dataset)  # it may have been closed
-                explain(self._dataset, error)
+                check_dataset(dataset)  # it may have been closed
+                explain(dataset, error)
                 raise
 
-    def _wait(self) -> None:
+    def _wait(self, dataset: Any) -> None:
         if pending.count[0]:  # saves a call where nothing is pending
-            pending.wait_for_dataset(self._dataset, request.READ)
+            pending.wait_for_dataset(dataset, request.READ)
 
-    def _box(self, selection: Any) -> _Box | None:
+    def _box(self, dataset: Any, selection: Any) -> _Box | None:
         try:
-            shape, itemsize = self._dataset.shape, self._dataset.dtype.itemsize
+            shape, itemsize = dataset.shape, dataset.dtype.itemsize
         except (ValueError, RuntimeError):
-            check_dataset(self._dataset)
+            check_dataset(dataset)
             raise
         parts = selection if type(selection) is tuple else (selection,)
         if not shape or len(parts) > len(shape):
             return None
         if self._facts is None:
-            check_dataset(self._dataset)  # h5py keeps the shape of a closed one
-            self._facts = small.is_plain(self._dataset), _cached_chunk(self._dataset)
+            check_dataset(dataset)  # h5py keeps the shape of a closed one
+            self._facts = small.is_plain(dataset), _cached_chunk(dataset)
         is_rows, chunk = self._facts
         count, in_chunk = 1, chunk is not None
         result = []
@@ -268,3 +327,20 @@ def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:
         return None
     _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
     return chunk if math.prod(chunk) * dataset.dtype.itemsize <= cache else None
+
+
+_known: dict[int, QuickReader] = {}
+"""By the address of h5py's identifier of the dataset, which goes with the last object of it."""
+
+os.register_at_fork(after_in_child=_known.clear)  # the child binds a library of its own
+
+
+def drop(dataset: Any) -> None:
+    """Have the next call for an ``h5py.Dataset`` make a new reader."""
+    _known.pop(id(dataset.id), None)
+
+
+def _forget(address: int, identifier: ref[Any]) -> None:
+    known = _known.get(address)
+    if known is not None and known._identifier is identifier:  # not a later one at that address
+        del _known[address]

@@ -15,17 +15,17 @@ from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
+from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import NOT_SMALL, QuickReader
-from penstock.hdf5.source import takes_any_dataset
+from penstock.hdf5.source import opened, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
-from penstock.placement import Device, Library, allocate, is_numpy, place
+from penstock.placement import HOST_DEVICE, Device, Library, allocate, is_numpy, place
 from penstock.request import Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@takes_any_dataset("r")
 def read(
     dataset: Any,
     selection: Any = (),
@@ -65,10 +65,48 @@ def read(
 
     >>> x = ps.read(h5py_file["rho"], np.s_[0:10], device="cuda")
     """
+    if isinstance(dataset, str):
+        with opened(dataset, "r") as find:
+            device = place(device, like, pin, out)
+            return read_placed(find(), None, selection, out, device, dtype, stream, options)
     device = place(device, like, pin, out)
-    is_on_host = isinstance(out, np.ndarray) or (out is None and is_numpy(device))
-    if dtype is None and not is_on_host:
-        found = QuickReader(dataset).read_on_gpu(selection, out, device, stream, options)
+    dataset = unwrap(dataset)
+    quick = QuickReader.of(dataset)
+    return read_placed(dataset, quick, selection, out, device, dtype, stream, options)
+
+
+def read_placed(
+    dataset: Any,
+    quick: QuickReader | None,
+    selection: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
+) -> Any:
+    """Do what :func:`read` does for an ``h5py.Dataset``, by its reader of small parts if it can.
+
+    The device may be a placement. Without a reader, this is the only read of the dataset.
+    """
+    if dtype is None:
+        quick = quick or QuickReader.once(dataset)
+        on_host = device is None or (type(device) is str and device == HOST_DEVICE)
+        if not on_host or not (out is None or type(out) is np.ndarray):
+            found, is_filled = quick.read_on_gpu(dataset, selection, out, device, stream, options)
+            if is_filled:
+                return found
+            if found is not out:
+                return read_described(
+                    dataset, selection, found, None, None, stream, options, is_new=True
+                )
+            found = NOT_SMALL
+        elif options or stream is not None:  # h5py, which reads small parts, has neither
+            found = NOT_SMALL
+        elif out is None:
+            found = quick.read(dataset, selection)
+        else:
+            found = quick.read_into(dataset, selection, out)
         if found is not NOT_SMALL:
             return found
     return read_described(dataset, selection, out, device, dtype, stream, options)
@@ -143,7 +181,7 @@ def read_async(
     """
     device = place(device, like, pin, out)
     if dtype is None and stream is None:
-        made = QuickReader(dataset).start(selection, out, device, options)
+        made = QuickReader.of(dataset).start(dataset, selection, out, device, options)
         if made is not None:
             return made
     return start_described(dataset, selection, out, device, dtype, stream, options)
@@ -181,7 +219,7 @@ def start_described(
 
 def start_into_reused(dataset: Any, selection: Any, out: Any, options: OptionKeys) -> Request[Any]:
     """Start to read into an array whose old elements the caller must not see again."""
-    made = QuickReader(dataset).start(selection, out, None, options, is_new=True)
+    made = QuickReader.of(dataset).start(dataset, selection, out, None, options, is_new=True)
     if made is not None:
         return made
     return start_described(dataset, selection, out, None, None, None, options, is_new=True)

@@ -9,11 +9,32 @@ from penstock.hdf5 import memory_types
 from penstock.hdf5.library import creation_properties, holds_objects
 from penstock.hdf5.selection import Selection
 
-LIMIT = 128 << 10
-"""h5py moves up to so many bytes of host memory faster, because it takes less time to start."""
+# The sizes that decide who carries out a read or a write. Decision 24 in docs/decisions has the
+# measurement behind each; crates/engine/src/request/limits.rs has those of the native library.
 
-COPIED_ROWS = 64
-"""The limit is so many times higher for whole rows without filters and conversion."""
+BRIEF = 64 << 10
+"""The most bytes that are copied in less time than another thread needs to wake up for the GIL, and
+than HDF5 needs to take the shape of the memory."""
+
+LIMIT = 128 << 10
+"""The most bytes of host memory that h5py moves sooner, because it takes less time to start. With
+0, h5py moves nothing because it is small."""
+
+DECODED = 1 << 20
+"""The most bytes that one call decodes while it holds h5py's lock, and other threads may wait."""
+
+ROWS = 8 << 20
+"""The most bytes that are copied sooner in one call, which nothing can interrupt, than as a
+request: by h5py if they are whole rows, by a call that holds h5py's lock, and to a GPU."""
+
+WAITED = 64 << 20
+"""The most bytes of a call in which the calling thread takes part. Ctrl-C waits for its end."""
+
+SPAN = 256 << 20
+"""The most bytes from the first to the last element of such a call: it reads the chunks between."""
+
+FEW_CHUNKS = 16
+"""The most chunks that one thread reads sooner than several."""
 
 REASON = "so few bytes take longer in any other way"
 """What the report of such a transfer says."""
@@ -46,11 +67,10 @@ def is_small_dataset(dataset: Any) -> bool:
 def is_small_whole(dataset: Any) -> bool:
     """Whether all elements of a dataset, not converted, are small.
 
-    The bytes in the file stand for those in memory: one call tells them, and a small read takes no
-    longer than a few calls. A dataset without storage is not small.
+    A dataset without elements is not, as for :func:`is_small_dataset`.
     """
-    stored = dataset.id.get_storage_size()
-    return bool(stored) and _is_small(dataset, stored, copied_rows=True)
+    nbytes = dataset.nbytes
+    return nbytes > 0 and _is_small(dataset, nbytes, copied_rows=True)
 
 
 def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copied: bool) -> bool:
@@ -146,7 +166,7 @@ def may_mix_masks(dataset: Any) -> bool:
 
 def is_small_bytes(nbytes: int, *, is_rows: bool) -> bool:
     """Whether so many bytes are small; ``is_rows`` if they are rows that are copied."""
-    return nbytes <= (COPIED_ROWS * LIMIT if is_rows else LIMIT)
+    return nbytes <= (max(LIMIT, ROWS) if is_rows and LIMIT else LIMIT)
 
 
 def _is_small(dataset: Any, nbytes: int, *, copied_rows: bool) -> bool:

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache, partial
+from functools import cache
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet, ref
 
 import numpy as np
 
-from penstock import frameworks, request
+from penstock import frameworks, request, transfer
 from penstock._core import Library, Reader
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import address_of, current
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import check
-from penstock.hdf5 import memory_types
-from penstock.hdf5.library import check_dataset, lock, seems_writable
+from penstock.hdf5 import memory_types, small
+from penstock.hdf5.library import lock, seems_writable
 from penstock.placement import HOST, Device, Placement, allocate, is_numpy, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
-MOST: Final = 64 << 20
-"""The most bytes of such a read. The library itself decides whether it is one."""
-
-_LEAST_CHUNK = 4 << 10
-"""The bytes of a chunk from which on a small read is one of few chunks."""
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
 _FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
@@ -83,7 +78,7 @@ class SmallReader:
     def __init__(self, identifier: Any, shape: tuple[int, ...], stored: _Stored) -> None:
         # Who keeps the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
-        self._shape = shape
+        self.shape = shape
         self._stored = stored.numpy
         self._kind = stored.kind
         self._own: Reader | None = None
@@ -95,25 +90,13 @@ class SmallReader:
 
     @classmethod
     def of(cls, dataset: Any) -> SmallReader | None:
-        """Return the reader of a dataset; ``None`` if that may change, or has no numbers.
-
-        It is the same one as long as h5py's identifier of the dataset is.
-        """
+        """Make a reader of an open dataset; ``None`` if that may change, or has no numbers."""
+        if seems_writable(dataset):
+            return None
         identifier = dataset.id
-        known = _kept.get(id(identifier))
-        if known is not None and known.identifier() is identifier:
-            if known.reader is None or known.reader._shape == dataset.shape:
-                return known.reader
-            with lock():  # h5py has looked at the file again
-                lib.penstock_hdf5_forget(dataset.id.id)
-        check_dataset(dataset)  # the library also forgets those that were closed
-        reader = None
-        if not seems_writable(dataset):
-            shape, stored = identifier.shape, _stored_type(identifier.get_type())
-            if shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata:
-                reader = cls(identifier, shape, stored)
-        _kept[id(identifier)] = _Kept(ref(identifier, partial(_forget, id(identifier))), reader)
-        return reader
+        shape, stored = identifier.shape, _stored_type(identifier.get_type())
+        is_ours = shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata
+        return cls(identifier, shape, stored) if is_ours else None
 
     def is_forgotten(self) -> bool:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
@@ -124,24 +107,17 @@ class SmallReader:
         reader = self._own or self._own_reader()
         return None if reader is None else reader.read(selection)
 
-    def read_to(
-        self, selection: Any, device: Device, stream: int | None, options: CData
-    ) -> Any | None:
-        """Return the elements in a new array on a GPU; ``None`` if they are not small.
+    def allocate(self, selection: Any, device: Device, stream: int | None) -> Any | None:
+        """Return a new array on a GPU for selected elements; ``None`` if they are not small.
 
         Args:
             selection: What ``dataset[...]`` takes.
             device: The GPU.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
-            options: The ``penstock_options *`` of the call, or NULL.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
-        if shape is None:
-            return None
-        out = self._allocate(shape, device, stream)
-        is_read = out is not None and self.read_on_gpu(selection, out, stream, options, is_new=True)
-        return out if is_read else None
+        return None if shape is None else self._allocate(shape, device, stream)
 
     def read_on_gpu(
         self,
@@ -154,20 +130,30 @@ class SmallReader:
     ) -> bool:
         """Fill an array on a GPU: a tensor of torch, or a ``DeviceArray``.
 
-        The arguments are those of :meth:`read_to`; ``is_new`` says that nobody else has seen the
-        array. Returns false if the elements are not small, or other than those of the array.
+        Args:
+            selection: What ``dataset[...]`` takes.
+            out: The array.
+            stream: The memory is used after the work that is queued there, if it is not ``None``.
+            options: The ``penstock_options *`` of the call, or NULL.
+            is_new: Whether the caller has not seen the array yet.
+
+        Returns:
+            False if the elements are not small, or other than those of the array.
         """
         found = self._find(out)
         if found is None or request.has_stream_holders():
             return False
         reader, address = found
-        if stream is None:
+        if stream is None and type(out) is not DeviceArray:
             stream = _current_stream(out)
         flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
         flags |= request.ZERO_HOLES if is_new else 0
         of_call = int(ffi.cast("uintptr_t", options))
         if not reader.read_at(selection, out.shape, address, stream or 0, flags, of_call):
-            return False
+            made = self._start_on_gpu(reader, selection, out, address, stream, flags, of_call)
+            if made is None:
+                return False
+            transfer.finish(made)
         if not is_new:
             _note_write(out)
         return True
@@ -231,16 +217,36 @@ class SmallReader:
         if found is None:
             return None
         reader, address = found
-        before = _current_stream(out)
-        stream = before or 0
-        flags |= 0 if before is None else request.AFTER_STREAM
+        stream = _current_stream(out)
+        flags |= 0 if stream is None else request.AFTER_STREAM
+        return self._start_on_gpu(reader, selection, out, address, stream, flags, of_call, began)
+
+    def _start_on_gpu(
+        self,
+        reader: Reader,
+        selection: Any,
+        out: Any,
+        address: int,
+        stream: int | None,
+        flags: int,
+        of_call: int,
+        began: int | None = None,
+    ) -> Request[Any] | None:
+        """Start to fill an array on a GPU, whose first element is at ``address``."""
+        began = perf_counter_ns() if began is None else began
         shape = out.shape
         return request.submit_if(
             lambda place: reader.start(
-                selection, shape, address, stream, flags, of_call, int(ffi.cast("uintptr_t", place))
+                selection,
+                shape,
+                address,
+                stream or 0,
+                flags,
+                of_call,
+                int(ffi.cast("uintptr_t", place)),
             ),
             out,
-            keep,
+            (out, self._identifier()),
             before_ns=perf_counter_ns() - began,
         )
 
@@ -258,6 +264,8 @@ class SmallReader:
         dtype = _torch_dtypes.get(self._stored) if is_usual else None
         if dtype is None or os.environ.get("PENSTOCK_ARRAYS", "torch") != "torch":
             out = allocate(shape, element_type(self._stored.newbyteorder("=")), device, stream)
+            if type(out) is DeviceArray:
+                return out
             if frameworks.is_torch(out):
                 _torch_dtypes[self._stored] = out.dtype
         else:
@@ -329,11 +337,13 @@ class SmallReader:
             handle=int(ffi.cast("uintptr_t", place[0])),
             owner=(place, kind),
             dataset=identifier,
-            shape=self._shape,
+            shape=self.shape,
             element=kind.id,
             dtype=wanted.numpy,
             itemsize=kind.get_size(),
-            most=MOST,
+            most=small.WAITED,
+            at_once=small.ROWS,
+            brief=small.BRIEF,
             flags=request.CALLER_WAITS,
             copies=kind.equal(self._kind) and _is_copied(identifier),
         )
@@ -363,8 +373,8 @@ def _is_copied(identifier: Any) -> bool:
         if creation.get_nfilters():
             return False
         if layout == h5py.h5d.CHUNKED:
-            stored = identifier.get_type().get_size()
-            return bool(math.prod(creation.get_chunk()) * stored >= _LEAST_CHUNK)
+            chunk = math.prod(creation.get_chunk()) * identifier.get_type().get_size()
+            return bool(small.FEW_CHUNKS * chunk >= small.BRIEF)
         return bool(layout == h5py.h5d.CONTIGUOUS)
 
 
@@ -385,28 +395,6 @@ def _note_write(out: Any) -> None:
 
 
 _all: WeakSet[SmallReader] = WeakSet()
-
-
-class _Kept(NamedTuple):
-    """The reader of a dataset that is open."""
-
-    identifier: ref[Any]
-    reader: SmallReader | None
-
-
-_kept: dict[int, _Kept] = {}
-"""By the address of h5py's identifier of the dataset, which goes with the last object of it."""
-
-
-def drop(dataset: Any) -> None:
-    """Have the next call for a dataset make a new reader."""
-    _kept.pop(id(dataset.id), None)
-
-
-def _forget(address: int, identifier: ref[Any]) -> None:
-    known = _kept.get(address)
-    if known is not None and known.identifier is identifier:  # not a later one at the same address
-        del _kept[address]
 
 
 _torch_dtypes: dict[np.dtype[Any], Any] = {}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.errors import InvalidError, NotFoundError
 from penstock.hdf5.library import creation_properties
-from penstock.hdf5.objects import unwrap
+from penstock.hdf5.objects import open_readonly, unwrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,8 +26,8 @@ def takes_any_dataset(mode: str) -> Callable[[F], F]:
         @wraps(function)
         def call(dataset: Any, *arguments: Any, **options: Any) -> Any:
             if isinstance(dataset, str):
-                with named(dataset, mode) as found:
-                    return function(found, *arguments, **options)
+                with opened(dataset, mode) as find:
+                    return function(find(), *arguments, **options)
             return function(unwrap(dataset), *arguments, **options)
 
         return cast("F", call)
@@ -50,9 +50,24 @@ def named(text: str, mode: str) -> Iterator[Any]:
     """Open the ``h5py.Dataset`` that ``"file.h5:name"`` names, and close its file afterwards.
 
     Raises:
+        NotFoundError, InvalidError, KeyError, OSError: As :func:`opened` and what it yields.
+    """
+    with opened(text, mode) as find:
+        yield find()
+
+
+@contextmanager
+def opened(text: str, mode: str) -> Iterator[Callable[[], Any]]:
+    """Open the file of ``"file.h5:name"``, and close it afterwards.
+
+    Yields a function that returns the ``h5py.Dataset``. h5py closes a file in half the time if no
+    object of it is left then, so the caller should keep none.
+
+    Raises:
         NotFoundError: There is no such file.
-        InvalidError: The text has no name of a dataset, or the name is not that of a dataset.
-        KeyError: The file has no object of this name.
+        InvalidError: The text has no name of a dataset, or, by the function, the name is not that
+            of a dataset.
+        KeyError: By the function: the file has no object of this name.
         OSError: What h5py raises for a file that it cannot open.
     """
     import h5py
@@ -64,10 +79,15 @@ def named(text: str, mode: str) -> Iterator[Any]:
             raise NotFoundError(f"there is no file {file}", path=file)
         raise InvalidError(f"{text} is a file without a dataset", remedy='name one: "file.h5:name"')
     with h5py.File(path, mode) as file:
-        found = file[name]
-        if not isinstance(found, h5py.Dataset):
-            raise InvalidError(f"{name} in {path} is not a dataset", path=str(path))
-        yield found
+
+        def find() -> Any:
+            found = open_readonly(file, name) if mode == "r" else None
+            found = file[name] if found is None else found
+            if not isinstance(found, h5py.Dataset):
+                raise InvalidError(f"{name} in {path} is not a dataset", path=str(path))
+            return found
+
+        yield find
 
 
 def files_of(dataset: Any) -> list[Path]:

@@ -13,7 +13,7 @@ from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
-from penstock.hdf5 import dropped, small_reader
+from penstock.hdf5 import dropped, small, small_reader
 from penstock.hdf5.index import Elements
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
@@ -22,16 +22,6 @@ from penstock.streams import stream_handle, wait_for
 
 A = TypeVar("A")
 
-
-# Up to so many bytes of host memory, a blocking transfer is one call that holds h5py's lock to its
-# end: the calling thread takes part, and no worker has to be woken. While a file is open only for
-# reading, other threads may use the lock to read it as well, so the call may take no longer than
-# it saves by not waking a worker. Decoding takes longer than copying, so its limit is lower.
-_ONE_CALL = 64 << 20
-_ONE_CALL_READ_ONLY = 8 << 20
-_ONE_CALL_DECODED = 1 << 20
-# Of scattered elements, the call reads the chunks between them as well. Ctrl-C waits for its end.
-_ONE_CALL_SPAN = 256 << 20
 
 readers: list[None] = []
 """An item for each thread that is reading. Several do not hold the lock to the end of a read."""
@@ -212,21 +202,27 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
 
 def _is_small_on_gpu(dataset: Any, view: View) -> bool:
     """Whether the library may carry out a read to GPU memory on this thread."""
-    is_small = view.device >= 0 and 0 < view.nbytes <= small_reader.MOST
+    is_small = view.device >= 0 and 0 < view.nbytes <= small.ROWS
     return is_small and not request.has_stream_holders() and not seems_writable(dataset)
 
 
 def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
-    """Whether one call that holds the lock may move so many bytes of host memory."""
-    if nbytes and selection.span * (nbytes // selection.count) > _ONE_CALL_SPAN:
+    """Whether one call that holds the lock to its end may move so many bytes of host memory.
+
+    The calling thread takes part, and no worker has to be woken. While a file is open only for
+    reading, other threads may use the lock to read it as well, so the call may take no longer than
+    it saves by not waking a worker. Decoding takes longer than copying, so its limit is lower.
+    """
+    if nbytes > small.WAITED:
+        return False
+    if nbytes and selection.span * (nbytes // selection.count) > small.SPAN:
         return False
     has_others = len(readers) > 1
-    if seems_writable(dataset) or not (has_others or _ONE_CALL_DECODED < nbytes <= _ONE_CALL):
-        return nbytes <= _ONE_CALL
-    if has_others:
+    if (nbytes <= small.DECODED and not has_others) or seems_writable(dataset):
+        return True
+    if has_others or nbytes > small.ROWS:
         return False
-    decodes = holds_objects(dataset) or dataset.id.get_create_plist().get_nfilters() > 0
-    return nbytes <= (_ONE_CALL_DECODED if decodes else _ONE_CALL_READ_ONLY)
+    return not (holds_objects(dataset) or dataset.id.get_create_plist().get_nfilters())
 
 
 def _move(

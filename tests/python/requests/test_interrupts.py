@@ -25,7 +25,7 @@ from penstock._place import Place
 from penstock.dist.mpi import parts
 from penstock.dist.storage import Storage
 from penstock.files import READ, NativeFile
-from penstock.hdf5 import selection, small_reader, submit
+from penstock.hdf5 import quick, selection, small, small_reader, submit
 
 PACKAGE = str(Path(ps.__file__).parent)
 RUNNING = (lib.PENSTOCK_PENDING, lib.PENSTOCK_TURN)
@@ -121,7 +121,7 @@ def watch(monkeypatch) -> Iterator[Watch]:
     monkeypatch.setattr(request, "_FIRST_SCAN_AT", 0)
     monkeypatch.setattr(transfer, "INTERRUPTIBLE", 0)
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    monkeypatch.setattr(submit, "_ONE_CALL", 0)
+    monkeypatch.setattr(small, "WAITED", 0)
     yield watch
     request.finish_all()
     gc.collect()
@@ -314,7 +314,7 @@ def test_no_reader_is_left_wherever_its_opening_is_interrupted(tmp_path, monkeyp
                 return at
             finally:
                 _give_lock_back()
-                small_reader.drop(dataset)
+                quick.drop(dataset)
                 gc.collect()
                 with phil:  # what is closed is not said to be forgotten
                     lib.penstock_hdf5_forget(file.id.id)

@@ -11,20 +11,14 @@ use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::memory::Memory;
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::report::{Counters, Report};
-use penstock_engine::request::{AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, is_quick};
+use penstock_engine::request::{
+    AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_PLAIN, is_quick,
+};
 
 use super::bound::BoundPlan;
 use super::memory::HostMemory;
 use super::read::{HostReader, Room};
 use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, PlanJob};
-
-/// The most chunks that one thread reads faster than several threads.
-const MOST_CHUNKS: usize = 16;
-/// The most bytes of chunks without filters, or of blocks, of which one thread reads parts faster
-/// than several threads.
-const MOST_PLAIN: u64 = 16 << 20;
-/// The most bytes of several chunks that one thread decodes faster than several threads.
-const MOST_DECODED: u64 = 256 << 10;
 
 /// A small read, as its caller describes it.
 pub struct SmallReadOrder {

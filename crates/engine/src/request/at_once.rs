@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Order;
+use super::limits::{MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_UNSEEN};
 use super::prepare::{check_access, merged, note_for_host};
 use crate::changes::Changing;
 use crate::engine::{Engine, engine};
@@ -22,16 +23,6 @@ use crate::report::{Counters, Path, Report};
 use crate::routes::gds;
 use crate::trace;
 
-/// The most bytes of one range of host memory that one system call moves, cached or not. Several
-/// workers are faster for more, except for cached bytes up to [`MOST_AT_ONCE`].
-const MOST_HOST: u64 = 512 << 10;
-/// The most bytes that the calling thread reads if not all of them are cached. They fit into the
-/// smallest slot of the ring.
-pub const MOST_AT_ONCE: u64 = 1 << 20;
-/// The most bytes that the calling thread reads if all of them are cached and the options leave
-/// threads and blocks to the engine. Waking workers would take longer than they save. For bytes
-/// that are not cached, workers keep more reads of a medium in flight.
-pub const MOST_CACHED_AT_ONCE: u64 = 2 << 20;
 /// A read is copied to the GPU in steps of this size, so that the copy of one step and the read of
 /// the next take place at the same time.
 const STEP: u64 = 256 << 10;
@@ -64,7 +55,7 @@ pub(super) fn order(
                 && !is_divided(&options)
                 && are_cached(file, ranges)
         };
-        if !serves_host(&options) || extent.length > MOST_HOST && !is_quick_read() {
+        if !serves_host(&options) || extent.length > MOST_UNSEEN && !is_quick_read() {
             return None;
         }
         return Some(move_host(

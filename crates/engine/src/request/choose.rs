@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::limits::MOST_UNSEEN;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::position::Operation;
@@ -248,7 +249,7 @@ impl Chooser<'_> {
     fn cached_share(&self, extents: &[Extent]) -> f64 {
         const SAMPLES: u64 = 16;
         const WINDOW: u64 = 64 << 10;
-        if self.operation == Operation::Write || self.load.bytes < (512 << 10) {
+        if self.operation == Operation::Write || self.load.bytes < MOST_UNSEEN {
             return 1.0;
         }
         let fd = self.file.buffered_fd();

@@ -10,6 +10,7 @@ mod drain;
 mod grow;
 mod job;
 mod launch;
+mod limits;
 mod prepare;
 mod progress;
 mod signal;
@@ -43,11 +44,15 @@ use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::Replacement;
 use crate::workers::Work;
-pub use at_once::{AtOnce, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, is_quick};
+pub use at_once::{AtOnce, is_quick};
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
 use job::Job;
 use launch::Launch;
+pub use limits::{
+    MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN,
+    MOST_WORK_OF_WAITER,
+};
 use prepare::Prepared;
 use progress::Progress;
 pub use progress::Waited;
@@ -157,12 +162,6 @@ pub unsafe fn submit(
     let made = submission.into_job(owner, None);
     start(engine, made, waiter_shares, None, stream)
 }
-
-/// The most bytes of a request in which a waiting thread takes part. The thread cannot stop waiting
-/// before it has done its share.
-pub const MOST_OF_WAITER: u64 = 64 << 20;
-/// The most decoded bytes that such a request processes.
-pub const MOST_WORK_OF_WAITER: u64 = 128 << 20;
 
 /// Work that the submitter's thread does in its last step. It is called once.
 pub type LastStep = Box<dyn Fn() + Send + Sync>;

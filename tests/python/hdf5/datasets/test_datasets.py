@@ -154,12 +154,14 @@ def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
     np.testing.assert_array_equal(out, np.arange(10))
     ps.write(dataset, out + 1, np.s_[:10])
     assert ps.last_report().route == "hdf5"
-    np.testing.assert_array_equal(ps.read(dataset, np.s_[:11]), [*range(1, 11), 10])
+    # HDF5's cache serves up to half a chunk.
+    np.testing.assert_array_equal(ps.read(dataset, np.s_[:60]), [*range(1, 11), *range(10, 60)])
     assert ps.last_report().route != "hdf5"
 
 
 def test_what_needs_no_work_is_small_for_longer(h5, monkeypatch):
     monkeypatch.setattr(small, "LIMIT", 80)
+    monkeypatch.setattr(small, "ROWS", 64 * 80)
     dataset = h5.create_dataset("x", data=np.arange(20000).reshape(1000, 20))
     ps.read(dataset, np.s_[5:30])
     assert ps.last_report().route == "hdf5"

@@ -21,7 +21,7 @@ from penstock import request
 from penstock._native import NULL, ffi, lib
 from penstock._options import current as current_options
 from penstock.hdf5.library import lock
-from penstock.hdf5.small_reader import SmallReader
+from penstock.hdf5.quick import QuickReader
 from penstock.tuning.files import residency
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -239,6 +239,94 @@ def test_a_dataset_of_h5py_is_read_as_quickly_as_ours(path, monkeypatch):
         request = ps.read_async(file["x"], np.s_[4], device="cuda", threads=1)
         np.testing.assert_array_equal(request.wait().numpy(), values()[4])
         np.testing.assert_array_equal(ps.read_async(file["x"], 5).wait(), values()[5])
+        np.testing.assert_array_equal(ps.read(file["x"], np.s_[1:3]), values()[1:3])
+        np.testing.assert_array_equal(ps.read(file["x"], np.s_[1:3], device="cpu"), values()[1:3])
+        out = np.empty((2, 200), "f4")
+        assert ps.read(file["x"], np.s_[1:3], out=out) is out
+        np.testing.assert_array_equal(out, values()[1:3])
+
+
+def calls_of(function, native=None) -> int:
+    """Return how many functions of Python a call runs.
+
+    Those of readers that enter the library are added to ``native``.
+    """
+    seen = []
+
+    def note(_, event, what):
+        seen.append(event)
+        name = getattr(what, "__qualname__", "") if event == "c_call" else ""
+        if native is not None and name.startswith(("Reader.read", "Reader.start")):
+            native.append(name)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return seen.count("call")
+
+
+@pytest.mark.parametrize("rows", [np.s_[0, 0:16], np.s_[0:60]], ids=str)
+def test_ps_read_takes_a_few_steps_more_than_the_method(path, rows):
+    with ps.File(path) as file:
+        dataset = file["x"]
+        for given in (dataset, dataset.h5py):
+            ps.read(given, rows)
+            dataset.read(rows)
+            assert calls_of(lambda given=given: ps.read(given, rows)) <= 14
+        assert calls_of(lambda: dataset.read(rows)) <= 8
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("penstock_arrays")
+def test_a_large_read_that_decodes_more_enters_the_library_once(tmp_path, monkeypatch):
+    # A fourth of each of 40 chunks of 4 MiB.
+    whole = np.tile(np.arange(1024, dtype="f4"), (40 << 10, 1))
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        chunks = (1024, 1024)
+        file.create_dataset("x", data=whole, chunks=chunks, compression="gzip", compression_opts=1)
+    made, entries = [], []
+    allocate = ps.DeviceArray.__init__
+
+    def noted(self, *arguments):
+        made.append(self)
+        allocate(self, *arguments)
+
+    def enters(name):
+        function = getattr(lib, name)
+
+        def call(*arguments):
+            entries.append(name)
+            return function(*arguments)
+
+        return call
+
+    with ps.options(decode="cpu"), ps.File(tmp_path / "f.h5") as file:
+        dataset = file["x"]
+        for given in (dataset, dataset.h5py):
+            ps.read(given, np.s_[0:4], device="cuda")
+        with monkeypatch.context() as patched:
+            patched.setattr(ps.DeviceArray, "__init__", noted)
+            patched.setattr(request, "_SLICE_NS", 100_000_000_000)  # waits are not looked at
+            for name in ("penstock_reader_open", "penstock_reader_read"):
+                patched.setitem(vars(lib), name, enters(name))
+            for name in ("penstock_dataset_read_selected", "penstock_dataset_read_submit"):
+                patched.setitem(vars(lib), name, enters(name))
+            calls = calls_of(lambda: ps.read(dataset, np.s_[:, ::4], device="cuda"), entries)
+    assert len(made) == 1
+    assert made[0].nbytes == 40 << 20
+    np.testing.assert_array_equal(made[0].numpy(), whole[:, ::4])
+    assert [name for name in entries if name != "Reader.read_at"] == ["Reader.start"]
+    assert calls <= 60
+
+
+def test_a_small_dataset_that_is_named_is_read_without_a_native_reader(path, monkeypatch):
+    def opened(*_):
+        raise AssertionError("a reader was opened for one read")
+
+    monkeypatch.setattr("penstock.hdf5.small_reader.SmallReader.of", opened)
+    np.testing.assert_array_equal(ps.read(f"{path}:x", 3), values()[3])
 
 
 def test_what_is_kept_of_a_dataset_goes_with_h5pys_identifier_of_it(path):
@@ -246,8 +334,8 @@ def test_what_is_kept_of_a_dataset_goes_with_h5pys_identifier_of_it(path):
         dataset = file["x"]
         np.testing.assert_array_equal(ps.read_async(dataset, 5).wait(), values()[5])
         identifier = weakref.ref(dataset.id)
-        reader = weakref.ref(SmallReader.of(dataset))
-        assert reader() is SmallReader.of(dataset)
+        reader = weakref.ref(QuickReader.of(dataset))
+        assert reader() is QuickReader.of(dataset)
         del dataset
         assert identifier() is None
         assert reader() is None
@@ -289,7 +377,7 @@ def test_a_reader_is_opened_anew_after_another_handle_was_closed(path):
         dataset.read_async(3).wait()
         ps.File(path).close()
         dataset.read_async(3).wait()
-        reader = SmallReader.of(dataset.h5py)
+        reader = QuickReader.of(dataset.h5py)._reader
         assert not reader.is_forgotten()
         np.testing.assert_array_equal(dataset.read_async(4).wait(), values()[4])
         assert reader._readers

@@ -1,0 +1,25 @@
+//! The sizes that decide whether the calling thread carries out a transfer by itself, with workers, or
+//! leaves it to them. Decision 24 in `docs/decisions` has the measurement behind each;
+//! `python/penstock/hdf5/small.py` has the sizes that are Python's.
+
+/// The most bytes of host memory that one system call moves without a look at the page cache. Several
+/// workers read or write more of a medium at the same time.
+pub(crate) const MOST_UNSEEN: u64 = 512 << 10;
+/// The most bytes that the calling thread reads wherever they are. They fit into the smallest slot of
+/// the ring.
+pub const MOST_AT_ONCE: u64 = 1 << 20;
+/// The most bytes that the calling thread reads if all of them are cached and the options leave
+/// threads and blocks to the engine: waking workers takes longer than they save.
+pub const MOST_CACHED_AT_ONCE: u64 = 2 << 20;
+/// The most chunks that one thread reads sooner than several.
+pub const MOST_CHUNKS: usize = 16;
+/// The most bytes of chunks without filters, or blocks, of which one thread reads parts sooner than
+/// several: each chunk may have as many bytes as the thread reads wherever they are.
+pub const MOST_PLAIN: u64 = MOST_CHUNKS as u64 * MOST_AT_ONCE;
+/// The most bytes of several chunks that one thread decodes sooner than several.
+pub const MOST_DECODED: u64 = 256 << 10;
+/// The most bytes of a request in which a thread that waits for it takes part. It cannot stop to wait
+/// before it has done its share.
+pub const MOST_OF_WAITER: u64 = 64 << 20;
+/// The most decoded bytes that such a request goes through.
+pub const MOST_WORK_OF_WAITER: u64 = 128 << 20;
