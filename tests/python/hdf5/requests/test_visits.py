@@ -51,7 +51,7 @@ def has_ones(path, name="x"):
 
 
 def refused(act):
-    with pytest.raises(ps.InvalidError, match="inside a (function|callback) that") as caught:
+    with pytest.raises(ps.InvalidError, match=r"inside a (function|callback) that") as caught:
         act()
     assert "has returned" in str(caught.value)
 
