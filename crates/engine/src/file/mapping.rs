@@ -17,7 +17,6 @@
 //!    instead of raising SIGBUS. Unreadable memory of the caller also ends it early.
 //! 5. `pwrite` writes the rest: the ends of ranges, and the part behind a copy that ended early. It
 //!    also reports the cause.
-//!    early. It reports the cause, too.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,7 +37,8 @@ impl Mappings {
     /// Maps the parts of these ranges that can be written through mappings. The ranges are sorted
     /// and do not overlap.
     pub(crate) fn of(file: &File, ranges: &[(u64, u64)]) -> Mappings {
-        // A mapping as large as the request would leave other threads little of a limited address space.
+        // A mapping as large as the request would leave other threads little of a limited address
+        // space.
         let is_limited = limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY);
         if is_limited || !file.can_be_mapped() || REFUSED.load(Relaxed) {
             return Mappings::default();
@@ -138,7 +138,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn of_hole(file: &File, start: u64, end: u64) -> Option<Mapping> {
-        if file.allocated(start, end) != Some(0) || !file.surely_takes(start, end) {
+        if !file.is_hole(start, end) || !file.surely_takes(start, end) {
             return None;
         }
         match file.allocate(start, end - start, true) {
@@ -216,8 +216,8 @@ impl Mapping {
                 iov_base: to.cast(),
                 iov_len: bytes,
             };
-            // SAFETY: the kernel checks both ranges. The caller vouches for the buffer, and only the kernel
-            // touches the mapping.
+            // SAFETY: the kernel checks both ranges. The caller vouches for the buffer, and only
+            // the kernel touches the mapping.
             let moved = unsafe { libc::process_vm_readv(this_thread(), &to, 1, &from, 1, 0) };
             match u64::try_from(moved) {
                 Ok(0) => break,
@@ -292,6 +292,23 @@ mod tests {
         }
         .unwrap();
         others
+    }
+
+    #[test]
+    fn a_noted_change_moves_the_time_of_change_and_no_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = new_file(&folder);
+        let data = bytes(5000);
+        std::fs::write(file.path(), &data).unwrap();
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+        let plain = std::fs::OpenOptions::new().write(true).open(file.path());
+        plain.unwrap().set_modified(long_ago).unwrap();
+        // Another process may have cut off the byte.
+        file.note_change(5000);
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), long_ago);
+        file.note_change(4999);
+        assert!(file.metadata().unwrap().modified().unwrap() > long_ago);
+        assert_eq!(contents(&folder), data);
     }
 
     #[test]

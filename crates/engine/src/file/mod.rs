@@ -234,9 +234,12 @@ impl File {
             _ => flags,
         };
         let buffered = open_at_once(at, wider)
-            .or_else(|error| match wider == flags {
-                true => Err(error),
-                false => open_at_once(at, flags),
+            .or_else(|error| {
+                if wider == flags {
+                    Err(error)
+                } else {
+                    open_at_once(at, flags)
+                }
             })
             .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
         File::of_opened(buffered, path, access, options)
@@ -281,8 +284,8 @@ impl File {
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Relaxed)
     }
-    /// Has the file system note a change now: faults of a mapping do so only at the first of each page. Writes a byte
-    /// that this process has just written, once more.
+    /// Updates the file's time of change, by writing one byte again that this process has just
+    /// written. Faults of a mapping update the time only at the first fault of each page.
     pub(crate) fn note_change(&self, offset: u64) {
         let (fd, at) = (self.buffered_fd(), offset as libc::off_t);
         let mut byte = 0_u8;

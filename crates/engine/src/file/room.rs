@@ -72,16 +72,11 @@ impl File {
     }
 
     /// Bytes of the range for which the file has blocks, within its length or beyond.
-    pub(crate) fn allocated(&self, start: u64, end: u64) -> Option<u64> {
+    fn allocated(&self, start: u64, end: u64) -> Option<u64> {
         let (mut at, mut found) = (start, 0);
         while at < end {
-            let mut map = ExtentMap::asking(at, end - at);
-            // SAFETY: `map` is a fiemap with as many places for extents as it says.
-            let status = unsafe { libc::ioctl(self.buffered.as_raw_fd(), FS_IOC_FIEMAP, &mut map) };
-            if status != 0 {
-                return None;
-            }
-            let extents = map.extents.get(..map.mapped as usize)?;
+            let map = self.first_extents(at, end)?;
+            let extents = map.extents();
             let Some(last) = extents.last() else { break };
             for extent in extents {
                 let (from, to) = (extent.logical, extent.logical + extent.length);
@@ -91,6 +86,21 @@ impl File {
             at = (last.logical + last.length).max(at + 1);
         }
         Some(found)
+    }
+
+    /// Whether the file has no block for any byte of the range. False if the file system does not
+    /// report it.
+    pub(crate) fn is_hole(&self, start: u64, end: u64) -> bool {
+        let map = self.first_extents(start, end);
+        map.is_some_and(|map| map.extents().is_empty())
+    }
+
+    /// The first extents of the range, at most [`EXTENTS`].
+    fn first_extents(&self, start: u64, end: u64) -> Option<ExtentMap> {
+        let mut map = ExtentMap::asking(start, end - start);
+        // SAFETY: `map` is a fiemap with as many places for extents as it says.
+        let status = unsafe { libc::ioctl(self.buffered.as_raw_fd(), FS_IOC_FIEMAP, &mut map) };
+        (status == 0 && map.mapped as usize <= EXTENTS).then_some(map)
     }
 }
 
@@ -135,6 +145,10 @@ struct Extent {
 }
 
 impl ExtentMap {
+    fn extents(&self) -> &[Extent] {
+        &self.extents[..self.mapped as usize]
+    }
+
     fn asking(start: u64, length: u64) -> ExtentMap {
         ExtentMap {
             start,
@@ -182,6 +196,8 @@ mod tests {
         assert!((200 * 4096..=end).contains(&found), "{found}");
         assert!(file.allocate(end, 1 << 20, false).unwrap());
         assert_eq!(file.allocated(end, end + (1 << 20)), Some(1 << 20));
+        assert!(file.is_hole(4096, 16384) && !file.is_hole(4095, 16384));
+        assert!(file.is_hole(end + (1 << 20), end + (2 << 20)));
         assert_eq!(file.allocated(end + 5000, end + 9000), Some(4000));
         assert!(file.size().unwrap() < end);
     }

@@ -1,8 +1,8 @@
 //! Limits how many workers write a file in the background at the same time.
 //!
-//! Requests of one file that are in progress together would have as many workers as all of them want, and
-//! leave the program no core. Tasks beyond the limit wait here and not in a thread of the pool, which other
-//! requests need: a worker that has done its task takes the next one from here.
+//! Without a limit, concurrent requests of one file would have as many workers as all of them want,
+//! and leave the program no core. Tasks beyond the limit wait here and not in a thread of the pool,
+//! which other requests need: a worker that has finished its task takes the next one from here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -20,8 +20,8 @@ struct State {
 }
 
 impl Turns {
-    /// Returns the tasks that may begin now, so that `most` workers are at work. The others follow them.
-    /// A task reports its own panics.
+    /// Returns the tasks that may begin now, so that `most` workers are at work. The other tasks
+    /// follow them. A task reports its own panics.
     pub(crate) fn admit(self: &Arc<Self>, tasks: Vec<Work>, most: usize) -> Vec<Work> {
         let mut state = self.0.lock().recover();
         state.waiting.extend(tasks);

@@ -328,8 +328,8 @@ impl Chooser<'_> {
         }
     }
 
-    /// Whether some of the ranges begin in holes of the file, from their first whole page. The others are
-    /// assumed to do as these.
+    /// Whether the first, the middle and the last range begin in holes of the file, from their
+    /// first whole page. The other ranges are assumed to do the same.
     fn begin_in_holes(&self, extents: &[Extent]) -> bool {
         const BEGINNING: u64 = 1 << 20;
         let samples = [0, extents.len() / 2, extents.len().saturating_sub(1)];
@@ -337,7 +337,7 @@ impl Chooser<'_> {
         samples.all(|e| {
             let start = e.offset.next_multiple_of(page_size());
             let end = e.offset.saturating_add(e.length.min(BEGINNING));
-            start >= end || self.file.allocated(start, end) == Some(0)
+            start >= end || self.file.is_hole(start, end)
         })
     }
 
