@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_modules import MANIFESTS, circles, code, module_of
+from .test_modules import MANIFESTS, circles, code, module_of, shown
 
 Module = tuple[str, ...]
 
@@ -155,14 +155,7 @@ def test_no_files_of_a_crate_depend_on_each_other_in_a_circle(crate):
             for files in ALLOWED.get(crate.name, {})
             if all(any(fnmatch(file, pattern) for pattern in files.split()) for file in circle)
         }
-        inside = [
-            f"  {file} -> {target}  ({', '.join(sorted(paths))})"
-            for file in sorted(circle)
-            for target, paths in sorted(arrows[file].items())
-            if target in circle
-        ]
-        text = f"crates/{crate.name} has a circle of {sorted(circle)}:\n" + "\n".join(inside)
-        assert known, text
+        assert known, shown(crate.name, circle, arrows)
         unused -= known
     assert not unused, f"no circle is left in {sorted(unused)}: remove the exception"
 
