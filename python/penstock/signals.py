@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _arrived = 0
 """The signal that has ended the block of :func:`ended_by_signals`, 0 if none has."""
+_raised: BaseException | None = None
+"""The last exception that :func:`end` has raised."""
 
 
 @contextmanager
@@ -21,12 +24,20 @@ def ended_by_signals() -> Iterator[None]:
 
     The block then ends by the signal's exception, whatever exception it raises itself.
     """
-    global _arrived
+    global _arrived, _raised
     # A signal that is ignored, as under nohup, stays ignored.
     before = {number: old for number, old in _handlers().items() if old != signal.SIG_IGN}
     _arrived = 0
     for number in before:
         signal.signal(number, end)
+    report = sys.unraisablehook
+
+    def report_others(unraisable: Any) -> None:
+        # The block raises a dropped exception of a signal again at its end.
+        if _raised is None or unraisable.exc_value is not _raised:
+            report(unraisable)
+
+    sys.unraisablehook = report_others
     try:
         yield
         raise_overlooked_signal()
@@ -35,6 +46,8 @@ def ended_by_signals() -> Iterator[None]:
         raise
     finally:
         _arrived = 0
+        _raised = None
+        sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -52,9 +65,10 @@ def raise_overlooked_signal() -> None:
 
 def end(number: int, _: object) -> None:
     """Handle a signal like Ctrl-C: by an exception, so that open files are closed and removed."""
-    global _arrived
+    global _arrived, _raised
     _arrived = number
-    raise _exception(number)
+    _raised = _exception(number)
+    raise _raised
 
 
 def _handlers() -> dict[signal.Signals, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import h5py
@@ -144,6 +145,25 @@ def test_an_unexpected_exception_names_itself_in_one_line(capsys):
     said = capsys.readouterr().err
     assert said.startswith("penstock: unexpected IndexError: list index out of range;")
     assert said.count("\n") == 1
+
+
+LATE = """
+import os, signal, sys, weakref
+from penstock.signals import ended_by_signals
+
+class Kept: pass
+with ended_by_signals():
+    kept = Kept()
+    watch = weakref.ref(kept, lambda _: os.kill(os.getpid(), int(sys.argv[1])))
+    del kept
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_callback_of_a_weak_reference_ends_the_program_without_a_traceback(number):
+    command = [sys.executable, "-c", LATE, str(int(number))]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (128 + number, b"")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
