@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::IntoRawFd;
 
-use penstock_engine::save::{Place, take_rights};
+use penstock_engine::save::{ResolvedPath, take_rights};
 
 use crate::error::{OK, guard, null};
 use crate::file::path_of;
@@ -21,7 +21,7 @@ unsafe extern "C" fn penstock_place_find(
         if folder.is_null() || name.is_null() {
             return Err(null("folder or name"));
         }
-        let (found, its_name): (_, CString) = Place::find(path_of(path)?)?.into_parts();
+        let (found, its_name): (_, CString) = ResolvedPath::of(path_of(path)?)?.into_parts();
         *name = its_name.into_raw();
         *folder = found.into_raw_fd();
         Ok(OK)

@@ -11,7 +11,7 @@ use penstock_sys::cuda::{CUresult, CUstream, Cuda};
 
 use crate::error::{Error, Result};
 use crate::gpu::stream::{Stream, is_about_capture};
-use crate::gpu::{CopyQueue, Lent};
+use crate::gpu::{CopyQueue, QueueLease};
 use crate::memory::{Memory, are_on_host, is_on_host};
 
 /// Copies between any two kinds of memory, of any contexts, and returns when the copy is done. The
@@ -84,8 +84,8 @@ pub fn follow_default_stream(memory: &Memory) -> Result<()> {
         return Ok(());
     };
     crate::fork::refuse_fork()?;
-    let mut lent = Lent::new(context)?;
-    let queue = lent.queue()?;
+    let mut lease = QueueLease::new(context)?;
+    let queue = lease.queue()?;
     if mark_default_stream(queue)? {
         queue.wait(0)
     } else {
@@ -110,7 +110,7 @@ pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
 /// Copies by one thread with the memory of one context, in order, like several calls of
 /// `cudaMemcpy`.
 pub struct Copies<'a> {
-    lent: Lent<'a>,
+    lease: QueueLease<'a>,
 }
 
 impl<'a> Copies<'a> {
@@ -125,12 +125,12 @@ impl<'a> Copies<'a> {
             Error::invalid("the memory is not GPU memory, or was freed")
                 .remedy("keep GPU memory allocated until the calls that use it have returned")
         })?;
-        let mut lent = Lent::new(context)?;
-        let queue = lent.queue()?;
+        let mut lease = QueueLease::new(context)?;
+        let queue = lease.queue()?;
         if mark_default_stream(queue)? {
             queue.pass(0)?;
         }
-        Ok(Copies { lent })
+        Ok(Copies { lease })
     }
 
     /// Copies to or from the GPU. When this returns, pageable host memory may be used again. All
@@ -152,8 +152,8 @@ impl<'a> Copies<'a> {
     }
 
     fn work(&mut self, call: &str, work: impl FnOnce(&Cuda, CUstream) -> CUresult) -> Result<()> {
-        let driver = self.lent.context().driver;
-        let code = work(driver.cuda, self.lent.queue()?.lend_stream());
+        let driver = self.lease.context().driver;
+        let code = work(driver.cuda, self.lease.queue()?.raw_stream());
         driver.check(code, call)
     }
 
@@ -162,7 +162,7 @@ impl<'a> Copies<'a> {
     /// # Errors
     /// The failure of a copy.
     pub fn finish(&mut self) -> Result<()> {
-        self.lent.queue()?.finish()
+        self.lease.queue()?.finish()
     }
 }
 

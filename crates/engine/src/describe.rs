@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::cufile::{self, Mode};
 use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
-use crate::file::layout::{self, Part};
+use crate::file::layout::{self, Component};
 use crate::file::mount::Mount;
 use crate::file::residency::{has_cachestat, residency};
 use crate::file::system::FileSystem;
@@ -32,7 +32,7 @@ const API_VERSION: i32 = 1;
 /// Describes the machine and, given a path, the file system there. Opens the CUDA driver and cuFile
 /// if they are installed, since only an attempt shows whether they start.
 pub fn describe(path: Option<&Path>) -> Value {
-    let place = path.map(Place::find);
+    let location = path.map(Location::find);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "api_version": API_VERSION,
@@ -46,12 +46,12 @@ pub fn describe(path: Option<&Path>) -> Value {
         },
         "kernel": kernel(),
         "cuda": describe_cuda(),
-        "cufile": describe_cufile(place.as_ref()),
+        "cufile": describe_cufile(location.as_ref()),
         "io_uring": describe_io_uring(),
         "cachestat": cachestat(),
-        "file_system": place.as_ref().map(Place::describe),
+        "file_system": location.as_ref().map(Location::describe),
         "options": describe_options(),
-        "tuning": describe_tuning(place.as_ref()),
+        "tuning": describe_tuning(location.as_ref()),
     })
 }
 
@@ -154,11 +154,11 @@ fn device(driver: &Driver, ordinal: i32) -> Value {
 
 // -- cuFile -------------------------------------------------------------------------------
 
-fn describe_cufile(place: Option<&Place>) -> Value {
+fn describe_cufile(location: Option<&Location>) -> Value {
     let library = penstock_sys::cufile::cufile();
     let started = start_cufile();
-    let taken = match (&started, place) {
-        (Ok(_), Some(place)) => place.register(),
+    let taken = match (&started, location) {
+        (Ok(_), Some(location)) => location.register(),
         _ => Ok(()),
     };
     let mode = match (&started, &taken) {
@@ -214,7 +214,7 @@ fn describe_io_uring() -> Value {
 // -- file system --------------------------------------------------------------------------
 
 /// The file or folder at a path, or the nearest one above it.
-struct Place {
+struct Location {
     path: PathBuf,
     /// A regular file there; `None` if no file can be opened or created.
     file: Option<OwnedFd>,
@@ -222,8 +222,8 @@ struct Place {
     reason: Option<String>,
 }
 
-impl Place {
-    fn find(wanted: &Path) -> Place {
+impl Location {
+    fn find(wanted: &Path) -> Location {
         let mut reason = None;
         let mut path = fs::canonicalize(wanted).unwrap_or_else(|e| {
             reason = Some(format!("{}: {e}", wanted.display()));
@@ -234,7 +234,7 @@ impl Place {
             match open_fd(&path, flags) {
                 Ok(fd) => {
                     let file = Some(fd);
-                    return Place { path, file, reason };
+                    return Location { path, file, reason };
                 }
                 Err(e) => {
                     reason = Some(format!("{}: {e}", path.display()));
@@ -251,7 +251,7 @@ impl Place {
                 });
             })
             .ok();
-        Place { path, file, reason }
+        Location { path, file, reason }
     }
 
     fn describe(&self) -> Value {
@@ -279,7 +279,7 @@ impl Place {
             "memory_alignment": system.direct.map(|d| d.memory),
             "offset_alignment": system.direct.map(|d| d.offset),
             "stripe_size": system.stripe,
-            "layout": layout::of(fd).iter().map(part).collect::<Vec<_>>(),
+            "layout": layout::of(fd).iter().map(component).collect::<Vec<_>>(),
             "file_bytes": self.bytes(),
             "cached": self.bytes().and_then(|bytes| residency(fd, 0, bytes)),
             "reason": self.reason,
@@ -302,7 +302,7 @@ impl Place {
         }
     }
 
-    /// Checks that cuFile accepts files of this place: the file itself, or an empty one beside it.
+    /// Checks that cuFile accepts files here: the file itself, or an empty one beside it.
     fn register(&self) -> Result<()> {
         let Some(fd) = &self.file else {
             return Err(Error::invalid(
@@ -325,15 +325,15 @@ impl Place {
     }
 }
 
-/// A part of a file's layout on Lustre, as `lfs getstripe` reports it.
-fn part(part: &Part) -> Value {
+/// A component of a file's layout on Lustre, as `lfs getstripe` reports it.
+fn component(component: &Component) -> Value {
     json!({
-        "start": part.start,
-        "end": (part.end != u64::MAX).then_some(part.end),
-        "stripe_size": part.stripe_size,
-        "stripe_count": part.stripe_count,
-        "targets": part.targets,
-        "stale": part.stale,
+        "start": component.start,
+        "end": (component.end != u64::MAX).then_some(component.end),
+        "stripe_size": component.stripe_size,
+        "stripe_count": component.stripe_count,
+        "targets": component.targets,
+        "stale": component.stale,
     })
 }
 
@@ -360,8 +360,8 @@ fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
 
 // -- tuned profile ------------------------------------------------------------------------
 
-fn describe_tuning(place: Option<&Place>) -> Value {
-    let mount = place.and_then(Place::mount);
+fn describe_tuning(location: Option<&Location>) -> Value {
+    let mount = location.and_then(Location::mount);
     profile::describe(mount.as_deref(), cuda_driver().ok())
 }
 
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn a_layout_ends_with_the_file_where_it_names_no_end() {
         let described = |end| {
-            part(&Part {
+            component(&Component {
                 start: 0,
                 end,
                 stripe_size: Some(1 << 20),

@@ -19,12 +19,12 @@ pub(crate) static WITHOUT_STEPS: LazyLock<InFlight> = LazyLock::new(InFlight::ne
 /// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    state: Mutex<State>,
+    state: Mutex<Rounds>,
     left: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Rounds {
     /// The number of waits so far. It separates the requests that entered before a wait from those
     /// that entered after it.
     round: Round,
@@ -39,7 +39,7 @@ pub(crate) struct Round(u64);
 impl InFlight {
     pub(crate) fn new() -> InFlight {
         InFlight {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(Rounds::default()),
             left: Condvar::new(),
         }
     }

@@ -11,7 +11,7 @@
 
 mod calls;
 mod hidden;
-mod place;
+mod resolved_path;
 mod rights;
 
 use std::ffi::{CStr, CString};
@@ -25,12 +25,12 @@ use crate::file::{File, answer, uninterrupted};
 use crate::options::Options;
 use crate::sync::Recover;
 use calls::{entry_of, open_at};
-pub use place::Place;
+pub use resolved_path::ResolvedPath;
 use rights::Rights;
 
 /// The new contents of a file. Dropping this removes them, unless they were published.
 pub(crate) struct Replacement {
-    place: Place,
+    path: ResolvedPath,
     /// The path as the caller gave it.
     target: PathBuf,
     file: Arc<File>,
@@ -43,29 +43,34 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// Creates an empty file beside the one that `target` leads to.
     pub(crate) fn begin(target: &Path, options: Options) -> Result<Replacement> {
-        let place = Place::find(target)?;
-        hidden::clear(place.folder());
-        let opened = unnamed(place.folder()).map_err(|e| cannot_create(&e, target))?;
-        Replacement::of(place, target, opened, options)
+        let path = ResolvedPath::of(target)?;
+        hidden::clear(path.folder());
+        let opened = unnamed(path.folder()).map_err(|e| cannot_create(&e, target))?;
+        Replacement::of(path, target, opened, options)
     }
 
     /// As [`begin`](Self::begin), with the file without a name, or with one that gets a hidden
     /// name.
-    fn of(place: Place, target: &Path, file: Option<OwnedFd>, options: Options) -> Result<Self> {
+    fn of(
+        path: ResolvedPath,
+        target: &Path,
+        file: Option<OwnedFd>,
+        options: Options,
+    ) -> Result<Self> {
         let (opened, hidden) = match file {
             Some(opened) => (opened, None),
             None => {
-                let made = hidden::create(place.folder());
+                let made = hidden::create(path.folder());
                 let (opened, name) = made.map_err(|e| cannot_create(&e, target))?;
                 (opened, Some(name))
             }
         };
         let file = File::of_new(opened, target, options).inspect_err(|_| {
             let hidden = hidden.iter();
-            hidden.for_each(|name| drop(calls::remove(place.folder(), name)));
+            hidden.for_each(|name| drop(calls::remove(path.folder(), name)));
         })?;
         Ok(Replacement {
-            place,
+            path,
             target: target.to_owned(),
             file: Arc::new(file),
             hidden: Mutex::new(hidden),
@@ -105,7 +110,7 @@ impl Replacement {
         }
         if let Some(name) = self.hidden().take() {
             // The caller gets the failure of the request instead.
-            let _ = calls::remove(self.place.folder(), &name);
+            let _ = calls::remove(self.path.folder(), &name);
         }
     }
 
@@ -115,19 +120,19 @@ impl Replacement {
 
     fn put_in_place(&self, durable: bool) -> Result<()> {
         let failed = |e: io::Error| Error::os(&e, "cannot put the new file in place");
-        let (fd, folder) = (self.file.buffered_fd(), self.place.folder());
+        let (fd, folder) = (self.file.buffered_fd(), self.path.folder());
         let mut hidden = self.hidden();
         // A file without a name has the rights of a new file already.
         let is_private = hidden.is_some();
-        let is_new = !take_rights_of_present(fd, folder, &self.place.name)?;
+        let is_new = !take_rights_of_present(fd, folder, &self.path.name)?;
         if is_new && is_private {
             take_usual_rights(fd, folder)?;
         }
         self.sync(durable)?;
         if is_new && !is_private {
-            match calls::link(fd, folder, &self.place.name) {
+            match calls::link(fd, folder, &self.path.name) {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                    take_rights_of_present(fd, folder, &self.place.name)?;
+                    take_rights_of_present(fd, folder, &self.path.name)?;
                     self.sync(durable)?;
                 }
                 linked => return linked.map_err(failed),
@@ -140,7 +145,7 @@ impl Replacement {
                 .insert(hidden::link(fd, folder).map_err(failed)?)
                 .clone(),
         };
-        calls::rename(folder, &name, &self.place.name).map_err(failed)?;
+        calls::rename(folder, &name, &self.path.name).map_err(failed)?;
         *hidden = None;
         hidden::unlock(fd);
         Ok(())
@@ -160,7 +165,7 @@ impl Replacement {
     /// syncs the whole file system.
     fn sync_folder(&self) -> io::Result<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-        match open_at(self.place.folder(), c".", flags, 0) {
+        match open_at(self.path.folder(), c".", flags, 0) {
             Ok(folder) => to_medium(folder.as_raw_fd()),
             Err(_) => whole_to_medium(self.file.buffered_fd()),
         }
@@ -189,7 +194,7 @@ pub fn take_rights(new: RawFd, folder: RawFd, name: &CStr) -> Result<()> {
 
 /// Returns false if there is no file of this name.
 fn take_rights_of_present(new: RawFd, folder: RawFd, name: &CStr) -> Result<bool> {
-    let Some(present) = place::present(folder, name)? else {
+    let Some(present) = resolved_path::present(folder, name)? else {
         return Ok(false);
     };
     let given = Rights::of(&present).and_then(|rights| rights.give(new));

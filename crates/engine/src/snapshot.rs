@@ -16,10 +16,10 @@ use host::OnHost;
 /// A copy of memory. Dropping it, on any thread, frees the memory or keeps it for the next copy.
 /// All work with the copy must be done by then.
 pub struct Snapshot {
-    place: Place,
+    storage: Storage,
 }
 
-enum Place {
+enum Storage {
     Host(OnHost),
     Device(OnGpu),
 }
@@ -63,21 +63,21 @@ impl Snapshot {
         let Some(context) = memory.context.as_ref().filter(|_| !touched.is_empty()) else {
             // SAFETY: passed on; host memory.
             let copied = unsafe { OnHost::of_host(address, touched)? };
-            return Ok(Taken::now(Place::Host(copied)));
+            return Ok(Taken::now(Storage::Host(copied)));
         };
         crate::fork::refuse_fork()?;
         // SAFETY: passed on.
         match unsafe { OnGpu::take(context, from, &touched, stream) } {
             Ok((copied, after)) => Ok(Taken {
                 snapshot: Snapshot {
-                    place: Place::Device(copied),
+                    storage: Storage::Device(copied),
                 },
                 after,
             }),
             Err(error) if is_for_want_of_room(&error) => {
                 // SAFETY: passed on.
                 let copied = unsafe { OnHost::of_gpu(&memory, address, touched, stream)? };
-                Ok(Taken::now(Place::Host(copied)))
+                Ok(Taken::now(Storage::Host(copied)))
             }
             Err(error) => Err(error),
         }
@@ -86,25 +86,25 @@ impl Snapshot {
     /// The address in the copy that corresponds to `address` of the original: copied bytes lie at
     /// the same distance from it.
     pub fn address(&self) -> usize {
-        match &self.place {
-            Place::Host(copied) => copied.address(),
-            Place::Device(copied) => copied.address(),
+        match &self.storage {
+            Storage::Host(copied) => copied.address(),
+            Storage::Device(copied) => copied.address(),
         }
     }
 
     /// The kind of memory that the copy lies in.
     pub fn kind(&self) -> MemoryKind {
-        match self.place {
-            Place::Host(_) => MemoryKind::Host,
-            Place::Device(_) => MemoryKind::Device,
+        match self.storage {
+            Storage::Host(_) => MemoryKind::Host,
+            Storage::Device(_) => MemoryKind::Device,
         }
     }
 }
 
 impl Taken {
-    fn now(place: Place) -> Taken {
+    fn now(storage: Storage) -> Taken {
         Taken {
-            snapshot: Snapshot { place },
+            snapshot: Snapshot { storage },
             after: None,
         }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, Recover};
 use crate::threads;
 
-pub(crate) type Work = Box<dyn FnOnce() + Send>;
+pub(crate) type Runnable = Box<dyn FnOnce() + Send>;
 
 /// A first-in-first-out queue of tasks, and threads that are started when no thread is idle. A task
 /// may block on I/O, but never on another task.
@@ -44,7 +44,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    tasks: VecDeque<Work>,
+    tasks: VecDeque<Runnable>,
     /// Threads that sleep.
     idle: usize,
     /// Threads that were woken and do not run yet. They count as idle.
@@ -91,9 +91,9 @@ impl Workers {
     /// returns the tasks, for the submitter to carry out.
     pub(crate) fn submit(
         &self,
-        tasks: Vec<Work>,
+        tasks: Vec<Runnable>,
         threads: usize,
-    ) -> std::result::Result<(), Vec<Work>> {
+    ) -> std::result::Result<(), Vec<Runnable>> {
         let mut queue = self.shared.queue.lock().recover();
         queue.limit = queue.limit.max(threads).max(LEAST);
         let wanted = (queue.tasks.len() + tasks.len())
@@ -199,7 +199,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let tasks = (0..100).map(|i| {
             let sender = sender.clone();
-            Box::new(move || sender.send(i).unwrap()) as Work
+            Box::new(move || sender.send(i).unwrap()) as Runnable
         });
         assert!(workers.submit(tasks.collect(), 3).is_ok());
         let mut seen: Vec<i32> = receiver.iter().take(100).collect();
@@ -212,8 +212,8 @@ mod tests {
     fn a_panicking_task_does_not_take_its_thread_along() {
         let workers = Workers::new(WATCHED_FROM);
         let (sender, receiver) = mpsc::channel();
-        let bad: Work = Box::new(|| panic!("expected by this test"));
-        let good: Work = Box::new(move || sender.send(1).unwrap());
+        let bad: Runnable = Box::new(|| panic!("expected by this test"));
+        let good: Runnable = Box::new(move || sender.send(1).unwrap());
         assert!(workers.submit(vec![bad, good], 1).is_ok());
         assert_eq!(receiver.recv(), Ok(1));
     }

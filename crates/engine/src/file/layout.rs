@@ -16,12 +16,12 @@ const LCME_FL_STALE: u32 = 0x1;
 /// All targets, in a layout of a file without blocks.
 const LOV_ALL_STRIPES: u16 = u16::MAX;
 
-/// A part of a file, or the whole, with a layout of its own.
+/// A part of a file, or all of it, with a layout of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// The first byte of the part in the file.
+pub(crate) struct Component {
+    /// The first byte of the component in the file.
     pub start: u64,
-    /// The byte behind the part; `u64::MAX` if it reaches to the end of the file.
+    /// The byte behind the component; `u64::MAX` if it reaches to the end of the file.
     pub end: u64,
     /// Adjacent bytes on one target; `None` for data on the metadata server.
     pub stripe_size: Option<u64>,
@@ -34,8 +34,8 @@ pub(crate) struct Part {
     pub stale: bool,
 }
 
-/// The layout of an open file on Lustre, part by part; empty if the system does not report it.
-pub(crate) fn of(file: RawFd) -> Vec<Part> {
+/// The layout of an open file on Lustre; empty if the system does not report it.
+pub(crate) fn of(file: RawFd) -> Vec<Component> {
     // The largest attribute of Linux.
     let mut layout = vec![0u8; 64 << 10];
     let name = c"lustre.lov";
@@ -52,7 +52,7 @@ pub(crate) fn of(file: RawFd) -> Vec<Part> {
     layout.get(..length).map(decode).unwrap_or_default()
 }
 
-pub(super) fn decode(layout: &[u8]) -> Vec<Part> {
+pub(super) fn decode(layout: &[u8]) -> Vec<Component> {
     if word(layout, 0) != Some(LOV_USER_MAGIC_COMP_V1) {
         return plain(layout, 0, u64::MAX).into_iter().collect();
     }
@@ -62,8 +62,8 @@ pub(super) fn decode(layout: &[u8]) -> Vec<Part> {
         .collect()
 }
 
-/// A `lov_user_md` for this part of the file.
-fn plain(layout: &[u8], start: u64, end: u64) -> Option<Part> {
+/// A `lov_user_md` for this range of the file.
+fn plain(layout: &[u8], start: u64, end: u64) -> Option<Component> {
     let objects = match word(layout, 0)? {
         LOV_USER_MAGIC_V1 => 32,
         // The layout names a pool of targets.
@@ -75,7 +75,7 @@ fn plain(layout: &[u8], start: u64, end: u64) -> Option<Part> {
     let count = half(layout, 28)?;
     // A `lov_user_ost_data_v1`, whose last member is the number of the target.
     let target = |index: usize| word(layout, objects + 24 * index + 20);
-    Some(Part {
+    Some(Component {
         start,
         end,
         stripe_size: (!on_metadata_server && size > 0).then_some(size.into()),
@@ -89,18 +89,18 @@ fn plain(layout: &[u8], start: u64, end: u64) -> Option<Part> {
 }
 
 /// The `lov_comp_md_entry_v1` with this index.
-fn component(layout: &[u8], index: usize) -> Option<Part> {
+fn component(layout: &[u8], index: usize) -> Option<Component> {
     let entry = layout.get(32 + 48 * index..)?.get(..48)?;
     let long = |at| Some(u64::from(word(entry, at)?) | u64::from(word(entry, at + 4)?) << 32);
     let (start, end) = (long(8)?, long(16)?);
     let (offset, size) = (word(entry, 24)? as usize, word(entry, 28)? as usize);
-    let part = layout.get(offset..)?.get(..size)?;
+    let layout = layout.get(offset..)?.get(..size)?;
     if end < start {
         return None;
     }
-    Some(Part {
+    Some(Component {
         stale: word(entry, 4)? & LCME_FL_STALE != 0,
-        ..plain(part, start, end)?
+        ..plain(layout, start, end)?
     })
 }
 
@@ -153,12 +153,12 @@ pub(super) mod tests {
     pub(crate) const STALE: u32 = LCME_FL_STALE;
     pub(crate) const END_OF_FILE: u64 = u64::MAX;
 
-    /// A `lov_comp_md_v1` of parts: flags, first byte and end in the file, and layout.
-    pub(crate) fn composite(parts: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
+    /// A `lov_comp_md_v1` of components: flags, first byte and end in the file, and layout.
+    pub(crate) fn composite(components: &[(u32, u64, u64, Vec<u8>)]) -> Vec<u8> {
         let mut entries = Vec::new();
         let mut layouts: Vec<u8> = Vec::new();
-        for (index, (flags, start, end, layout)) in parts.iter().enumerate() {
-            let offset = (32 + 48 * parts.len() + layouts.len()) as u32;
+        for (index, (flags, start, end, layout)) in components.iter().enumerate() {
+            let offset = (32 + 48 * components.len() + layouts.len()) as u32;
             entries.extend((index as u32 + 1).to_le_bytes());
             entries.extend(flags.to_le_bytes());
             entries.extend(start.to_le_bytes());
@@ -172,7 +172,7 @@ pub(super) mod tests {
         all.extend(((32 + entries.len() + layouts.len()) as u32).to_le_bytes());
         all.extend(7u32.to_le_bytes());
         all.extend(0u16.to_le_bytes());
-        all.extend((parts.len() as u16).to_le_bytes());
+        all.extend((components.len() as u16).to_le_bytes());
         all.extend([0; 16]);
         all.extend(entries);
         all.extend(layouts);
@@ -181,7 +181,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_plain_layout_gives_its_stripes_and_their_targets() {
-        let whole = Part {
+        let whole = Component {
             start: 0,
             end: END_OF_FILE,
             stripe_size: Some(4 << 20),
@@ -189,7 +189,7 @@ pub(super) mod tests {
             targets: vec![3, 0],
             stale: false,
         };
-        let pool = Part {
+        let pool = Component {
             stripe_size: Some(1 << 20),
             stripe_count: Some(1),
             targets: vec![1],
@@ -200,15 +200,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_composite_layout_gives_each_part() {
-        let parts = decode(&composite(&[
+    fn a_composite_layout_gives_each_component() {
+        let components = decode(&composite(&[
             (INSTANTIATED, 0, 1 << 20, on_metadata_server()),
             (INSTANTIATED, 1 << 20, END_OF_FILE, large()),
             (STALE | INSTANTIATED, 0, END_OF_FILE, small()),
         ]));
-        let found: Vec<_> = parts
+        let found: Vec<_> = components
             .iter()
-            .map(|part| (part.start, part.end, part.stripe_size, part.stale))
+            .map(|component| {
+                (
+                    component.start,
+                    component.end,
+                    component.stripe_size,
+                    component.stale,
+                )
+            })
             .collect();
         assert_eq!(
             found,
@@ -224,13 +231,16 @@ pub(super) mod tests {
     fn a_layout_that_no_file_has_yet_may_name_all_targets_and_none() {
         let mut layout = large()[..32].to_vec();
         layout[28..30].copy_from_slice(&LOV_ALL_STRIPES.to_le_bytes());
-        let parts = decode(&layout);
-        assert_eq!((parts[0].stripe_count, &parts[0].targets), (None, &vec![]));
+        let components = decode(&layout);
+        assert_eq!(
+            (components[0].stripe_count, &components[0].targets),
+            (None, &vec![])
+        );
         assert!(decode(&large()[..32])[0].targets.is_empty());
     }
 
     #[test]
-    fn a_truncated_or_unknown_layout_has_no_parts() {
+    fn a_truncated_or_unknown_layout_has_no_components() {
         let whole = composite(&[(INSTANTIATED, 0, END_OF_FILE, large())]);
         for layout in [
             &large()[..27],
@@ -243,7 +253,7 @@ pub(super) mod tests {
         }
         let mut backwards = composite(&[(INSTANTIATED, 9, 8, large())]);
         assert_eq!(decode(&backwards), []);
-        // The header claims more entries than there are, and one part ends beyond every file.
+        // The header claims more entries than there are, and one component ends beyond every file.
         backwards[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
         backwards[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(decode(&backwards), []);

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use super::layout::{self, LOV_PATTERN_RAID0, LOV_USER_MAGIC_V1, Part};
+use super::layout::{self, Component, LOV_PATTERN_RAID0, LOV_USER_MAGIC_V1};
 use super::open_with;
 use super::system::{FileSystem, LUSTRE};
 
@@ -117,14 +117,14 @@ pub(super) fn size_of(file: RawFd) -> Option<u64> {
     main_size(&layout::of(file))
 }
 
-/// The stripe size of a layout. For a composite layout, it is that of the part that covers most of
-/// the file, which most large transfers use. The first parts serve files that stay small.
-fn main_size(parts: &[Part]) -> Option<u64> {
-    parts
+/// The stripe size of a layout. For a composite layout, it is that of the component that covers most of
+/// the file, which most large transfers use. The first components serve files that stay small.
+fn main_size(components: &[Component]) -> Option<u64> {
+    components
         .iter()
-        .filter(|part| !part.stale)
-        .filter_map(|part| Some((part.end - part.start, part.stripe_size?)))
-        // Parts of the same length are mirrors; the first one counts.
+        .filter(|component| !component.stale)
+        .filter_map(|component| Some((component.end - component.start, component.stripe_size?)))
+        // Components of the same length are mirrors; the first one counts.
         .rev()
         .max_by_key(|(bytes, _)| *bytes)
         .map(|(_, size)| size)
@@ -165,16 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_covers_most_counts_in_a_composite_layout() {
-        let parts = [
+    fn the_component_that_covers_most_counts_in_a_composite_layout() {
+        let components = [
             (INSTANTIATED, 0, 1 << 20, on_metadata_server()),
             (INSTANTIATED, 1 << 20, 1 << 30, small()),
-            // This part is not in use yet, as the file is small.
+            // This component is not in use yet, as the file is small.
             (0, 1 << 30, END_OF_FILE, large()),
         ];
-        assert_eq!(stripe_size(&composite(&parts)), Some(4 << 20));
-        assert_eq!(stripe_size(&composite(&parts[..2])), Some(1 << 20));
-        assert_eq!(stripe_size(&composite(&parts[..1])), None);
+        assert_eq!(stripe_size(&composite(&components)), Some(4 << 20));
+        assert_eq!(stripe_size(&composite(&components[..2])), Some(1 << 20));
+        assert_eq!(stripe_size(&composite(&components[..1])), None);
         assert_eq!(stripe_size(&composite(&[])), None);
         let mirrors = [
             (STALE | INSTANTIATED, 0, END_OF_FILE, small()),

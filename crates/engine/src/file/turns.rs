@@ -8,21 +8,21 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use crate::sync::Recover;
-use crate::workers::Work;
+use crate::workers::Runnable;
 
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<State>);
+pub(crate) struct Turns(Mutex<Admissions>);
 
 #[derive(Default)]
-struct State {
+struct Admissions {
     workers: usize,
-    waiting: VecDeque<Work>,
+    waiting: VecDeque<Runnable>,
 }
 
 impl Turns {
     /// Returns the tasks that may begin now, so that `most` workers are at work. The other tasks
     /// follow them. A task reports its own panics.
-    pub(crate) fn admit(self: &Arc<Self>, tasks: Vec<Work>, most: usize) -> Vec<Work> {
+    pub(crate) fn admit(self: &Arc<Self>, tasks: Vec<Runnable>, most: usize) -> Vec<Runnable> {
         let mut state = self.0.lock().recover();
         state.waiting.extend(tasks);
         let free = most.saturating_sub(state.workers).min(state.waiting.len());
@@ -34,7 +34,7 @@ impl Turns {
             .collect()
     }
 
-    fn followed(self: &Arc<Self>, first: Work) -> Work {
+    fn followed(self: &Arc<Self>, first: Runnable) -> Runnable {
         let turns = Arc::clone(self);
         Box::new(move || {
             let mut next = Some(first);
@@ -45,7 +45,7 @@ impl Turns {
         })
     }
 
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<Runnable> {
         let mut state = self.0.lock().recover();
         let next = state.waiting.pop_front();
         if next.is_none() {
@@ -71,7 +71,7 @@ mod tests {
     fn tasks_beyond_the_limit_follow_those_that_have_begun_in_order() {
         let turns = Arc::new(Turns::default());
         let order = Arc::new(Mutex::new(Vec::new()));
-        let task = |number: usize| -> Work {
+        let task = |number: usize| -> Runnable {
             let order = Arc::clone(&order);
             Box::new(move || order.lock().unwrap().push(number))
         };
@@ -89,7 +89,7 @@ mod tests {
         let turns = Arc::new(Turns::default());
         let (now, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let counters: &'static (AtomicUsize, AtomicUsize) = Box::leak(Box::new((now, done)));
-        let task = || -> Work {
+        let task = || -> Runnable {
             Box::new(|| {
                 assert!(counters.0.fetch_add(1, Relaxed) < MOST);
                 std::thread::yield_now();

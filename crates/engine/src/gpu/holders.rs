@@ -9,12 +9,12 @@ use crate::sync::Recover;
 /// The count of users that hold GPU memory of a context.
 #[derive(Default)]
 pub(super) struct Holders {
-    state: Mutex<State>,
+    state: Mutex<Counts>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Counts {
     holding: usize,
     /// The number of times that memory was returned.
     returns: u64,
@@ -49,7 +49,7 @@ pub enum Awaited {
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Holders {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.state.lock().recover()
     }
 
@@ -77,7 +77,7 @@ impl Holders {
             return Awaited::NoHolders;
         }
         state.waiting += 1;
-        let is_same = |state: &mut State| state.returns == seen;
+        let is_same = |state: &mut Counts| state.returns == seen;
         let waited = self.returned.wait_timeout_while(state, PAUSE, is_same);
         let (mut state, _) = waited.recover();
         state.waiting -= 1;

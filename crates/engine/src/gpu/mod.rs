@@ -3,9 +3,9 @@
 mod context;
 mod holders;
 mod idle;
-mod lent;
 mod pages;
 mod queue;
+mod queue_lease;
 pub mod stream;
 mod unpin;
 
@@ -18,9 +18,9 @@ use crate::error::{Error, Kind, Result};
 
 pub use context::{Context, Entered};
 pub use holders::{Awaited, Holding};
-pub use lent::Lent;
 pub(crate) use pages::Pages;
 pub use queue::{CopyQueue, Direction};
+pub use queue_lease::QueueLease;
 pub use unpin::any_stream_waits;
 pub(crate) use unpin::{StreamWait, kept_bytes};
 

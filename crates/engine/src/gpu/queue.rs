@@ -203,7 +203,7 @@ impl CopyQueue {
 
     /// The stream, on which the caller may queue work of its own. [`finish`](Self::finish) waits for
     /// that work as well.
-    pub fn lend_stream(&mut self) -> CUstream {
+    pub fn raw_stream(&mut self) -> CUstream {
         self.busy = true;
         self.stream
     }

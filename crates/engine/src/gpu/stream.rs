@@ -373,7 +373,7 @@ fn wait_value(driver: &Driver) -> Result<WaitValue> {
 /// The value only grows (modulo 2^32, which the comparison GEQ handles), so a stream that still
 /// waits for an earlier request does not wait for a later request that uses the same word.
 pub(crate) struct Flag {
-    place: Place,
+    word: FlagWord,
     value: u32,
     /// Dropped after the word is raised.
     _wait: StreamWait,
@@ -386,15 +386,17 @@ pub(crate) struct FlagTarget {
     value: u32,
 }
 
+/// A word that a CPU writes and a GPU reads.
 #[derive(Clone, Copy)]
-struct Place {
-    word: &'static AtomicU32,
+struct FlagWord {
+    host: &'static AtomicU32,
+    /// The address on the device.
     device: u64,
     /// The context that pinned the word.
     home: &'static Context,
 }
 
-static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<FlagWord>> = Mutex::new(Vec::new());
 
 impl Flag {
     /// A flag that is not raised.
@@ -402,15 +404,15 @@ impl Flag {
         let idle = {
             let mut idle = IDLE.lock().recover();
             // A context that was reset has unpinned its words.
-            while idle.last().is_some_and(|place| !place.home.is_alive()) {
+            while idle.last().is_some_and(|word| !word.home.is_alive()) {
                 idle.pop();
             }
             idle.pop()
         };
-        let place = match idle {
-            Some(place) => place,
+        let word = match idle {
+            Some(word) => word,
             None => {
-                let mut made = Place::page(context)?;
+                let mut made = FlagWord::page(context)?;
                 let first = made
                     .pop()
                     .ok_or_else(|| Error::new(Kind::Internal, "a page of flags holds no flag"))?;
@@ -418,9 +420,9 @@ impl Flag {
                 first
             }
         };
-        let value = place.word.load(Ordering::Relaxed).wrapping_add(1);
+        let value = word.host.load(Ordering::Relaxed).wrapping_add(1);
         Ok(Flag {
-            place,
+            word,
             value,
             _wait: StreamWait::new(),
         })
@@ -428,7 +430,7 @@ impl Flag {
 
     pub(crate) fn target(&self) -> FlagTarget {
         FlagTarget {
-            device: self.place.device,
+            device: self.word.device,
             value: self.value,
         }
     }
@@ -438,14 +440,14 @@ impl Drop for Flag {
     /// Raises the flag, so that the streams continue.
     fn drop(&mut self) {
         // No stream may be left waiting, whatever the outcome of the request.
-        self.place.word.store(self.value, Ordering::Release);
-        IDLE.lock().recover().push(self.place);
+        self.word.host.store(self.value, Ordering::Release);
+        IDLE.lock().recover().push(self.word);
     }
 }
 
-impl Place {
+impl FlagWord {
     /// A page of words, which is pinned for all contexts and never unpinned.
-    fn page(context: &Arc<Context>) -> Result<Vec<Place>> {
+    fn page(context: &Arc<Context>) -> Result<Vec<FlagWord>> {
         const BYTES: usize = 4096;
         // The primary context outlives those that an application makes and destroys.
         let primary = Context::primary(context.device)?;
@@ -471,8 +473,8 @@ impl Place {
         Ok(words
             .iter()
             .enumerate()
-            .map(|(i, word)| Place {
-                word,
+            .map(|(i, host)| FlagWord {
+                host,
                 device: device + (i * size_of::<AtomicU32>()) as u64,
                 home,
             })

@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use super::pages::Pages;
 use crate::sync::Recover;
 
-struct State {
+struct UnpinState {
     /// Streams that wait for a request now.
     stream_waits: usize,
     kept: Vec<Pages>,
@@ -26,7 +26,7 @@ struct State {
     freeing: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<UnpinState> = Mutex::new(UnpinState {
     stream_waits: 0,
     kept: Vec::new(),
     unpinning: false,
@@ -34,12 +34,12 @@ static STATE: Mutex<State> = Mutex::new(State {
 });
 static CHANGED: Condvar = Condvar::new();
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, UnpinState> {
     STATE.lock().recover()
 }
 
 /// Locks the state when no other thread is busy in this way.
-fn state_without(is_busy: impl Fn(&State) -> bool) -> MutexGuard<'static, State> {
+fn state_without(is_busy: impl Fn(&UnpinState) -> bool) -> MutexGuard<'static, UnpinState> {
     let waited = CHANGED.wait_while(state(), |now| is_busy(now));
     waited.recover()
 }

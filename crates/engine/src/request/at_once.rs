@@ -15,7 +15,7 @@ use crate::file::position::Operation;
 use crate::file::residency::residency;
 use crate::file::side::FileSide;
 use crate::gpu::stream::Stream;
-use crate::gpu::{Context, Direction, Lent, any_stream_waits};
+use crate::gpu::{Context, Direction, QueueLease, any_stream_waits};
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::Extent;
@@ -276,12 +276,12 @@ impl AtOnce {
             return unsafe { stream.copy_to_gpu(context, in_steps) };
         }
         drop(entered);
-        let mut lent = Lent::new(context)?;
-        let queue = lent.queue()?;
+        let mut lease = QueueLease::new(context)?;
+        let queue = lease.queue()?;
         in_steps(&mut |from, to, bytes| {
-            // SAFETY: passed on; dropping `lent` waits for the copies.
+            // SAFETY: passed on; dropping `lease` waits for the copies.
             unsafe { queue.copy(Direction::ToGpu, from.cast_mut(), to, bytes) }
         })?;
-        lent.queue()?.finish()
+        lease.queue()?.finish()
     }
 }

@@ -43,7 +43,7 @@ use crate::plan::Extent;
 use crate::report::Report;
 use crate::routes::fault::Decide;
 use crate::save::Replacement;
-use crate::workers::Work;
+use crate::workers::Runnable;
 pub use at_once::{AtOnce, is_quick};
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
@@ -376,14 +376,14 @@ fn run_here(engine: &Engine, (job, lanes): NewJob) -> Result<Report> {
 
 /// `count` tasks that serve a job. The last one takes the given handle, because the last handle of
 /// a job may close its file and the submitter must not be the one to drop it.
-fn tasks(job: Arc<Job>, count: usize) -> Vec<Work> {
+fn tasks(job: Arc<Job>, count: usize) -> Vec<Runnable> {
     std::iter::repeat_n(job, count)
-        .map(|job| Box::new(move || job.serve()) as Work)
+        .map(|job| Box::new(move || job.serve()) as Runnable)
         .collect()
 }
 
 /// Carries out on this thread the tasks for which no thread could be started.
-fn carry_out(submitted: std::result::Result<(), Vec<Work>>) {
+fn carry_out(submitted: std::result::Result<(), Vec<Runnable>>) {
     if let Err(tasks) = submitted {
         tasks.into_iter().for_each(|task| task());
     }

@@ -76,11 +76,11 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         most_in_turn: None,
     };
     let faults = order.faults.map(Faults::new).map(Arc::new);
-    for Place {
+    for MemoryGroup {
         memory,
         extents,
         starts,
-    } in by_place(order.extents, order.memory)?
+    } in by_memory(order.extents, order.memory)?
     {
         let choice = Chooser {
             engine,
@@ -166,7 +166,7 @@ fn refuse_overlap(extents: &[Extent]) -> Result<()> {
 }
 
 /// Extents in one kind of memory, or on one GPU.
-struct Place {
+struct MemoryGroup {
     memory: Memory,
     extents: Vec<Extent>,
     /// Where the allocations of the GPU begin, if there are several.
@@ -174,7 +174,7 @@ struct Place {
 }
 
 /// Groups extents by their memory. Queries the driver once for an allocation that neighbours share.
-fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
+fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGroup>> {
     // A buffer that begins in host memory is host memory throughout. One on a GPU may be made of several
     // allocations.
     if let Some(memory) = buffer.filter(|memory| {
@@ -186,44 +186,44 @@ fn by_place(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<Place>> {
         return Ok(if extents.is_empty() {
             Vec::new()
         } else {
-            vec![Place {
+            vec![MemoryGroup {
                 memory,
                 extents,
                 starts: HashSet::new(),
             }]
         });
     }
-    let mut places: Vec<Place> = Vec::new();
+    let mut groups: Vec<MemoryGroup> = Vec::new();
     let mut known: Option<(std::ops::Range<usize>, usize)> = None;
     for extent in extents.iter().filter(|e| e.length > 0) {
         if let Some((range, index)) = &known
             && range.contains(&extent.memory)
             && extent.memory + extent.length as usize <= range.end
         {
-            places[*index].extents.push(*extent);
+            groups[*index].extents.push(*extent);
             continue;
         }
         let memory = Memory::at(extent.memory)?;
-        let same = |place: &Place| place.memory.same_place(&memory);
-        let index = match places.iter().position(same) {
+        let same = |group: &MemoryGroup| group.memory.same_place(&memory);
+        let index = match groups.iter().position(same) {
             Some(index) => index,
             None => {
-                places.push(Place {
+                groups.push(MemoryGroup {
                     memory: memory.clone(),
                     extents: Vec::with_capacity(extents.len()),
                     starts: HashSet::new(),
                 });
-                places.len() - 1
+                groups.len() - 1
             }
         };
-        let place = &mut places[index];
-        place.extents.push(*extent);
+        let group = &mut groups[index];
+        group.extents.push(*extent);
         if let (Some(_), Some(range)) = (&memory.context, &memory.range) {
-            place.starts.insert(range.start);
+            group.starts.insert(range.start);
         }
         known = memory.range.clone().map(|range| (range, index));
     }
-    Ok(places)
+    Ok(groups)
 }
 
 fn are_inside(extents: &[Extent], range: &std::ops::Range<usize>) -> bool {

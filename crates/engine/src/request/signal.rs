@@ -9,11 +9,11 @@ use crate::sync::Recover;
 
 #[derive(Default)]
 pub(crate) struct Signals {
-    state: Mutex<State>,
+    state: Mutex<Outputs>,
 }
 
 #[derive(Default)]
-struct State {
+struct Outputs {
     fired: bool,
     descriptor: Option<OwnedFd>,
     flag: Option<Flag>,
@@ -50,7 +50,7 @@ impl Signals {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Outputs> {
         self.state.lock().recover()
     }
 

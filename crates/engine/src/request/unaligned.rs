@@ -2,7 +2,7 @@
 //! rest.
 
 use crate::error::Result;
-use crate::gpu::{Direction, Lent};
+use crate::gpu::{Direction, QueueLease};
 use crate::plan::Extent;
 use crate::report::Path;
 use crate::routes::Work;
@@ -25,18 +25,18 @@ pub(crate) fn write(work: &Work<'_>) -> Result<()> {
             Ok(())
         }
         Some(context) => {
-            let mut lent = Lent::new(context)?;
+            let mut lease = QueueLease::new(context)?;
             for part in &work.plan.unaligned {
-                write_from_gpu(work, &mut lent, part)?;
+                write_from_gpu(work, &mut lease, part)?;
             }
             Ok(())
         }
     }
 }
 
-fn write_from_gpu(work: &Work<'_>, lent: &mut Lent<'_>, part: &Extent) -> Result<()> {
-    let slot = work.ring.slot(part.length, Some(lent.context()))?;
-    let queue = lent.queue()?;
+fn write_from_gpu(work: &Work<'_>, lease: &mut QueueLease<'_>, part: &Extent) -> Result<()> {
+    let slot = work.ring.slot(part.length, Some(lease.context()))?;
+    let queue = lease.queue()?;
     work.counters.copy();
     // SAFETY: the slot is at least as long as the part, and nothing else uses it. The copy is done
     // before the slot is read, and before it goes back.

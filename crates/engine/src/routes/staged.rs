@@ -7,7 +7,7 @@
 use super::{Lane, Route, Work};
 use crate::error::Result;
 use crate::file::position::Operation;
-use crate::gpu::{Context, Direction, Lent};
+use crate::gpu::{Context, Direction, QueueLease};
 use crate::options::RouteName;
 use crate::plan::Block;
 use crate::report::Path;
@@ -31,7 +31,7 @@ struct StagedLane<'a> {
     work: Work<'a>,
     // Dropped before the slots: dropping this waits for all copies, and the slots then return to
     // the ring.
-    lent: Lent<'a>,
+    lent: QueueLease<'a>,
     slots: Vec<Option<Slot>>,
     /// The block whose copy is in flight in each slot.
     in_flight: Vec<Option<Loaded>>,
@@ -54,7 +54,7 @@ impl<'a> StagedLane<'a> {
         let slots = work.slots.max(1) as usize;
         Ok(StagedLane {
             work,
-            lent: Lent::new(context)?,
+            lent: QueueLease::new(context)?,
             slots: (0..slots).map(|_| None).collect(),
             in_flight: (0..slots).map(|_| None).collect(),
             turn: 0,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
 use super::calls::{self, entry_of, is_same, open_at};
-use super::place::name_of;
+use super::resolved_path::name_of;
 use super::rights::Rights;
 use crate::file::system::FileSystem;
 use crate::file::{answer, stat_of, uninterrupted};

@@ -11,7 +11,7 @@ fn entries(folder: &Path) -> usize {
 fn begun(target: &Path, hidden: bool) -> Replacement {
     let options = Options::default();
     if hidden {
-        Replacement::of(Place::find(target).unwrap(), target, None, options).unwrap()
+        Replacement::of(ResolvedPath::of(target).unwrap(), target, None, options).unwrap()
     } else {
         Replacement::begin(target, options).unwrap()
     }
@@ -21,7 +21,7 @@ fn begun(target: &Path, hidden: bool) -> Replacement {
 fn new_contents_have_no_name_before_they_are_published() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");
-    if unnamed(Place::find(&target).unwrap().folder())
+    if unnamed(ResolvedPath::of(&target).unwrap().folder())
         .unwrap()
         .is_none()
     {
@@ -80,8 +80,8 @@ fn a_target_that_was_created_meanwhile_is_replaced() {
     let replacement = begun(&target, false);
     fs::write(&target, b"old").unwrap();
     // What a rename replaces, and a link does not.
-    let place = &replacement.place;
-    let linked = calls::link(replacement.file.buffered_fd(), place.folder(), &place.name);
+    let path = &replacement.path;
+    let linked = calls::link(replacement.file.buffered_fd(), path.folder(), &path.name);
     assert!(linked.is_err_and(|e| e.kind() == ErrorKind::AlreadyExists));
     replacement.publish(false).unwrap();
     assert_eq!(fs::read(&target).unwrap(), b"");

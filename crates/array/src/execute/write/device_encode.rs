@@ -20,7 +20,7 @@ use penstock_codec::gpu::{
     Side,
 };
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{Context, CopyQueue, Direction, Lent};
+use penstock_engine::gpu::{Context, CopyQueue, Direction, QueueLease};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
@@ -163,7 +163,7 @@ impl GpuEncoding {
 /// A worker's batches of chunks on the GPU.
 pub(super) struct DeviceEncode<'a> {
     // Dropped first, so that it waits for all work before the slot is returned.
-    lent: Lent<'a>,
+    lent: QueueLease<'a>,
     bound: &'a BoundPlan,
     encoding: &'a GpuEncoding,
     memory: DeviceMemory,
@@ -207,7 +207,7 @@ impl<'a> DeviceEncode<'a> {
         share: &'a Share<'a>,
     ) -> Result<DeviceEncode<'a>> {
         Ok(DeviceEncode {
-            lent: Lent::new(context)?,
+            lent: QueueLease::new(context)?,
             bound,
             encoding,
             memory,
@@ -295,7 +295,7 @@ impl<'a> DeviceEncode<'a> {
         let failed = |e| gpu_error(context, &e);
         let counters = self.share.counters();
         let queue = self.lent.queue()?;
-        let stream = queue.lend_stream();
+        let stream = queue.raw_stream();
         // SAFETY: the slot is not touched until the queue has finished. All other memory is scratch,
         // which is freed after that, or the caller's, which guarantees its validity; the tables have
         // checked its ranges. The context is current on this worker.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::{Kernels, PlaceTable, Shuffles, Side};
 use penstock_engine::error::{Kind, Result};
-use penstock_engine::gpu::{Context, Direction, Lent};
+use penstock_engine::gpu::{Context, Direction, QueueLease};
 use penstock_engine::request::Share;
 use penstock_engine::staging::Slot;
 
@@ -25,7 +25,7 @@ use crate::{Before, ChunkJob, StridedBox};
 /// are copied.
 pub(super) struct DeviceGather<'a> {
     // Dropped first, so that it waits for all copies before the slots are returned.
-    lent: Lent<'a>,
+    lent: QueueLease<'a>,
     bound: &'a BoundPlan,
     memory: DeviceMemory,
     kernels: &'a Kernels,
@@ -80,7 +80,7 @@ impl<'a> DeviceGather<'a> {
         let conversion = bound.conversion;
         let table = PlaceTable::new(conversion, bound.plan.element().length, Shuffles::default());
         Ok(DeviceGather {
-            lent: Lent::new(context)?,
+            lent: QueueLease::new(context)?,
             bound,
             memory,
             kernels,
@@ -301,7 +301,7 @@ impl<'a> DeviceGather<'a> {
             let queue = self.lent.queue()?;
             queue.copy(Direction::ToGpu, host, scratch, size as u64)?;
             self.kernels
-                .place(&self.table, scratch, queue.lend_stream())
+                .place(&self.table, scratch, queue.raw_stream())
                 .map_err(|e| gpu_error(context, &e))?;
         }
         self.table.clear();

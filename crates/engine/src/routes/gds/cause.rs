@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::file::File;
 use crate::file::position::{self, Call, Operation, Stop};
-use crate::gpu::{Context, Direction, Lent};
+use crate::gpu::{Context, Direction, QueueLease};
 
 /// Bytes that one system call moves.
 const STEP: u64 = 1 << 20;
@@ -40,12 +40,12 @@ fn system_error(
     call: Call,
 ) -> Result<Option<io::Error>> {
     let mut bytes = vec![0u8; call.length.min(STEP) as usize];
-    let mut lent = Lent::new(context)?;
+    let mut lease = QueueLease::new(context)?;
     let mut done = 0;
     while done < call.length {
         let step = (call.length - done).min(STEP);
         if call.operation == Operation::Write {
-            let queue = lent.queue()?;
+            let queue = lease.queue()?;
             // SAFETY: `bytes` has `step` bytes and lives until `finish` has returned; the submitter
             // vouches for the GPU memory until the request is finished.
             unsafe { queue.copy(Direction::FromGpu, bytes.as_mut_ptr(), memory + done, step)? };

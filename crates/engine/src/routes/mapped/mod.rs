@@ -7,7 +7,7 @@ mod pages;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::gpu::Lent;
+use crate::gpu::QueueLease;
 use crate::gpu::{Context, Direction, kept_bytes};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
@@ -64,7 +64,7 @@ pub(super) enum Answer {
 pub(super) struct MappedLane<'a> {
     work: Work<'a>,
     // Dropped before the maps: this waits for all copies.
-    lent: Lent<'a>,
+    lease: QueueLease<'a>,
     open: Vec<Open>,
     /// Bytes of all open blocks.
     pinned: u64,
@@ -84,7 +84,7 @@ impl<'a> MappedLane<'a> {
     pub(crate) fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
         Ok(MappedLane {
             work,
-            lent: Lent::new(context)?,
+            lease: QueueLease::new(context)?,
             open: Vec::new(),
             pinned: 0,
             mappings: 0,
@@ -114,7 +114,7 @@ impl<'a> MappedLane<'a> {
 
     /// Waits for all copies, and releases the pages.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        let finished = self.lent.queue()?.finish();
+        let finished = self.lease.queue()?.finish();
         let open = std::mem::take(&mut self.open);
         self.pinned = 0;
         self.mappings = 0;
@@ -147,7 +147,7 @@ impl<'a> MappedLane<'a> {
         let (offset, length) = self.work.plan.stretch(block);
         let mut maps = Vec::new();
         for stretch in stretches {
-            match Map::make(&self.work, stretch, self.lent.context())? {
+            match Map::make(&self.work, stretch, self.lease.context())? {
                 Attempt::Pinned(map) => maps.push(map),
                 Attempt::Refused => return Ok(Answer::NotAny(CANNOT_PIN)),
                 Attempt::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),
@@ -163,7 +163,7 @@ impl<'a> MappedLane<'a> {
         self.pinned += block.bytes;
         // The maps are among the open ones now, so they stay pinned until the queue is finished,
         // even if something fails.
-        let queue = self.lent.queue()?;
+        let queue = self.lease.queue()?;
         let mut maps = self.open.last().map_or(&[][..], |open| &open.maps).iter();
         let mut current = maps.next();
         for piece in self.work.plan.block_pieces(block) {
@@ -223,7 +223,7 @@ impl Drop for MappedLane<'_> {
     fn drop(&mut self) {
         // After an error, copies may be in flight, which must end before the pages are released. A
         // queue that cannot finish belongs to a broken context, in which nothing runs any more.
-        if let Ok(queue) = self.lent.queue() {
+        if let Ok(queue) = self.lease.queue() {
             let _ = queue.finish();
         }
     }

@@ -12,7 +12,7 @@ use super::transfers::{Done, Transfer, Transfers};
 use crate::error::Result;
 use crate::file::position::Operation;
 use crate::gpu::Direction;
-use crate::gpu::Lent;
+use crate::gpu::QueueLease;
 use crate::plan::{Block, Extent, Span};
 use crate::report::Path;
 use crate::routes::{Direct, Lane, Work};
@@ -25,7 +25,7 @@ pub(super) struct UringLane<'a> {
     // the slots go back to the ring.
     io: Transfers<'a>,
     /// `None` for host memory.
-    gpu: Option<Lent<'a>>,
+    gpu: Option<QueueLease<'a>>,
     stages: Vec<Stage>,
     idle: Vec<usize>,
     /// Stages whose copies the GPU has not finished, in the order in which they were queued.
@@ -61,11 +61,11 @@ impl<'a> UringLane<'a> {
     }
 
     pub(crate) fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
-        let gpu = Lent::new(work.gpu_context()?)?;
+        let gpu = QueueLease::new(work.gpu_context()?)?;
         Ok(UringLane::new(work, io, Some(gpu)))
     }
 
-    fn new(work: Work<'a>, io: Transfers<'a>, gpu: Option<Lent<'a>>) -> Self {
+    fn new(work: Work<'a>, io: Transfers<'a>, gpu: Option<QueueLease<'a>>) -> Self {
         let affordable = work.ring.capacity() / SHARE / work.plan.slot_bytes.max(1);
         let most = affordable.min(work.queue_depth.into()).max(2) as usize;
         UringLane {
@@ -181,7 +181,7 @@ impl<'a> UringLane<'a> {
     /// wait for another.
     fn further_slot(&self) -> Result<Option<Slot>> {
         let bytes = self.work.plan.slot_bytes;
-        let context = self.gpu.as_ref().map(Lent::context);
+        let context = self.gpu.as_ref().map(QueueLease::context);
         if self.stages.is_empty() {
             self.work.ring.slot(bytes, context).map(Some)
         } else {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use penstock_codec::gpu::PlaceTable;
 use penstock_engine::Recover;
 use penstock_engine::error::Error;
-use penstock_engine::gpu::{CopyQueue, Holding, Lent};
+use penstock_engine::gpu::{CopyQueue, Holding, QueueLease};
 
 use super::gpu_filters::{GpuFilters, stored_room, stride};
 use super::plans::DevicePlans;
@@ -82,7 +82,7 @@ impl GpuBatch {
         plan: usize,
         filters: GpuFilters,
         jobs: Vec<ChunkJob>,
-        lent: &Lent<'_>,
+        lent: &QueueLease<'_>,
     ) -> std::result::Result<GpuBatch, (Error, Vec<ChunkJob>)> {
         let stored = jobs.iter().map(|j| stored_room(j.stored_size)).sum();
         let mut decoded = 0;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
 use penstock_engine::Recover;
 use penstock_engine::error::{Kind, Result};
-use penstock_engine::gpu::Lent;
+use penstock_engine::gpu::QueueLease;
 use penstock_engine::options::Decoder;
 
 use super::balance::{Balance, Busy};
@@ -159,7 +159,7 @@ impl GpuBatches {
         &self,
         plans: &DevicePlans,
         queue: &WorkQueue,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         if self.closed.load(Relaxed) {
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::gpu::{Context, Lent};
+use penstock_engine::gpu::{Context, QueueLease};
 use penstock_engine::options::{Decoder, Options};
 use penstock_engine::request::{Share, Task};
 
@@ -72,7 +72,7 @@ impl DeviceRead {
 
 impl Task for DeviceRead {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
-        let mut lent = Lent::new(&self.plans.context)?;
+        let mut lent = QueueLease::new(&self.plans.context)?;
         let mut stager = Stager::new(&self.plans, &self.batches, share);
         self.batches.enter();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -105,7 +105,7 @@ impl DeviceRead {
     fn serve_with<'a>(
         &'a self,
         share: &'a Share<'a>,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
         stager: &mut Stager<'a>,
     ) -> Result<()> {
         while !share.stopping() {
@@ -141,7 +141,7 @@ impl DeviceRead {
     fn stage(
         &self,
         work: Batch,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
         stager: &mut Stager<'_>,
     ) -> Result<Option<Error>> {
         Ok(match work {
@@ -173,7 +173,7 @@ impl DeviceRead {
         &self,
         seen: u64,
         error: Error,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
         stager: &mut Stager<'_>,
         share: &Share<'_>,
     ) -> Result<()> {
@@ -197,7 +197,7 @@ impl DeviceRead {
     fn conclude(
         &self,
         launched: Launched,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
         stager: &mut Stager<'_>,
         share: &Share<'_>,
     ) -> Result<Option<Error>> {

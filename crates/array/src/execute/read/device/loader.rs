@@ -9,7 +9,7 @@ use penstock_codec::filters;
 use penstock_codec::gpu::framing::{self, Piece};
 use penstock_codec::gpu::nvcomp;
 use penstock_engine::error::{Kind, Result};
-use penstock_engine::gpu::Lent;
+use penstock_engine::gpu::QueueLease;
 use penstock_engine::request::Share;
 
 use super::batch::{ALLOCATED, Entry, Found, GpuBatch};
@@ -59,7 +59,7 @@ impl<'a, 'b> Loader<'a, 'b> {
     }
 
     /// Loads jobs until all are taken. The worker that loads the last ones launches the batch.
-    pub(super) fn load(mut self, batch: &Arc<GpuBatch>, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn load(mut self, batch: &Arc<GpuBatch>, lent: &mut QueueLease<'_>) -> Result<()> {
         lent.queue()?.follow(&batch.queue(), ALLOCATED)?;
         let mut buffer = std::mem::take(&mut self.stager.stored);
         let mut done = 0;
@@ -114,7 +114,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         batch: &GpuBatch,
         jobs: std::ops::Range<usize>,
         buffer: &mut Buffer,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bound = self.plans.bound(batch.plan);
         let mut first = jobs.start;
@@ -143,7 +143,7 @@ impl<'a, 'b> Loader<'a, 'b> {
         batch: &GpuBatch,
         at: usize,
         stored: &[u8],
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let job = &batch.jobs[at];
         let Some((stored, pieces, has_checksum)) = self.pieces(batch, job, stored) else {
@@ -235,7 +235,7 @@ impl<'a, 'b> Loader<'a, 'b> {
     }
 
     /// Uploads the contents of the slot.
-    fn send(&mut self, batch: &GpuBatch, lent: &mut Lent<'_>) -> Result<()> {
+    fn send(&mut self, batch: &GpuBatch, lent: &mut QueueLease<'_>) -> Result<()> {
         if self.used == 0 {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use penstock_codec::gpu::nvcomp::Nvcomp;
 use penstock_codec::gpu::{Checksum, ChecksumTable, InflateTable};
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{CopyQueue, Direction, Lent};
+use penstock_engine::gpu::{CopyQueue, Direction, QueueLease};
 use penstock_engine::report::{Counters, Path};
 
 use super::batch::{DECODED, Entry, Found, GpuBatch};
@@ -49,7 +49,7 @@ impl Results {
         batch: &GpuBatch,
         nvcomp: Option<Nvcomp>,
         slots: &mut Slots,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<Results> {
         let Found {
             entries,
@@ -72,7 +72,7 @@ impl Results {
         };
 
         let mut queue = batch.queue();
-        let stream = queue.lend_stream();
+        let stream = queue.raw_stream();
         let in_place = InPlace::new(plans, batch, &entries);
         // SAFETY: the stream belongs to the context that is current on this worker.
         let temp = unsafe { decoding.temp_bytes(&entries, stream)? };

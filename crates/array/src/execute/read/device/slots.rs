@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{Direction, Lent};
+use penstock_engine::gpu::{Direction, QueueLease};
 use penstock_engine::staging::{Ring, Slot};
 use penstock_sys::cuda::CUdeviceptr;
 
@@ -62,7 +62,7 @@ impl Slots {
     }
 
     /// Makes the current slot free and at least this large. Its former contents have been copied.
-    pub(super) fn ready(&mut self, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn ready(&mut self, bytes: usize, lent: &mut QueueLease<'_>) -> Result<()> {
         let fits = |pair: &Option<Pair>| pair.as_ref().is_some_and(|p| p.slot.bytes() >= bytes);
         if !fits(&self.pairs[self.turn]) {
             let start = Instant::now();
@@ -101,7 +101,7 @@ impl Slots {
     pub(super) fn ready_with_scratch(
         &mut self,
         bytes: usize,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<Option<Error>> {
         self.ready(bytes, lent)?;
         let Some(lacking) = self.take_scratch(lent)? else {
@@ -125,7 +125,7 @@ impl Slots {
     }
 
     /// Gives the current slot GPU memory. Returns the error if there is none.
-    pub(super) fn take_scratch(&mut self, lent: &mut Lent<'_>) -> Result<Option<Error>> {
+    pub(super) fn take_scratch(&mut self, lent: &mut QueueLease<'_>) -> Result<Option<Error>> {
         match self.scratch(lent) {
             Err(error) if error.kind() == Kind::Memory => Ok(Some(error)),
             taken => taken.map(|_| None),
@@ -144,7 +144,7 @@ impl Slots {
     }
 
     /// Returns the GPU memory of the slot, for the bytes for which the slot was asked.
-    pub(super) fn scratch(&mut self, lent: &mut Lent<'_>) -> Result<CUdeviceptr> {
+    pub(super) fn scratch(&mut self, lent: &mut QueueLease<'_>) -> Result<CUdeviceptr> {
         let Some(pair) = &mut self.pairs[self.turn] else {
             return Ok(0);
         };
@@ -177,7 +177,7 @@ impl Slots {
         from: usize,
         length: usize,
         to: CUdeviceptr,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let start = self.bytes()[from..from + length].as_mut_ptr();
         // SAFETY: the slot is untouched until `ready` has waited for it; the rest is passed on to
@@ -197,7 +197,7 @@ impl Slots {
         from: usize,
         rows: &Rows,
         target: CUdeviceptr,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bytes = (rows.width * rows.rows) as usize;
         let start = self.bytes()[from..from + bytes].as_mut_ptr();
@@ -210,7 +210,7 @@ impl Slots {
     }
 
     /// Marks the work queued last as the last that needs this slot, and switches to the other slot.
-    pub(super) fn sent(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn sent(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
         if let Some(pair) = &mut self.pairs[self.turn] {
             pair.busy = true;
             lent.queue()?.mark(self.turn)?;
@@ -220,7 +220,7 @@ impl Slots {
     }
 
     /// Waits for all queued work, then returns slots and memory.
-    pub(super) fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn drain(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
         // The marks are not enough: after an error there may be work behind them.
         let finished = lent.queue()?.finish();
         for turn in 0..2 {
@@ -231,7 +231,7 @@ impl Slots {
         finished.and(freed)
     }
 
-    fn release(&mut self, turn: usize, lent: &mut Lent<'_>) -> Result<()> {
+    fn release(&mut self, turn: usize, lent: &mut QueueLease<'_>) -> Result<()> {
         if self.pairs[turn].as_ref().is_some_and(|pair| pair.busy) {
             lent.queue()?.wait(turn)?;
         }
@@ -239,7 +239,7 @@ impl Slots {
     }
 
     /// Returns a slot and its memory. `is_idle` says that no work uses them any more.
-    fn give_back(&mut self, turn: usize, is_idle: bool, lent: &mut Lent<'_>) -> Result<()> {
+    fn give_back(&mut self, turn: usize, is_idle: bool, lent: &mut QueueLease<'_>) -> Result<()> {
         if let Some(pair) = self.pairs[turn].take()
             && let Some(scratch) = pair.scratch
             && !(is_idle && lent.context().keep_memory(scratch.address, scratch.bytes))

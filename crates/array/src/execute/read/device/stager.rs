@@ -6,7 +6,7 @@ use penstock_codec::convert::TypeConversion;
 use penstock_codec::gpu::PlaceTable;
 use penstock_codec::{CodecError, Scratch as CodecScratch};
 use penstock_engine::error::{Error, Result};
-use penstock_engine::gpu::Lent;
+use penstock_engine::gpu::QueueLease;
 use penstock_engine::report::Path;
 use penstock_engine::request::Share;
 
@@ -94,7 +94,7 @@ impl<'a> Stager<'a> {
         &mut self,
         number: usize,
         jobs: &[ChunkJob],
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<Option<Left<Vec<ChunkJob>>>> {
         let mut left = Vec::new();
         match self.chunks_or_left(number, jobs, &mut left, lent) {
@@ -110,7 +110,7 @@ impl<'a> Stager<'a> {
         number: usize,
         jobs: &[ChunkJob],
         left: &mut Vec<ChunkJob>,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Staged<()> {
         let bound = self.plans.bound(number);
         if let ([job], true) = (jobs, self.plans.kernels.is_some())
@@ -175,7 +175,7 @@ impl<'a> Stager<'a> {
         number: usize,
         job: &ChunkJob,
         decoded: &[u8],
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Staged<()> {
         let at = self.room_for(number, job, decoded.len(), 0, lent)?;
         self.slots.bytes()[at..at + decoded.len()].copy_from_slice(decoded);
@@ -189,7 +189,7 @@ impl<'a> Stager<'a> {
         number: usize,
         job: &ChunkJob,
         stored: &Stored<'_>,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Staged<()> {
         let bound = self.plans.bound(number);
         let (from, length) = if job.is_plain {
@@ -232,7 +232,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Reads a chunk without filters directly into the slot.
-    fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut Lent<'_>) -> Staged<()> {
+    fn straight(&mut self, number: usize, job: &ChunkJob, lent: &mut QueueLease<'_>) -> Staged<()> {
         let bound = self.plans.bound(number);
         let (from, to) = bound.needed(job);
         let length = to - from;
@@ -254,7 +254,7 @@ impl<'a> Stager<'a> {
         job: &ChunkJob,
         (at, from, length): (usize, u64, u64),
         shuffled: u64,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bound = self.plans.bound(number);
         match whole(bound, job) {
@@ -289,7 +289,7 @@ impl<'a> Stager<'a> {
         bytes: &[u8],
         from: u64,
         length: u64,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bound = self.plans.bound(number);
         let element = bound.plan.element();
@@ -322,7 +322,7 @@ impl<'a> Stager<'a> {
         number: usize,
         job: &ChunkJob,
         decoded: &Decoded,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bound = self.plans.bound(number);
         let (element, target) = (bound.plan.element(), self.plans.target);
@@ -339,7 +339,7 @@ impl<'a> Stager<'a> {
         &mut self,
         number: usize,
         job: FillJob,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<Option<Left<FillJob>>> {
         match self.fill_or_fail(number, &job, lent) {
             Ok(()) => Ok(None),
@@ -348,7 +348,12 @@ impl<'a> Stager<'a> {
         }
     }
 
-    fn fill_or_fail(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Staged<()> {
+    fn fill_or_fail(
+        &mut self,
+        number: usize,
+        job: &FillJob,
+        lent: &mut QueueLease<'_>,
+    ) -> Staged<()> {
         let bound = self.plans.bound(number);
         let (element, target) = (bound.plan.element(), self.plans.target);
         let Some(value) = bound.plan.fill() else {
@@ -377,7 +382,7 @@ impl<'a> Stager<'a> {
         number: usize,
         job: &FillJob,
         value: &[u8],
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         /// Largest number of elements in the pattern of a copy.
         const MOST: u64 = 64 << 10;
@@ -446,7 +451,7 @@ impl<'a> Stager<'a> {
         job: &ChunkJob,
         bytes: usize,
         shuffled: u64,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Staged<usize> {
         match whole(self.plans.bound(number), job) {
             Some(_) if shuffled == 0 => Ok(self.room_for_copies(number, bytes, lent)?),
@@ -460,7 +465,7 @@ impl<'a> Stager<'a> {
         &mut self,
         number: usize,
         bytes: usize,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Result<usize> {
         self.make_room(number, bytes, lent)?;
         if self.used == 0 {
@@ -474,7 +479,7 @@ impl<'a> Stager<'a> {
         &mut self,
         number: usize,
         bytes: usize,
-        lent: &mut Lent<'_>,
+        lent: &mut QueueLease<'_>,
     ) -> Staged<usize> {
         self.make_room(number, bytes, lent)?;
         if self.used > 0 && self.slots.take_scratch(lent)?.is_some() {
@@ -489,7 +494,7 @@ impl<'a> Stager<'a> {
         Ok(self.take_room(bytes))
     }
 
-    fn make_room(&mut self, number: usize, bytes: usize, lent: &mut Lent<'_>) -> Result<()> {
+    fn make_room(&mut self, number: usize, bytes: usize, lent: &mut QueueLease<'_>) -> Result<()> {
         let is_other = self.table.as_ref().is_some_and(|(n, _)| *n != number);
         let is_full = self.used > 0 && self.used + bytes + TABLES > FULL;
         if is_other || is_full {
@@ -507,7 +512,7 @@ impl<'a> Stager<'a> {
 
     /// Launches the table with the chunks so far if it has outgrown the room that slots reserve for
     /// it.
-    fn make_room_in_table(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    fn make_room_in_table(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
         const LARGEST_BOX: usize = 2048;
         let size = self.table.as_ref().map_or(0, |(_, table)| table.size());
         if size + LARGEST_BOX <= TABLES {
@@ -519,7 +524,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Sends the contents of the slot.
-    pub(super) fn flush(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn flush(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
         if self.used == 0 {
             return Ok(());
         }
@@ -539,7 +544,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Uploads the slot's chunks and the table, and queues the kernel.
-    fn launch(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    fn launch(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
         let Some((_, mut table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
             return Ok(());
         };
@@ -552,7 +557,7 @@ impl<'a> Stager<'a> {
         // caller's memory, which both stay valid until the queue has finished.
         unsafe {
             self.slots.upload(0, at + size, scratch, lent)?;
-            let stream = lent.queue()?.lend_stream();
+            let stream = lent.queue()?.raw_stream();
             if let Some(kernels) = &self.plans.kernels {
                 kernels
                     .place(&table, scratch + at as u64, stream)
@@ -564,7 +569,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Discards unsent contents and waits for all that was sent.
-    pub(super) fn drain(&mut self, lent: &mut Lent<'_>) -> Result<()> {
+    pub(super) fn drain(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
         self.used = 0;
         self.copies.clear();
         self.table = None;

@@ -1,4 +1,4 @@
-//! Where the file that a path leads to is: its folder, as a descriptor, and its name there.
+//! Resolves a path to the folder of its file, as a descriptor, and the name in it.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{self, ErrorKind};
@@ -10,20 +10,20 @@ use super::calls::{self, is_same};
 use crate::error::{Error, Kind, Result};
 use crate::file::stat_of;
 
-/// A name in a folder, at which a file is or will be. Links were followed.
+/// The folder and the name of a file that exists or is to be created. Links were followed.
 #[derive(Debug)]
-pub struct Place {
+pub struct ResolvedPath {
     folder: OwnedFd,
     pub(super) name: CString,
 }
 
-impl Place {
+impl ResolvedPath {
     /// Finds where to put the file that replaces the one at the path, or that is new there.
     /// Symbolic links are followed, so that the file behind a link is replaced.
     ///
     /// # Errors
     /// The folder is missing, the path is not a regular file, or the caller may not write it.
-    pub fn find(path: &Path) -> Result<Place> {
+    pub fn of(path: &Path) -> Result<ResolvedPath> {
         /// The most attempts, because other processes may replace links all the time.
         const TRIES: usize = 1000;
         if split(path).is_none() {
@@ -34,8 +34,8 @@ impl Place {
             );
         }
         for _ in 0..TRIES {
-            if let Some(place) = found(path).map_err(|e| e.in_file(path))? {
-                return Ok(place);
+            if let Some(resolved) = found(path).map_err(|e| e.in_file(path))? {
+                return Ok(resolved);
             }
         }
         let cause =
@@ -94,7 +94,7 @@ fn refuse_others(opened: &OwnedFd) -> Result<()> {
 /// but it does not report in which folder the file is. The walk finds the folder. The result counts
 /// only if the walk ends at the file that the kernel found. It may not if another process changes
 /// the path meanwhile; then the result is `None`.
-fn found(path: &Path) -> Result<Option<Place>> {
+fn found(path: &Path) -> Result<Option<ResolvedPath>> {
     let name = name_of(path.as_os_str()).map_err(failed)?;
     let target = match calls::open_at(libc::AT_FDCWD, &name, libc::O_PATH, 0) {
         Err(e) if e.kind() == ErrorKind::NotFound => None,
@@ -103,36 +103,36 @@ fn found(path: &Path) -> Result<Option<Place>> {
     if let Some(target) = &target {
         refuse_others(target)?;
     }
-    let place = walk(path, target.is_some())?;
-    let same = match (&target, present(place.folder(), &place.name)?) {
+    let resolved = walk(path, target.is_some())?;
+    let same = match (&target, present(resolved.folder(), &resolved.name)?) {
         (Some(target), Some(present)) => is_same(target, &present).map_err(failed)?,
         (target, present) => target.is_none() && present.is_none(),
     };
-    Ok(same.then_some(place))
+    Ok(same.then_some(resolved))
 }
 
 /// Follows links to the last folder, link by link. Each folder and each link is a descriptor, so
 /// that exactly the inspected folder or link is followed.
-fn walk(path: &Path, kernel_has_followed: bool) -> Result<Place> {
+fn walk(path: &Path, kernel_has_followed: bool) -> Result<ResolvedPath> {
     /// The limit of the kernel.
     const MOST_LINKS: usize = 40;
     const FLAGS: i32 = libc::O_PATH | libc::O_NOFOLLOW;
     let mut path = path.to_owned();
     let mut folder = None;
     for _ in 0..=MOST_LINKS {
-        let place = below(folder.as_ref(), &path)?;
-        let link = match calls::open_at(place.folder(), &place.name, FLAGS, 0) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(place),
+        let resolved = below(folder.as_ref(), &path)?;
+        let link = match calls::open_at(resolved.folder(), &resolved.name, FLAGS, 0) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(resolved),
             opened => opened.map_err(failed)?,
         };
         if stat_of(&link).map_err(failed)?.st_mode & libc::S_IFMT != libc::S_IFLNK {
-            return Ok(place);
+            return Ok(resolved);
         }
-        if !kernel_has_followed && !may_follow(&place.folder, &link).map_err(failed)? {
+        if !kernel_has_followed && !may_follow(&resolved.folder, &link).map_err(failed)? {
             return Err(failed(io::Error::from_raw_os_error(libc::EACCES)));
         }
         path = calls::read_link(&link).map_err(failed)?;
-        folder = Some(place.folder);
+        folder = Some(resolved.folder);
     }
     Err(failed(io::Error::from_raw_os_error(libc::ELOOP)))
 }
@@ -141,8 +141,8 @@ fn failed(error: io::Error) -> Error {
     Error::os(&error, "cannot follow the path to the file")
 }
 
-/// The place that a path means from a folder on, or from the working folder. The last name is not followed.
-fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Place> {
+/// Resolves a path from a folder, or from the working folder. The last name is not followed.
+fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<ResolvedPath> {
     let is_of_folder = || failed(io::Error::from_raw_os_error(libc::EISDIR));
     let (parent, name) = split(path).ok_or_else(is_of_folder)?;
     // In `link/.`, the link is not the last name. The kernel follows it as it does within a longer
@@ -152,7 +152,7 @@ fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<Place> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let parent = name_of(OsStr::from_bytes(&parent)).map_err(failed)?;
     let opened = calls::open_at(from, &parent, flags, 0);
-    Ok(Place {
+    Ok(ResolvedPath {
         folder: opened.map_err(|e| Error::os(&e, "cannot open the folder of the file"))?,
         name: name_of(OsStr::from_bytes(name)).map_err(failed)?,
     })

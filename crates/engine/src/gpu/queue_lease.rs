@@ -7,21 +7,21 @@ use crate::error::Result;
 
 /// A copy queue of a context, which is current on this thread meanwhile. Each lane that works with
 /// the GPU has one. Dropping it waits for the queue's work and returns the queue to the context.
-pub struct Lent<'a> {
+pub struct QueueLease<'a> {
     queue: Option<CopyQueue>,
     // Dropped after the queue, which is returned while the context is still current.
     _entered: Entered<'a>,
     context: &'a Arc<Context>,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> QueueLease<'a> {
     /// Makes the context current and takes a queue from it.
     ///
     /// # Errors
     /// As for [`Context::enter`] and [`CopyQueue::new`].
     pub fn new(context: &'a Arc<Context>) -> Result<Self> {
         let entered = context.enter()?;
-        Ok(Lent {
+        Ok(QueueLease {
             queue: Some(context.queue()?),
             _entered: entered,
             context,
@@ -45,7 +45,7 @@ impl<'a> Lent<'a> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for QueueLease<'_> {
     fn drop(&mut self) {
         // The work must be done even if the lane failed. A queue that cannot finish is broken, and
         // so is not kept.
