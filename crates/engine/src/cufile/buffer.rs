@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::memory::{Memory, MemoryKind};
 use crate::sync::Recover;
 
-struct Buffer {
+struct Registration {
     length: usize,
     /// Registrations without a [`deregister`] so far.
     count: usize,
 }
 
 /// The key is the address of the first byte.
-static BUFFERS: RwLock<BTreeMap<usize, Buffer>> = RwLock::new(BTreeMap::new());
+static BUFFERS: RwLock<BTreeMap<usize, Registration>> = RwLock::new(BTreeMap::new());
 
 /// Registers device memory of `length` bytes with cuFile. Memory may be registered again with the
 /// same length, and stays registered until [`deregister`] was called as often.
@@ -59,7 +59,7 @@ pub fn register(address: usize, length: u64) -> Result<()> {
                 return Err(Error::gpu(code.err, cause)
                     .remedy("register less memory, and no memory twice; cuFile's log (cufile.log) has details"));
             }
-            place.insert(Buffer { length, count: 1 });
+            place.insert(Registration { length, count: 1 });
         }
     }
     Ok(())

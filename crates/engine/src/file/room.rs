@@ -129,13 +129,13 @@ struct ExtentMap {
     mapped: u32,
     count: u32,
     reserved: u32,
-    extents: [Extent; EXTENTS],
+    extents: [FileExtent; EXTENTS],
 }
 
 /// `struct fiemap_extent` of linux/fiemap.h.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Extent {
+struct FileExtent {
     logical: u64,
     physical: u64,
     length: u64,
@@ -145,7 +145,7 @@ struct Extent {
 }
 
 impl ExtentMap {
-    fn extents(&self) -> &[Extent] {
+    fn extents(&self) -> &[FileExtent] {
         &self.extents[..self.mapped as usize]
     }
 
@@ -157,7 +157,7 @@ impl ExtentMap {
             mapped: 0,
             count: EXTENTS as u32,
             reserved: 0,
-            extents: [Extent::default(); EXTENTS],
+            extents: [FileExtent::default(); EXTENTS],
         }
     }
 }

@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 
-use super::{Block, Copy, Extent, Plan, Span};
+use super::{Block, Extent, Plan, SlotCopy, Span};
 use crate::error::{Error, Kind, Result};
 
 /// The limits of blocks and spans.
@@ -260,7 +260,7 @@ impl Builder<'_> {
         for span in &plan.spans[block.spans.start as usize..] {
             for piece in &plan.pieces[span.pieces.start as usize..span.pieces.end as usize] {
                 block.bytes += piece.length;
-                let copy = Copy {
+                let copy = SlotCopy {
                     slot_offset: span.slot_offset + (piece.offset - span.offset),
                     length: piece.length,
                     memory: piece.memory,
@@ -289,8 +289,8 @@ impl Cut {
     }
 }
 
-impl Copy {
-    fn runs_on(&self, next: &Copy) -> bool {
+impl SlotCopy {
+    fn runs_on(&self, next: &SlotCopy) -> bool {
         self.slot_offset + self.length == next.slot_offset
             && self.memory + self.length as usize == next.memory
     }

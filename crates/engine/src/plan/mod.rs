@@ -88,7 +88,7 @@ impl Span {
 
 /// A run of bytes between a slot and the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copy {
+pub(crate) struct SlotCopy {
     pub slot_offset: u64,
     pub length: u64,
     pub memory: usize,
@@ -107,7 +107,7 @@ pub(crate) struct Plan {
     pub blocks: Vec<Block>,
     spans: Vec<Span>,
     pieces: Vec<Extent>,
-    copies: Vec<Copy>,
+    copies: Vec<SlotCopy>,
     /// The unaligned heads and tails of an O_DIRECT write. They are written through the page cache
     /// when all blocks are done, so that no page is written both ways at the same time.
     pub unaligned: Vec<Extent>,
@@ -124,7 +124,7 @@ impl Plan {
     pub(crate) fn pieces(&self, span: &Span) -> &[Extent] {
         &self.pieces[span.pieces.start as usize..span.pieces.end as usize]
     }
-    pub(crate) fn copies(&self, block: &Block) -> &[Copy] {
+    pub(crate) fn copies(&self, block: &Block) -> &[SlotCopy] {
         &self.copies[block.copies.start as usize..block.copies.end as usize]
     }
     /// The pieces of all spans of a block.

@@ -152,7 +152,7 @@ impl Task for Transfer {
                 let Some(block) = part.take() else { break };
                 let span = trace::span(|| {
                     let (offset, length) = part.plan.stretch(block);
-                    trace::Block {
+                    trace::TracedBlock {
                         operation: self.operation,
                         route: part.route.name(),
                         offset,

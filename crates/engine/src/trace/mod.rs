@@ -17,7 +17,7 @@ use crate::file::position::Operation;
 use crate::options::RouteName;
 
 /// The work of a worker for one block.
-pub(crate) struct Block {
+pub(crate) struct TracedBlock {
     pub operation: Operation,
     pub route: RouteName,
     pub offset: u64,
@@ -58,7 +58,7 @@ fn ranges() -> Option<&'static Nvtx> {
 
 /// Opens a span on this thread, which ends when the result is dropped. Costs two loads if neither a
 /// trace nor a profiler is active.
-pub(crate) fn span(describe: impl FnOnce() -> Block) -> Option<Span> {
+pub(crate) fn span(describe: impl FnOnce() -> TracedBlock) -> Option<TraceSpan> {
     let nvtx = ranges();
     let traced = ON.load(Relaxed);
     if nvtx.is_none() && !traced {
@@ -71,7 +71,7 @@ pub(crate) fn span(describe: impl FnOnce() -> Block) -> Option<Span> {
         // SAFETY: the name is a C string that outlives the call, which copies it.
         unsafe { (nvtx.nvtxRangePushA)(name.as_ptr()) };
     }
-    Some(Span {
+    Some(TraceSpan {
         block,
         start: Instant::now(),
         nvtx,
@@ -79,14 +79,14 @@ pub(crate) fn span(describe: impl FnOnce() -> Block) -> Option<Span> {
     })
 }
 
-pub(crate) struct Span {
-    block: Block,
+pub(crate) struct TraceSpan {
+    block: TracedBlock,
     start: Instant,
     nvtx: Option<&'static Nvtx>,
     traced: bool,
 }
 
-impl Drop for Span {
+impl Drop for TraceSpan {
     fn drop(&mut self) {
         if let Some(nvtx) = self.nvtx {
             // SAFETY: ends the range that `span` began on this thread.

@@ -12,7 +12,7 @@ use crate::sync::Recover;
 
 /// The operations that cuFile has counted since it opened, by path, on all GPUs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct OperationCounts {
     p2p: u64,
     nvfs: u64,
     posix: u64,
@@ -26,7 +26,7 @@ struct Counts {
 pub(super) struct Witness {
     cufile: &'static CuFile,
     operation: Operation,
-    before: Option<Counts>,
+    before: Option<OperationCounts>,
 }
 
 impl Witness {
@@ -34,13 +34,13 @@ impl Witness {
         Witness {
             cufile: driver.cufile,
             operation,
-            before: Counts::now(driver.cufile, operation),
+            before: OperationCounts::now(driver.cufile, operation),
         }
     }
 
     /// The path of the `calls` that this lane has made since this was called last.
     pub(crate) fn path_of_last(&mut self, calls: u64) -> Path {
-        let now = Counts::now(self.cufile, self.operation);
+        let now = OperationCounts::now(self.cufile, self.operation);
         let before = std::mem::replace(&mut self.before, now);
         match (before, now) {
             (Some(before), Some(now)) => now.path_since(before, calls),
@@ -49,11 +49,11 @@ impl Witness {
     }
 }
 
-impl Counts {
+impl OperationCounts {
     /// The present counts; `None` if this cuFile keeps no such statistics.
-    fn now(cufile: &CuFile, operation: Operation) -> Option<Counts> {
+    fn now(cufile: &CuFile, operation: Operation) -> Option<OperationCounts> {
         let stats = cufile.stats_level3().ok()??;
-        let mut counts = Counts::default();
+        let mut counts = OperationCounts::default();
         for gpu in stats.gpus() {
             let (p2p, nvfs, posix) = match operation {
                 Operation::Read => (gpu.n_p2p_reads, gpu.n_nvfs_reads, gpu.n_posix_reads),
@@ -66,8 +66,8 @@ impl Counts {
         Some(counts)
     }
 
-    fn path_since(self, before: Counts, calls: u64) -> Path {
-        // Counts decrease if another part of the process resets the statistics.
+    fn path_since(self, before: OperationCounts, calls: u64) -> Path {
+        // OperationCounts decrease if another part of the process resets the statistics.
         let grown = |now: u64, before: u64| now.checked_sub(before);
         let ways = (
             grown(self.p2p, before.p2p),
@@ -122,8 +122,8 @@ pub(super) fn may_go_straight(driver: &Driver, file: &File) -> bool {
 mod tests {
     use super::*;
 
-    fn counts(p2p: u64, nvfs: u64, posix: u64) -> Counts {
-        Counts { p2p, nvfs, posix }
+    fn counts(p2p: u64, nvfs: u64, posix: u64) -> OperationCounts {
+        OperationCounts { p2p, nvfs, posix }
     }
 
     #[test]

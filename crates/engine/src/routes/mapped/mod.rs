@@ -12,7 +12,7 @@ use crate::gpu::{Context, Direction, kept_bytes};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
-use pages::{Map, Mapped as Attempt, stretches};
+use pages::{Map, MapOutcome, stretches};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -148,9 +148,9 @@ impl<'a> MappedLane<'a> {
         let mut maps = Vec::new();
         for stretch in stretches {
             match Map::make(&self.work, stretch, self.lease.context())? {
-                Attempt::Pinned(map) => maps.push(map),
-                Attempt::Refused => return Ok(Answer::NotAny(CANNOT_PIN)),
-                Attempt::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),
+                MapOutcome::Pinned(map) => maps.push(map),
+                MapOutcome::Refused => return Ok(Answer::NotAny(CANNOT_PIN)),
+                MapOutcome::NoRoom => return Ok(Answer::NotThis(TOO_MANY)),
             }
         }
         self.mappings += maps.len();

@@ -38,7 +38,7 @@ pub(super) fn stretches(spans: &[Span]) -> Vec<Range<u64>> {
 }
 
 /// The outcome of mapping a stretch.
-pub(super) enum Mapped {
+pub(super) enum MapOutcome {
     Pinned(Map),
     /// The driver or the file system refuses to pin pages of this file.
     Refused,
@@ -52,7 +52,7 @@ impl Map {
         work: &Work<'_>,
         stretch: Range<u64>,
         context: &Arc<Context>,
-    ) -> Result<Mapped> {
+    ) -> Result<MapOutcome> {
         let page = page_size();
         let length = stretch.end - stretch.start;
         let offset = stretch.start / page * page;
@@ -70,8 +70,8 @@ impl Map {
             Ok(pages) => pages,
             Err(e) => {
                 return match e.raw_os_error() {
-                    Some(libc::ENODEV | libc::EACCES) => Ok(Mapped::Refused),
-                    Some(libc::ENOMEM) => Ok(Mapped::NoRoom),
+                    Some(libc::ENODEV | libc::EACCES) => Ok(MapOutcome::Refused),
+                    Some(libc::ENOMEM) => Ok(MapOutcome::NoRoom),
                     _ => Err(Error::os(&e, "cannot map the file").at(
                         work.file.path(),
                         stretch.start,
@@ -87,9 +87,9 @@ impl Map {
         };
         map.populate(work, stretch)?;
         Ok(if map.pin(context)? {
-            Mapped::Pinned(map)
+            MapOutcome::Pinned(map)
         } else {
-            Mapped::Refused
+            MapOutcome::Refused
         })
     }
 

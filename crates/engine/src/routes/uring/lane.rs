@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::ptr;
 
-use super::transfers::{Done, Transfer, Transfers};
+use super::transfers::{Done, FileTransfer, Transfers};
 use crate::error::Result;
 use crate::file::position::Operation;
 use crate::gpu::Direction;
@@ -286,7 +286,7 @@ impl<'a> UringLane<'a> {
         if part.length == 0 {
             return;
         }
-        let transfer = Transfer {
+        let transfer = FileTransfer {
             stage: None,
             buffer: part.memory as *mut u8,
             offset: part.offset,
@@ -302,7 +302,7 @@ impl<'a> UringLane<'a> {
 }
 
 /// The transfer between a span of the file and its place in a stage.
-fn of_span(work: &Work<'_>, index: usize, stage: &Stage, span: &Span) -> Transfer {
+fn of_span(work: &Work<'_>, index: usize, stage: &Stage, span: &Span) -> FileTransfer {
     let direct = stage.direct && work.file.direct_fd().is_some();
     let (head, whole) = if direct {
         let align = work.file.direct_alignment();
@@ -312,7 +312,7 @@ fn of_span(work: &Work<'_>, index: usize, stage: &Stage, span: &Span) -> Transfe
         (0, span.length)
     };
     let in_slot = (span.slot_offset - head) as usize;
-    Transfer {
+    FileTransfer {
         stage: Some(index),
         buffer: stage.slot.start().wrapping_add(in_slot),
         offset: span.offset - head,

@@ -18,7 +18,7 @@ use crate::file::position::{Call, Operation};
 use crate::routes::Work;
 
 /// One read or write of the file, in the request's direction.
-pub(super) struct Transfer {
+pub(super) struct FileTransfer {
     /// The stage that the transfer serves; `None` if it moves the caller's memory.
     pub stage: Option<usize>,
     pub buffer: *mut u8,
@@ -41,7 +41,7 @@ pub(super) struct Done {
 }
 
 struct Going {
-    transfer: Transfer,
+    transfer: FileTransfer,
     moved: u64,
     /// Whether a thread of the kernel waits for the medium (IOSQE_ASYNC).
     forced: bool,
@@ -94,7 +94,7 @@ impl<'a> Transfers<'a> {
     /// # Safety
     /// The buffer is valid for `length` bytes of host memory, and not touched in a conflicting
     /// way, until the transfer is done or this is dropped.
-    pub(crate) unsafe fn add(&mut self, transfer: Transfer) {
+    pub(crate) unsafe fn add(&mut self, transfer: FileTransfer) {
         self.waiting.push_back(Going {
             transfer,
             moved: 0,

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::report::Counters;
 use crate::routes::uring::ring::IoRing;
-use crate::routes::uring::transfers::{Transfer, Transfers};
+use crate::routes::uring::transfers::{FileTransfer, Transfers};
 use crate::routes::{Direct, Work};
 use crate::staging::Ring;
 
@@ -71,7 +71,7 @@ fn work<'a>(sample: &'a Sample, plan: &'a Plan, counters: &'a Counters) -> Work<
 fn add_reads(io: &mut Transfers<'_>, buffer: &mut Buffer, each: usize, direct: bool) {
     let memory = buffer.address();
     for start in (0..buffer.bytes).step_by(each) {
-        let transfer = Transfer {
+        let transfer = FileTransfer {
             stage: None,
             buffer: (memory + start) as *mut u8,
             offset: start as u64,
