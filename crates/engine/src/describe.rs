@@ -16,11 +16,12 @@ use crate::error::{Error, Kind, Result};
 use crate::file::layout::{self, Component};
 use crate::file::mount::Mount;
 use crate::file::residency::{has_cachestat, residency};
+use crate::file::room::limit;
 use crate::file::system::FileSystem;
-use crate::file::{Access, File, open_fd, page_size};
+use crate::file::{Access, File, open_fd, page_size, path_of};
 use crate::fork::refuse_fork;
 use crate::gpu::{self, Driver};
-use crate::options::{Choice, IoMode, Options, RouteName};
+use crate::options::{CHOICES, IO_MODES, Options, ROUTES, TRUTHS, name_of};
 use crate::profile;
 use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::uring;
@@ -76,13 +77,7 @@ fn numa_nodes() -> usize {
 
 /// The bytes that an unprivileged process may pin; `None` without a limit.
 fn memlock_limit() -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: `limit` is a valid place for the answer.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    limit(libc::RLIMIT_MEMLOCK).filter(|limit| *limit != libc::RLIM_INFINITY)
 }
 
 fn kernel() -> String {
@@ -99,11 +94,8 @@ fn kernel() -> String {
 
 fn cachestat() -> bool {
     // Any regular file serves here, and this one always exists.
-    open_fd(
-        Path::new("/proc/self/exe"),
-        libc::O_RDONLY | libc::O_CLOEXEC,
-    )
-    .is_ok_and(|file| has_cachestat(file.as_raw_fd()))
+    open_fd(Path::new("/proc/self/exe"), libc::O_RDONLY)
+        .is_ok_and(|file| has_cachestat(file.as_raw_fd()))
 }
 
 // -- CUDA ---------------------------------------------------------------------------------
@@ -230,7 +222,7 @@ impl Location {
             nearest_folder(wanted)
         });
         if !path.is_dir() {
-            let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+            let flags = libc::O_RDONLY | libc::O_NONBLOCK;
             match open_fd(&path, flags) {
                 Ok(fd) => {
                     let file = Some(fd);
@@ -258,7 +250,7 @@ impl Location {
         let folder;
         let fd = match &self.file {
             Some(file) => file.as_raw_fd(),
-            None => match open_fd(&self.path, libc::O_RDONLY | libc::O_CLOEXEC) {
+            None => match open_fd(&self.path, libc::O_RDONLY) {
                 Ok(fd) => {
                     folder = fd;
                     folder.as_raw_fd()
@@ -296,7 +288,7 @@ impl Location {
         match &self.file {
             Some(file) => Mount::of(file.as_raw_fd()),
             None => {
-                let folder = open_fd(&self.path, libc::O_RDONLY | libc::O_CLOEXEC).ok()?;
+                let folder = open_fd(&self.path, libc::O_RDONLY).ok()?;
                 Mount::of(folder.as_raw_fd())
             }
         }
@@ -309,12 +301,7 @@ impl Location {
                 "cuFile starts, but there is no file here on which to test it",
             ));
         };
-        let same = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        let access = Access {
-            read: true,
-            ..Access::default()
-        };
-        let file = File::open(&same, access, Options::default())?;
+        let file = File::open(&path_of(fd.as_raw_fd()), Access::READ, Options::default())?;
         file.cufile_handle(cufile::driver()?, false)
             .map(drop)
             .map_err(|e| {
@@ -349,7 +336,7 @@ fn nearest_folder(path: &Path) -> PathBuf {
 
 /// An empty file in a folder, without a name if the file system supports that.
 fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    let flags = libc::O_RDWR;
     open_fd(folder, flags | libc::O_TMPFILE).or_else(|_| {
         let path = folder.join(format!(".penstock-describe-{}", std::process::id()));
         let fd = open_fd(&path, flags | libc::O_CREAT | libc::O_EXCL)?;
@@ -380,26 +367,10 @@ fn describe_options() -> Value {
         "queue_depth": outer.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH).to_string(),
         "slots": outer.slots.unwrap_or(DEFAULT_SLOTS).to_string(),
         "block": text(outer.block.map(|n| n.to_string()), "auto"),
-        "route": match outer.route.unwrap_or(RouteName::Auto) {
-            RouteName::Auto => "auto",
-            RouteName::Host => "host",
-            RouteName::Staged => "staged",
-            RouteName::Mapped => "mapped",
-            RouteName::Gds => "gds",
-            RouteName::Hdf5 => "hdf5",
-        },
-        "io": match outer.io.unwrap_or(IoMode::Auto) {
-            IoMode::Auto => "auto",
-            IoMode::Threads => "threads",
-            IoMode::Uring => "uring",
-            IoMode::Mmap => "mmap",
-        },
-        "direct": match outer.direct.unwrap_or(Choice::Auto) {
-            Choice::Auto => "auto",
-            Choice::No => "no",
-            Choice::Yes => "yes",
-        },
-        "durable": if outer.durable.unwrap_or(false) { "yes" } else { "no" },
+        "route": outer.route.map_or("auto", |route| name_of(route, &ROUTES)),
+        "io": outer.io.map_or("auto", |io| name_of(io, &IO_MODES)),
+        "direct": outer.direct.map_or("auto", |direct| name_of(direct, &CHOICES)),
+        "durable": name_of(outer.durable.unwrap_or(false), &TRUTHS),
     })
 }
 

@@ -253,25 +253,25 @@ impl fmt::Display for Options {
     }
 }
 
-const ROUTES: [(&str, RouteName); 5] = [
+pub(crate) const ROUTES: [(&str, RouteName); 5] = [
     ("auto", RouteName::Auto),
     ("host", RouteName::Host),
     ("staged", RouteName::Staged),
     ("mapped", RouteName::Mapped),
     ("gds", RouteName::Gds),
 ];
-const IO_MODES: [(&str, IoMode); 4] = [
+pub(crate) const IO_MODES: [(&str, IoMode); 4] = [
     ("auto", IoMode::Auto),
     ("threads", IoMode::Threads),
     ("uring", IoMode::Uring),
     ("mmap", IoMode::Mmap),
 ];
-const CHOICES: [(&str, Choice); 3] = [
+pub(crate) const CHOICES: [(&str, Choice); 3] = [
     ("auto", Choice::Auto),
     ("no", Choice::No),
     ("yes", Choice::Yes),
 ];
-const TRUTHS: [(&str, bool); 2] = [("no", false), ("yes", true)];
+pub(crate) const TRUTHS: [(&str, bool); 2] = [("no", false), ("yes", true)];
 const DECODERS: [(&str, Decoder); 3] = [
     ("auto", Decoder::Auto),
     ("cpu", Decoder::Cpu),
@@ -279,7 +279,7 @@ const DECODERS: [(&str, Decoder); 3] = [
 ];
 
 /// The word of a value; "auto" for a value without a word.
-fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
+pub(crate) fn name_of<T: Copy + PartialEq>(value: T, words: &[(&'static str, T)]) -> &'static str {
     words
         .iter()
         .find(|(_, meaning)| *meaning == value)

@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::file::{File, answer, uninterrupted};
+use crate::file::{File, answer, open_in, uninterrupted};
 use crate::options::Options;
 use crate::sync::Recover;
-use calls::{entry_of, open_at};
+use calls::entry_of;
 pub use resolved_path::ResolvedPath;
 use rights::Rights;
 
@@ -165,7 +165,7 @@ impl Replacement {
     /// syncs the whole file system.
     fn sync_folder(&self) -> io::Result<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-        match open_at(self.path.folder(), c".", flags, 0) {
+        match open_in(self.path.folder(), c".", flags, 0) {
             Ok(folder) => to_medium(folder.as_raw_fd()),
             Err(_) => whole_to_medium(self.file.buffered_fd()),
         }
@@ -218,20 +218,20 @@ fn cannot_create(error: &io::Error, target: &Path) -> Error {
 /// new file, since no process can open it before it has a name.
 fn unnamed(folder: RawFd) -> io::Result<Option<OwnedFd>> {
     let flags = libc::O_RDWR;
-    let opened = match open_at(folder, c".", flags | libc::O_TMPFILE, 0o666) {
+    let opened = match open_in(folder, c".", flags | libc::O_TMPFILE, 0o666) {
         Ok(opened) => opened,
         Err(e) if is_unable(&e) || e.raw_os_error() == Some(libc::EISDIR) => return Ok(None),
         Err(e) => return Err(e),
     };
     let entry = entry_of(opened.as_raw_fd());
-    if open_at(libc::AT_FDCWD, &entry, libc::O_PATH | libc::O_NOFOLLOW, 0).is_err() {
+    if open_in(libc::AT_FDCWD, &entry, libc::O_PATH | libc::O_NOFOLLOW, 0).is_err() {
         return Ok(None);
     }
     // A descriptor keeps O_TMPFILE in its flags, for which cuFile rejects it. A second descriptor
     // is without. It does not open where the umask denies the owner access; only cuFile is
     // unavailable then.
     Ok(Some(
-        open_at(libc::AT_FDCWD, &entry, flags, 0).unwrap_or(opened),
+        open_in(libc::AT_FDCWD, &entry, flags, 0).unwrap_or(opened),
     ))
 }
 

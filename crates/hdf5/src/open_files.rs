@@ -111,7 +111,7 @@ pub(crate) fn most_descriptors() -> u64 {
 /// of which the system gives the lowest that is free. A second descriptor of each such file (O_DIRECT) then
 /// leaves half of all to the program.
 fn may_stay_open(file: &File) -> bool {
-    u64::try_from(file.descriptor()).is_ok_and(|number| number < most_descriptors() / 4)
+    u64::try_from(file.buffered_fd()).is_ok_and(|number| number < most_descriptors() / 4)
 }
 
 /// An open file.
@@ -212,11 +212,7 @@ impl SourceFile {
         let known = match fs::metadata(path) {
             Ok(about) if about.is_file() => identity(&about),
             _ => {
-                let access = Access {
-                    read: true,
-                    ..Access::default()
-                };
-                let opened = File::open(path, access, Options::default())?;
+                let opened = File::open(path, Access::READ, Options::default())?;
                 identity(&opened.metadata()?)
             }
         };
@@ -261,7 +257,7 @@ impl SourceFile {
     /// Returns the path to open for reading, which is valid while this value lives.
     pub fn path(&self) -> PathBuf {
         match &self.held {
-            Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.descriptor())),
+            Some(file) => PathBuf::from(format!("/proc/self/fd/{}", file.buffered_fd())),
             None => self.path.clone(),
         }
     }

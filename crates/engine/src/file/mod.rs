@@ -14,7 +14,7 @@ pub mod system;
 pub(crate) mod turns;
 pub mod unchanged;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -31,6 +31,7 @@ use crate::in_flight::InFlight;
 use crate::options::Options;
 use crate::sync::Recover;
 use mount::Mount;
+use position::Operation;
 use system::FileSystem;
 use turns::Turns;
 
@@ -45,6 +46,33 @@ pub struct Access {
     pub create: bool,
     /// The file is emptied when it is opened. Needs `write`.
     pub truncate: bool,
+}
+
+impl Access {
+    /// Requests read an existing file.
+    pub const READ: Access = Access {
+        read: true,
+        write: false,
+        create: false,
+        truncate: false,
+    };
+    /// Requests read and write an existing file.
+    pub const READ_WRITE: Access = Access {
+        write: true,
+        ..Access::READ
+    };
+
+    /// The access mode of open(2).
+    fn mode(self) -> Result<i32> {
+        match (self.read, self.write) {
+            (true, true) => Ok(libc::O_RDWR),
+            (false, true) => Ok(libc::O_WRONLY),
+            (true, false) => Ok(libc::O_RDONLY),
+            (false, false) => Err(Error::invalid(
+                "a file must be opened for reading or writing",
+            )),
+        }
+    }
 }
 
 /// An open file, for requests of any number of threads.
@@ -85,11 +113,10 @@ impl File {
     /// ranges such as a FIFO; else the failure of open(2).
     pub fn open(path: &Path, access: Access, options: Options) -> Result<File> {
         options.check()?;
-        let flags = access_mode(access).map_err(|e| e.in_file(path))?;
+        let mut flags = access.mode().map_err(|e| e.in_file(path))?;
         if (access.create || access.truncate) && !access.write {
             return Err(Error::invalid("create and truncate need write access").in_file(path));
         }
-        let mut flags = flags | libc::O_CLOEXEC;
         if access.create {
             flags |= libc::O_CREAT;
         }
@@ -104,11 +131,7 @@ impl File {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
-        let access = Access {
-            read: true,
-            ..Access::default()
-        };
-        File::open_at(at, name, access, libc::O_RDONLY | libc::O_CLOEXEC, options)
+        File::open_at(at, name, Access::READ, libc::O_RDONLY, options)
     }
 
     /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors name
@@ -123,14 +146,10 @@ impl File {
         options: Options,
     ) -> Result<File> {
         let access = Access {
-            read: true,
             write: writes,
-            ..Access::default()
+            ..Access::READ
         };
-        // /proc leads to the same file even if it was renamed or unlinked.
-        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        let mode = if writes { libc::O_RDWR } else { libc::O_RDONLY };
-        match open_at_once(&same, mode | libc::O_CLOEXEC) {
+        match open_at_once(&path_of(descriptor), access.mode()?) {
             Ok(opened) => File::of_opened(opened, name, access, options),
             // The file's permissions have changed since it was opened, or there is no /proc. A
             // duplicate shares locks and position with the descriptor, which is harmless here.
@@ -162,7 +181,7 @@ impl File {
         options: Options,
     ) -> Result<File> {
         options.check()?;
-        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let same = path_of(descriptor);
         let name = std::fs::read_link(&same)
             .unwrap_or_else(|_| PathBuf::from(format!("descriptor {descriptor}")));
         // SAFETY: fcntl with F_GETFL touches no memory of this process.
@@ -170,7 +189,7 @@ impl File {
         if flags < 0 {
             return Err(Error::last_os("cannot use the descriptor").in_file(&name));
         }
-        let mode = access_mode(access).map_err(|e| e.in_file(&name))?;
+        let mode = access.mode().map_err(|e| e.in_file(&name))?;
         let has = flags & libc::O_ACCMODE;
         let is_closed_to = |mode| flags & libc::O_PATH != 0 || has == mode;
         let refused = if access.read && is_closed_to(libc::O_WRONLY) {
@@ -187,7 +206,7 @@ impl File {
                     .in_file(&name),
             );
         }
-        match open_at_once(&same, mode | libc::O_CLOEXEC) {
+        match open_at_once(&same, mode) {
             Ok(opened) => File::of_opened(opened, &name, access, options),
             // A duplicate would share these flags: it would append, or reject unaligned ranges.
             Err(e) if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
@@ -201,12 +220,7 @@ impl File {
     /// Errors name it `name`.
     pub(crate) fn of_new(opened: OwnedFd, name: &Path, options: Options) -> Result<File> {
         options.check()?;
-        let access = Access {
-            read: true,
-            write: true,
-            ..Access::default()
-        };
-        File::of_opened(opened, name, access, options)
+        File::of_opened(opened, name, Access::READ_WRITE, options)
     }
 
     /// The result of fstat(2).
@@ -215,7 +229,7 @@ impl File {
     /// The failed system call.
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
         // SAFETY: the descriptor is open as long as `self`, and is not closed by the value here.
-        let file = unsafe { std::fs::File::from_raw_fd(self.buffered.as_raw_fd()) };
+        let file = unsafe { std::fs::File::from_raw_fd(self.buffered_fd()) };
         let file = ManuallyDrop::new(file);
         uninterrupted(|| file.metadata())
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
@@ -301,7 +315,7 @@ impl File {
     /// Whether pages of the file can be mapped for writing.
     pub(crate) fn can_be_mapped(&self) -> bool {
         // SAFETY: fcntl with F_GETFL touches no memory.
-        let flags = unsafe { libc::fcntl(self.buffered.as_raw_fd(), libc::F_GETFL) };
+        let flags = unsafe { libc::fcntl(self.buffered_fd(), libc::F_GETFL) };
         self.access.write && flags & libc::O_ACCMODE == libc::O_RDWR
     }
     /// The file system that the file lies on.
@@ -310,7 +324,7 @@ impl File {
     }
     /// The mount that the file lies on; `None` if the system does not report it.
     pub(crate) fn mount(&self) -> Option<Arc<Mount>> {
-        let of_file = || Mount::of(self.buffered.as_raw_fd());
+        let of_file = || Mount::of(self.buffered_fd());
         self.mount.get_or_init(of_file).clone()
     }
     /// The options that apply to requests of this file, below those of each call.
@@ -336,7 +350,7 @@ impl File {
         if is_block_device(&stat) {
             // SAFETY: lseek on an open descriptor touches no memory. The engine reads and writes by
             // position, so a moved file offset has no effect on it.
-            let end = unsafe { libc::lseek(self.buffered.as_raw_fd(), 0, libc::SEEK_END) };
+            let end = unsafe { libc::lseek(self.buffered_fd(), 0, libc::SEEK_END) };
             return u64::try_from(end)
                 .map_err(|_| Error::last_os("cannot find the device's size").in_file(&self.path));
         }
@@ -352,7 +366,7 @@ impl File {
             Error::invalid(format!("no file can have {bytes} bytes")).in_file(&self.path)
         })?;
         // SAFETY: ftruncate on an open descriptor touches no memory of this process.
-        uninterrupted(|| answer(unsafe { libc::ftruncate(self.buffered.as_raw_fd(), length) }))
+        uninterrupted(|| answer(unsafe { libc::ftruncate(self.buffered_fd(), length) }))
             .map_err(|e| Error::os(&e, "cannot set the file's length").in_file(&self.path))
     }
 
@@ -372,7 +386,7 @@ impl File {
     /// The failed system call. An unknown part of the data is then on the medium.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: fdatasync on an open descriptor touches no memory of this process.
-        uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered.as_raw_fd()) }))
+        uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered_fd()) }))
             .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
     }
 
@@ -387,7 +401,7 @@ impl File {
         // SAFETY: fallocate on an open descriptor touches no memory of this process.
         let status = unsafe {
             libc::fallocate(
-                self.buffered.as_raw_fd(),
+                self.buffered_fd(),
                 mode,
                 offset as libc::off_t,
                 length as libc::off_t,
@@ -406,12 +420,8 @@ impl File {
         }
     }
 
-    /// The descriptor, which lives as long as the file. The system assigns the lowest free number.
-    pub fn descriptor(&self) -> RawFd {
-        self.buffered.as_raw_fd()
-    }
-
-    pub(crate) fn buffered_fd(&self) -> RawFd {
+    /// The descriptor that uses the page cache. It is open as long as the file.
+    pub fn buffered_fd(&self) -> RawFd {
         self.buffered.as_raw_fd()
     }
 
@@ -461,10 +471,8 @@ impl File {
         if self.system.direct.is_none() {
             return Err(self.without_direct());
         }
-        let flags = access_mode(self.access)? | libc::O_DIRECT | libc::O_CLOEXEC;
-        // /proc leads to the same file even if it was renamed or unlinked.
-        let same = PathBuf::from(format!("/proc/self/fd/{}", self.buffered.as_raw_fd()));
-        open_fd(&same, flags).map_err(|e| match e.raw_os_error() {
+        let flags = self.access.mode()? | libc::O_DIRECT;
+        open_fd(&path_of(self.buffered_fd()), flags).map_err(|e| match e.raw_os_error() {
             Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
             _ => Error::os(&e, "cannot open the file for direct I/O").in_file(&self.path),
         })
@@ -499,36 +507,18 @@ impl File {
         self.system.direct.map_or(1, |d| u64::from(d.memory)).max(1)
     }
 
-    pub(crate) fn must_be_readable(&self) -> Result<()> {
-        if self.access.read {
+    /// Checks that the file is open for this operation.
+    pub(crate) fn must_allow(&self, operation: Operation) -> Result<()> {
+        let (is_open, what) = match operation {
+            Operation::Read => (self.access.read, "reading"),
+            Operation::Write => (self.access.write, "writing"),
+        };
+        if is_open {
             return Ok(());
         }
-        Err(self.wrong_access("reading"))
-    }
-
-    pub(crate) fn must_be_writable(&self) -> Result<()> {
-        if self.access.write {
-            return Ok(());
-        }
-        Err(self.wrong_access("writing"))
-    }
-
-    fn wrong_access(&self, what: &str) -> Error {
-        Error::new(Kind::Invalid, format!("the file is not open for {what}"))
+        Err(Error::invalid(format!("the file is not open for {what}"))
             .remedy(format!("open it for {what}"))
-            .in_file(&self.path)
-    }
-}
-
-/// The access mode of open(2).
-fn access_mode(access: Access) -> Result<i32> {
-    match (access.read, access.write) {
-        (true, true) => Ok(libc::O_RDWR),
-        (false, true) => Ok(libc::O_WRONLY),
-        (true, false) => Ok(libc::O_RDONLY),
-        (false, false) => Err(Error::invalid(
-            "a file must be opened for reading or writing",
-        )),
+            .in_file(&self.path))
     }
 }
 
@@ -589,17 +579,31 @@ pub(crate) fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     open_with(path, flags, 0o666)
 }
 
-/// As open(2); `mode` is for a file that the call creates.
+/// As open(2); `mode` is for a file that the call creates. The descriptor is closed on exec.
 pub(crate) fn open_with(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
-    let name = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    open_in(libc::AT_FDCWD, &c_string(path.as_os_str())?, flags, mode)
+}
+
+/// As openat(2); `mode` is for a file that the call creates. The descriptor is closed on exec.
+pub(crate) fn open_in(folder: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     uninterrupted(|| {
         // SAFETY: `name` is a C string that outlives the call.
-        let fd = unsafe { libc::open(name.as_ptr(), flags, mode) };
+        let fd = unsafe { libc::openat(folder, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
         answer(fd)?;
-        // SAFETY: open has just returned this descriptor, which has no other owner.
+        // SAFETY: openat has just returned this descriptor, which has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     })
+}
+
+/// A path or name for a system call.
+pub(crate) fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// The path of a descriptor under /proc. It leads to the same file even if the file was renamed or
+/// unlinked.
+pub(crate) fn path_of(descriptor: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{descriptor}"))
 }
 
 /// Repeats a system call that a signal interrupts.

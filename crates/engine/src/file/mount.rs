@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
+use super::system::statx_of;
 use crate::sync::Recover;
 
 /// A mount of /proc/self/mountinfo.
@@ -53,22 +54,7 @@ fn hash(bytes: &[u8]) -> u64 {
 
 fn key(fd: RawFd) -> Option<Key> {
     const STATX_MNT_ID: u32 = 0x1000;
-    // SAFETY: statx is plain data, for which all zero bytes are a valid value.
-    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: with AT_EMPTY_PATH the call is about the descriptor itself; `stat` is a place for the
-    // result.
-    let status = unsafe {
-        libc::statx(
-            fd,
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            STATX_MNT_ID,
-            &mut stat,
-        )
-    };
-    if status != 0 {
-        return None;
-    }
+    let stat = statx_of(fd, STATX_MNT_ID)?;
     let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
     if stat.stx_mask & STATX_MNT_ID != 0 {
         return Some((stat.stx_mnt_id, device));

@@ -105,7 +105,7 @@ impl File {
 }
 
 /// A limit of this process, as getrlimit(2) reports it.
-pub(super) fn limit(resource: libc::__rlimit_resource_t) -> Option<libc::rlim_t> {
+pub(crate) fn limit(resource: libc::__rlimit_resource_t) -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

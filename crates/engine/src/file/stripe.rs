@@ -83,7 +83,7 @@ fn is_on_lustre(path: &Path) -> bool {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let folder = open_with(folder, libc::O_PATH | libc::O_CLOEXEC, 0);
+    let folder = open_with(folder, libc::O_PATH, 0);
     folder.is_ok_and(|folder| FileSystem::magic_of(folder.as_raw_fd()) == LUSTRE)
 }
 

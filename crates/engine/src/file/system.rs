@@ -1,12 +1,11 @@
 //! The file system of a file: its name, its alignment for O_DIRECT, its stripes.
 
-use std::ffi::CString;
-use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use super::stripe;
+use super::{open_fd, path_of, stripe};
 
 /// The alignments that O_DIRECT requires, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +112,8 @@ impl FileSystem {
     /// The visibility of writes between processes that have a file at this path, as far as it is
     /// known. `None` if the path does not exist.
     pub fn sharing_at(path: &Path) -> Option<Sharing> {
-        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-        // SAFETY: statfs is plain data, for which all zero bytes are a valid value.
-        let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: the path is a C string, and `stat` is a valid place for the answer.
-        let known = unsafe { libc::statfs(path.as_ptr(), &mut stat) } == 0;
-        known.then(|| match name_of(stat.f_type as u64) {
+        let file = open_fd(path, libc::O_PATH).ok()?;
+        Some(match name_of(FileSystem::magic_of(file.as_raw_fd())) {
             name if OF_ONE_MACHINE.contains(&name) => Sharing::OnOneMachine,
             "lustre" | "gpfs" => Sharing::OnSeveral,
             _ => Sharing::Unknown,
@@ -159,34 +154,39 @@ fn name_of(magic: u64) -> &'static str {
     known.map_or("unknown", |(_, name)| name)
 }
 
-/// The alignment from STATX_DIOALIGN (Linux 6.1) if the file system reports it. Otherwise, whether
-/// O_DIRECT can be opened at all, with the alignment that every block device accepts.
-fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
-    const STATX_DIOALIGN: u32 = 0x2000;
-    // SAFETY: statx is plain data, for which all zero bytes are a valid value.
-    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    let empty = c"";
+/// The result of statx(2) for a descriptor.
+pub(super) fn statx_of(fd: RawFd, mask: u32) -> Option<libc::statx> {
+    let mut stat = MaybeUninit::zeroed();
     // SAFETY: with AT_EMPTY_PATH the call is about the descriptor itself; `stat` is a place for the
     // result.
     let status = unsafe {
         libc::statx(
             fd,
-            empty.as_ptr(),
+            c"".as_ptr(),
             libc::AT_EMPTY_PATH,
-            STATX_DIOALIGN,
-            &mut stat,
+            mask,
+            stat.as_mut_ptr(),
         )
     };
-    if status == 0 && stat.stx_mask & STATX_DIOALIGN != 0 {
+    // SAFETY: statx is plain data, for which all zero bytes are a valid value.
+    (status == 0).then(|| unsafe { stat.assume_init() })
+}
+
+/// The alignment from STATX_DIOALIGN (Linux 6.1) if the file system reports it. Otherwise, whether
+/// O_DIRECT can be opened at all, with the alignment that every block device accepts.
+fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
+    const STATX_DIOALIGN: u32 = 0x2000;
+    if let Some(stat) = statx_of(fd, STATX_DIOALIGN)
+        && stat.stx_mask & STATX_DIOALIGN != 0
+    {
         return (stat.stx_dio_offset_align != 0).then_some(DirectAlignment {
             memory: stat.stx_dio_mem_align,
             offset: stat.stx_dio_offset_align,
         });
     }
-    let same = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
     // Opening a FIFO must not wait for its other end.
-    let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    match super::open_fd(&same, flags).map_err(|e| e.raw_os_error()) {
+    let flags = libc::O_RDONLY | libc::O_DIRECT | libc::O_NONBLOCK;
+    match open_fd(&path_of(fd), flags).map_err(|e| e.raw_os_error()) {
         Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => None,
         // Any other error is reported when the descriptor is needed.
         _ => Some(DirectAlignment {
@@ -199,7 +199,6 @@ fn direct_alignment(fd: RawFd) -> Option<DirectAlignment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
 
     #[test]
     fn releases_of_linux_are_ordered_by_their_numbers() {

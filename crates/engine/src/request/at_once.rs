@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::Order;
 use super::limits::{MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_UNSEEN};
-use super::prepare::{check_access, merged, note_for_host};
+use super::prepare::{merged, note_for_host};
 use crate::changes::Changing;
 use crate::engine::{Engine, engine};
 use crate::error::Result;
@@ -71,7 +71,7 @@ pub(super) fn order(
         return None;
     }
     let at_once = AtOnce::new(file, &options, memory, (extent.memory, extent.length), None)?;
-    let report = check_access(file, Operation::Read).and_then(|()| {
+    let report = file.must_allow(Operation::Read).and_then(|()| {
         // SAFETY: the caller of `run` vouches for the extent.
         unsafe {
             at_once.read(true, |target, range, counters| {
@@ -118,7 +118,7 @@ fn move_host(
     options: &Options,
     submitted: Instant,
 ) -> Result<Report> {
-    check_access(file, operation)?;
+    file.must_allow(operation)?;
     let _changing = (operation == Operation::Write).then(Changing::begin);
     let counters = Counters::default();
     counters.joined();

@@ -51,17 +51,10 @@ pub(super) fn note_for_host(options: &Options) -> Option<&'static str> {
     }
 }
 
-pub(super) fn check_access(file: &File, operation: Operation) -> Result<()> {
-    match operation {
-        Operation::Read => file.must_be_readable(),
-        Operation::Write => file.must_be_writable(),
-    }
-}
-
 pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<Prepared> {
     let options = merged(engine, file, order.options);
     options.check()?;
-    check_access(file, order.operation)?;
+    file.must_allow(order.operation)?;
     check_ranges(file, order.operation, order.extents)?;
 
     let requested = options.route.unwrap_or(RouteName::Auto);

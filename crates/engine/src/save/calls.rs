@@ -2,22 +2,11 @@
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use crate::file::{answer, stat_of, uninterrupted};
-
-/// As openat(2); `mode` is for a file that the call creates. The descriptor is closed on exec.
-pub(super) fn open_at(folder: RawFd, name: &CStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
-    uninterrupted(|| {
-        // SAFETY: `name` is a C string that outlives the call.
-        let fd = unsafe { libc::openat(folder, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
-        answer(fd)?;
-        // SAFETY: openat has just returned this descriptor, which has no other owner.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    })
-}
 
 /// Whether both descriptors are of the same file.
 pub(super) fn is_same(one: &impl AsRawFd, other: &impl AsRawFd) -> io::Result<bool> {

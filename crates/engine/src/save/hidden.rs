@@ -14,11 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use super::calls::{self, entry_of, is_same, open_at};
-use super::resolved_path::name_of;
+use super::calls::{self, entry_of, is_same};
 use super::rights::Rights;
 use crate::file::system::FileSystem;
-use crate::file::{answer, stat_of, uninterrupted};
+use crate::file::{answer, c_string, open_in, stat_of, uninterrupted};
 use crate::sync::Recover;
 
 const PREFIX: &str = ".penstock-";
@@ -27,7 +26,7 @@ const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
 /// Creates a file that other users cannot open.
 pub(super) fn create(folder: RawFd) -> io::Result<(OwnedFd, CString)> {
     loop {
-        let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o600))?;
+        let (opened, name) = unused(|name| open_in(folder, name, CREATE, 0o600))?;
         // A process that cleared the folder before the file was locked has removed the file, or is
         // about to.
         let is_locked = lock(opened.as_raw_fd()) != Some(false);
@@ -48,7 +47,7 @@ pub(super) fn link(fd: RawFd, folder: RawFd) -> io::Result<CString> {
 /// The rights of a new file in the folder. They depend on the umask and the folder's default ACL,
 /// so this creates an empty file and reads its rights.
 pub(super) fn usual_rights(folder: RawFd) -> io::Result<Rights> {
-    let (opened, name) = unused(|name| open_at(folder, name, CREATE, 0o666))?;
+    let (opened, name) = unused(|name| open_in(folder, name, CREATE, 0o666))?;
     let rights = Rights::of(&opened);
     match calls::remove(folder, &name) {
         // Another process that clears the folder may have removed the file, because it has no lock.
@@ -80,7 +79,7 @@ pub(super) fn clear(folder: RawFd) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         if let Some(boot) = name.to_str().and_then(boot_of) {
-            let name = name_of(&name).expect("no zero byte in the name of a file");
+            let name = c_string(&name).expect("no zero byte in the name of a file");
             remove_if_dead(folder, &name, boot == this_boot());
         }
     }
@@ -103,8 +102,8 @@ fn boot_of(name: &str) -> Option<&str> {
 fn remove_if_dead(folder: RawFd, name: &CStr, is_of_this_boot: bool) {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     // NFS locks only descriptors that are open for writing, while the mode may allow reading only.
-    let opened = open_at(folder, name, flags | libc::O_RDWR, 0)
-        .or_else(|_| open_at(folder, name, flags | libc::O_RDONLY, 0));
+    let opened = open_in(folder, name, flags | libc::O_RDWR, 0)
+        .or_else(|_| open_in(folder, name, flags | libc::O_RDONLY, 0));
     let Ok(opened) = opened else { return };
     let fd = opened.as_raw_fd();
     let is_reliable = is_of_this_boot || FileSystem::of(fd).is_of_one_machine();
@@ -129,7 +128,7 @@ fn lock(fd: RawFd) -> Option<bool> {
 /// Whether this is a regular file with that name.
 fn is_named(opened: &OwnedFd, folder: RawFd, name: &CStr) -> io::Result<bool> {
     let is_file = stat_of(opened)?.st_mode & libc::S_IFMT == libc::S_IFREG;
-    match open_at(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+    match open_in(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
         Ok(there) => Ok(is_file && is_same(opened, &there)?),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),

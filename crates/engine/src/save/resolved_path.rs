@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::calls::{self, is_same};
 use crate::error::{Error, Kind, Result};
-use crate::file::stat_of;
+use crate::file::{c_string, open_in, stat_of};
 
 /// The folder and the name of a file that exists or is to be created. Links were followed.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl ResolvedPath {
 /// The name is not that of a regular file, or the caller may not write the file.
 pub(super) fn present(folder: RawFd, name: &CStr) -> Result<Option<OwnedFd>> {
     let failed = |e: io::Error| Error::os(&e, "cannot replace the file");
-    let opened = match calls::open_at(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+    let opened = match open_in(folder, name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,
     };
@@ -95,8 +95,8 @@ fn refuse_others(opened: &OwnedFd) -> Result<()> {
 /// only if the walk ends at the file that the kernel found. It may not if another process changes
 /// the path meanwhile; then the result is `None`.
 fn found(path: &Path) -> Result<Option<ResolvedPath>> {
-    let name = name_of(path.as_os_str()).map_err(failed)?;
-    let target = match calls::open_at(libc::AT_FDCWD, &name, libc::O_PATH, 0) {
+    let name = c_string(path.as_os_str()).map_err(failed)?;
+    let target = match open_in(libc::AT_FDCWD, &name, libc::O_PATH, 0) {
         Err(e) if e.kind() == ErrorKind::NotFound => None,
         opened => Some(opened.map_err(failed)?),
     };
@@ -121,7 +121,7 @@ fn walk(path: &Path, kernel_has_followed: bool) -> Result<ResolvedPath> {
     let mut folder = None;
     for _ in 0..=MOST_LINKS {
         let resolved = below(folder.as_ref(), &path)?;
-        let link = match calls::open_at(resolved.folder(), &resolved.name, FLAGS, 0) {
+        let link = match open_in(resolved.folder(), &resolved.name, FLAGS, 0) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(resolved),
             opened => opened.map_err(failed)?,
         };
@@ -150,11 +150,11 @@ fn below(folder: Option<&OwnedFd>, path: &Path) -> Result<ResolvedPath> {
     let parent = [parent, b"."].concat();
     let from = folder.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
     let flags = libc::O_PATH | libc::O_DIRECTORY;
-    let parent = name_of(OsStr::from_bytes(&parent)).map_err(failed)?;
-    let opened = calls::open_at(from, &parent, flags, 0);
+    let parent = c_string(OsStr::from_bytes(&parent)).map_err(failed)?;
+    let opened = open_in(from, &parent, flags, 0);
     Ok(ResolvedPath {
         folder: opened.map_err(|e| Error::os(&e, "cannot open the folder of the file"))?,
-        name: name_of(OsStr::from_bytes(name)).map_err(failed)?,
+        name: c_string(OsStr::from_bytes(name)).map_err(failed)?,
     })
 }
 
@@ -186,10 +186,6 @@ fn is_trusted(folder: &OwnedFd, link: &OwnedFd) -> io::Result<bool> {
     Ok(folder.st_mode & SHARED != SHARED || link.st_uid == own || link.st_uid == folder.st_uid)
 }
 
-pub(super) fn name_of(text: &OsStr) -> io::Result<CString> {
-    CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, lchown, symlink};
@@ -202,8 +198,8 @@ mod tests {
         let path = folder.path().join("link");
         symlink("none", &path).unwrap();
         let open = |path: &Path, flags| {
-            let name = name_of(path.as_os_str()).unwrap();
-            calls::open_at(libc::AT_FDCWD, &name, libc::O_PATH | flags, 0).unwrap()
+            let name = c_string(path.as_os_str()).unwrap();
+            open_in(libc::AT_FDCWD, &name, libc::O_PATH | flags, 0).unwrap()
         };
         let is_trusted = |mode, owner_of_folder, owner_of_link| {
             let permissions = PermissionsExt::from_mode(mode);

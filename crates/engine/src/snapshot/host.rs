@@ -7,6 +7,7 @@ use std::{io, mem, ptr, thread};
 use crate::copy::Copies;
 use crate::engine::cores;
 use crate::error::{Error, Kind, Result};
+use crate::file::page_size;
 use crate::gpu::Pages;
 use crate::gpu::stream::Stream;
 use crate::sync::Recover;
@@ -145,18 +146,10 @@ impl Drop for OnHost {
 }
 
 fn most_spare() -> usize {
-    // SAFETY: sysconf only returns numbers, -1 for an unknown one.
-    let (pages, size) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    let bytes = usize::try_from(pages)
-        .ok()
-        .zip(usize::try_from(size).ok())
-        .map_or(0, |(pages, size)| pages.saturating_mul(size));
-    bytes / SPARE_SHARE
+    // SAFETY: sysconf only returns a number, -1 for an unknown one.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    usize::try_from(pages).map_or(0, |pages| pages.saturating_mul(page_size() as usize))
+        / SPARE_SHARE
 }
 
 /// Copies, by several threads if the size justifies them.
