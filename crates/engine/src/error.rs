@@ -193,12 +193,6 @@ impl Error {
         self
     }
 
-    /// Replaces the file by the name that the caller uses.
-    pub fn of_file(mut self, path: &Path) -> Self {
-        self.0.path = Some(path.to_owned());
-        self
-    }
-
     /// Adds the range of the file in bytes, unless the failure has one.
     pub fn over(mut self, offset: u64, length: u64) -> Self {
         if self.0.length == 0 {

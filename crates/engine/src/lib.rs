@@ -5,48 +5,28 @@
 //! pages, or by cuFile. A [`Report`](report::Report) has the number of bytes that took each
 //! [`Path`](report::Path).
 //!
-//! [`request::run`] returns when the bytes have moved. [`request::submit`] returns a
+//! [`request::run`] returns when the bytes have moved. [`submit`] returns a
 //! [`Request`](request::Request) to wait for. Both take addresses instead of slices, since the memory
 //! may be a GPU's; so both are unsafe.
+//!
+//! A function that returns a [`Result`](error::Result) fails if a call of the system or of the driver
+//! fails. `# Errors` names other failures.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use penstock_engine::Extent;
-//! use penstock_engine::file::position::Operation;
-//! use penstock_engine::file::{Access, File};
-//! use penstock_engine::options::Options;
-//! use penstock_engine::request::{Order, run, submit};
+//! use penstock_engine::{Access, Extent, File, Operation, Options, Order, submit};
 //!
 //! # fn main() -> penstock_engine::error::Result<()> {
-//! # let folder = tempfile::tempdir().unwrap();
-//! # let path = folder.path().join("field.bin");
-//! let access = Access { read: true, write: true, create: true, truncate: true };
-//! let options = Options::parse("threads=2;block=1MiB")?;
-//! let file = Arc::new(File::open(&path, access, options)?);
-//!
-//! let field: Vec<u8> = (0..3 << 20).map(|i| i as u8).collect();
-//! let whole = Extent { offset: 0, length: field.len() as u64, memory: field.as_ptr() as usize };
-//! // SAFETY: `field` outlives the call, and nothing changes it meanwhile.
-//! let report = unsafe { run(&file, Order::new(Operation::Write, &[whole], Options::default()))? };
-//! assert_eq!(report.bytes(), 3 << 20);
-//!
-//! // Every other KiB, by workers, while this thread could do something else.
-//! let mut half = vec![0; field.len() / 2];
-//! let extents: Vec<Extent> = half
-//!     .chunks_mut(1024)
-//!     .enumerate()
-//!     .map(|(i, row)| Extent {
-//!         offset: 2048 * i as u64,
-//!         length: 1024,
-//!         memory: row.as_mut_ptr() as usize,
-//!     })
-//!     .collect();
+//! # let path = std::path::Path::new("Cargo.toml");
+//! let file = Arc::new(File::open(path, Access::READ, Options::default())?);
+//! let mut memory = [0; 9];
+//! let extents = [Extent::new(0, &mut memory)]; // from byte 0 of the file
 //! let order = Order::new(Operation::Read, &extents, Options::default());
-//! // SAFETY: `half` is not touched until the request has finished.
+//! // SAFETY: nothing else touches `memory` until the request has finished.
 //! let request = unsafe { submit(&file, order, None, None)? };
 //! request.finish()?;
-//! assert!(half.chunks(1024).zip(field.chunks(2048)).all(|(got, both)| *got == both[..1024]));
+//! assert_eq!(&memory, b"[package]");
 //! # Ok(())
 //! # }
 //! ```
@@ -87,11 +67,14 @@ pub use cufile::buffer;
 pub use engine::{
     chunk_cache_bytes, cores, merged_options, options_without_engine, set_process_options,
 };
+pub use file::position::Operation;
+pub use file::{Access, File};
 pub use fork::{process, refuse_fork};
 pub use gpu::any_stream_waits;
 pub use gpu::stream::Stream;
 pub use memory::MemoryKind;
+pub use options::Options;
 pub use plan::Extent;
-pub use request::{StreamOrder, drain};
+pub use request::{Order, StreamOrder, drain, submit};
 pub use routes::fault;
 pub use sync::Recover;

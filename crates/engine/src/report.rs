@@ -128,30 +128,6 @@ impl Counters {
     /// The report of a request as it is now. `requested` is the route to report if nothing moved, and
     /// `device` the CUDA ordinal of the memory, -1 for host memory.
     pub fn report(&self, requested: RouteName, device: i32, block: u64, elapsed_ns: u64) -> Report {
-        let note = self.note.lock().recover().clone();
-        self.with_note(requested, device, block, elapsed_ns, note)
-    }
-
-    /// As [`report`](Self::report); takes the note instead of copying it.
-    pub(crate) fn into_report(
-        mut self,
-        requested: RouteName,
-        device: i32,
-        block: u64,
-        elapsed_ns: u64,
-    ) -> Report {
-        let note = std::mem::take(self.note.get_mut().recover());
-        self.with_note(requested, device, block, elapsed_ns, note)
-    }
-
-    fn with_note(
-        &self,
-        requested: RouteName,
-        device: i32,
-        block: u64,
-        elapsed_ns: u64,
-        note: String,
-    ) -> Report {
         let bytes = PATHS.map(|path| self.bytes[path as usize].load(Relaxed));
         let route = PATHS
             .iter()
@@ -173,7 +149,7 @@ impl Counters {
             decoded_cpu: self.decoded_cpu.load(Relaxed),
             decoded_gpu: self.decoded_gpu.load(Relaxed),
             tuned: self.tuned.get().copied().unwrap_or_default(),
-            note,
+            note: self.note.lock().recover().clone(),
         }
     }
 }

@@ -17,7 +17,7 @@ mod rights;
 use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
@@ -31,8 +31,7 @@ use rights::Rights;
 /// The new contents of a file. Dropping this removes them, unless they were published.
 pub(crate) struct Replacement {
     path: ResolvedPath,
-    /// The path as the caller gave it.
-    target: PathBuf,
+    /// The new file. Errors name it by the path that the caller gave.
     file: Arc<File>,
     /// The hidden name of the new file, while it has one.
     hidden: Mutex<Option<CString>>,
@@ -71,7 +70,6 @@ impl Replacement {
         })?;
         Ok(Replacement {
             path,
-            target: target.to_owned(),
             file: Arc::new(file),
             hidden: Mutex::new(hidden),
             process: std::process::id(),
@@ -82,22 +80,18 @@ impl Replacement {
         &self.file
     }
 
-    pub(crate) fn target(&self) -> &Path {
-        &self.target
-    }
-
     /// Puts the new file in the place of the target. If this fails, the target is as before, unless
     /// the error says otherwise.
     pub(crate) fn publish(&self, durable: bool) -> Result<()> {
         self.put_in_place(durable)
-            .map_err(|e| e.in_file(&self.target))?;
+            .map_err(|e| e.in_file(self.file.path()))?;
         if durable {
             self.sync_folder().map_err(|e| {
                 let action = "the new file is in place, but may not survive a power failure, \
                               because its folder cannot be brought to the medium";
                 Error::os(&e, action)
                     .remedy("look at the kernel log (dmesg), then save again")
-                    .in_file(&self.target)
+                    .in_file(self.file.path())
             })?;
         }
         Ok(())

@@ -338,13 +338,9 @@ unsafe fn submit_plain(
     order.background = with.background;
     order.waiter_shares = with.waiter_shares;
     order.memory = Some(memory);
+    order.last_step = at_end;
     // SAFETY: upheld by the caller; the ranges lie inside the memory described.
-    unsafe {
-        match at_end {
-            None => request::submit(file, order, with.stream, with.owner),
-            Some(last) => request::submit_with_step(file, order, with.stream, with.owner, last),
-        }
-    }
+    unsafe { request::submit(file, order, with.stream, with.owner) }
 }
 
 /// The task of a transfer that has no remaining work.

@@ -24,6 +24,15 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// A range of the file from `offset` on, as long as `memory`, which is on the host.
+    pub fn new(offset: u64, memory: &mut [u8]) -> Extent {
+        Extent {
+            offset,
+            length: memory.len() as u64,
+            memory: memory.as_mut_ptr() as usize,
+        }
+    }
+
     /// The file offset behind the range. Only for extents that passed
     /// [`end_checked`](Self::end_checked).
     pub(crate) fn end(&self) -> u64 {

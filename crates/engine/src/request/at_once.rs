@@ -135,7 +135,7 @@ fn move_host(
     if let Some(note) = note_for_host(options) {
         counters.note(note);
     }
-    Ok(counters.into_report(RouteName::Host, -1, extent.length, elapsed(submitted)))
+    Ok(counters.report(RouteName::Host, -1, extent.length, elapsed(submitted)))
 }
 
 fn elapsed(since: Instant) -> u64 {
@@ -239,7 +239,7 @@ impl AtOnce {
             RouteName::Staged => self.memory.device,
             _ => -1,
         };
-        Ok(counters.into_report(route, device, self.length, elapsed(self.submitted)))
+        Ok(counters.report(route, device, self.length, elapsed(self.submitted)))
     }
 
     /// Reads into a pinned slot, and copies to the GPU. The copies are work of the stream that

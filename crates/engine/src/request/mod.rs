@@ -53,8 +53,6 @@ pub use limits::{
     MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN,
     MOST_WORK_OF_WAITER,
 };
-use prepare::Prepared;
-use progress::Progress;
 pub use progress::Waited;
 pub use task::{Remaining, Share, Task, TaskOrder};
 use tracker::Tracker;
@@ -79,6 +77,9 @@ pub struct Order<'a> {
     /// Whether the caller only waits for the request, so that its thread may do a share of a small
     /// one.
     pub waiter_shares: bool,
+    /// A submitter step at the end, when all bytes have moved or the transfer has failed. Only
+    /// [`submit`] takes it.
+    pub last_step: Option<LastStep>,
 }
 
 impl<'a> Order<'a> {
@@ -92,6 +93,7 @@ impl<'a> Order<'a> {
             faults: None,
             background: false,
             waiter_shares: false,
+            last_step: None,
         }
     }
 }
@@ -120,8 +122,7 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     if let Some(done) = at_once::order(engine, file, &order) {
         return done;
     }
-    let job = Submission::of_file(engine, file, order)?.into_job(None, None);
-    run_here(engine, job)
+    run_here(engine, transfer_job(engine, file, order, None, None)?)
 }
 
 /// Replaces the contents of the file `target` by `length` bytes at `memory`, atomically.
@@ -133,8 +134,10 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
 /// As for [`run`].
 pub unsafe fn save(target: &Path, memory: usize, length: u64, options: Options) -> Result<Report> {
     let engine = engine()?;
-    let job = Submission::of_save(engine, target, memory, length, options)?.into_job(None, None);
-    run_here(engine, job)
+    run_here(
+        engine,
+        save_job(engine, target, memory, length, options, None)?,
+    )
 }
 
 /// Starts an order and returns at once. `owner` is dropped as soon as the buffers are no longer in
@@ -152,40 +155,15 @@ pub unsafe fn submit(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
-    let bytes = order
-        .extents
-        .iter()
-        .map(|e| e.length)
-        .fold(0, u64::saturating_add);
+    let lengths = order.extents.iter().map(|e| e.length);
+    let bytes = lengths.fold(0, u64::saturating_add);
     let waiter_shares = order.waiter_shares && bytes <= MOST_OF_WAITER;
-    let submission = Submission::of_file(engine, file, order)?;
-    let made = submission.into_job(owner, None);
-    start(engine, made, waiter_shares, None, stream)
+    let made = transfer_job(engine, file, order, None, owner)?;
+    start(engine, made, waiter_shares, stream)
 }
 
 /// Work that the submitter's thread does in its last step. It is called once.
 pub type LastStep = Box<dyn Fn() + Send + Sync>;
-
-/// As [`submit`], with one submitter step at the end, after all bytes have moved or the transfer
-/// has failed.
-///
-/// # Errors
-/// As for [`submit`].
-///
-/// # Safety
-/// As for [`submit`].
-pub unsafe fn submit_with_step(
-    file: &Arc<File>,
-    order: Order<'_>,
-    stream: Option<StreamOrder>,
-    owner: Option<Box<dyn Any + Send>>,
-    last: LastStep,
-) -> Result<Request> {
-    let engine = engine()?;
-    let made = Submission::of_file(engine, file, order)?.into_job(owner, Some(last));
-    let stepper = Some(Arc::clone(&made.0));
-    start(engine, made, false, stepper, stream)
-}
 
 /// The asynchronous form of [`save`].
 ///
@@ -203,106 +181,79 @@ pub unsafe fn submit_save(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
-    let submission = Submission::of_save(engine, target, memory, length, options)?;
-    let made = submission.into_job(owner, None);
-    start(engine, made, false, None, stream)
+    let made = save_job(engine, target, memory, length, options, owner)?;
+    start(engine, made, false, stream)
 }
 
-/// A checked and planned order.
-struct Submission {
+fn save_job(
     engine: &'static Engine,
-    file: Arc<File>,
-    operation: Operation,
-    prepared: Prepared,
-    ending: Ending,
-    submitted: Instant,
+    target: &Path,
+    memory: usize,
+    length: u64,
+    options: Options,
+    owner: Option<Box<dyn Any + Send>>,
+) -> Result<NewJob> {
+    let replacement = Replacement::begin(target, options)?;
+    let file = Arc::clone(replacement.file());
+    let extents = [Extent {
+        offset: 0,
+        length,
+        memory,
+    }];
+    let order = Order::new(Operation::Write, &extents, options);
+    transfer_job(engine, &file, order, Some(replacement), owner)
 }
 
-impl Submission {
-    fn of_file(engine: &'static Engine, file: &Arc<File>, order: Order<'_>) -> Result<Self> {
-        let submitted = Instant::now();
-        let operation = order.operation;
-        let prepared = prepare::prepare(engine, file, order).map_err(|e| e.in_file(file.path()))?;
-        let durable = prepared.durable && operation == Operation::Write;
-        Ok(Submission {
-            engine,
-            file: Arc::clone(file),
-            operation,
-            prepared,
-            ending: if durable {
-                Ending::Sync
-            } else {
-                Ending::Nothing
-            },
-            submitted,
-        })
-    }
-
-    fn of_save(
-        engine: &'static Engine,
-        target: &Path,
-        memory: usize,
-        length: u64,
-        options: Options,
-    ) -> Result<Self> {
-        let replacement = Replacement::begin(target, options)?;
-        let extents = [Extent {
-            offset: 0,
-            length,
-            memory,
-        }];
-        let order = Order::new(Operation::Write, &extents, options);
-        let mut submission = Submission::of_file(engine, replacement.file(), order)
-            .map_err(|error| error.of_file(target))?;
-        submission.ending = Ending::Publish {
+/// Checks and plans an order, whose file takes the place of another one if it is a `replacement`.
+fn transfer_job(
+    engine: &'static Engine,
+    file: &Arc<File>,
+    mut order: Order<'_>,
+    replacement: Option<Replacement>,
+    owner: Option<Box<dyn Any + Send>>,
+) -> Result<NewJob> {
+    let submitted = Instant::now();
+    let operation = order.operation;
+    let last = order.last_step.take();
+    let prepared = prepare::prepare(engine, file, order).map_err(|e| e.in_file(file.path()))?;
+    let lanes = prepared.lanes();
+    let ending = match replacement {
+        Some(replacement) => Ending::Publish {
             replacement,
-            durable: submission.prepared.durable,
-        };
-        Ok(submission)
+            durable: prepared.durable,
+        },
+        None if prepared.durable && operation == Operation::Write => Ending::Sync,
+        None => Ending::Nothing,
+    };
+    let parts = prepared.parts;
+    let tracker = Tracker {
+        requested: prepared.requested,
+        block: prepared.block,
+        context: parts.iter().find_map(|p| p.memory.context.clone()),
+        ..Tracker::new(file.path().to_owned(), submitted, lanes, last.is_some())
+    };
+    tracker.counters.tuned(prepared.tuned);
+    if let Some(note) = prepared.note {
+        tracker.counters.note(&note);
     }
-
-    fn into_job(self, owner: Option<Box<dyn Any + Send>>, last: Option<LastStep>) -> NewJob {
-        let lanes = self.prepared.lanes();
-        let progress = match last {
-            Some(_) => Progress::with_steps(lanes),
-            None => Progress::new(lanes),
-        };
-        let parts = self.prepared.parts;
-        let context = parts.iter().find_map(|p| p.memory.context.clone());
-        let path = match &self.ending {
-            Ending::Publish { replacement, .. } => replacement.target(),
-            _ => self.file.path(),
-        };
-        let path = path.to_owned();
-        let mut tracker = Tracker::new(path, self.submitted, progress);
-        tracker.requested = self.prepared.requested;
-        tracker.block = self.prepared.block;
-        tracker.device = context.as_ref().map_or(-1, |c| c.device);
-        tracker.context = context;
-        tracker.counters.tuned(self.prepared.tuned);
-        if let Some(note) = self.prepared.note {
-            tracker.counters.note(&note);
-        }
-        let entered = self.file.users.enter();
-        let transfer = Transfer {
-            file: self.file,
-            entered,
-            operation: self.operation,
-            parts,
-            ending: self.ending,
-            room: OnceLock::new(),
-            last,
-        };
-        let turns = self.prepared.most_in_turn;
-        let turns = turns.map(|most| (Arc::clone(&transfer.file.turns), most));
-        make_job(
-            self.engine,
-            Box::new(transfer),
-            tracker,
-            (lanes, turns),
-            owner,
-        )
-    }
+    let turns = prepared.most_in_turn;
+    let turns = turns.map(|most| (Arc::clone(&file.turns), most));
+    let transfer = Transfer {
+        file: Arc::clone(file),
+        entered: file.users.enter(),
+        operation,
+        parts,
+        ending,
+        room: OnceLock::new(),
+        last,
+    };
+    Ok(make_job(
+        engine,
+        Box::new(transfer),
+        tracker,
+        (lanes, turns),
+        owner,
+    ))
 }
 
 fn make_job(
@@ -343,11 +294,8 @@ pub unsafe fn submit_task(
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
-    let has_steps = order.has_steps;
-    let waiter_shares = order.waiter_shares && !has_steps;
-    let made = order.into_job(engine, owner);
-    let stepper = has_steps.then(|| Arc::clone(&made.0));
-    start(engine, made, waiter_shares, stepper, stream)
+    let waiter_shares = order.waiter_shares;
+    start(engine, order.into_job(engine, owner), waiter_shares, stream)
 }
 
 /// A job and the number of its workers.
@@ -393,10 +341,10 @@ fn start(
     engine: &'static Engine,
     (job, lanes): NewJob,
     waiter_shares: bool,
-    stepper: Option<Arc<Job>>,
     order: Option<StreamOrder>,
 ) -> Result<Request> {
     let tracker = Arc::clone(&job.tracker);
+    let stepper = job.has_steps.then(|| Arc::clone(&job));
     let launch = Launch::new(engine, job, lanes);
     let request = Request {
         tracker,
@@ -406,7 +354,7 @@ fn start(
         postponed: AtomicBool::new(false),
     };
     let Some(order) = order else {
-        if waiter_shares {
+        if waiter_shares && request.stepper.is_none() {
             launch.begin_with_waiter()
         } else {
             launch.begin()
@@ -444,8 +392,7 @@ impl Drop for Request {
         if let Some(job) = &self.stepper {
             job.give_up_steps();
         }
-        self.launch.begin_with_workers();
-        self.launch.begin_here(None);
+        self.begin();
     }
 }
 
@@ -470,6 +417,12 @@ impl Request {
             self.launch.begin();
         }
         Ok(())
+    }
+
+    /// Begins what waits for a thread that waits for the request.
+    fn begin(&self) {
+        self.launch.begin_with_workers();
+        self.launch.begin_here(None);
     }
 
     /// Waits for the outcome or for a submitter step, at most as long as `limit`, and notes that
@@ -613,8 +566,7 @@ impl Request {
     /// # Errors
     /// The error of eventfd(2).
     pub fn descriptor(&self) -> Result<RawFd> {
-        self.launch.begin_with_workers();
-        self.launch.begin_here(None);
+        self.begin();
         let descriptor = self.tracker.signals.descriptor()?;
         // A step that became due earlier could not signal the descriptor.
         if matches!(self.peek(), Waited::Step) {
@@ -628,10 +580,8 @@ impl Request {
     /// # Errors
     /// [`Kind::Unavailable`] from drivers without this wait; [`Kind::Invalid`] while the stream is
     /// captured into a CUDA graph.
-    /// captured into a CUDA graph.
     pub fn hold_stream(&self, stream: Stream) -> Result<()> {
-        self.launch.begin_with_workers();
-        self.launch.begin_here(None);
+        self.begin();
         self.make_wait(stream, &self.context(stream)?)
     }
 

@@ -24,7 +24,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::job::Job;
-use super::progress::Progress;
 use super::tracker::Tracker;
 use super::{NewJob, make_job};
 use crate::engine::Engine;
@@ -121,16 +120,12 @@ impl TaskOrder {
         owner: Option<Box<dyn Any + Send>>,
     ) -> NewJob {
         let lanes = self.workers.clamp(1, MAX_THREADS as usize);
-        let progress = if self.has_steps {
-            Progress::with_steps(lanes)
-        } else {
-            Progress::new(lanes)
+        let tracker = Tracker {
+            requested: self.requested,
+            block: self.block,
+            context: self.context,
+            ..Tracker::new(self.path, Instant::now(), lanes, self.has_steps)
         };
-        let mut tracker = Tracker::new(self.path, Instant::now(), progress);
-        tracker.requested = self.requested;
-        tracker.block = self.block;
-        tracker.device = self.context.as_ref().map_or(-1, |c| c.device);
-        tracker.context = self.context;
         tracker.counters.moved(self.moved_by, self.moved);
         if let Some(note) = &self.note {
             tracker.counters.note(note);

@@ -22,27 +22,34 @@ pub(crate) struct Tracker {
     /// The route in the options.
     pub requested: RouteName,
     pub block: u64,
-    /// The CUDA ordinal of the memory; -1 if all memory is on the host.
-    pub device: i32,
     /// A context of the request's GPU memory.
     pub context: Option<Arc<Context>>,
     /// Nanoseconds from submission to the end; 0 until then.
-    elapsed: AtomicU64,
+    pub(super) elapsed: AtomicU64,
     /// Nanoseconds that the submitter spent on the request before it submitted it.
-    before: AtomicU64,
+    pub(super) before: AtomicU64,
 }
 
 impl Tracker {
-    pub(crate) fn new(path: PathBuf, submitted: Instant, progress: Progress<Error>) -> Tracker {
+    /// With `has_steps`, the submitter has a share besides those of the workers.
+    pub(crate) fn new(
+        path: PathBuf,
+        submitted: Instant,
+        workers: usize,
+        has_steps: bool,
+    ) -> Tracker {
         Tracker {
-            progress,
+            progress: if has_steps {
+                Progress::with_steps(workers)
+            } else {
+                Progress::new(workers)
+            },
             counters: Counters::default(),
             signals: Signals::default(),
             path,
             submitted,
             requested: RouteName::Auto,
             block: 0,
-            device: -1,
             context: None,
             elapsed: AtomicU64::new(0),
             before: AtomicU64::new(0),
@@ -75,7 +82,8 @@ impl Tracker {
             finished => finished,
         };
         let elapsed = elapsed + self.before.load(Relaxed);
+        let device = self.context.as_ref().map_or(-1, |context| context.device);
         self.counters
-            .report(self.requested, self.device, self.block, elapsed)
+            .report(self.requested, device, self.block, elapsed)
     }
 }

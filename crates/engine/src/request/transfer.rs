@@ -194,10 +194,7 @@ impl Task for Transfer {
     }
 
     fn named(&self, error: Error) -> Error {
-        match &self.ending {
-            Ending::Publish { replacement, .. } => error.of_file(replacement.target()),
-            _ => error.in_file(self.file.path()),
-        }
+        error.in_file(self.file.path())
     }
 
     fn operation(&self) -> Operation {
