@@ -11,9 +11,6 @@ use crate::gpu::{self, Context};
 use crate::memory::{Memory, MemoryKind};
 
 /// The kind and the CUDA ordinal (-1 for pageable memory) of the memory at an address.
-///
-/// # Errors
-/// The failed call of the driver.
 pub fn memory_kind(address: usize) -> Result<(MemoryKind, i32)> {
     crate::fork::refuse_fork()?;
     let memory = Memory::at(address)?;
@@ -21,9 +18,6 @@ pub fn memory_kind(address: usize) -> Result<(MemoryKind, i32)> {
 }
 
 /// The number of CUDA devices; 0 without a driver.
-///
-/// # Errors
-/// The failed call of the driver.
 pub fn device_count() -> Result<i32> {
     crate::fork::refuse_fork()?;
     match gpu::driver() {
@@ -72,9 +66,6 @@ pub fn device_alloc(device: i32, bytes: u64) -> Result<u64> {
 
 /// Frees memory of [`device_alloc`].
 ///
-/// # Errors
-/// The failed call of the driver.
-///
 /// # Safety
 /// Nothing uses the memory any more.
 pub unsafe fn device_free(address: u64) -> Result<()> {
@@ -93,9 +84,6 @@ pub unsafe fn device_free(address: u64) -> Result<()> {
 
 /// Allocates page-locked host memory for the devices of every context. Returns a null pointer for 0
 /// bytes.
-///
-/// # Errors
-/// As for [`device_alloc`].
 pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
     let context = context(0)?;
     if bytes == 0 {
@@ -118,9 +106,6 @@ pub fn host_alloc(bytes: u64) -> Result<*mut c_void> {
 }
 
 /// Frees memory of [`host_alloc`].
-///
-/// # Errors
-/// The failed call of the driver.
 ///
 /// # Safety
 /// Nothing uses the memory any more.

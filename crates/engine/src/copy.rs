@@ -17,9 +17,6 @@ use crate::memory::{Memory, are_on_host, is_on_host};
 /// Copies between any two kinds of memory, of any contexts, and returns when the copy is done. The
 /// CPU copies between host memories, at once.
 ///
-/// # Errors
-/// The failed call of the driver.
-///
 /// # Safety
 /// Both are valid for `length` bytes and do not overlap.
 pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<()> {
@@ -48,9 +45,6 @@ pub unsafe fn copy(destination: usize, source: usize, length: usize) -> Result<(
 
 /// Fills memory of any kind with zeros, and returns when that is done.
 ///
-/// # Errors
-/// The failed call of the driver.
-///
 /// # Safety
 /// The memory is valid for `length` bytes.
 pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
@@ -76,9 +70,6 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
 /// Waits for the work that the application has queued so far on the legacy default stream of the
 /// memory's context, and so on its blocking streams. Returns at once for host memory, and while a
 /// blocking stream is captured.
-///
-/// # Errors
-/// The failed call of the driver.
 pub fn follow_default_stream(memory: &Memory) -> Result<()> {
     let Some(context) = &memory.context else {
         return Ok(());
@@ -116,9 +107,6 @@ pub struct Copies<'a> {
 impl<'a> Copies<'a> {
     /// Starts copies between this memory, which is device or managed memory, and host memory. They
     /// come after the work queued so far on the default stream.
-    ///
-    /// # Errors
-    /// The failed call of the driver.
     pub fn with(memory: &'a Memory) -> Result<Copies<'a>> {
         crate::fork::refuse_fork()?;
         let context = memory.context.as_ref().ok_or_else(|| {
@@ -135,9 +123,6 @@ impl<'a> Copies<'a> {
 
     /// Copies to or from the GPU. When this returns, pageable host memory may be used again. All
     /// bytes have arrived when [`finish`](Self::finish) returns.
-    ///
-    /// # Errors
-    /// The failed call of the driver.
     ///
     /// # Safety
     /// Both memories are valid for `length` bytes and do not overlap, until `finish` returns or
@@ -158,9 +143,6 @@ impl<'a> Copies<'a> {
     }
 
     /// Waits until all copies are done.
-    ///
-    /// # Errors
-    /// The failure of a copy.
     pub fn finish(&mut self) -> Result<()> {
         self.lease.queue()?.finish()
     }

@@ -58,9 +58,6 @@ const CHUNK_CACHE_BYTES: u64 = 64 << 20;
 
 /// The size of the cache of decoded chunks of a file, in bytes; 0 for no cache. The environment
 /// variable `PENSTOCK_CHUNK_CACHE` sets it.
-///
-/// # Errors
-/// The failure to start the engine.
 pub fn chunk_cache_bytes() -> Result<u64> {
     engine().map(|engine| engine.chunk_cache)
 }
@@ -78,9 +75,6 @@ pub fn merged_options(call: Options) -> Result<Options> {
 
 /// As [`merged_options`], without creating an engine, so that forked children may still create one.
 /// In a child that may not, only the options of the environment apply.
-///
-/// # Errors
-/// Malformed options of the environment.
 pub fn options_without_engine(call: Options) -> Result<Options> {
     let engine = ENGINE.get().and_then(|made| made.as_ref().ok());
     let outer = match engine.filter(|_| refuse_fork().is_ok()) {

@@ -61,9 +61,6 @@ impl Memory {
 
     /// Queries the driver about an address. The call neither loads nor initialises the driver: a
     /// process that has not done so has no GPU memory.
-    ///
-    /// # Errors
-    /// The failed call of the driver.
     pub fn at(address: usize) -> Result<Memory> {
         let known = match loaded() {
             Some(cuda) => memory_type(cuda, address)?,
@@ -148,17 +145,11 @@ impl Memory {
 
 /// Whether the CPU may read and write at an address: true for pageable and page-locked memory, false
 /// for managed memory, which the GPU may be using. Costs nanoseconds for pageable memory.
-///
-/// # Errors
-/// The failed call of the driver.
 pub fn is_on_host(address: usize) -> Result<bool> {
     are_on_host([address])
 }
 
 /// Whether [`is_on_host`] is true for every address.
-///
-/// # Errors
-/// The failed call of the driver.
 pub fn are_on_host<const COUNT: usize>(addresses: [usize; COUNT]) -> Result<bool> {
     if addresses.iter().all(|address| is_never_on_gpu(*address)) {
         return Ok(true);

@@ -47,9 +47,6 @@ pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
 
 /// As [`check`], in a third of the time for memory on one or two pages. For such memory, it does
 /// not detect that the memory can be read but not written.
-///
-/// # Errors
-/// As for [`check`].
 pub fn check_quickly(start: usize, length: usize, wanted: Use) -> Result<()> {
     let page = page_size();
     let Some(last) = start.checked_add(length.saturating_sub(1)) else {

@@ -19,9 +19,6 @@ pub fn start(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()>
 }
 
 /// As [`start`], for a thread that ends before the scope does.
-///
-/// # Errors
-/// As for [`start`].
 pub fn start_scoped<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

@@ -69,9 +69,6 @@ impl Mappings {
 
     /// Splits a range where mappings begin and end, and calls `other` for the parts outside them.
     ///
-    /// # Errors
-    /// Those of `other`.
-    ///
     /// # Safety
     /// As for `write`.
     pub(crate) unsafe fn write_or<E>(

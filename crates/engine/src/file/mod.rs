@@ -127,18 +127,12 @@ impl File {
     }
 
     /// Opens the file `at` for reading. Errors name it `name`.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
     pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
         File::open_at(at, name, Access::READ, libc::O_RDONLY, options)
     }
 
     /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors name
     /// it `name`. The descriptor may be closed afterwards.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
     pub fn of_descriptor(
         descriptor: RawFd,
         name: &Path,
@@ -224,9 +218,6 @@ impl File {
     }
 
     /// The result of fstat(2).
-    ///
-    /// # Errors
-    /// The failed system call.
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
         // SAFETY: the descriptor is open as long as `self`, and is not closed by the value here.
         let file = unsafe { std::fs::File::from_raw_fd(self.buffered_fd()) };
@@ -342,9 +333,6 @@ impl File {
     }
 
     /// The present length of the file or block device, in bytes.
-    ///
-    /// # Errors
-    /// The failed system call.
     pub fn size(&self) -> Result<u64> {
         let stat = self.stat()?;
         if is_block_device(&stat) {

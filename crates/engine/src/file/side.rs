@@ -78,9 +78,6 @@ impl<'a> FileSide<'a> {
 
     /// Moves a range through the page cache, on this thread.
     ///
-    /// # Errors
-    /// The failed system call, or the end of the file, with the range.
-    ///
     /// # Safety
     /// `buffer` is valid for `length` bytes of host memory, writable for a read, which no other
     /// code touches until the call returns.
@@ -113,9 +110,6 @@ impl<'a> FileSide<'a> {
     /// Offset, length and address are aligned. A read needs only the first `needed` bytes, and the
     /// file may end behind them. The unaligned end of a file goes through the page cache. So does
     /// the whole range where the system refuses O_DIRECT, unless the caller requested it.
-    ///
-    /// # Errors
-    /// As for [`move_buffered`](Self::move_buffered).
     ///
     /// # Safety
     /// As for [`move_buffered`](Self::move_buffered).

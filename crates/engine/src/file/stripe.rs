@@ -29,9 +29,6 @@ const O_LOV_DELAY_CREATE: c_int = libc::O_NOCTTY | libc::O_ASYNC;
 
 /// Opens a file as open(2) does. A file that the call creates on Lustre gets the stripes. If it
 /// gets none, the returned text gives the reason.
-///
-/// # Errors
-/// The failed system call.
 pub fn create(
     path: &Path,
     flags: c_int,

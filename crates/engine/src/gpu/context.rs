@@ -78,9 +78,6 @@ impl Context {
     }
 
     /// The context with this handle.
-    ///
-    /// # Errors
-    /// The failure of the driver for an unknown handle.
     pub fn of(handle: CUcontext) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut known = CONTEXTS.lock().recover();
@@ -162,9 +159,6 @@ impl Context {
 
     /// A copy queue for the sole use of the caller: an idle one, or else a new one. The context
     /// must be current. [`keep`](Self::keep) returns the queue to the context.
-    ///
-    /// # Errors
-    /// As for [`CopyQueue::new`].
     pub fn queue(self: &Arc<Self>) -> Result<CopyQueue> {
         let idle = self.queues.lock().recover().pop();
         match idle {
@@ -267,9 +261,6 @@ impl Context {
 
     /// An event for the sole use of the caller: a kept one, or else a new one, whose creation takes
     /// longer than the rest of a submission. The context must be current.
-    ///
-    /// # Errors
-    /// The failure of cuEventCreate.
     pub fn event(&self) -> Result<CUevent> {
         if let Some(event) = self.idle_events().pop() {
             return Ok(event);

@@ -88,9 +88,6 @@ impl Driver {
     }
 
     /// The number of CUDA devices that this process sees.
-    ///
-    /// # Errors
-    /// The failure of cuDeviceGetCount.
     pub fn device_count(&self) -> Result<i32> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for the answer.

@@ -47,9 +47,6 @@ const SPIN: Duration = Duration::from_millis(2);
 
 impl CopyQueue {
     /// A queue with a stream of its own, of the greatest priority.
-    ///
-    /// # Errors
-    /// The failed call of the driver.
     pub fn new(context: Arc<Context>) -> Result<CopyQueue> {
         let driver = context.driver;
         let (mut least, mut greatest) = (0, 0);
@@ -121,9 +118,6 @@ impl CopyQueue {
 
     /// Queues a copy of `bytes` between any two addresses that the GPU reaches.
     ///
-    /// # Errors
-    /// As for [`copy`](Self::copy).
-    ///
     /// # Safety
     /// As for [`copy`](Self::copy).
     pub unsafe fn copy_within(&mut self, to: usize, from: usize, bytes: usize) -> Result<()> {
@@ -136,9 +130,6 @@ impl CopyQueue {
 
     /// Queues a copy to the GPU of `rows` rows of `width` bytes, which are adjacent on the host and
     /// start `pitch` bytes apart on the GPU.
-    ///
-    /// # Errors
-    /// As for [`copy`](Self::copy).
     ///
     /// # Safety
     /// As for [`copy`](Self::copy), for all rows.
@@ -209,9 +200,6 @@ impl CopyQueue {
     }
 
     /// Makes work that is queued from now on wait for the mark `index` of another queue.
-    ///
-    /// # Errors
-    /// The failure of cuStreamWaitEvent.
     pub fn follow(&mut self, other: &CopyQueue, index: usize) -> Result<()> {
         self.wait_event(other.events[index])
     }
@@ -282,9 +270,6 @@ impl CopyQueue {
     }
 
     /// Sets the mark `index` behind the work queued so far.
-    ///
-    /// # Errors
-    /// The failure of cuEventRecord.
     pub fn mark(&mut self, index: usize) -> Result<()> {
         self.record(index, self.stream)
     }

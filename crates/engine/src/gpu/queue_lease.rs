@@ -16,9 +16,6 @@ pub struct QueueLease<'a> {
 
 impl<'a> QueueLease<'a> {
     /// Makes the context current and takes a queue from it.
-    ///
-    /// # Errors
-    /// As for [`Context::enter`] and [`CopyQueue::new`].
     pub fn new(context: &'a Arc<Context>) -> Result<Self> {
         let entered = context.enter()?;
         Ok(QueueLease {
@@ -29,9 +26,6 @@ impl<'a> QueueLease<'a> {
     }
 
     /// The queue.
-    ///
-    /// # Errors
-    /// As for [`CopyQueue::new`].
     pub fn queue(&mut self) -> Result<&mut CopyQueue> {
         match &mut self.queue {
             Some(queue) => Ok(queue),

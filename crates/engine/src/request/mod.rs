@@ -167,9 +167,6 @@ pub type LastStep = Box<dyn Fn() + Send + Sync>;
 
 /// The asynchronous form of [`save`].
 ///
-/// # Errors
-/// As for [`submit`].
-///
 /// # Safety
 /// As for [`submit`].
 pub unsafe fn submit_save(
@@ -562,9 +559,6 @@ impl Request {
 
     /// A descriptor that is readable while a submitter step is due and once the request is
     /// finished. It closes when the request is dropped.
-    ///
-    /// # Errors
-    /// The error of eventfd(2).
     pub fn descriptor(&self) -> Result<RawFd> {
         self.begin();
         let descriptor = self.tracker.signals.descriptor()?;

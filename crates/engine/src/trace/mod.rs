@@ -38,9 +38,6 @@ pub fn start(path: &Path) -> Result<()> {
 }
 
 /// Stops the trace and completes its file.
-///
-/// # Errors
-/// The first failed write of the trace.
 pub fn stop() -> Result<()> {
     ON.store(false, Relaxed);
     chrome::close()
