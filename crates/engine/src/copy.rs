@@ -7,8 +7,6 @@
 
 use std::ptr;
 
-use penstock_sys::cuda::{CUresult, CUstream, Cuda};
-
 use crate::error::{Error, Result};
 use crate::gpu::stream::{Stream, is_about_capture};
 use crate::gpu::{CopyQueue, QueueLease};
@@ -60,10 +58,13 @@ pub unsafe fn zero(destination: usize, length: usize) -> Result<()> {
     crate::fork::refuse_fork()?;
     let memory = Memory::at(destination)?;
     let mut copies = Copies::with(&memory)?;
-    copies.work("cuMemsetD8Async", |cuda, stream| {
-        // SAFETY: the caller vouches for the memory.
-        unsafe { (cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) }
-    })?;
+    let (driver, stream) = (
+        copies.lease.context().driver,
+        copies.lease.queue()?.raw_stream(),
+    );
+    // SAFETY: the caller vouches for the memory.
+    let code = unsafe { (driver.cuda.cuMemsetD8Async)(destination as u64, 0, length, stream) };
+    driver.check(code, "cuMemsetD8Async")?;
     copies.finish()
 }
 
@@ -128,18 +129,8 @@ impl<'a> Copies<'a> {
     /// Both memories are valid for `length` bytes and do not overlap, until `finish` returns or
     /// this is dropped.
     pub unsafe fn copy(&mut self, destination: usize, source: usize, length: usize) -> Result<()> {
-        let (to, from) = (destination as u64, source as u64);
-        // SAFETY: the driver finds out the kinds by the unified addresses; the caller vouches for
-        // both.
-        self.work("cuMemcpyAsync", |cuda, stream| unsafe {
-            (cuda.cuMemcpyAsync)(to, from, length, stream)
-        })
-    }
-
-    fn work(&mut self, call: &str, work: impl FnOnce(&Cuda, CUstream) -> CUresult) -> Result<()> {
-        let driver = self.lease.context().driver;
-        let code = work(driver.cuda, self.lease.queue()?.raw_stream());
-        driver.check(code, call)
+        // SAFETY: passed on.
+        unsafe { self.lease.queue()?.copy_within(destination, source, length) }
     }
 
     /// Waits until all copies are done.

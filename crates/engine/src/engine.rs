@@ -47,7 +47,11 @@ pub(crate) fn engine() -> Result<&'static Engine> {
 /// # Errors
 /// [`Kind::Invalid`](crate::error::Kind::Invalid) for options out of range.
 pub fn set_process_options(options: Options) -> Result<()> {
-    engine()?.set_process_options(options)
+    let engine = engine()?;
+    options.check()?;
+    *engine.process.lock().recover() = options;
+    engine.has_process_options.store(true, Ordering::Release);
+    Ok(())
 }
 
 /// The default size of the ring: 64 workers with two slots of 4 MiB each.
@@ -109,14 +113,12 @@ impl Engine {
     fn new() -> Result<Engine> {
         watch_forks();
         let environment = environment()?;
-        let ring = match environment::text("PENSTOCK_RING") {
-            Some(text) => parse_size("PENSTOCK_RING", &text)?,
-            None => RING_BYTES,
+        let size = |name, default| match environment::text(name) {
+            Some(text) => parse_size(name, &text),
+            None => Ok(default),
         };
-        let chunk_cache = match environment::text("PENSTOCK_CHUNK_CACHE") {
-            Some(text) => parse_size("PENSTOCK_CHUNK_CACHE", &text)?,
-            None => CHUNK_CACHE_BYTES,
-        };
+        let ring = size("PENSTOCK_RING", RING_BYTES)?;
+        let chunk_cache = size("PENSTOCK_CHUNK_CACHE", CHUNK_CACHE_BYTES)?;
         let trace = environment::path("PENSTOCK_TRACE");
         let trace_failed = trace.and_then(|mut path| {
             if is_copy() {
@@ -146,12 +148,5 @@ impl Engine {
         }
         let process = *self.process.lock().recover();
         process.or(self.environment)
-    }
-
-    pub(crate) fn set_process_options(&self, options: Options) -> Result<()> {
-        options.check()?;
-        *self.process.lock().recover() = options;
-        self.has_process_options.store(true, Ordering::Release);
-        Ok(())
     }
 }

@@ -131,18 +131,10 @@ impl Error {
         made
     }
 
-    /// As [`gpu`](Self::gpu), for a failed allocation of GPU or pinned memory.
-    pub(crate) fn gpu_memory(code: i32, cause: impl Into<String>) -> Self {
-        let mut made = Error::gpu(code, cause);
-        made.0.kind = Kind::Memory;
-        made.remedy("free GPU memory, or use fewer threads, a smaller block or a smaller array")
-    }
-
-    /// As [`gpu`](Self::gpu), for a code that means that this machine lacks the feature.
-    pub(crate) fn gpu_unavailable(code: i32, cause: impl Into<String>) -> Self {
-        let mut made = Error::gpu(code, cause);
-        made.0.kind = Kind::Unavailable;
-        made
+    /// The same failure as one of another kind.
+    pub(crate) fn of_kind(mut self, kind: Kind) -> Self {
+        self.0.kind = kind;
+        self
     }
 
     /// The error of a panic, from the payload that `catch_unwind` returned.

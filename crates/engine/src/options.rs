@@ -95,21 +95,28 @@ pub struct Options {
     pub decode: Option<Decoder>,
 }
 
+/// The options whose settings are `$merge` of those of two levels.
+macro_rules! merged {
+    ($merge:path, $one:expr, $two:expr) => {
+        Options {
+            threads: $merge($one.threads, $two.threads),
+            queue_depth: $merge($one.queue_depth, $two.queue_depth),
+            slots: $merge($one.slots, $two.slots),
+            block: $merge($one.block, $two.block),
+            route: $merge($one.route, $two.route),
+            io: $merge($one.io, $two.io),
+            direct: $merge($one.direct, $two.direct),
+            durable: $merge($one.durable, $two.durable),
+            scratch: $merge($one.scratch, $two.scratch),
+            decode: $merge($one.decode, $two.decode),
+        }
+    };
+}
+
 impl Options {
     /// The settings of this level, completed by those of `outer`.
     pub fn or(self, outer: Options) -> Options {
-        Options {
-            threads: self.threads.or(outer.threads),
-            queue_depth: self.queue_depth.or(outer.queue_depth),
-            slots: self.slots.or(outer.slots),
-            block: self.block.or(outer.block),
-            route: self.route.or(outer.route),
-            io: self.io.or(outer.io),
-            direct: self.direct.or(outer.direct),
-            durable: self.durable.or(outer.durable),
-            scratch: self.scratch.or(outer.scratch),
-            decode: self.decode.or(outer.decode),
-        }
+        merged!(Option::or, self, outer)
     }
 
     /// The settings of this level that `inner` leaves open.
@@ -117,18 +124,7 @@ impl Options {
         fn left<T>(mine: Option<T>, inner: Option<T>) -> Option<T> {
             mine.filter(|_| inner.is_none())
         }
-        Options {
-            threads: left(self.threads, inner.threads),
-            queue_depth: left(self.queue_depth, inner.queue_depth),
-            slots: left(self.slots, inner.slots),
-            block: left(self.block, inner.block),
-            route: left(self.route, inner.route),
-            io: left(self.io, inner.io),
-            direct: left(self.direct, inner.direct),
-            durable: left(self.durable, inner.durable),
-            scratch: left(self.scratch, inner.scratch),
-            decode: left(self.decode, inner.decode),
-        }
+        merged!(left, self, inner)
     }
 
     /// Checks that each value is in its range.
@@ -136,27 +132,31 @@ impl Options {
     /// # Errors
     /// [`Kind::Invalid`](crate::error::Kind::Invalid), with the key and the range.
     pub fn check(&self) -> Result<()> {
-        let within = |key: &str, value: Option<u64>, low: u64, high: u64| match value {
-            Some(v) if v < low || v > high => Err(Error::invalid(format!(
-                "option {key} is {v}, but must lie between {low} and {high}"
-            ))),
-            _ => Ok(()),
-        };
-        within(
-            "threads",
-            self.threads.map(u64::from),
-            1,
-            MAX_THREADS.into(),
-        )?;
-        within(
-            "queue_depth",
-            self.queue_depth.map(u64::from),
-            1,
-            MAX_QUEUE_DEPTH.into(),
-        )?;
-        within("slots", self.slots.map(u64::from), 1, MAX_SLOTS.into())?;
-        within("block", self.block, MIN_BLOCK, MAX_BLOCK)?;
-        within("scratch", self.scratch, MIN_SCRATCH, MAX_SCRATCH)
+        let ranges = [
+            (
+                "threads",
+                self.threads.map(u64::from),
+                1,
+                MAX_THREADS.into(),
+            ),
+            (
+                "queue_depth",
+                self.queue_depth.map(u64::from),
+                1,
+                MAX_QUEUE_DEPTH.into(),
+            ),
+            ("slots", self.slots.map(u64::from), 1, MAX_SLOTS.into()),
+            ("block", self.block, MIN_BLOCK, MAX_BLOCK),
+            ("scratch", self.scratch, MIN_SCRATCH, MAX_SCRATCH),
+        ];
+        for (key, value, low, high) in ranges {
+            if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
+                return Err(Error::invalid(format!(
+                    "option {key} is {value}, but must lie between {low} and {high}"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Reads "threads=8;block=4MiB;route=auto;io=auto;direct=auto;queue_depth=16;slots=2;durable=no".

@@ -131,7 +131,7 @@ fn unavailable(cause: impl Into<String>) -> Error {
 /// The error of an installed cuFile that refuses a call, with the usual causes as its remedy.
 pub(super) fn refused(what: &str, error: CUfileError) -> Error {
     let cause = format!("{what} failed with {error} ({})", error.err);
-    Error::gpu_unavailable(error.err, cause).remedy(
+    Error::gpu(error.err, cause).of_kind(Kind::Unavailable).remedy(
         "check that udev runs, or that the container sees the host's /run/udev, because cuFile refuses a device that udev does not list; see cuFile's log (cufile.log); load the nvidia-fs module for GPUDirect; or use route=auto, which works without cuFile",
     )
 }

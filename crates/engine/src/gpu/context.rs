@@ -110,16 +110,7 @@ impl Context {
     /// Whether the context still exists: cudaDeviceReset ends primary contexts although they are
     /// retained, and a new context may get the handle, with another number.
     pub(crate) fn is_alive(&self) -> bool {
-        match self.driver.cuda.cuCtxGetId {
-            None => true,
-            Some(get) => {
-                let mut id = 0;
-                // SAFETY: the driver refuses a handle that is of no context; `id` is a place for
-                // the answer.
-                let code = unsafe { get(self.handle, &mut id) };
-                code == cuda::CUDA_SUCCESS && id == self.id
-            }
-        }
+        id_of(self.driver, self.handle) == self.id
     }
 
     /// Makes the context current on this thread until the result is dropped.
@@ -310,7 +301,8 @@ fn device_of(driver: &Driver, handle: CUcontext) -> Result<i32> {
     Ok(device)
 }
 
-/// The driver's number of a context; 0 from drivers that do not number them.
+/// The driver's number of a context; 0 for a handle of no context, and from drivers that do not
+/// number them.
 fn id_of(driver: &Driver, handle: CUcontext) -> u64 {
     let mut id = 0;
     if let Some(get) = driver.cuda.cuCtxGetId {

@@ -69,10 +69,9 @@ impl Driver {
             ),
         );
         Err(match code {
-            cuda::CUDA_ERROR_OUT_OF_MEMORY => {
-                let text = error.cause().to_owned();
-                Error::gpu_memory(code, text)
-            }
+            cuda::CUDA_ERROR_OUT_OF_MEMORY => error.of_kind(Kind::Memory).remedy(
+                "free GPU memory, or use fewer threads, a smaller block or a smaller array",
+            ),
             cuda::CUDA_ERROR_ILLEGAL_ADDRESS | cuda::CUDA_ERROR_LAUNCH_FAILED => error.remedy(
                 "an earlier kernel or copy of this process broke the CUDA context: run it under compute-sanitizer",
             ),

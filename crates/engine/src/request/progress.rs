@@ -197,14 +197,7 @@ impl<E: Clone> Progress<E> {
 
     /// Waits for the outcome or for the submitter's step.
     pub(crate) fn wait(&self) -> Waited<E> {
-        let mut state = self.state.lock().recover();
-        loop {
-            match Self::of(&state) {
-                Waited::Pending => {}
-                news => return news,
-            }
-            state = self.finished.wait(state).recover();
-        }
+        self.wait_until(None)
     }
 
     /// As [`wait`](Self::wait), at most as long as `limit`.
@@ -212,15 +205,20 @@ impl<E: Clone> Progress<E> {
         if limit.is_zero() {
             return self.now();
         }
-        let Some(end) = Instant::now().checked_add(limit) else {
-            return self.wait();
-        };
+        self.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait_until(&self, end: Option<Instant>) -> Waited<E> {
         let mut state = self.state.lock().recover();
         loop {
             match Self::of(&state) {
                 Waited::Pending => {}
                 news => return news,
             }
+            let Some(end) = end else {
+                state = self.finished.wait(state).recover();
+                continue;
+            };
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Waited::Pending;

@@ -5,7 +5,6 @@ pub mod fault;
 pub(crate) mod gds;
 mod host;
 mod mapped;
-mod resident;
 mod staged;
 pub(crate) mod uring;
 
@@ -23,8 +22,7 @@ use crate::staging::Ring;
 
 pub(crate) use gds::Gds;
 pub(crate) use host::Host;
-pub(crate) use mapped::Mapped;
-pub(crate) use resident::Resident;
+pub(crate) use mapped::{Mapped, Resident};
 pub(crate) use staged::Staged;
 pub(crate) use uring::{HostUring, StagedUring};
 

@@ -7,8 +7,8 @@ mod pages;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::gpu::QueueLease;
-use crate::gpu::{Context, Direction, kept_bytes};
+use crate::file::residency::residency;
+use crate::gpu::{Context, Direction, QueueLease, kept_bytes};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
@@ -34,8 +34,21 @@ impl Route for Mapped {
                 .note("this GPU cannot pin read-only mappings; read by the staged route");
             return STAGED.lane(work);
         }
-        let lane = MappedLane::new(work, context)?;
-        Ok(Box::new(MappedOrStaged { lane, staged: None }))
+        Ok(Box::new(MappedOrStaged::new(work, context, false)))
+    }
+}
+
+/// The route of `auto` with few CPU threads: blocks in the page cache are pulled, which needs no
+/// CPU copy. Other blocks are staged, and bypass the cache.
+pub(crate) struct Resident;
+
+impl Route for Resident {
+    fn name(&self) -> RouteName {
+        RouteName::Auto
+    }
+    fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+        let context = work.gpu_context()?;
+        Ok(Box::new(MappedOrStaged::new(work, context, true)))
     }
 }
 
@@ -51,7 +64,7 @@ const KEPT_AT_MOST: u64 = 4 << 30;
 const MAPPINGS_AT_A_TIME: usize = 1024;
 
 /// Whether a lane moves a block.
-pub(super) enum Answer {
+enum Answer {
     /// The lane moves it.
     Taken,
     /// Another route must move this block, for this reason.
@@ -61,7 +74,7 @@ pub(super) enum Answer {
 }
 
 /// One worker's pinned blocks.
-pub(super) struct MappedLane<'a> {
+struct MappedLane<'a> {
     work: Work<'a>,
     // Dropped before the maps: this waits for all copies.
     lease: QueueLease<'a>,
@@ -81,7 +94,7 @@ struct Open {
 }
 
 impl<'a> MappedLane<'a> {
-    pub(crate) fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
+    fn new(work: Work<'a>, context: &'a Arc<Context>) -> Result<Self> {
         Ok(MappedLane {
             work,
             lease: QueueLease::new(context)?,
@@ -92,7 +105,7 @@ impl<'a> MappedLane<'a> {
     }
 
     /// Moves a block, if its pages can be pinned and pulled.
-    pub(crate) fn try_carry(&mut self, block: &Block) -> Result<Answer> {
+    fn try_carry(&mut self, block: &Block) -> Result<Answer> {
         // The driver copies single bytes by the CPU, which would get a signal if the file has lost
         // the page.
         let is_byte = |piece: &Extent| piece.length == 1;
@@ -113,7 +126,7 @@ impl<'a> MappedLane<'a> {
     }
 
     /// Waits for all copies, and releases the pages.
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    fn finish(&mut self) -> Result<()> {
         let finished = self.lease.queue()?.finish();
         let open = std::mem::take(&mut self.open);
         self.pinned = 0;
@@ -189,29 +202,68 @@ impl<'a> MappedLane<'a> {
 const CANNOT_PIN: &str = "pages of this file cannot be pinned; read by the staged route";
 const TOO_MANY: &str = "blocks in too many places to map are read by the staged route";
 
-/// The lane of `route="mapped"`: it stages blocks that cannot be pinned.
+/// The lane of both routes: it stages blocks that cannot be pinned.
 struct MappedOrStaged<'a> {
-    lane: MappedLane<'a>,
+    work: Work<'a>,
+    context: &'a Arc<Context>,
+    mapped: Option<MappedLane<'a>>,
+    /// The only lane here with slots, because a worker must not wait for a slot while it holds
+    /// another.
     staged: Option<Box<dyn Lane + 'a>>,
+    /// Whether blocks that are not cached are staged.
+    only_cached: bool,
+    /// Whether all further blocks are staged.
+    refused: bool,
+}
+
+/// The share of cached pages from which a block counts as cached.
+const MOSTLY: f64 = 0.9;
+
+impl<'a> MappedOrStaged<'a> {
+    fn new(work: Work<'a>, context: &'a Arc<Context>, only_cached: bool) -> Self {
+        MappedOrStaged {
+            work,
+            context,
+            mapped: None,
+            staged: None,
+            only_cached,
+            refused: !context.registers_read_only,
+        }
+    }
+
+    fn is_cached(&self, block: &Block) -> bool {
+        let fd = self.work.file.buffered_fd();
+        self.work.plan.spans(block).iter().all(|span| {
+            residency(fd, span.offset, span.length).is_some_and(|share| share >= MOSTLY)
+        })
+    }
 }
 
 impl Lane for MappedOrStaged<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
-        let reason = match self.lane.try_carry(block)? {
-            Answer::Taken => return Ok(()),
-            Answer::NotThis(reason) | Answer::NotAny(reason) => reason,
-        };
-        let work = self.lane.work;
-        work.counters.note(reason);
+        if !self.refused && (!self.only_cached || self.is_cached(block)) {
+            let mapped = match &mut self.mapped {
+                Some(lane) => lane,
+                none => none.insert(MappedLane::new(self.work, self.context)?),
+            };
+            match mapped.try_carry(block)? {
+                Answer::Taken => return Ok(()),
+                Answer::NotAny(_) if self.only_cached => self.refused = true,
+                Answer::NotThis(_) if self.only_cached => {}
+                Answer::NotThis(reason) | Answer::NotAny(reason) => self.work.counters.note(reason),
+            }
+        }
         let staged = match &mut self.staged {
             Some(lane) => lane,
-            none => none.insert(STAGED.lane(work)?),
+            none => none.insert(STAGED.lane(self.work)?),
         };
         staged.carry(block)
     }
 
     fn drain(&mut self) -> Result<()> {
-        self.lane.finish()?;
+        if let Some(lane) = &mut self.mapped {
+            lane.finish()?;
+        }
         match &mut self.staged {
             Some(lane) => lane.drain(),
             None => Ok(()),
