@@ -208,8 +208,9 @@ fn describe_io_uring() -> Value {
 /// The file or folder at a path, or the nearest one above it.
 struct Location {
     path: PathBuf,
-    /// A regular file there; `None` if no file can be opened or created.
-    file: Option<OwnedFd>,
+    /// A regular file there, or else the folder; `None` if neither can be opened.
+    opened: Option<OwnedFd>,
+    is_file: bool,
     /// Why the description is of another path, or incomplete.
     reason: Option<String>,
 }
@@ -225,8 +226,12 @@ impl Location {
             let flags = libc::O_RDONLY | libc::O_NONBLOCK;
             match open_fd(&path, flags) {
                 Ok(fd) => {
-                    let file = Some(fd);
-                    return Location { path, file, reason };
+                    return Location {
+                        path,
+                        opened: Some(fd),
+                        is_file: true,
+                        reason,
+                    };
                 }
                 Err(e) => {
                     reason = Some(format!("{}: {e}", path.display()));
@@ -243,23 +248,19 @@ impl Location {
                 });
             })
             .ok();
-        Location { path, file, reason }
+        let is_file = file.is_some();
+        Location {
+            opened: file.or_else(|| open_fd(&path, libc::O_RDONLY).ok()),
+            path,
+            is_file,
+            reason,
+        }
     }
 
     fn describe(&self) -> Value {
-        let folder;
-        let fd = match &self.file {
-            Some(file) => file.as_raw_fd(),
-            None => match open_fd(&self.path, libc::O_RDONLY) {
-                Ok(fd) => {
-                    folder = fd;
-                    folder.as_raw_fd()
-                }
-                Err(_) => -1,
-            },
-        };
+        let fd = self.opened.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut system = FileSystem::of(fd);
-        if self.file.is_none() {
+        if !self.is_file {
             // The result for a folder does not apply to the files in it.
             system.direct = None;
         }
@@ -281,22 +282,16 @@ impl Location {
     /// The length of the file; `None` for a folder.
     fn bytes(&self) -> Option<u64> {
         let about = fs::metadata(&self.path).ok()?;
-        (about.is_file() && self.file.is_some()).then_some(about.len())
+        (about.is_file() && self.is_file).then_some(about.len())
     }
 
     fn mount(&self) -> Option<Arc<Mount>> {
-        match &self.file {
-            Some(file) => Mount::of(file.as_raw_fd()),
-            None => {
-                let folder = open_fd(&self.path, libc::O_RDONLY).ok()?;
-                Mount::of(folder.as_raw_fd())
-            }
-        }
+        Mount::of(self.opened.as_ref()?.as_raw_fd())
     }
 
     /// Checks that cuFile accepts files here: the file itself, or an empty one beside it.
     fn register(&self) -> Result<()> {
-        let Some(fd) = &self.file else {
+        let Some(fd) = self.opened.as_ref().filter(|_| self.is_file) else {
             return Err(Error::invalid(
                 "cuFile starts, but there is no file here on which to test it",
             ));

@@ -58,8 +58,7 @@ struct Queue {
 impl Queue {
     /// Returns how many sleeping threads the caller must wake, and counts them.
     ///
-    /// Each woken thread wakes others in turn, so that all run soon and no thread, least of all the
-    /// submitter, spends long on waking.
+    /// Each woken thread wakes others in turn, so that no thread, least of all the submitter, spends
     /// long on waking.
     fn wakes(&mut self) -> usize {
         const MOST: usize = 2;

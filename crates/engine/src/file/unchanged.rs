@@ -3,7 +3,6 @@
 //! They may be kept for [`KEPT`], and longer only if the status of the file shows no change since.
 //! A lock does not replace this check, because programs that take no lock can write. But a lock
 //! guarantees that no program that takes locks is in the middle of a write.
-//! that takes locks is under way.
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;

@@ -18,7 +18,6 @@ use crate::gpu::stream::Stream;
 use crate::gpu::{Context, Direction, QueueLease, any_stream_waits};
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
-use crate::plan::Extent;
 use crate::report::{Counters, Path, Report};
 use crate::routes::gds;
 use crate::trace;
@@ -44,44 +43,49 @@ pub(super) fn order(
         Some(known) => known.clone(),
         None => Memory::at(extent.memory).ok()?,
     };
-    let submitted = Instant::now();
-    if memory.context.is_none() {
+    let (operation, length) = (order.operation, extent.length);
+    let ranges = [(extent.offset, length)];
+    let at_once = if memory.context.is_none() {
         // The engine would choose one worker for this size of cached data. The calling thread is
         // faster.
         let is_quick_read = || {
-            let ranges = [(extent.offset, extent.length)];
-            order.operation == Operation::Read
-                && extent.length <= MOST_AT_ONCE
+            operation == Operation::Read
+                && length <= MOST_AT_ONCE
                 && !is_divided(&options)
                 && are_cached(file, ranges)
         };
-        if !serves_host(&options) || extent.length > MOST_UNSEEN && !is_quick_read() {
+        if !serves_host(&options) || length > MOST_UNSEEN && !is_quick_read() {
             return None;
         }
-        return Some(move_host(
-            file,
-            order.operation,
-            extent,
-            &options,
-            submitted,
-        ));
-    }
-    let range = (extent.offset, extent.length);
-    if order.operation == Operation::Write || !is_quick(file, extent.length, [range]) {
-        return None;
-    }
-    let at_once = AtOnce::new(file, &options, memory, (extent.memory, extent.length), None)?;
-    let report = file.must_allow(Operation::Read).and_then(|()| {
-        // SAFETY: the caller of `run` vouches for the extent.
-        unsafe {
-            at_once.read(true, |target, range, counters| {
-                let side = FileSide::new(file, Operation::Read, counters);
-                let offset = extent.offset + range.start;
-                side.move_buffered(target, offset, range.end - range.start)
-            })
+        AtOnce {
+            engine,
+            operation,
+            note: note_for_host(&options),
+            memory,
+            address: extent.memory,
+            length,
+            after: None,
+            submitted: Instant::now(),
         }
+    } else {
+        if operation == Operation::Write || !is_quick(file, length, ranges) {
+            return None;
+        }
+        AtOnce::new(file, &options, memory, (extent.memory, length), None)?
+    };
+    let _changing = (operation == Operation::Write).then(Changing::begin);
+    let moved = file.must_allow(operation).and_then(|()| {
+        // SAFETY: the caller of `run` vouches for the extent.
+        let moved = unsafe {
+            at_once.carry_out(true, |memory, range, counters| {
+                let side = FileSide::new(file, operation, counters);
+                let offset = extent.offset + range.start;
+                side.move_buffered(memory, offset, range.end - range.start)
+            })
+        };
+        moved.map_err(|e| e.in_file(file.path()).over(extent.offset, length))
     });
-    Some(report.map_err(|e| e.in_file(file.path()).over(extent.offset, extent.length)))
+    Some(moved)
 }
 
 /// Whether the calling thread reads these ranges of a file (offset and length) sooner than workers
@@ -111,41 +115,12 @@ fn is_divided(options: &Options) -> bool {
     options.block.is_some() || options.threads.is_some() || options.queue_depth.is_some()
 }
 
-fn move_host(
-    file: &Arc<File>,
-    operation: Operation,
-    extent: &Extent,
-    options: &Options,
-    submitted: Instant,
-) -> Result<Report> {
-    file.must_allow(operation)?;
-    let _changing = (operation == Operation::Write).then(Changing::begin);
-    let counters = Counters::default();
-    counters.joined();
-    // SAFETY: the caller of `run` vouches for the extent.
-    unsafe {
-        FileSide::new(file, operation, &counters).move_buffered(
-            extent.memory as *mut u8,
-            extent.offset,
-            extent.length,
-        )?;
-    }
-    counters.moved(Path::HostBuffered, extent.length);
-    trace::request(operation, submitted, extent.length);
-    if let Some(note) = note_for_host(options) {
-        counters.note(note);
-    }
-    Ok(counters.report(RouteName::Host, -1, extent.length, elapsed(submitted)))
-}
-
-fn elapsed(since: Instant) -> u64 {
-    (since.elapsed().as_nanos() as u64).max(1)
-}
-
-/// A read of at most [`MOST_CACHED_AT_ONCE`] bytes that the calling thread carries out: into the
-/// destination itself if the CPU reaches it, else into a pinned slot, from which the GPU copies.
+/// A transfer of at most [`MOST_CACHED_AT_ONCE`] bytes that the calling thread carries out: between
+/// the file and the memory itself if the CPU reaches it. A read into GPU memory goes through a pinned
+/// slot, from which the GPU copies.
 pub struct AtOnce {
     engine: &'static Engine,
+    operation: Operation,
     memory: Memory,
     address: usize,
     length: u64,
@@ -187,6 +162,7 @@ impl AtOnce {
         }
         Some(AtOnce {
             engine: engine().ok()?,
+            operation: Operation::Read,
             note: if on_gpu { None } else { note_for_host(options) },
             memory,
             address,
@@ -214,6 +190,17 @@ impl AtOnce {
     pub unsafe fn read(
         self,
         in_steps: bool,
+        fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
+    ) -> Result<Report> {
+        // SAFETY: passed on.
+        unsafe { self.carry_out(in_steps, fill) }
+    }
+
+    /// # Safety
+    /// As for [`read`](Self::read). For a write, `fill` moves the bytes from the memory to the file.
+    unsafe fn carry_out(
+        self,
+        in_steps: bool,
         mut fill: impl FnMut(*mut u8, Range<u64>, &Counters) -> Result<()>,
     ) -> Result<Report> {
         let counters = Counters::default();
@@ -234,12 +221,13 @@ impl AtOnce {
             }
         };
         counters.moved(path, self.length);
-        trace::request(Operation::Read, self.submitted, self.length);
+        trace::request(self.operation, self.submitted, self.length);
         let device = match route {
             RouteName::Staged => self.memory.device,
             _ => -1,
         };
-        Ok(counters.report(route, device, self.length, elapsed(self.submitted)))
+        let elapsed = self.submitted.elapsed().as_nanos() as u64;
+        Ok(counters.report(route, device, self.length, elapsed.max(1)))
     }
 
     /// Reads into a pinned slot, and copies to the GPU. The copies are work of the stream that

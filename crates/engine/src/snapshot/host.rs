@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::{io, mem, ptr, thread};
+use std::{io, ptr, thread};
 
 use crate::copy::Copies;
 use crate::engine::cores;
@@ -10,21 +10,18 @@ use crate::error::{Error, Kind, Result};
 use crate::file::page_size;
 use crate::gpu::Pages;
 use crate::gpu::stream::Stream;
+use crate::memory::Memory;
 use crate::sync::Recover;
-use crate::{memory, threads};
+use crate::threads;
 
 /// Memory that holds a copy.
 pub(super) struct OnHost {
-    memory: Memory,
-}
-
-enum Memory {
-    /// Mapped pages. They stay zero where nothing was copied, and take no memory there.
-    Pages(Pages),
-    /// Memory of the heap: the address, by which the memory is written, and the owner.
-    Heap(usize, #[allow(dead_code)] Vec<u8>),
-    /// The memory was returned.
-    Returned,
+    address: usize,
+    /// Mapped pages. They stay zero where nothing was copied, and take no memory there. `None` for
+    /// a small copy, and while this is dropped.
+    pages: Option<Pages>,
+    /// The memory of a small copy.
+    _heap: Vec<u8>,
 }
 
 /// Smaller copies use the heap, which serves many small ones better.
@@ -46,19 +43,11 @@ impl OnHost {
     pub(crate) unsafe fn of_host(address: usize, touched: Range<u64>) -> Result<OnHost> {
         let copied = OnHost::room(touched.end)?;
         if !touched.is_empty() {
-            let (start, length) = (
-                touched.start as usize,
-                (touched.end - touched.start) as usize,
-            );
+            let (start, end) = (touched.start as usize, touched.end as usize);
+            let (from, to) = (address + start, copied.address + start);
             // SAFETY: the caller vouches for the source; the pages are as long, and belong to this
             // call alone.
-            unsafe {
-                copy(
-                    (address + start) as *const u8,
-                    (copied.address() + start) as *mut u8,
-                    length,
-                );
-            }
+            unsafe { copy(from as *const u8, to as *mut u8, end - start) };
         }
         Ok(copied)
     }
@@ -66,23 +55,20 @@ impl OnHost {
     /// # Safety
     /// `touched` is valid GPU memory, counted from `address`; `stream` is live.
     pub(crate) unsafe fn of_gpu(
-        memory: &memory::Memory,
+        memory: &Memory,
         address: usize,
         touched: Range<u64>,
         stream: Option<Stream>,
     ) -> Result<OnHost> {
         let copied = OnHost::room(touched.end)?;
-        let (start, length) = (
-            touched.start as usize,
-            (touched.end - touched.start) as usize,
-        );
+        let (start, end) = (touched.start as usize, touched.end as usize);
         if let Some(stream) = stream {
             stream.synchronize(memory.device)?;
         }
         let mut copies = Copies::with(memory)?;
         // SAFETY: the caller vouches for the source; the pages are as long, and belong to this call
         // alone.
-        unsafe { copies.copy(copied.address() + start, address + start, length)? };
+        unsafe { copies.copy(copied.address + start, address + start, end - start)? };
         copies.finish()?;
         Ok(copied)
     }
@@ -99,14 +85,16 @@ impl OnHost {
             let mut heap: Vec<u8> = Vec::new();
             heap.try_reserve_exact(bytes)
                 .map_err(|error| no_memory(&error))?;
-            let memory = Memory::Heap(heap.as_mut_ptr() as usize, heap);
-            return Ok(OnHost { memory });
+            return Ok(OnHost {
+                address: heap.as_mut_ptr() as usize,
+                pages: None,
+                _heap: heap,
+            });
         }
         let mut spare = SPARE.lock().recover();
         let fits = |pages: &Pages| (bytes..=bytes.saturating_mul(2)).contains(&pages.bytes());
         if let Some(at) = spare.iter().position(fits) {
-            let memory = Memory::Pages(spare.swap_remove(at));
-            return Ok(OnHost { memory });
+            return Ok(OnHost::in_pages(spare.swap_remove(at)));
         }
         drop(spare);
         let rounded =
@@ -119,22 +107,25 @@ impl OnHost {
             // Huge pages mean fewer page faults. The kernel may refuse them.
             let _ = pages.advise(libc::MADV_HUGEPAGE);
         }
-        let memory = Memory::Pages(pages);
-        Ok(OnHost { memory })
+        Ok(OnHost::in_pages(pages))
+    }
+
+    fn in_pages(pages: Pages) -> OnHost {
+        OnHost {
+            address: pages.start() as usize,
+            pages: Some(pages),
+            _heap: Vec::new(),
+        }
     }
 
     pub(crate) fn address(&self) -> usize {
-        match &self.memory {
-            Memory::Pages(pages) => pages.start() as usize,
-            Memory::Heap(address, _) => *address,
-            Memory::Returned => 0,
-        }
+        self.address
     }
 }
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        let Memory::Pages(pages) = mem::replace(&mut self.memory, Memory::Returned) else {
+        let Some(pages) = self.pages.take() else {
             return;
         };
         let mut spare = SPARE.lock().recover();
