@@ -1,4 +1,4 @@
-//! Prints what it costs to ask what an address is, and what small copies and fills cost on top:
+//! Prints the cost of a query of the kind of memory at an address, and of small copies and fills:
 //!
 //!     cargo run --release -p penstock-engine --example pointer_cost
 
@@ -35,9 +35,9 @@ fn main() {
     let heap = vec![1u8; BYTES as usize];
     let mut other = vec![0u8; BYTES as usize];
     let (heap, other) = (heap.as_ptr() as usize, other.as_mut_ptr() as usize);
-    ask("pageable, before CUDA is in use", heap);
+    query("pageable, before CUDA is in use", heap);
     if device_count().is_ok_and(|count| count > 0) {
-        ask("pageable, no context yet", heap);
+        query("pageable, no context yet", heap);
         let device = device_alloc(0, BYTES).unwrap() as usize;
         let pinned = host_alloc(BYTES).unwrap() as usize;
         let managed = managed();
@@ -48,8 +48,8 @@ fn main() {
             ("device", device),
         ];
         for (name, address) in addresses {
-            ask(name, address);
-            ask_the_driver(name, address);
+            query(name, address);
+            query_the_driver(name, address);
         }
         move_rows("device", device, heap);
         move_rows("managed", managed, heap);
@@ -59,7 +59,7 @@ fn main() {
     move_rows("pageable", other, heap);
 }
 
-fn ask(name: &str, address: usize) {
+fn query(name: &str, address: usize) {
     let is_on_host = cost(100_000, || {
         black_box(is_on_host(black_box(address)).unwrap());
     });
@@ -70,8 +70,8 @@ fn ask(name: &str, address: usize) {
     print(&format!("{name}: Memory::at"), at);
 }
 
-/// The ways to ask that the driver has.
-fn ask_the_driver(name: &str, address: usize) {
+/// The queries that the driver has.
+fn query_the_driver(name: &str, address: usize) {
     let cuda = cuda::cuda().unwrap();
     let mut kind: c_uint = 0;
     let single = cost(100_000, || {

@@ -375,33 +375,33 @@ mod tests {
 
     #[test]
     fn a_missing_feature_has_a_reason_and_a_present_one_has_none() {
-        let said = describe(None);
+        let described = describe(None);
         for part in ["cuda", "io_uring"] {
-            let part = &said[part];
+            let part = &described[part];
             assert_eq!(
                 part["available"] == true,
                 part["reason"].is_null(),
                 "{part}"
             );
         }
-        let cufile = &said["cufile"];
+        let cufile = &described["cufile"];
         assert_eq!(
             cufile["starts"] == true,
             cufile["reason"].is_null(),
             "{cufile}"
         );
-        if said["cuda"]["available"] == false {
+        if described["cuda"]["available"] == false {
             assert_eq!(cufile["starts"], false);
-            assert_eq!(said["cuda"]["devices"], json!([]));
+            assert_eq!(described["cuda"]["devices"], json!([]));
         }
-        assert!(said["file_system"].is_null());
+        assert!(described["file_system"].is_null());
     }
 
     #[test]
     fn a_file_is_described_by_its_own_file_system() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let said = describe(Some(file.path()));
-        let system = &said["file_system"];
+        let described = describe(Some(file.path()));
+        let system = &described["file_system"];
         let known = FileSystem::of(file.as_raw_fd());
         assert_eq!(system["path"], json!(file.path().canonicalize().unwrap()));
         assert_eq!(system["type"], known.name());

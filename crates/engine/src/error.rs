@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_place_is_kept() {
+    fn the_innermost_range_is_kept() {
         let error = Error::invalid("x")
             .at(Path::new("inner"), 1, 2)
             .at(Path::new("outer"), 3, 4);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_no_size() {
+    fn other_text_is_not_a_size() {
         for text in [
             "",
             "MiB",

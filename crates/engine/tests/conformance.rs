@@ -1,6 +1,6 @@
 //! Every route, kind of memory, alignment and size moves the same bytes as pread and pwrite.
 //!
-//! GPU memory comes from whatever CUDA driver the process finds: in CI that is the stand-in, which
+//! GPU memory comes from the CUDA driver that the process finds: in CI that is the stand-in, which
 //! `scripts/standin-gpu` names. Without one those cases are skipped, and say so.
 
 mod common;
@@ -56,7 +56,7 @@ fn settings() -> impl Strategy<Value = String> {
 }
 
 fn parse(route: &str, settings: &str) -> Options {
-    // What the route says comes last and wins.
+    // The options of the route come last and win.
     Options::parse(route)
         .unwrap()
         .or(Options::parse(settings).unwrap())

@@ -59,7 +59,7 @@ fn memory_of_any_kind_is_filled_with_zeros_and_nothing_else_is_touched() {
 }
 
 #[test]
-fn of_no_bytes_nothing_is_asked_and_a_null_pointer_is_refused() {
+fn a_copy_of_no_bytes_makes_no_call_and_a_null_pointer_is_refused() {
     // SAFETY: no byte is touched.
     unsafe {
         copy(0, 0, 0).unwrap();
@@ -143,7 +143,7 @@ fn nothing_is_waited_for_before_memory_of_the_host_nor_by_other_streams() {
 }
 
 #[test]
-fn while_a_blocking_stream_is_captured_copies_and_fills_go_on() {
+fn copies_and_fills_work_while_a_blocking_stream_is_captured() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let (memory, host) = (
@@ -170,7 +170,7 @@ fn while_a_blocking_stream_is_captured_copies_and_fills_go_on() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_an_error_that_names_the_call() {
+fn a_call_that_the_driver_refuses_is_an_error_that_names_it() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let (memory, host) = (

@@ -13,7 +13,7 @@ use penstock_engine::memory::MemoryKind;
 use penstock_engine::request::{Order, submit};
 use penstock_engine::{Extent, StreamOrder};
 
-/// Whether two devices can be seen; says if not.
+/// Whether two devices are visible; prints a message if not.
 fn has_two_devices() -> bool {
     let has = allocate::device_count().is_ok_and(|count| count > 1);
     if !has {
@@ -33,7 +33,7 @@ fn a_stream_of_another_device_first() {
     if !has_two_devices() {
         return;
     }
-    // All of it by the driver itself: the engine has heard of no context yet.
+    // All of it by the driver itself: the engine knows no context yet.
     let cuda = enter_context();
     let stream = CallerStream::new();
     let mut near = 0;
@@ -73,6 +73,6 @@ fn a_stream_of_another_device_first() {
 }
 
 #[test]
-fn a_stream_of_one_gpu_before_memory_of_another_leaves_both_where_they_are() {
+fn a_stream_of_one_gpu_orders_a_request_for_memory_of_another() {
     run_with_two_devices("a_stream_of_another_device_first");
 }

@@ -117,7 +117,7 @@ fn every_waiter_of_a_failed_request_gets_the_same_error() {
 }
 
 #[test]
-fn short_calls_are_gone_on_with() {
+fn short_calls_are_continued() {
     let _alone = alone();
     each(&BOTH, |way, operation| {
         // The kernel ends direct calls early only at multiples of its own blocks.
@@ -162,7 +162,7 @@ fn interrupted_calls_are_made_again() {
 }
 
 #[test]
-fn a_full_medium_is_told_apart_from_a_broken_one() {
+fn a_full_medium_and_a_broken_one_are_different_errors() {
     let _alone = alone();
     each(&[Operation::Write], |way, operation| {
         for errno in [libc::ENOSPC, libc::EDQUOT] {
@@ -217,7 +217,7 @@ fn a_file_cut_off_while_it_is_read_is_an_end_of_file() {
 }
 
 #[test]
-fn a_file_that_grows_while_it_is_read_is_read_as_asked() {
+fn a_file_that_grows_while_it_is_read_gives_the_requested_bytes() {
     let _alone = alone();
     each(&[Operation::Read], |way, operation| {
         let scene = Scene::new(way, operation);

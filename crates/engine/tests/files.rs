@@ -163,7 +163,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, which nobody uses any more.
+        // SAFETY: the mapping of `new`, which is not used any more.
         unsafe { libc::munmap(self.0, self.1) };
     }
 }
@@ -197,7 +197,7 @@ fn one_request_moves_more_than_four_gibibytes() {
 }
 
 #[test]
-fn a_read_past_the_end_is_an_error_that_says_where_the_file_ends() {
+fn a_read_past_the_end_is_an_error_with_the_length_of_the_file() {
     let sandbox = Sandbox::new();
     let file = sandbox.file("short.bin", &pattern(10_000, 1));
     for (place, set) in ways(&file) {
@@ -247,12 +247,12 @@ fn a_null_pointer_is_refused() {
 // -- file systems -------------------------------------------------------------------------------
 
 #[test]
-fn files_of_the_tests_folder_go_there_and_back() {
+fn files_of_the_tests_folder_are_written_and_read() {
     assert_round_trip(&Sandbox::parent());
 }
 
 #[test]
-fn files_in_memory_go_there_and_back() {
+fn files_in_memory_are_written_and_read() {
     let folder = FilePath::new("/dev/shm");
     if !folder.is_dir() {
         eprintln!("SKIPPED: there is no /dev/shm");
@@ -294,7 +294,7 @@ fn on_mounted(mount: &str) {
 }
 
 #[test]
-fn files_of_an_overlay_go_there_and_back() {
+fn files_of_an_overlay_are_written_and_read() {
     // An overlay cannot lie on another one, so its layers are put into a tmpfs.
     on_mounted(
         "mount -t tmpfs tmpfs \"$0\" && mkdir \"$0/low\" \"$0/up\" \"$0/work\" \"$0/all\" && \
@@ -304,16 +304,16 @@ fn files_of_an_overlay_go_there_and_back() {
 }
 
 #[test]
-fn files_of_a_system_without_direct_io_go_there_and_back() {
+fn files_of_a_system_without_direct_io_are_written_and_read() {
     on_mounted("mount -t ramfs ramfs \"$0\"");
 }
 
 #[test]
-fn direct_io_that_the_file_system_lacks_is_unavailable_when_insisted_on() {
+fn required_direct_io_that_the_file_system_lacks_is_unavailable() {
     let path = FilePath::new("/proc/self/cmdline");
     let file = Arc::new(opened(path, READ).unwrap());
     assert_eq!(file.system().direct, None);
-    // Size 0 as far as stat knows, so even a read of no bytes has to be refused for this reason.
+    // stat(2) reports size 0, so even a read of no bytes has to be refused for this reason.
     let memory = Place::Host.memory(16, 0);
     let sandbox = Sandbox::new();
     let mut files = vec![file];
@@ -340,7 +340,7 @@ fn direct_io_that_the_file_system_lacks_is_unavailable_when_insisted_on() {
 
 /// A file with a size and contents on a file system that has no direct I/O.
 fn without_direct(_sandbox: &Sandbox) -> Option<Arc<File>> {
-    // Files of sysfs say that they are a page long.
+    // Files of sysfs report a length of one page.
     let path = FilePath::new("/sys/kernel/mm/transparent_hugepage/enabled");
     let file = opened(path, READ).ok()?;
     file.system().direct.is_none().then(|| Arc::new(file))
@@ -349,7 +349,7 @@ fn without_direct(_sandbox: &Sandbox) -> Option<Arc<File>> {
 // -- what is refused ----------------------------------------------------------------------------
 
 #[test]
-fn what_has_no_byte_ranges_is_refused_at_once() {
+fn a_path_without_byte_ranges_is_refused_at_once() {
     let sandbox = Sandbox::new();
     let fifo = sandbox.path("fifo");
     let name = CString::new(fifo.as_os_str().as_bytes()).unwrap();
@@ -377,7 +377,7 @@ fn what_has_no_byte_ranges_is_refused_at_once() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_found() {
+fn a_missing_file_is_not_found() {
     let sandbox = Sandbox::new();
     for path in [sandbox.path("missing.bin"), sandbox.path("no/folder.bin")] {
         let error = opened(&path, READ).unwrap_err();
@@ -396,7 +396,7 @@ fn a_file_that_is_not_there_is_not_found() {
 }
 
 #[test]
-fn access_that_was_not_asked_for_is_refused() {
+fn access_that_the_file_was_not_opened_for_is_refused() {
     let sandbox = Sandbox::new();
     let path = sandbox
         .file("file.bin", &pattern(10_000, 1))
@@ -446,7 +446,7 @@ fn a_file_that_was_removed_can_still_be_read() {
     assert_reads(&file, 0, &content);
 }
 
-/// What a library has open, as the engine takes it up.
+/// A descriptor of a library, opened again by the engine.
 fn taken_up(file: &std::fs::File, path: &FilePath) -> Arc<File> {
     Arc::new(File::of_descriptor(file.as_raw_fd(), path, true, Options::default()).unwrap())
 }
@@ -457,7 +457,7 @@ fn open_elsewhere(path: &FilePath) -> std::fs::File {
 }
 
 #[test]
-fn a_descriptor_of_a_file_that_was_removed_is_taken_up() {
+fn a_descriptor_of_a_removed_file_can_be_opened_again() {
     let sandbox = Sandbox::new();
     let content = pattern(300_000, 1);
     let path = sandbox.path("gone.h5");
@@ -471,7 +471,7 @@ fn a_descriptor_of_a_file_that_was_removed_is_taken_up() {
 }
 
 #[test]
-fn a_descriptor_whose_file_may_not_be_opened_any_more_is_taken_up() {
+fn a_descriptor_whose_file_may_not_be_opened_any_more_is_duplicated() {
     let sandbox = Sandbox::new();
     let content = pattern(300_000, 2);
     let path = sandbox.path("secret.h5");
@@ -493,7 +493,7 @@ fn a_descriptor_whose_file_may_not_be_opened_any_more_is_taken_up() {
 }
 
 #[test]
-fn a_number_that_is_no_descriptor_is_an_error() {
+fn a_number_that_is_not_a_descriptor_is_an_error() {
     let none = File::of_descriptor(-1, FilePath::new("a.h5"), false, Options::default());
     assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
 }
@@ -508,7 +508,7 @@ fn lent(file: &std::fs::File, write: bool) -> penstock_engine::error::Result<Fil
 }
 
 #[test]
-fn a_descriptor_that_is_lent_gives_no_more_access_than_it_has() {
+fn a_borrowed_descriptor_gives_no_more_access_than_it_has() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("lent.bin");
     std::fs::write(&path, b"content").unwrap();
@@ -526,7 +526,8 @@ fn a_descriptor_that_is_lent_gives_no_more_access_than_it_has() {
 }
 
 #[test]
-fn a_lent_descriptor_of_a_file_that_may_not_be_opened_again_serves_unless_its_flags_do_harm() {
+fn a_borrowed_descriptor_whose_file_may_not_be_opened_again_is_duplicated_unless_its_flags_prevent_it()
+ {
     let sandbox = Sandbox::new();
     let content = pattern(300_000, 2);
     let path = sandbox.path("secret.bin");
@@ -550,7 +551,7 @@ fn a_lent_descriptor_of_a_file_that_may_not_be_opened_again_serves_unless_its_fl
 }
 
 #[test]
-fn a_descriptor_that_only_names_a_file_lends_no_access() {
+fn a_borrowed_descriptor_with_o_path_gives_no_access() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.path("named.bin"), b"content").unwrap();
     let mut options = std::fs::OpenOptions::new();
@@ -561,7 +562,7 @@ fn a_descriptor_that_only_names_a_file_lends_no_access() {
 }
 
 #[test]
-fn a_lent_number_that_is_no_descriptor_is_an_error() {
+fn a_borrowed_number_that_is_not_a_descriptor_is_an_error() {
     let none = File::of_borrowed_descriptor(-1, Access::default(), Options::default());
     assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);
 }

@@ -1,4 +1,4 @@
-//! Fork: a child of a process that had used the engine is told so, and never hangs.
+//! Fork: a child of a process that had used the engine gets an error, and never hangs.
 
 mod common;
 
@@ -86,8 +86,8 @@ fn a_fork_after_use() {
             .chain([asked, made, drained].map(|e| e.map(|e| e.kind())))
             .all(is_forked)
     });
-    assert!(went_well, "the child was not told, or hung");
-    // The parent goes on as if nothing had been.
+    assert!(went_well, "the child got no error, or hung");
+    // The parent still works.
     request.wait(None).finished().unwrap().unwrap();
     assert!(memory.bytes(content.len()) == content);
     assert_reads(&file, 0, &content);

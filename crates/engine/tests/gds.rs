@@ -1,4 +1,4 @@
-//! The cuFile route and what `describe` says of it, on the stand-in in each of its modes.
+//! The cuFile route and its description by `describe`, on the stand-in in each of its modes.
 //!
 //! cuFile is opened once a process, so every case runs in a process of its own: the test starts
 //! this program again for the ignored function that holds the case.
@@ -232,7 +232,7 @@ fn gds_bytes(report: &Report) -> u64 {
 }
 
 #[test]
-fn auto_takes_cufile_where_it_goes_straight_and_only_there() {
+fn auto_takes_cufile_only_for_peer_to_peer_files() {
     run_case_in_each_mode("auto_after_gds");
 }
 
@@ -294,7 +294,7 @@ fn refused_start() {
 }
 
 #[test]
-fn a_cufile_that_does_not_start_is_an_error_for_gds_and_no_matter_for_auto() {
+fn a_cufile_that_does_not_start_is_an_error_for_gds_but_not_for_auto() {
     run_case("refused_start", &[("CUDASIM_CUFILE", "absent")]);
 }
 
@@ -311,7 +311,7 @@ fn missing_library() {
 }
 
 #[test]
-fn a_missing_cufile_is_named_with_what_was_tried() {
+fn the_error_of_a_missing_cufile_names_the_libraries_tried() {
     let library = "/nowhere/libcufile.so.0";
     run_case("missing_library", &[("PENSTOCK_CUFILE_LIBRARY", library)]);
 }
@@ -404,7 +404,7 @@ fn a_write_beyond_the_limit() {
 }
 
 #[test]
-fn a_failed_write_tells_the_systems_error_although_cufile_does_not() {
+fn a_failed_write_has_the_error_of_the_system_call_although_cufile_hides_it() {
     run_case_in_each_mode("a_write_beyond_the_limit");
 }
 
@@ -438,7 +438,7 @@ fn interrupted_calls() {
 }
 
 #[test]
-fn short_and_interrupted_calls_go_on_and_failed_ones_end_the_request() {
+fn short_and_interrupted_calls_continue_and_failed_ones_end_the_request() {
     run_case_in_each_mode("interrupted_calls");
 }
 
@@ -555,7 +555,7 @@ fn live(name: &std::ffi::CStr) -> usize {
 }
 
 #[test]
-fn closing_a_file_gives_its_cufile_handles_up() {
+fn closing_a_file_deregisters_its_cufile_handles() {
     run_case_in_each_mode("open_files");
 }
 
@@ -569,7 +569,7 @@ fn pinned_memory_is_served_by_the_host_route() {
 }
 
 #[test]
-fn managed_memory_takes_the_staged_route_and_a_note_says_so() {
+fn managed_memory_takes_the_staged_route_with_a_note() {
     if !common::has_gpu() {
         return;
     }
@@ -586,7 +586,7 @@ fn managed_memory_takes_the_staged_route_and_a_note_says_so() {
     let extents = [extent];
     let set = options("route=gds;direct=yes");
     let order = Order::new(Operation::Write, &extents, set);
-    // SAFETY: both ends are as long as said, and live until the memory is freed below.
+    // SAFETY: both ends are that long, and live until the memory is freed below.
     let report = unsafe {
         allocate::copy(extent.memory, new.as_ptr() as usize, extent.length).unwrap();
         let report = run(&file, order).unwrap();

@@ -23,7 +23,7 @@ fn gpu_ways(operation: Operation) -> Vec<Way> {
 }
 
 #[test]
-fn device_memory_that_is_not_to_be_had_is_an_error() {
+fn failed_allocation_of_device_memory_is_an_error() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let before = standin.alive();
@@ -358,7 +358,7 @@ fn a_queue_that_is_dropped_without_its_context_has_moved_all_bytes() {
 }
 
 #[test]
-fn memory_that_the_driver_cannot_tell_about_is_not_taken_for_host_memory() {
+fn memory_of_unknown_kind_is_not_taken_for_host_memory() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let scene = Scene::new(

@@ -101,7 +101,7 @@ fn direct_writes_on_a_full_file_system() {
         assert!(plain(file.path()) == old, "written at {at}");
         assert!(free_blocks(&sandbox) + 64 > free, "room is kept, at {at}");
     }
-    // Room that the file has already is not asked for again.
+    // Blocks that the file has already are not requested again.
     let file = sandbox.file("full.bin", &old);
     let most = (free_blocks(&sandbox) - 512) * 4096;
     let allocated = Command::new("fallocate")

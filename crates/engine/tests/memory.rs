@@ -48,7 +48,7 @@ fn freed_device_memory_is_no_device_memory_any_more() {
         return;
     }
     let address = allocate::device_alloc(0, 1 << 20).unwrap();
-    // SAFETY: nobody uses the memory.
+    // SAFETY: the memory is not used any more.
     unsafe { allocate::device_free(address).unwrap() };
     assert_eq!(memory_kind(address as usize).unwrap().0, MemoryKind::Host);
 }
@@ -142,7 +142,7 @@ fn allocations_of_no_bytes_can_be_freed() {
     let device = allocate::device_alloc(0, 0).unwrap();
     let host = allocate::host_alloc(0).unwrap();
     assert_eq!((device, host as usize), (0, 0));
-    // SAFETY: nobody uses the memory.
+    // SAFETY: the memory is not used any more.
     unsafe {
         allocate::device_free(device).unwrap();
         allocate::host_free(host).unwrap();
@@ -150,7 +150,7 @@ fn allocations_of_no_bytes_can_be_freed() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_named_in_the_error() {
+fn the_error_of_a_missing_device_names_it() {
     if !common::has_gpu() {
         return;
     }
@@ -188,7 +188,7 @@ fn a_process_without_a_driver() {
 }
 
 #[test]
-fn a_free_of_what_is_no_device_memory_is_refused() {
+fn memory_that_is_not_device_memory_cannot_be_freed_as_such() {
     if !common::has_gpu() {
         return;
     }

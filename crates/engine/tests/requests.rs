@@ -47,7 +47,7 @@ fn a_request_is_pending_until_its_bytes_are_there() {
 }
 
 #[test]
-fn waiting_with_a_limit_gives_up_when_it_is_over_and_not_before() {
+fn a_wait_with_a_limit_ends_at_the_limit() {
     let _sharing = sharing();
     let scene = Scene::new(Place::Host);
     let (request, latch) = scene.latched(0, "");
@@ -76,7 +76,7 @@ fn waiting_with_a_limit_gives_up_when_it_is_over_and_not_before() {
 }
 
 #[test]
-fn all_who_wait_are_told() {
+fn every_waiter_gets_the_outcome() {
     let _sharing = sharing();
     let scene = Scene::new(Place::Host);
     let (request, latch) = scene.latched(0, "");
@@ -95,7 +95,7 @@ fn all_who_wait_are_told() {
 }
 
 #[test]
-fn a_request_that_is_dropped_goes_on() {
+fn a_dropped_request_continues() {
     let _sharing = sharing();
     for place in places() {
         let scene = Scene::new(place);
@@ -116,7 +116,7 @@ fn a_request_that_is_dropped_goes_on() {
 }
 
 #[test]
-fn the_owner_is_dropped_when_the_buffers_are_free_and_before_the_outcome_is_told() {
+fn the_owner_is_dropped_when_the_buffers_are_free_and_before_the_outcome_is_published() {
     let _sharing = sharing();
     for place in places() {
         for fails in [false, true] {
@@ -167,7 +167,7 @@ fn a_request_that_is_refused_drops_its_owner() {
 }
 
 #[test]
-fn draining_waits_for_requests_that_nobody_waits_for() {
+fn draining_waits_for_requests_without_waiters() {
     let _alone = alone();
     let scene = Scene::new(Place::Host);
     let (request, latch) = scene.latched(0, "");
@@ -188,7 +188,7 @@ fn draining_waits_for_requests_that_nobody_waits_for() {
 }
 
 #[test]
-fn a_share_of_the_waiter_is_done_although_somebody_drains_before_he_waits() {
+fn a_drain_before_the_wait_does_the_share_of_the_waiter() {
     let _alone = alone();
     let scene = Scene::new(Place::Host);
     let (before, latch) = scene.latched(0, "");
@@ -233,7 +233,7 @@ fn draining_does_not_wait_for_requests_that_are_submitted_meanwhile() {
 }
 
 #[test]
-fn a_finished_request_holds_its_file_no_longer_though_no_worker_had_time_for_it() {
+fn a_finished_request_keeps_no_file_open_although_workers_have_not_begun() {
     let _alone = alone();
     // All workers are kept busy by others, which hang.
     let busy: Vec<Scene> = (0..40).map(|_| Scene::new(Place::Host)).collect();
@@ -386,13 +386,13 @@ fn the_descriptor_is_readable_when_the_request_is_finished() {
         latch.0.lift();
         assert!(is_readable(fd, Duration::from_secs(10)));
         assert!(request.test().finished().unwrap().is_ok());
-        // It stays so, for all who look.
+        // It stays readable for every poll.
         assert!(is_readable(fd, Duration::ZERO));
     }
 }
 
 #[test]
-fn a_descriptor_asked_for_after_the_end_is_readable() {
+fn a_descriptor_requested_after_the_end_is_readable() {
     let _sharing = sharing();
     let scene = Scene::new(Place::Host);
     let request = scene.read("", Extras::default());
@@ -443,7 +443,7 @@ fn start_one(sandbox: &Sandbox, number: usize) -> Running {
         "route=mapped;block=64KiB",
         "route=staged;io=uring;direct=yes;block=64KiB",
     ][number % 5];
-    // The host is reached by one route only, whatever is asked for.
+    // Host memory has one route only, whatever the options name.
     let text = match place {
         Place::Device => text,
         _ if text.starts_with("route=") => "",

@@ -82,7 +82,7 @@ fn a_save_keeps_the_mode_of_the_file() {
 }
 
 #[test]
-fn a_save_makes_a_new_file_as_the_umask_says() {
+fn a_save_makes_a_new_file_with_the_mode_of_the_umask() {
     let sandbox = Sandbox::new();
     let usual = sandbox.path("usual");
     std::fs::write(&usual, b"").unwrap();

@@ -66,7 +66,7 @@ fn few_slots_for_many_workers() {
 }
 
 #[test]
-fn a_worker_that_gets_fewer_slots_than_asked_for_makes_do_with_them() {
-    // Three workers ask for 8 slots each, and there are 5.
+fn a_worker_works_with_fewer_slots_than_requested() {
+    // Three workers request 8 slots each, and there are 5.
     run_case("few_slots_for_many_workers", &[("PENSTOCK_RING", "5MiB")]);
 }

@@ -41,7 +41,7 @@ fn take(memory: &common::Memory) -> Taken {
 }
 
 #[test]
-fn a_copy_stays_what_the_memory_was_when_that_changes() {
+fn a_snapshot_does_not_change_with_the_memory() {
     let _sharing = sharing();
     for place in places() {
         let memory = place.memory(LENGTH + 20, 3);
@@ -68,7 +68,7 @@ fn gpu_memory_is_copied_into_gpu_memory_and_other_memory_into_pageable() {
 }
 
 #[test]
-fn only_the_bytes_that_are_asked_for_are_touched() {
+fn only_the_requested_bytes_are_touched() {
     let page = 4096;
     // SAFETY: a fresh mapping, whose first and last page are then closed.
     let start = unsafe {
@@ -87,7 +87,7 @@ fn only_the_bytes_that_are_asked_for_are_touched() {
 }
 
 #[test]
-fn of_no_bytes_there_is_a_copy_and_a_null_pointer_is_refused() {
+fn no_bytes_can_be_copied_and_a_null_pointer_is_refused() {
     // SAFETY: no byte is touched.
     unsafe {
         assert!(Snapshot::take(0, 0..0, None).is_ok());
@@ -128,7 +128,7 @@ fn a_copy_comes_after_the_work_of_the_stream_that_is_given_and_before_later_work
 }
 
 #[test]
-fn a_copy_that_is_dropped_before_it_is_made_gives_its_memory_back_afterwards() {
+fn a_copy_dropped_while_in_progress_returns_its_memory_afterwards() {
     if !common::has_gpu() {
         return;
     }
@@ -151,7 +151,7 @@ fn a_copy_that_is_dropped_before_it_is_made_gives_its_memory_back_afterwards() {
 }
 
 #[test]
-fn what_the_gpu_has_no_room_for_is_copied_into_host_memory() {
+fn a_copy_for_which_the_gpu_has_no_room_is_in_host_memory() {
     let Some(standin) = standin() else { return };
     let _alone = alone();
     // Larger than what other tests leave behind.
@@ -167,7 +167,7 @@ fn what_the_gpu_has_no_room_for_is_copied_into_host_memory() {
 }
 
 #[test]
-fn memory_that_is_kept_is_freed_where_there_is_no_other() {
+fn kept_memory_is_freed_when_an_allocation_fails() {
     let Some(standin) = standin() else { return };
     let _alone = alone();
     let length = LENGTH + (6 << 20);
@@ -214,7 +214,7 @@ fn many_copies_in_gpu_memory_hold_no_streams() {
 }
 
 #[test]
-fn gpu_memory_that_is_kept_goes_back_when_no_copy_has_used_it_for_a_while() {
+fn kept_gpu_memory_is_freed_after_a_while_without_use() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let memory = Place::Device.memory(LENGTH, 0);

@@ -30,7 +30,7 @@ struct Factory {
     turn_fails_at: Option<usize>,
 }
 
-/// What happened, for the test to look at.
+/// Records of what happened.
 #[derive(Default)]
 struct Seen {
     begun: AtomicUsize,
@@ -166,7 +166,7 @@ fn finish(request: &Request) -> Result<()> {
 }
 
 #[test]
-fn workers_that_leave_for_want_of_room_are_replaced_until_all_is_done() {
+fn workers_that_leave_for_lack_of_memory_are_replaced_until_all_is_done() {
     for round in 0..200 {
         let factory = Factory {
             room: 1 + round % 7,
@@ -183,7 +183,7 @@ fn workers_that_leave_for_want_of_room_are_replaced_until_all_is_done() {
 }
 
 #[test]
-fn nothing_goes_on_without_the_turns() {
+fn nothing_continues_without_the_steps() {
     let (request, seen) = start(factory(50), None);
     thread::sleep(A_WHILE);
     assert!(matches!(request.wait(Some(LONG)), Waited::Step));
@@ -193,7 +193,7 @@ fn nothing_goes_on_without_the_turns() {
 }
 
 #[test]
-fn draining_does_not_wait_for_turns_that_nobody_takes() {
+fn draining_does_not_wait_for_steps_that_are_not_taken() {
     let (request, seen) = start(factory(50), None);
     let (drained, is_drained) = std::sync::mpsc::channel();
     thread::spawn(move || drained.send(penstock_engine::drain()));
@@ -219,7 +219,7 @@ fn an_error_of_a_worker_ends_the_request_after_all_have_left() {
 }
 
 #[test]
-fn an_error_of_a_turn_ends_the_request_after_all_have_left() {
+fn an_error_of_a_step_ends_the_request_after_all_have_left() {
     for at in [0, 10] {
         let factory = Factory {
             turn_fails_at: Some(at),
@@ -234,7 +234,7 @@ fn an_error_of_a_turn_ends_the_request_after_all_have_left() {
 }
 
 #[test]
-fn a_cancelled_request_calls_no_turn_but_ends_in_one() {
+fn a_cancelled_request_calls_no_step_but_ends_in_one() {
     let factory = Factory {
         latch: Latch::default(),
         ..factory(50)
@@ -262,7 +262,7 @@ fn a_cancelled_request_calls_no_turn_but_ends_in_one() {
 }
 
 #[test]
-fn a_request_that_is_dropped_stops_without_its_turns() {
+fn a_dropped_request_stops_without_its_steps() {
     let factory = Factory {
         latch: Latch::default(),
         ..factory(50)
@@ -284,7 +284,7 @@ fn a_request_that_is_dropped_stops_without_its_turns() {
     assert_eq!(seen.taken.load(SeqCst), 0);
 }
 
-/// Whether a descriptor becomes readable within so many milliseconds.
+/// Whether a descriptor becomes readable within this many milliseconds.
 fn is_readable(descriptor: RawFd, limit: i32) -> bool {
     let mut asked = libc::pollfd {
         fd: descriptor,
@@ -296,7 +296,7 @@ fn is_readable(descriptor: RawFd, limit: i32) -> bool {
 }
 
 #[test]
-fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
+fn the_descriptor_is_readable_while_a_step_is_due() {
     let (request, _) = start(factory(50), None);
     let descriptor = request.descriptor().unwrap();
     loop {
@@ -304,10 +304,10 @@ fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
             Waited::Finished(outcome) => break outcome.unwrap(),
             Waited::Step => assert!(request.step()),
             Waited::Pending => {
-                // Asked for in between, it is readable at once.
+                // A descriptor requested in between is readable at once.
                 assert!(
                     is_readable(descriptor, 20_000),
-                    "nobody tells that the request goes on"
+                    "nothing signals that the request continues"
                 );
                 if matches!(request.test(), Waited::Pending) {
                     request.step();
@@ -319,7 +319,7 @@ fn the_descriptor_is_readable_when_a_turn_is_asked_for_and_quiet_after_it() {
 }
 
 #[test]
-fn a_descriptor_asked_for_after_a_turn_was_is_readable() {
+fn a_descriptor_requested_while_a_step_is_due_is_readable() {
     let (request, _) = start(factory(50), None);
     assert!(matches!(request.wait(Some(LONG)), Waited::Step));
     // All workers have left, so nothing but the step is to come.

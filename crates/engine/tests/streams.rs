@@ -1,4 +1,4 @@
-//! Order between requests and the caller's streams, and the end of waiting where a stream breaks.
+//! Order between requests and the caller's streams, and the end of waiting where a stream fails.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn ordered(order: StreamOrder) -> Extras {
 }
 
 #[test]
-fn a_request_after_a_stream_starts_when_the_stream_is_there() {
+fn a_request_after_a_stream_starts_when_the_work_before_it_is_done() {
     let _alone = alone();
     for place in places() {
         let Some(stream) = stream() else { return };
@@ -37,7 +37,7 @@ fn a_request_after_a_stream_starts_when_the_stream_is_there() {
         let request = scene.read("", ordered(stream.then()));
         assert!(request.wait(Some(A_WHILE)).finished().is_none());
         assert_eq!(request.moved(), 0);
-        // It has not looked at the file yet.
+        // It has not touched the file yet.
         let late = pattern(SIZE as usize, 200);
         std::fs::write(scene.file.path(), &late).unwrap();
         gate.open();
@@ -57,7 +57,7 @@ fn a_request_after_the_legacy_stream_comes_after_the_blocking_streams() {
         let scene = Scene::new(place);
         let gate = blocking.close_gate();
         let after_legacy = StreamOrder {
-            // SAFETY: null stands for the legacy default stream.
+            // SAFETY: null is the legacy default stream.
             stream: unsafe { Stream::from_raw(std::ptr::null_mut()) },
             after: true,
             before: false,
@@ -78,9 +78,9 @@ fn a_stream_may_be_destroyed_as_soon_as_a_request_after_it_is_submitted() {
         let scene = Scene::new(place);
         let gate = stream.close_gate();
         let request = scene.read("", ordered(stream.then()));
-        // Its work goes on. A driver may crash where it is asked about a stream that is gone.
+        // Its work continues. A driver may crash in a query of a stream that no longer exists.
         drop(stream);
-        // As long as nobody need look at streams.
+        // While no thread has to watch streams.
         std::thread::sleep(5 * A_WHILE);
         assert!(request.test().finished().is_none());
         gate.open();
@@ -90,7 +90,7 @@ fn a_stream_may_be_destroyed_as_soon_as_a_request_after_it_is_submitted() {
 }
 
 #[test]
-fn what_a_held_stream_does_next_sees_the_bytes_of_the_request() {
+fn later_work_of_a_held_stream_sees_the_bytes_of_the_request() {
     let _alone = alone();
     for text in ["route=staged", "route=staged;io=uring", "route=mapped"] {
         let Some(stream) = stream() else { return };
@@ -194,7 +194,7 @@ fn a_finished_request_holds_no_stream() {
 }
 
 #[test]
-fn a_request_that_does_not_succeed_lets_its_stream_go_on() {
+fn a_failed_request_lets_its_stream_continue() {
     let _alone = alone();
     for cancels in [false, true] {
         let Some(stream) = stream() else { return };
@@ -273,7 +273,7 @@ fn request_after_broken_stream(
 }
 
 #[test]
-fn a_request_after_a_stream_that_breaks_fails_instead_of_waiting_for_ever() {
+fn a_request_after_a_stream_that_fails_fails_as_well() {
     let _alone = alone();
     if standin().is_none() {
         return;
@@ -315,7 +315,7 @@ fn polling_finds_that_the_stream_before_a_request_broke() {
 }
 
 #[test]
-fn pages_are_not_let_go_while_a_stream_is_held() {
+fn pages_are_not_unpinned_while_a_stream_is_held() {
     let _alone = alone();
     let Some(standin) = standin() else { return };
     let stream = CallerStream::new();
@@ -346,7 +346,7 @@ fn pages_are_not_let_go_while_a_stream_is_held() {
     request.wait(None).finished().unwrap().unwrap();
     held.assert_read();
     stream.synchronize();
-    // The next ones to go take along those that were kept.
+    // The next release unpins those that were kept.
     read_other();
     assert!(standin.alive().registrations < before + 2);
 }

@@ -204,7 +204,7 @@ fn without_threads_a_stream_that_is_held_sees_the_bytes() {
 #[ignore = "a case"]
 fn broken_stream_alone() {
     let Some(standin) = standin() else { return };
-    // A worker is there, but not the thread that looks at streams.
+    // There is a worker, but no thread that watches streams.
     let scene = Scene::new(Place::Device);
     scene.read("", Extras::default()).finish().unwrap();
     no_more_threads();
@@ -225,11 +225,11 @@ fn broken_stream_alone() {
 }
 
 #[test]
-fn without_a_thread_that_watches_streams_those_who_wait_find_one_that_failed() {
+fn without_a_thread_that_watches_streams_waiters_find_a_failed_one() {
     run_case("broken_stream_alone", &[]);
 }
 
-/// Workers make items, one at a time for want of room; a step takes each away.
+/// Workers make items, one at a time for lack of room; a step takes each away.
 struct Factory {
     made: AtomicUsize,
     taken: AtomicUsize,
@@ -288,6 +288,6 @@ fn turns_alone() {
 }
 
 #[test]
-fn without_threads_a_request_with_turns_goes_on_in_turns() {
+fn without_threads_the_steps_of_a_request_do_the_work() {
     run_case("turns_alone", &[]);
 }

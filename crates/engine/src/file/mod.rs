@@ -295,7 +295,7 @@ impl File {
         let (fd, at) = (self.buffered_fd(), offset as libc::off_t);
         let mut byte = 0_u8;
         let place = (&raw mut byte).cast();
-        // SAFETY: the place has one byte.
+        // SAFETY: `byte` has one byte.
         unsafe {
             // If the byte is no longer there, another process has changed the file.
             if libc::pread(fd, place, 1, at) == 1 {

@@ -98,7 +98,7 @@ impl File {
     /// The first extents of the range, at most [`EXTENTS`].
     fn first_extents(&self, start: u64, end: u64) -> Option<ExtentMap> {
         let mut map = ExtentMap::asking(start, end - start);
-        // SAFETY: `map` is a fiemap with as many places for extents as it says.
+        // SAFETY: `map` is a fiemap with `count` places for extents.
         let status = unsafe { libc::ioctl(self.buffered.as_raw_fd(), FS_IOC_FIEMAP, &mut map) };
         (status == 0 && map.mapped as usize <= EXTENTS).then_some(map)
     }

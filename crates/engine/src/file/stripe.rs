@@ -85,7 +85,7 @@ fn is_on_lustre(path: &Path) -> bool {
 }
 
 fn set_stripes(file: RawFd, layout: &[u8]) -> io::Result<()> {
-    // SAFETY: the call reads the layout, which is as long as its magic number says.
+    // SAFETY: the call reads the layout, whose length follows from its magic number.
     match unsafe { libc::ioctl(file, LL_IOC_LOV_SETSTRIPE, layout.as_ptr()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_striping_is_a_layout_that_leaves_open_what_it_does_not_say() {
+    fn a_striping_is_a_layout_that_leaves_unset_values_open() {
         let all = Striping {
             count: Some(8),
             size: Some(4 << 20),

@@ -113,7 +113,7 @@ impl Driver {
 
     /// The name of a device, such as "NVIDIA H200".
     pub(crate) fn device_name(&self, device: i32) -> Option<String> {
-        // SAFETY: passed on with the buffer as long as said.
+        // SAFETY: passed on with the length of the buffer.
         text(|buffer, length| unsafe { (self.cuda.cuDeviceGetName)(buffer, length, device) })
     }
 
@@ -127,7 +127,7 @@ impl Driver {
 
     /// The PCI address of a device as sysfs writes it: "0000:3b:00.0".
     pub(crate) fn pci_bus_id(&self, device: i32) -> Option<String> {
-        // SAFETY: passed on with the buffer as long as said.
+        // SAFETY: passed on with the length of the buffer.
         text(|buffer, length| unsafe { (self.cuda.cuDeviceGetPCIBusId)(buffer, length, device) })
             .map(|id| id.to_lowercase())
     }

@@ -55,7 +55,7 @@ impl Stream {
         self.in_context(memory, |context| {
             let driver = context.driver;
             self.refuse_capture(driver)?;
-            // SAFETY: the stream is live, as `from_raw` asks; the caller vouches for the memory.
+            // SAFETY: the stream is live, as `from_raw` requires; the caller vouches for the memory.
             let code =
                 unsafe { (driver.cuda.cuMemcpyAsync)(to as u64, from as u64, bytes, self.0) };
             driver.check(code, "cuMemcpyAsync")
@@ -109,7 +109,7 @@ impl Stream {
     fn own_context(self) -> Result<Arc<Context>> {
         let driver = driver()?;
         let mut handle = ptr::null_mut();
-        // SAFETY: the stream is live, as `from_raw` asks.
+        // SAFETY: the stream is live, as `from_raw` requires.
         let code = unsafe { (driver.cuda.cuStreamGetCtx)(self.0, &mut handle) };
         driver.check(code, "cuStreamGetCtx")?;
         Context::of(handle)
@@ -125,7 +125,7 @@ impl Stream {
         self.in_context(&Context::primary(device)?, |context| {
             let driver = context.driver;
             self.refuse_capture(driver)?;
-            // SAFETY: the stream is live, as `from_raw` asks.
+            // SAFETY: the stream is live, as `from_raw` requires.
             let code = unsafe { (driver.cuda.cuStreamSynchronize)(self.0) };
             driver.check(code, "cuStreamSynchronize")
         })
@@ -153,7 +153,7 @@ impl Stream {
             if self.is_capturing(driver) {
                 return Ok(false);
             }
-            // SAFETY: the stream is live, as `from_raw` asks.
+            // SAFETY: the stream is live, as `from_raw` requires.
             match unsafe { (driver.cuda.cuStreamQuery)(self.0) } {
                 cuda::CUDA_ERROR_NOT_READY => Ok(false),
                 // A capture has just begun.
@@ -235,7 +235,7 @@ impl Stream {
             self.refuse_capture(driver)?;
             let unless_waited = Synchronize(driver, self.0);
             let queued = queue(&mut |from, to, bytes| {
-                // SAFETY: the stream is live, as `from_raw` asks; the caller vouches for the memory.
+                // SAFETY: the stream is live, as `from_raw` requires; the caller vouches for the memory.
                 let code = unsafe {
                     (driver.cuda.cuMemcpyHtoDAsync)(to, from.cast(), bytes as usize, self.0)
                 };

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_rights_are_found_though_other_processes_clear_the_folder() {
+    fn the_usual_rights_are_found_while_other_processes_clear_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let fd = opened(folder);

@@ -89,7 +89,7 @@ fn a_target_that_was_created_meanwhile_is_replaced() {
 }
 
 #[test]
-fn a_file_is_published_in_its_folder_though_another_has_taken_the_name_of_the_folder() {
+fn a_file_is_published_in_its_folder_after_the_folder_was_renamed() {
     let sandbox = tempfile::tempdir().unwrap();
     let (folder, moved) = (sandbox.path().join("folder"), sandbox.path().join("moved"));
     for hidden in [false, true] {

@@ -27,7 +27,7 @@ use penstock_engine::request::{Order, Request, run, submit};
 use penstock_engine::{Extent, StreamOrder};
 use proptest::prelude::*;
 
-/// Whether there is a GPU, real or stand-in; says once if not.
+/// Whether there is a GPU, real or stand-in; prints a message once if not.
 pub fn has_gpu() -> bool {
     static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -41,7 +41,7 @@ pub fn has_gpu() -> bool {
 
 /// Bytes that differ at each position and repeat with no power of two.
 pub fn pattern(length: usize, seed: u8) -> Vec<u8> {
-    // It repeats after this many bytes. A copy is far cheaper than so many steps of code that is not
+    // It repeats after this many bytes. A copy is far cheaper than a loop in code that is not
     // optimized.
     const PERIOD: usize = 251 * 64;
     let period: Vec<u8> = (0..PERIOD.min(length))
@@ -109,7 +109,7 @@ pub enum Place {
     Device,
 }
 
-/// Asks again and again, for at most five seconds, whether something has come true.
+/// Polls a condition for at most five seconds.
 pub fn eventually(mut is_true: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     while start.elapsed() < std::time::Duration::from_secs(5) {
@@ -165,7 +165,7 @@ impl Place {
 }
 
 impl Place {
-    /// At least `length` bytes, and the buffer starts at a page as O_DIRECT likes it.
+    /// At least `length` bytes, and the buffer is page-aligned, as O_DIRECT requires.
     pub fn aligned(self, length: usize) -> Memory {
         let page = penstock_engine::file::page_size() as usize;
         let mut memory = self.memory(length + page, 0);

@@ -32,7 +32,7 @@ pub fn alone() -> RwLockWriteGuard<'static, ()> {
     GPU.write().recover()
 }
 
-/// Keeps a request from going on: its system calls from the given one on wait until it is lifted.
+/// Keeps a request from continuing: its system calls from the given one on wait until it is lifted.
 #[derive(Clone, Default)]
 pub struct Latch {
     lifted: Arc<(Mutex<bool>, Condvar)>,
@@ -135,7 +135,7 @@ pub fn places() -> Vec<Place> {
     }
 }
 
-/// Says when it is dropped.
+/// Sends a message when it is dropped.
 pub struct Owner(Sender<()>);
 
 impl Drop for Owner {

@@ -1,4 +1,4 @@
-//! How often tests repeat what they do. PENSTOCK_CASES asks for a long run, or a quick one.
+//! How often tests repeat what they do. PENSTOCK_CASES sets a long run, or a quick one.
 
 // Not each test program uses both.
 #![allow(dead_code)]

@@ -58,7 +58,7 @@ pub fn ways(operation: Operation) -> Vec<Way> {
         .collect()
 }
 
-/// Whether the file system of the tests has direct I/O, where the way asks for it.
+/// Whether the file system of the tests has direct I/O, where the way requires it.
 pub fn can_go(way: &Way) -> bool {
     let sandbox = Sandbox::new();
     let there = sandbox.file("direct.bin", b"").system().direct.is_some();
@@ -109,7 +109,7 @@ impl Scene {
         }
     }
 
-    /// Moves all bytes without faults, and looks at each.
+    /// Moves all bytes without faults, and compares each.
     pub fn works(&self) {
         let fresh = pattern(SIZE as usize, 99);
         std::fs::write(self.file.path(), &fresh).unwrap();

@@ -1,4 +1,4 @@
-//! What tests ask of the stand-in driver itself: calls that fail, and counts of what is alive.
+//! Controls of the stand-in driver for tests: calls that fail, and counts of what is alive.
 
 use std::ffi::{CString, c_char, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -27,7 +27,7 @@ pub struct Alive {
     pub events: usize,
 }
 
-/// The stand-in, if the process runs on it; says once if not.
+/// The stand-in, if the process runs on it; prints a message once if not.
 pub fn standin() -> Option<&'static Standin> {
     static FOUND: OnceLock<Option<Standin>> = OnceLock::new();
     FOUND
@@ -85,7 +85,7 @@ impl Standin {
         Failing(self)
     }
 
-    /// Calls of a kind, as crates/cudasim/src/failure.rs names it, since failures were last told.
+    /// Calls of a kind, as crates/cudasim/src/failure.rs names it, since failures were last set.
     pub fn calls(&self, kind: &std::ffi::CStr) -> u64 {
         // SAFETY: a C string.
         unsafe { (self.calls)(kind.as_ptr()) }

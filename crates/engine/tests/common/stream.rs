@@ -143,7 +143,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // A test that fails must not leave the stream, and whoever waits for it, behind.
+        // A test that fails must not leave the stream blocked.
         self.open();
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_alone_is_proof() {
+    fn calls_that_took_one_path_alone_prove_it() {
         let before = counts(5, 6, 7);
         assert_eq!(counts(8, 6, 7).path_since(before, 3), Path::GdsP2p);
         assert_eq!(counts(5, 9, 7).path_since(before, 3), Path::GdsNvfs);

@@ -142,7 +142,7 @@ fn faulty(
     transfer(&sample.file, operation, &[extent], uring(options), faults)
 }
 
-/// Reads by io_uring with this many calls in flight, or by threads, which the report then says.
+/// Reads by io_uring with this many calls in flight, or by threads, as the report shows.
 #[track_caller]
 fn assert_served(report: &Report, depth: RangeInclusive<u32>) {
     if has_uring() {

@@ -16,7 +16,7 @@ use crate::routes::{Direct, Work};
 use crate::staging::Ring;
 
 #[test]
-fn direct_io_refused_midway_is_taken_over_by_the_page_cache_unless_the_caller_insists() {
+fn the_page_cache_replaces_refused_direct_io_unless_the_caller_requires_it() {
     if !has_uring() {
         return;
     }
@@ -38,7 +38,7 @@ fn direct_io_refused_midway_is_taken_over_by_the_page_cache_unless_the_caller_in
     }
 }
 
-/// Refuses what looks like direct I/O: calls of the size of a block, once each.
+/// Refuses calls of the size of a block, as direct I/O makes them, once each.
 struct Refusing;
 
 impl crate::file::position::Gate for Refusing {
@@ -80,7 +80,7 @@ fn add_reads(io: &mut Transfers<'_>, buffer: &mut Buffer, each: usize, direct: b
             direct,
             fixed: false,
         };
-        // SAFETY: each caller drops the transfers before it looks at the buffer or drops it.
+        // SAFETY: each caller drops the transfers before it reads the buffer or drops it.
         unsafe { io.add(transfer) };
     }
 }
@@ -97,7 +97,7 @@ fn finish(io: &mut Transfers<'_>) -> Result<u64> {
 }
 
 #[test]
-fn transfers_dropped_in_the_middle_leave_memory_alone_from_then_on() {
+fn dropped_transfers_touch_no_memory_afterwards() {
     if !has_uring() {
         return;
     }
@@ -137,7 +137,7 @@ fn a_ring_used_after_an_unfinished_lane_has_no_completions_left_over() {
 }
 
 #[test]
-fn an_entry_that_was_never_handed_to_the_kernel_is_never_carried_out() {
+fn an_entry_that_was_not_submitted_is_never_carried_out() {
     if !has_uring() {
         return;
     }

@@ -23,7 +23,7 @@ fn buffered_reads_of_any_alignment_return_the_right_bytes() {
 }
 
 #[test]
-fn an_aligned_direct_read_goes_past_the_page_cache_without_a_copy() {
+fn an_aligned_direct_read_bypasses_the_page_cache_without_a_copy() {
     let sample = Sample::new(4 * MIB);
     let report = assert_read(
         &sample,
@@ -53,7 +53,7 @@ fn a_direct_read_of_any_alignment_up_to_the_ragged_end_of_the_file_is_right() {
 }
 
 #[test]
-fn files_in_memory_are_served_too() {
+fn files_in_memory_are_read_as_well() {
     let sample = Sample::within(FilePath::new("/dev/shm"), pattern(MIB + 5));
     assert_read(&sample, 3, MIB + 2, 1, "block=64KiB");
     if sample.file.direct_fd().is_some() {
