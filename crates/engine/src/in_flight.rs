@@ -17,13 +17,12 @@ pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 pub(crate) static WITHOUT_STEPS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
 
 /// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
-#[derive(Debug)]
 pub(crate) struct InFlight {
     state: Mutex<Rounds>,
     left: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Rounds {
     /// The number of waits so far. It separates the requests that entered before a wait from those
     /// that entered after it.
@@ -33,7 +32,7 @@ struct Rounds {
 }
 
 /// The round in which a request entered, for [`InFlight::leave`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
 pub(crate) struct Round(u64);
 
 impl InFlight {

@@ -27,7 +27,7 @@ struct Factory {
     seen: Arc<Seen>,
     latch: Latch,
     worker_fails_at: Option<usize>,
-    turn_fails_at: Option<usize>,
+    step_fails_at: Option<usize>,
 }
 
 /// Records of what happened.
@@ -88,7 +88,7 @@ impl Task for Factory {
         let seen = &self.seen;
         seen.on_submitter();
         let made = seen.made.load(SeqCst);
-        if self.turn_fails_at.is_some_and(|at| made > at) {
+        if self.step_fails_at.is_some_and(|at| made > at) {
             return Err(io("a step failed"));
         }
         seen.taken.store(made, SeqCst);
@@ -130,7 +130,7 @@ fn factory(items: usize) -> Factory {
         seen: Arc::default(),
         latch,
         worker_fails_at: None,
-        turn_fails_at: None,
+        step_fails_at: None,
     }
 }
 
@@ -222,7 +222,7 @@ fn an_error_of_a_worker_ends_the_request_after_all_have_left() {
 fn an_error_of_a_step_ends_the_request_after_all_have_left() {
     for at in [0, 10] {
         let factory = Factory {
-            turn_fails_at: Some(at),
+            step_fails_at: Some(at),
             ..factory(50)
         };
         let (request, seen) = start(factory, None);

@@ -1,6 +1,5 @@
 //! cuFile's handles of a file: one for the buffered descriptor and one for O_DIRECT.
 
-use std::fmt;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::OnceLock;
@@ -12,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// The handles of one file. Each is registered when a request first needs it. A refusal is kept as
 /// well, since cuFile would refuse the file again.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Handles {
     buffered: OnceLock<Result<Registered>>,
     direct: OnceLock<Result<Registered>>,
@@ -69,11 +68,5 @@ impl Drop for Registered {
             // SAFETY: registered in `new`, and no call uses it: requests hold the file.
             unsafe { (self.cufile.cuFileHandleDeregister)(self.handle) };
         }
-    }
-}
-
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Registered").field(&self.handle).finish()
     }
 }

@@ -1,18 +1,14 @@
 //! Reads of bytes that the page cache has, without waiting for a medium.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::File;
-
-/// Whether the file system of a file supports reads that do not wait.
-#[derive(Debug, Default)]
-pub(super) struct Refusal(AtomicBool);
 
 impl File {
     /// Whether [`read_cached`](Self::read_cached) may succeed.
     pub fn may_read_cached(&self) -> bool {
-        !self.cached_refusal.0.load(Relaxed)
+        !self.refuses_cached_reads.load(Relaxed)
     }
 
     /// Reads a range if the page cache has all of it. Otherwise returns false, with an unknown part
@@ -28,7 +24,7 @@ impl File {
             // An old kernel or the file system does not know the flag, or a sandbox refuses the
             // call.
             Err(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPERM) => {
-                self.cached_refusal.0.store(true, Relaxed);
+                self.refuses_cached_reads.store(true, Relaxed);
                 false
             }
             Err(_) => false,

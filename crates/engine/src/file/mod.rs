@@ -15,12 +15,13 @@ pub(crate) mod turns;
 pub mod unchanged;
 
 use std::ffi::{CStr, CString, OsStr};
+use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_sys::cufile::CUfileHandle;
@@ -78,7 +79,6 @@ impl Access {
 /// An open file, for requests of any number of threads.
 ///
 /// Requests keep it open by an `Arc` until they finish.
-#[derive(Debug)]
 pub struct File {
     /// cuFile's handles of both descriptors. This is the first field, so that the handles are
     /// deregistered before the descriptors close.
@@ -97,12 +97,19 @@ pub struct File {
     options: Mutex<Options>,
     /// Requests of this file. Each is counted until it no longer keeps the file open.
     pub(crate) users: Arc<InFlight>,
-    cached_refusal: cached::Refusal,
+    /// Whether the file system refuses reads that do not wait for a medium.
+    refuses_cached_reads: AtomicBool,
     /// The number of processes on this machine, including this one, that write the file at the same
     /// time.
     writers: AtomicUsize,
     /// The turns of workers that write the file in the background through mappings.
     pub(crate) turns: Arc<Turns>,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
 }
 
 impl File {
@@ -262,7 +269,7 @@ impl File {
             mount: OnceLock::new(),
             options: Mutex::new(options),
             users: Arc::new(InFlight::new()),
-            cached_refusal: cached::Refusal::default(),
+            refuses_cached_reads: AtomicBool::new(false),
             writers: AtomicUsize::new(1),
             turns: Arc::default(),
             cufile: Handles::default(),
