@@ -92,7 +92,7 @@ pub(crate) fn mark_default_stream(queue: &mut CopyQueue) -> Result<bool> {
     if Stream::LEGACY.is_capturing(queue.context.driver) {
         return Ok(false);
     }
-    match queue.mark_default_stream(0) {
+    match queue.mark_stream(0, Stream::LEGACY) {
         // A capture has just begun.
         Err(error) if is_about_capture(error.gpu_code()) => Ok(false),
         done => done.map(|()| true),

@@ -120,17 +120,13 @@ impl Workers {
     /// afterwards.
     fn start_threads(&self, queue: &mut Queue, wanted: usize) -> bool {
         for _ in 0..wanted {
-            if self.start_thread().is_err() {
+            let shared = Arc::clone(&self.shared);
+            if threads::start("penstock", move || shared.serve()).is_err() {
                 break;
             }
             queue.threads += 1;
         }
         wanted == 0 || queue.threads > 0
-    }
-
-    fn start_thread(&self) -> std::io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        threads::start("penstock", move || shared.serve())
     }
 }
 

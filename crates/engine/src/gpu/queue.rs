@@ -274,14 +274,8 @@ impl CopyQueue {
         self.record(index, self.stream)
     }
 
-    /// Sets the mark `index` behind the work queued so far on the context's legacy default stream,
-    /// and so behind that of all blocking streams.
-    pub(crate) fn mark_default_stream(&mut self, index: usize) -> Result<()> {
-        self.record(index, cuda::CU_STREAM_LEGACY)
-    }
-
-    /// Sets the mark `index` behind the work queued so far on a stream of the caller's, of the same
-    /// context.
+    /// Sets the mark `index` behind the work queued so far on another stream of the same context:
+    /// behind that of all blocking streams if it is the legacy default stream.
     pub(crate) fn mark_stream(&mut self, index: usize, stream: Stream) -> Result<()> {
         self.record(index, stream.handle())
     }

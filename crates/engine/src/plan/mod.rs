@@ -93,6 +93,12 @@ impl Span {
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.length
     }
+
+    /// The bytes before the span in its first aligned block, and those of all its aligned blocks.
+    pub(crate) fn aligned(&self, align: u64) -> (u64, u64) {
+        let head = self.offset % align;
+        (head, (head + self.length).next_multiple_of(align))
+    }
 }
 
 /// A run of bytes between a slot and the caller's memory.

@@ -175,16 +175,13 @@ fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGro
         memory.context.is_none() || range.is_some_and(|range| are_inside(extents, range))
     }) {
         let some = extents.iter().filter(|extent| extent.length > 0);
-        let extents: Vec<Extent> = some.copied().collect();
-        return Ok(if extents.is_empty() {
-            Vec::new()
-        } else {
-            vec![MemoryGroup {
-                memory,
-                extents,
-                starts: HashSet::new(),
-            }]
-        });
+        let group = MemoryGroup {
+            memory,
+            extents: some.copied().collect(),
+            starts: HashSet::new(),
+        };
+        let has_any = !group.extents.is_empty();
+        return Ok(has_any.then_some(group).into_iter().collect());
     }
     let mut groups: Vec<MemoryGroup> = Vec::new();
     let mut known: Option<(std::ops::Range<usize>, usize)> = None;

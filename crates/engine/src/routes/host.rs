@@ -15,7 +15,12 @@ impl Route for Host {
         RouteName::Host
     }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
-        Ok(Box::new(HostLane::new(work)))
+        Ok(Box::new(HostLane {
+            work,
+            slot: None,
+            vector: Vec::new(),
+            between: Vec::new(),
+        }))
     }
 }
 
@@ -28,16 +33,7 @@ struct HostLane<'a> {
     between: Vec<u8>,
 }
 
-impl<'a> HostLane<'a> {
-    fn new(work: Work<'a>) -> Self {
-        HostLane {
-            work,
-            slot: None,
-            vector: Vec::new(),
-            between: Vec::new(),
-        }
-    }
-
+impl HostLane<'_> {
     /// Whether one system call moves both pieces and what is between them.
     fn is_near(&self, pieces: &[Extent]) -> bool {
         let gap = pieces[1].offset.checked_sub(pieces[0].end());
@@ -141,8 +137,7 @@ impl HostLane<'_> {
     fn carry_direct(&mut self, block: &Block) -> Result<()> {
         for piece in self.work.plan.block_pieces(block) {
             let shift = piece.memory as u64 % self.work.file.direct_memory_alignment();
-            let alike = shift == piece.offset % self.work.file.direct_memory_alignment();
-            if alike {
+            if shift == piece.offset % self.work.file.direct_memory_alignment() {
                 self.move_in_place(piece)?;
             } else {
                 self.move_by_slot(piece)?;
@@ -156,21 +151,18 @@ impl HostLane<'_> {
     /// the plan keeps them apart.
     fn move_in_place(&self, piece: &Extent) -> Result<()> {
         let [head, middle, tail] = piece.split_aligned(self.work.file.direct_alignment());
+        for end in [head, tail].iter().filter(|end| end.length > 0) {
+            self.move_piece(end)?;
+        }
         let mut direct = 0;
-        if head.length > 0 {
-            self.move_piece(&head)?;
-        }
         if middle.length > 0 {
-            let memory = middle.memory as *mut u8;
+            let (memory, length) = (middle.memory as *mut u8, middle.length);
             // SAFETY: an aligned part of a piece, for whose memory the submitter vouches.
-            let all_direct = unsafe {
+            let is_direct = unsafe {
                 self.work
-                    .move_direct(memory, middle.offset, middle.length, middle.length)?
+                    .move_direct(memory, middle.offset, length, length)?
             };
-            direct = if all_direct { middle.length } else { 0 };
-        }
-        if tail.length > 0 {
-            self.move_piece(&tail)?;
+            direct = if is_direct { length } else { 0 };
         }
         self.count(direct, piece.length - direct);
         Ok(())

@@ -119,15 +119,9 @@ impl Work<'_> {
                 self.move_buffered(at, span.offset, span.length)?;
                 return Ok(false);
             }
-            let align = self.file.direct_alignment();
-            let head = span.offset % align;
-            let needed = head + span.length;
-            self.move_direct(
-                at.sub(head as usize),
-                span.offset - head,
-                needed.next_multiple_of(align),
-                needed,
-            )
+            let (head, whole) = span.aligned(self.file.direct_alignment());
+            let (at, offset) = (at.sub(head as usize), span.offset - head);
+            self.move_direct(at, offset, whole, head + span.length)
         }
     }
 }

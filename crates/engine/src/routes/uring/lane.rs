@@ -11,8 +11,7 @@ use std::ptr;
 use super::transfers::{Done, FileTransfer, Transfers};
 use crate::error::Result;
 use crate::file::position::Operation;
-use crate::gpu::Direction;
-use crate::gpu::QueueLease;
+use crate::gpu::{Direction, QueueLease};
 use crate::plan::{Block, Extent, Span};
 use crate::report::Path;
 use crate::routes::{Direct, Lane, Work};
@@ -56,16 +55,8 @@ struct Stage {
 const SHARE: u64 = 16;
 
 impl<'a> UringLane<'a> {
-    pub(crate) fn of_host(work: Work<'a>, io: Transfers<'a>) -> Self {
-        UringLane::new(work, io, None)
-    }
-
-    pub(crate) fn of_gpu(work: Work<'a>, io: Transfers<'a>) -> Result<Self> {
-        let gpu = QueueLease::new(work.gpu_context()?)?;
-        Ok(UringLane::new(work, io, Some(gpu)))
-    }
-
-    fn new(work: Work<'a>, io: Transfers<'a>, gpu: Option<QueueLease<'a>>) -> Self {
+    /// `gpu` is `None` for host memory.
+    pub(crate) fn new(work: Work<'a>, io: Transfers<'a>, gpu: Option<QueueLease<'a>>) -> Self {
         let affordable = work.ring.capacity() / SHARE / work.plan.slot_bytes.max(1);
         let most = affordable.min(work.queue_depth.into()).max(2) as usize;
         UringLane {
@@ -304,13 +295,12 @@ impl<'a> UringLane<'a> {
 /// The transfer between a span of the file and its place in a stage.
 fn of_span(work: &Work<'_>, index: usize, stage: &Stage, span: &Span) -> FileTransfer {
     let direct = stage.direct && work.file.direct_fd().is_some();
-    let (head, whole) = if direct {
-        let align = work.file.direct_alignment();
-        let head = span.offset % align;
-        (head, (head + span.length).next_multiple_of(align))
+    let align = if direct {
+        work.file.direct_alignment()
     } else {
-        (0, span.length)
+        1
     };
+    let (head, whole) = span.aligned(align);
     let in_slot = (span.slot_offset - head) as usize;
     FileTransfer {
         stage: Some(index),

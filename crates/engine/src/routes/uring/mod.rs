@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 
 use super::{HOST, Lane, Route, STAGED, Work};
 use crate::error::{Error, Kind, Result};
+use crate::gpu::QueueLease;
 use crate::options::RouteName;
 use lane::UringLane;
 use ring::IoRing;
@@ -27,7 +28,7 @@ impl Route for HostUring {
     }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
         match transfers(work) {
-            Some(io) => Ok(Box::new(UringLane::of_host(work, io))),
+            Some(io) => Ok(Box::new(UringLane::new(work, io, None))),
             None => HOST.lane(work),
         }
     }
@@ -39,7 +40,10 @@ impl Route for StagedUring {
     }
     fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
         match transfers(work) {
-            Some(io) => Ok(Box::new(UringLane::of_gpu(work, io)?)),
+            Some(io) => {
+                let gpu = QueueLease::new(work.gpu_context()?)?;
+                Ok(Box::new(UringLane::new(work, io, Some(gpu))))
+            }
             None => STAGED.lane(work),
         }
     }
