@@ -61,6 +61,30 @@ pub unsafe fn transfer(
     length: u64,
     offset: u64,
 ) -> (u64, Option<Stop>) {
+    repeat(gate, operation, offset, length, |done, bytes| {
+        let position = (offset + done) as libc::off_t;
+        // SAFETY: `done + bytes <= length`, for which the caller vouches.
+        let moved = unsafe {
+            let at = buffer.add(done as usize).cast();
+            match operation {
+                Operation::Read => libc::pread(fd, at, bytes, position),
+                Operation::Write => libc::pwrite(fd, at, bytes, position),
+            }
+        };
+        u64::try_from(moved).map_err(|_| io::Error::last_os_error())
+    })
+}
+
+/// Calls `make` until `length` bytes from `offset` on have moved. `make` gets the number of bytes
+/// moved so far and the most to move, and returns the number that it has moved. Returns as
+/// [`transfer`].
+pub(crate) fn repeat(
+    gate: Option<&dyn Gate>,
+    operation: Operation,
+    offset: u64,
+    length: u64,
+    mut make: impl FnMut(u64, usize) -> io::Result<u64>,
+) -> (u64, Option<Stop>) {
     let mut done = 0;
     while done < length {
         let call = Call {
@@ -68,37 +92,20 @@ pub unsafe fn transfer(
             offset: offset + done,
             length: (length - done).min(MAX_CALL),
         };
-        let allowed = match gate.map_or(Ok(call.length), |g| g.before(call)) {
-            Ok(allowed) => allowed.min(call.length) as usize,
+        let allowed = gate.map_or(Ok(call.length), |gate| gate.before(call));
+        let moved = allowed.and_then(|allowed| make(done, allowed.min(call.length) as usize));
+        let stop = match moved {
+            Ok(0) if operation == Operation::Read => Stop::End,
+            // POSIX leaves a write of no byte open. A retry might never end.
+            Ok(0) => Stop::Failed(io::Error::from_raw_os_error(libc::EIO)),
+            Ok(bytes) => {
+                done += bytes;
+                continue;
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return (done, Some(Stop::Failed(e))),
+            Err(e) => Stop::Failed(e),
         };
-        let position = call.offset as libc::off_t;
-        // SAFETY: `done + allowed <= length`, for which the caller vouches.
-        let moved = unsafe {
-            let at = buffer.add(done as usize).cast();
-            match operation {
-                Operation::Read => libc::pread(fd, at, allowed, position),
-                Operation::Write => libc::pwrite(fd, at, allowed, position),
-            }
-        };
-        match moved {
-            0 => {
-                let stop = match operation {
-                    Operation::Read => Stop::End,
-                    // POSIX leaves this case open. A retry might never end.
-                    Operation::Write => Stop::Failed(io::Error::from_raw_os_error(libc::EIO)),
-                };
-                return (done, Some(stop));
-            }
-            n if n > 0 => done += n as u64,
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return (done, Some(Stop::Failed(error)));
-                }
-            }
-        }
+        return (done, Some(stop));
     }
     (done, None)
 }

@@ -12,7 +12,7 @@ use super::{Direct, Lane, Route, STAGED, Work};
 use crate::cufile::{self, Driver, buffer};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::file::position::{Call, Operation};
+use crate::file::position::{self, Call, Operation, Stop};
 use crate::file::side::FileSide;
 use crate::gpu::Entered;
 use crate::memory::MemoryKind;
@@ -152,69 +152,56 @@ impl GdsLane<'_> {
 
     /// Moves one piece. Returns the number of cuFile calls that moved something.
     fn move_piece(&self, handle: CUfileHandle, piece: &Extent) -> Result<u64> {
-        let mut done = 0;
-        let mut calls = 0;
-        while done < piece.length {
-            let call = Call {
-                operation: self.work.operation,
-                offset: piece.offset + done,
-                length: piece.length - done,
-            };
-            let failed = |e: &io::Error| self.work.failed(e, call.offset, call.length);
-            let allowed = match self.work.gate.map_or(Ok(call.length), |g| g.before(call)) {
-                Ok(allowed) => allowed.min(call.length),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(failed(&e)),
-            };
+        let operation = self.work.operation;
+        let (mut calls, mut refusal) = (0, None);
+        let make = |done, bytes| {
             self.work.counters.io_call();
-            match self.call(handle, piece, done, allowed) {
+            match self.call(handle, piece, done, bytes) {
                 // -1 means that errno has the cause, which is read before anything can change it.
-                -1 => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        let memory = (piece.memory as u64) + done;
-                        return Err(failed(&self.cause(call, memory, error)?));
-                    }
+                -1 => Err(io::Error::last_os_error()),
+                code if code < 0 => {
+                    refusal = Some(refused(code, operation));
+                    Err(io::Error::other("cuFile"))
                 }
-                0 if call.operation == Operation::Read => {
-                    return Err(self.work.ended(call.offset, call.length));
-                }
-                // A retry might never end.
-                0 => return Err(failed(&io::Error::from_raw_os_error(libc::EIO))),
-                moved if moved > 0 => {
-                    done += moved as u64;
-                    calls += 1;
-                }
-                code => {
-                    let error = refused(code, call.operation);
-                    return Err(error.at(self.work.file.path(), call.offset, call.length));
+                moved => {
+                    calls += u64::from(moved > 0);
+                    Ok(moved as u64)
                 }
             }
+        };
+        let gate = self.work.gate;
+        let (done, stop) = position::repeat(gate, operation, piece.offset, piece.length, make);
+        let call = Call {
+            operation,
+            offset: piece.offset + done,
+            length: piece.length - done,
+        };
+        match (stop, refusal) {
+            (None, _) => Ok(calls),
+            (_, Some(refusal)) => Err(refusal.at(self.work.file.path(), call.offset, call.length)),
+            (Some(Stop::End), _) => Err(self.work.ended(call.offset, call.length)),
+            (Some(Stop::Failed(reported)), _) => {
+                let (context, memory) = (self.work.gpu_context()?, piece.memory as u64 + done);
+                let cause = cause::of(self.work.file, context, memory, call, reported);
+                Err(self.work.failed(&cause, call.offset, call.length))
+            }
         }
-        Ok(calls)
     }
 
-    /// The cause of a failed call on GPU memory at `memory`, for which cuFile set errno to
-    /// `reported`.
-    fn cause(&self, call: Call, memory: u64, reported: io::Error) -> Result<io::Error> {
-        let context = self.work.gpu_context()?;
-        Ok(cause::of(self.work.file, context, memory, call, reported))
-    }
-
-    /// Makes one call for `length` bytes of a piece from byte `done` on. Returns cuFile's result.
-    fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, length: u64) -> isize {
+    /// Makes one call for `bytes` bytes of a piece from byte `done` on. Returns cuFile's result.
+    fn call(&self, handle: CUfileHandle, piece: &Extent, done: u64, bytes: usize) -> isize {
         let calls = self.driver.cufile;
         let base = buffer::base_of(piece.memory, piece.length);
         let into_buffer = (piece.memory - base) as libc::off_t + done as libc::off_t;
-        let (base, size) = (base as *mut std::ffi::c_void, length as usize);
+        let base = base as *mut std::ffi::c_void;
         let offset = (piece.offset + done) as libc::off_t;
-        // SAFETY: `done + length` is at most the piece's length, for whose memory the submitter
+        // SAFETY: `done + bytes` is at most the piece's length, for whose memory the submitter
         // vouches until the request is finished; the handle lives as long as the file, and the
         // memory's context is current.
         unsafe {
             match self.work.operation {
-                Operation::Read => (calls.cuFileRead)(handle, base, size, offset, into_buffer),
-                Operation::Write => (calls.cuFileWrite)(handle, base, size, offset, into_buffer),
+                Operation::Read => (calls.cuFileRead)(handle, base, bytes, offset, into_buffer),
+                Operation::Write => (calls.cuFileWrite)(handle, base, bytes, offset, into_buffer),
             }
         }
     }
