@@ -57,12 +57,7 @@ const MAX_BLOCKS: u64 = 1 << 26;
 pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>) -> Result<Plan> {
     debug_assert!(cut.block.is_multiple_of(cut.align));
     extents.retain(|e| e.length > 0);
-    if let Some(e) = extents.iter().find(|e| e.end_checked().is_none()) {
-        return Err(Error::invalid(format!(
-            "a range of {} bytes at file offset {} is larger than any file or memory",
-            e.length, e.offset
-        )));
-    }
+    extents.iter().try_for_each(Extent::check)?;
     let packed = cut.pack && cut.align == 1 && pack(&mut extents, cut.reorder);
     if !packed && !extents.is_sorted_by_key(|e| e.offset) {
         extents.sort_by_key(|e| e.offset);

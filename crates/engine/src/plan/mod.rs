@@ -9,6 +9,8 @@ mod build;
 
 use std::ops::Range;
 
+use crate::error::{Error, Result};
+
 pub(crate) use build::{Cut, build};
 
 /// One range of the caller: `length` bytes at `offset` of the file, at address `memory`.
@@ -34,7 +36,7 @@ impl Extent {
     }
 
     /// The file offset behind the range. Only for extents that passed
-    /// [`end_checked`](Self::end_checked).
+    /// [`check`](Self::check).
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.length
     }
@@ -46,6 +48,17 @@ impl Extent {
         self.offset
             .checked_add(self.length)
             .filter(|end| i64::try_from(*end).is_ok())
+    }
+
+    /// Checks that a file and memory can have the range.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Extent { offset, length, .. } = self;
+        let is_valid = self.end_checked().is_some();
+        is_valid.then_some(()).ok_or_else(|| {
+            Error::invalid(format!(
+                "a range of {length} bytes at file offset {offset} is larger than any file or memory"
+            ))
+        })
     }
 
     /// Splits the range at file offsets that are multiples of `align` into an unaligned head, the

@@ -127,12 +127,7 @@ fn check_ranges(file: &File, operation: Operation, extents: &[Extent]) -> Result
     if some().any(|e| e.memory == 0) {
         return Err(Error::invalid("the buffer is a null pointer"));
     }
-    if let Some(e) = some().find(|e| e.end_checked().is_none()) {
-        return Err(Error::invalid(format!(
-            "a range of {} bytes at file offset {} is larger than any file or memory",
-            e.length, e.offset
-        )));
-    }
+    some().try_for_each(Extent::check)?;
     if operation == Operation::Write {
         return refuse_overlap(extents);
     }
