@@ -17,7 +17,7 @@ use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
 use crate::file::{self, DriverFile};
 use crate::information;
 use crate::selection::Pair;
-use crate::sieve::Selection;
+use crate::sieve::SelectionId;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
 use penstock_hdf5::library::copies::hdf5_of;
 
@@ -131,7 +131,7 @@ pub(super) unsafe extern "C" fn get_handle(
     let file = unsafe { of(file) };
     let what = what(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
     // The caller may use the descriptor it gets, so the driver holds nothing back.
-    let written = caught(file.hdf5, what, || file.sieve.let_go());
+    let written = caught(file.hdf5, what, || file.sieve.evict());
     // SAFETY: HDF5 passes a place for the result.
     unsafe { *file_handle = file.handle() };
     status(written)
@@ -399,14 +399,14 @@ unsafe fn selection(
                     element_size: sizes.next(),
                 }
             };
-            // A single range needs no number of its selection.
-            let mut number = None;
+            // A single range needs no identifier of its selection.
+            let mut id = None;
             let mut act = |extents: &[Extent]| match mem {
                 // SAFETY: HDF5 guarantees the memory that the selection covers.
                 H5FD_MEM_DRAW => unsafe {
                     let is_part = extents.len() > 1;
-                    let by = is_part.then(|| *number.get_or_insert_with(Selection::new));
-                    file.move_raw(operation, extents, by)
+                    let selection = is_part.then(|| *id.get_or_insert_with(SelectionId::new));
+                    file.move_raw(operation, extents, selection)
                 },
                 _ => extents
                     .iter()

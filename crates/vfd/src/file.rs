@@ -267,7 +267,7 @@ impl DriverFile {
     pub(crate) fn truncate(&self) -> Result<()> {
         // Sets the length even after a failed write: HDF5 refuses a file shorter than its
         // superblock says.
-        let written = self.sieve.let_go();
+        let written = self.sieve.evict();
         let end = self.eoa();
         if end == self.eof() {
             return written;
@@ -325,7 +325,7 @@ impl DriverFile {
 
     pub(crate) fn unlock(&self) -> Result<()> {
         self.locked.store(UNLOCKED, Relaxed);
-        let written = self.sieve.let_go();
+        let written = self.sieve.evict();
         self.flock(libc::LOCK_UN, "cannot unlock the file")?;
         written
     }

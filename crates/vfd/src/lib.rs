@@ -156,7 +156,7 @@ fn options_of(descriptor: c_int) -> Options {
 /// Writes what the sieve holds of the file with a descriptor and drops its copies. Does nothing if
 /// the driver has not opened the file.
 fn write_out(descriptor: c_int) -> Result<()> {
-    let written = DriverFile::with_descriptor(descriptor, |file| file.sieve.let_go());
+    let written = DriverFile::with_descriptor(descriptor, |file| file.sieve.evict());
     written.unwrap_or(Ok(()))
 }
 

@@ -15,7 +15,7 @@ use penstock_vfd_modes::{self as modes, Mode, Side, Transfer};
 
 use crate::account::Way;
 use crate::file::{DriverFile, MAX_ADDRESS};
-use crate::sieve::{self, Selection};
+use crate::sieve::{self, SelectionId};
 use crate::survey::Survey;
 
 /// Size from which several workers move raw data in host memory.
@@ -52,7 +52,7 @@ impl DriverFile {
         unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent]), None) }
     }
 
-    /// Moves many ranges of raw data, in any mix of host and GPU memory. `by` identifies the
+    /// Moves many ranges of raw data, in any mix of host and GPU memory. `selection` identifies the
     /// selection of all ranges. If a write covers bytes twice, the last range wins, as in the
     /// default driver.
     ///
@@ -62,7 +62,7 @@ impl DriverFile {
         &self,
         operation: Operation,
         extents: &[Extent],
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
     ) -> Result<()> {
         if let [extent] = extents {
             // SAFETY: upheld by the caller.
@@ -83,7 +83,7 @@ impl DriverFile {
         }
         if !survey.has_empty && are_on_host(extents)? {
             // SAFETY: upheld by the caller.
-            return unsafe { self.move_raw_host(operation, extents, &survey, by) };
+            return unsafe { self.move_raw_host(operation, extents, &survey, selection) };
         }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
         // The CUDA driver's description of each GPU allocation found so far.
@@ -104,7 +104,7 @@ impl DriverFile {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu, allocations)?;
             }
-            self.move_raw_host(operation, &on_host, &Survey::of(&on_host), by)
+            self.move_raw_host(operation, &on_host, &Survey::of(&on_host), selection)
         }
     }
 
@@ -137,7 +137,7 @@ impl DriverFile {
         operation: Operation,
         extents: &[Extent],
         survey: &Survey,
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
     ) -> Result<()> {
         if extents.is_empty() {
             return Ok(());
@@ -153,8 +153,10 @@ impl DriverFile {
             // SAFETY: upheld by the caller; the sieve passes parts of the extents.
             let directly = |extent: &Extent| unsafe { self.move_host(operation, way, extent) };
             // SAFETY: upheld by the caller.
-            let (moved, joined) =
-                unsafe { self.sieve.run(operation, extents, by, keeps, &directly) };
+            let (moved, joined) = unsafe {
+                self.sieve
+                    .run(operation, extents, selection, keeps, &directly)
+            };
             self.account.joined(operation, &joined);
             moved?;
             if operation == Operation::Write {
