@@ -217,7 +217,7 @@ impl Context {
             static IDS: AtomicU64 = AtomicU64::new(1);
             self.id
                 .store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Release);
-            life.legacy = Some(Stream::new(self, Kind::Legacy, 0));
+            life.legacy = Some(Stream::new(self, Kind::Legacy));
             self.active.store(true, Ordering::Release);
         }
         Ok(())

@@ -29,12 +29,6 @@ pub unsafe extern "C" fn cuEventDestroy_v2(handle: *mut c_void) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventDestroy(handle: *mut c_void) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuEventDestroy_v2(handle) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(handle: *mut c_void, stream: *mut c_void) -> c_int {
     code(resolve_used(stream).and_then(|stream| event::resolve(handle)?.record(&stream)))
 }

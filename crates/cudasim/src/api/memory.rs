@@ -107,16 +107,6 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostRegister(
-    address: *mut c_void,
-    size: usize,
-    flags: c_uint,
-) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuMemHostRegister_v2(address, size, flags) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(address: *mut c_void) -> c_int {
     code(end(|| memory::unregister_host(address as usize)))
 }
