@@ -80,14 +80,14 @@ def test_memory_counts_the_timed_runs_and_no_warm_up(bench, monkeypatch, options
     from penstock.bench import cells
 
     kept = {}
-    keep = cells.Seen.keep
+    keep = cells.Measurement.keep
 
     def spy(seen, count):
         before = len(seen.moving)
         keep(seen, count)
         kept[seen.cell] = before, len(seen.moving)
 
-    monkeypatch.setattr(cells.Seen, "keep", spy)
+    monkeypatch.setattr(cells.Measurement, "keep", spy)
     bench("memory", *MEMORY, "-w", "-i", "3", "--peers", "none", *options)
     runs = 3 if "--no-warm-up" in options else 4
     assert list(kept.values()) == [(runs, 3)]

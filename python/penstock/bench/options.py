@@ -182,7 +182,7 @@ def _run(
         return _refuse(str(error))
     wanted = shared.pop("n_rank")
     if not shared.pop("profile"):
-        # In time, because the engine reads it only when it first needs a profile.
+        # Not too late: the engine reads it when it first needs a profile.
         os.environ["PENSTOCK_PROFILE"] = "off"
     if wanted < 1:
         return _refuse(f"--n_rank is {wanted}, but must be at least 1")

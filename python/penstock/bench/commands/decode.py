@@ -47,7 +47,7 @@ def decode(
     each with the reads that it needs.
     """
     place = choose(device, session.ranks)
-    asked, lengths = chosen(filters, _FILTERS, "filter"), sizes(chunks)
+    selected, lengths = chosen(filters, _FILTERS, "filter"), sizes(chunks)
     if bad := [length for length in lengths if length % 4 or length > size]:
         raise RefusedError(
             f"chunks of {bad[0]:,} bytes do not fit a float32 dataset of {size:,} bytes"
@@ -62,7 +62,7 @@ def decode(
     session.need_space(2 * size)
     rows: list[Row] = []
     panels = []
-    for codec in asked:
+    for codec in selected:
         ticks = [size_in_words(length) for length in lengths]
         panel = Panel(codec, ticks, {})
         for at, length in enumerate(lengths):

@@ -47,7 +47,7 @@ def hdf5_read(
     states = caches(cache)
     place = choose(device, session.ranks)
     datasets, left_out, outside = _datasets(file, place)
-    session.spare(file)
+    session.protect(file)
     session.measured = file
     need_caches(session, cache, file)
     total = sum(dataset.nbytes for dataset in datasets)

@@ -177,7 +177,7 @@ def _write(path: Path, case: _Case, array: Any, *, fsync: bool) -> None:
 
 
 def _keep(path: Path, case: _Case, place: Place, *, fsync: bool) -> None:
-    """Write a file that stays, in one step: what fails leaves nothing behind."""
+    """Write a file that stays. A failure leaves no part of it."""
     values = case.values()
     part = path.with_name(f"{path.name}.part")
     try:

@@ -73,9 +73,9 @@ def tensor(
     py is Python's file object. aio moves the file from or to pinned host memory, with one copy for
     a GPU. bounce is the staged route, gds is cuFile, and auto is Penstock's choice.
     """
-    session.restate(iterations=loop, verify=validate)
+    session.override(iterations=loop, verify=validate)
     if input_file:
-        session.spare(input_file)
+        session.protect(input_file)
     nbytes = _size(input_file) if input_file else mb_size << 20
     session.need_space(2 * nbytes)
     session.settings |= {"bytes": nbytes, "fsync": fsync}
@@ -256,9 +256,9 @@ def _poison(place: Place, target: Any) -> None:
 
 
 def _variant(row: Row) -> str:
-    """Return the name of a row, with its setting if the name does not tell it."""
-    is_told = not row.setting or row.name.startswith("Penstock")
-    return row.name if is_told else f"{row.name}, {row.setting}"
+    """Return the name of a row, with its setting unless the name implies it."""
+    is_implied = not row.setting or row.name.startswith("Penstock")
+    return row.name if is_implied else f"{row.name}, {row.setting}"
 
 
 def _add(table: Table, row: Row, python: Row) -> None:

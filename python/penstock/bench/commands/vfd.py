@@ -45,12 +45,12 @@ def vfd(
     it.
     """
     lengths = sizes(sizes_)
-    asked = chosen(modes, ways_of.MODES, "mode")
+    selected = chosen(modes, ways_of.MODES, "mode")
     wanted = chosen(directions, _DIRECTIONS, "direction")
     states = caches(cache)
-    ways = prepare(session, asked)
+    ways = prepare(session, selected)
     session.need_space(2 * max(lengths))
-    session.settings |= {"modes": asked, "cache": cache, "fsync": fsync}
+    session.settings |= {"modes": selected, "cache": cache, "fsync": fsync}
     for operation, direction, state, found in by_size(
         session, ways, lengths, wanted, states, fsync
     ):
@@ -122,14 +122,14 @@ def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
     reports = session.own_folder / "reports"
     reports.mkdir()
     ways_of.prepare(reports)
-    ways = [way for way in ways_of.ways() if _is_asked(session, way, modes)]
+    ways = [way for way in ways_of.ways() if _is_selected(session, way, modes)]
     if session.wants("vfd-gds") and len(ways) == len(modes) + 1:
-        why = "PENSTOCK_BENCH_DRIVER and PENSTOCK_BENCH_DRIVER_PATH name it"
+        why = "PENSTOCK_BENCH_DRIVER and PENSTOCK_BENCH_DRIVER_PATH must name it"
         session.absent |= {"vfd-gds": why}
     return ways
 
 
-def _is_asked(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
+def _is_selected(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
     if way.driver is None:
         return True
     if way.driver[0] == "penstock":

@@ -44,19 +44,19 @@ def vfd_threads(
     counts, lengths = numbers(threads, "threads"), sizes(sizes_)
     pieces = sizes(blocks)
     wanted = chosen(directions, _DIRECTIONS, "direction")
-    asked, *others = chosen(mode, ways_of.MODES, "mode")
+    selected, *others = chosen(mode, ways_of.MODES, "mode")
     if others:
         raise RefusedError(f"--mode {mode!r} names several: choose one")
     states = caches(cache)
     prepare(session, [])
-    if asked == "gds" and (why := without_cufile()):
+    if selected == "gds" and (why := without_cufile()):
         raise RefusedError(f"cuFile does not start here: {why}")
     session.need_space(2 * max(lengths))
-    session.settings |= {"mode": asked, "cache": cache, "fsync": fsync}
+    session.settings |= {"mode": selected, "cache": cache, "fsync": fsync}
     settings = [(count, piece) for count in counts for piece in pieces]
     ways = [ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2"))]
     for count, piece in settings:
-        text = f"mode={asked};threads={count};block={piece}"
+        text = f"mode={selected};threads={count};block={piece}"
         ways.append(ways_of.Way("Penstock", text, ("penstock", text)))
     group = "{size}, {direction}, {state}"
     raced = by_size(session, ways, lengths, wanted, states, fsync, group)

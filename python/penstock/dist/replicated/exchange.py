@@ -192,11 +192,11 @@ class _Bytes:
         }
 
 
-def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
+def choose(requested: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
     """Return the exchange for a result. Collective: all ranks return the same one.
 
     Args:
-        asked: One of :data:`WAYS`.
+        requested: One of :data:`WAYS`.
         group: All ranks.
         view: The memory of the result.
         is_one_host: Whether all ranks are on one host.
@@ -206,27 +206,27 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
     """
     on_gpu = view.device >= 0
     has_nccl = isinstance(group, TorchGroup) and group.has_nccl()
-    step, why = f"load_replicated (exchange={asked!r})", "it was requested"
-    if asked in ("nccl", "peer") and not on_gpu:
+    step, why = f"load_replicated (exchange={requested!r})", "it was requested"
+    if requested in ("nccl", "peer") and not on_gpu:
         group.agree(
-            step, InvalidError(f"{asked!r} is for GPU memory, and the result is on the host")
+            step, InvalidError(f"{requested!r} is for GPU memory, and the result is on the host")
         )
-    if asked == "nccl" and not has_nccl:
+    if requested == "nccl" and not has_nccl:
         group.agree(step, UnavailableError("the group is no process group of torch with NCCL"))
     if group.size == 1 or not view.nbytes:
         return Alone()
     if not on_gpu:
         return made_by_all(group, step, lambda: ThroughHost(group, view))
-    if has_nccl and asked in ("auto", "nccl"):
+    if has_nccl and requested in ("auto", "nccl"):
         assert isinstance(group, TorchGroup)
         of_torch = group
         return made_by_all(group, step, lambda: ByNccl(of_torch, view))
-    if asked in ("auto", "peer"):
+    if requested in ("auto", "peer"):
         found = peers.connect(group, view, is_one_host)
         if isinstance(found, peers.Peers):
             return found
         why = f"rank {found.rank}: {found.why}"
-        if asked == "peer":
+        if requested == "peer":
             group.agree(step, UnavailableError(found.why) if group.rank == found.rank else None)
     return made_by_all(group, step, lambda: StagedThroughHost(group, view, why))
 
