@@ -1,6 +1,7 @@
 //! Reads and writes of the driver. One system call moves HDF5's own data; the kind of memory
 //! decides how raw data moves.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use penstock_engine::error::{Error, Result};
@@ -238,18 +239,15 @@ impl DriverFile {
         options: Options,
     ) -> Result<()> {
         mode.check(self.path(), extents)?;
-        let within = match operation {
-            // SAFETY: upheld by the caller.
-            Operation::Read => unsafe { self.zero_beyond_the_end(extents)? },
-            Operation::Write => None,
-        };
+        // SAFETY: upheld by the caller.
+        let within = unsafe { self.within_the_file(operation, extents)? };
         let file = self.engine()?;
         let record = |way: modes::Way<'_>, bytes, since| {
             self.account.moved_by_mode(operation, way, bytes, since);
         };
         let transfer = Transfer::new(file, operation, options, &record);
         // SAFETY: upheld by the caller.
-        unsafe { mode.run(&transfer, side, within.as_deref().unwrap_or(extents))? };
+        unsafe { mode.run(&transfer, side, &within)? };
         if operation == Operation::Write {
             self.grown_to(end_of(extents));
             mode.sync(file, &options)?;
@@ -267,20 +265,13 @@ impl DriverFile {
         options: Options,
     ) -> Result<()> {
         let since = Instant::now();
-        let within;
-        let extents = match operation {
-            Operation::Read => {
-                // SAFETY: upheld by the caller.
-                within = unsafe { self.zero_beyond_the_end(extents)? };
-                within.as_deref().unwrap_or(extents)
-            }
-            Operation::Write => extents,
-        };
-        if extents.is_empty() {
+        // SAFETY: upheld by the caller.
+        let within = unsafe { self.within_the_file(operation, extents)? };
+        if within.is_empty() {
             return Ok(());
         }
         let file = self.engine()?;
-        let mut order = Order::new(operation, extents, options);
+        let mut order = Order::new(operation, &within, options);
         order.memory = memory;
         // SAFETY: upheld by the caller.
         let report = unsafe { request::run(file, order)? };
@@ -291,16 +282,22 @@ impl DriverFile {
         Ok(())
     }
 
-    /// Zeroes the memory of ranges past the end of the file, and returns the extents before it.
-    /// Returns `None` if no range passes the end.
+    /// Returns the extents before the end of the file. For a read, zeroes the memory of ranges past
+    /// the end; a write has none.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
-        let size = self.engine()?.size()?;
-        let end = |extent: &Extent| extent.offset + extent.length;
-        if extents.iter().all(|extent| end(extent) <= size) {
-            return Ok(None);
+    unsafe fn within_the_file<'a>(
+        &self,
+        operation: Operation,
+        extents: &'a [Extent],
+    ) -> Result<Cow<'a, [Extent]>> {
+        let size = match operation {
+            Operation::Read => self.engine()?.size()?,
+            Operation::Write => u64::MAX,
+        };
+        if end_of(extents) <= size {
+            return Ok(Cow::Borrowed(extents));
         }
         let mut within = Vec::with_capacity(extents.len());
         for extent in extents {
@@ -317,7 +314,7 @@ impl DriverFile {
                 unsafe { copy::zero(extent.memory + before as usize, beyond)? };
             }
         }
-        Ok(Some(within))
+        Ok(Cow::Owned(within))
     }
 
     /// Moves one range by one system call, or by several if the kernel transfers less at a time.

@@ -68,10 +68,9 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 }
 
 fn end(release: impl FnOnce() -> Result) -> Result {
-    let context = device::current_or_failed()?;
+    device::current_or_failed()?;
     capture::unsafe_call()?;
-    let released = release();
-    context.check().and(released)
+    device::release_in_any_state(release)
 }
 
 #[unsafe(no_mangle)]

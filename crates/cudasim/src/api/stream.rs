@@ -35,10 +35,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(handle: *mut c_void) -> c_int {
-    code(device::current_or_failed().and_then(|context| {
-        let destroyed = stream::destroy(handle);
-        context.check().and(destroyed)
-    }))
+    code(device::release_in_any_state(|| stream::destroy(handle)))
 }
 
 #[unsafe(no_mangle)]

@@ -284,10 +284,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
 /// selection.
 #[inline]
 fn gap_within(selection: Option<SelectionId>) -> usize {
-    match selection {
-        Some(_) => GAP,
-        None => 0,
-    }
+    selection.map_or(0, |_| GAP)
 }
 
 #[inline]
