@@ -25,6 +25,11 @@ The option names its flag: typer 0.27 calls the flag of a parameter ``size`` "--
 """
 
 
+DIRECTIONS = ("write", "read")
+Directions = Annotated[str, typer.Option(help="write, read or both, as a list.")]
+Fsync = Annotated[
+    bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
+]
 Cache = Annotated[str, typer.Option(help="The file's pages before each run: warm, cold or both.")]
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 import penstock as ps
 from penstock import frameworks
+
+Device = Annotated[str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")]
 
 
 @dataclass(frozen=True)

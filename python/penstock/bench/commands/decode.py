@@ -19,7 +19,7 @@ from ..hdf5_files import ITEM, PERIOD, compressed
 from ..measure import Contestant, Row, then
 from ..options import SIZE, benchmark, chosen, sizes
 from ..peers import libdeflate, nvcomp
-from ..place import CHOICES, choose
+from ..place import Device, choose
 from ..session import RefusedError, Session
 from ..tables import of_rows
 
@@ -39,7 +39,7 @@ def decode(
     ] = "64KiB,256KiB,1MiB,4MiB",
     size: Annotated[int, typer.Option("--size", help="Decoded bytes of a dataset.", **SIZE)] = 1
     << 30,
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Read cached, compressed float32: a wave with noise, shuffled, half its size with gzip.
 

@@ -24,7 +24,7 @@ from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import SIZE, Cache, benchmark, caches, numbers, sizes
-from ..place import CHOICES, Place, choose
+from ..place import Device, Place, choose
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -44,7 +44,7 @@ def small(
     file_size: Annotated[int, typer.Option(help="Bytes of the file.", **SIZE)] = 1 << 30,
     operations: Annotated[int, typer.Option(help="Reads per run.", min=1)] = 1024,
     cache: Cache = "warm",
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Read a file at random offsets, aligned to 4 KiB, with several reads in flight.
 

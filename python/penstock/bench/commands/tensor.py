@@ -19,7 +19,7 @@ from .. import gpu, native
 from ..figures import Figure, Panel
 from ..files import DataFile, warm
 from ..measure import Contestant, Row, WrongBytesError, absent, nothing
-from ..options import benchmark
+from ..options import Fsync, benchmark
 from ..peers import deepnvme, kvikio
 from ..place import Place, choose, with_known_routes
 from ..session import RefusedError, Session
@@ -64,9 +64,7 @@ def tensor(
     validate: Annotated[
         bool | None, typer.Option("--validate/--no-validate", help="Same as --verify.")
     ] = None,
-    fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Time stores until they are on the medium.")
-    ] = False,
+    fsync: Fsync = False,
 ) -> None:
     """Load and store CPU and GPU tensors of one cached file in each way.
 

@@ -17,12 +17,11 @@ from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row
-from ..options import Cache, benchmark, caches, chosen, sizes
+from ..options import DIRECTIONS, Cache, Directions, Fsync, benchmark, caches, chosen, sizes
 from ..place import with_known_routes
 from ..session import RefusedError, Session
 from ..tables import of_rows
 
-_DIRECTIONS = ("write", "read")
 _SIZES = "64MiB,128MiB,256MiB,512MiB,1GiB,2GiB"
 
 
@@ -33,11 +32,9 @@ def vfd(
     modes: Annotated[str, typer.Option(help=f"A list of {', '.join(ways_of.MODES)}.")] = ",".join(
         ways_of.MODES
     ),
-    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
+    directions: Directions = "write,read",
     cache: Cache = "both",
-    fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
-    ] = True,
+    fsync: Fsync = True,
 ) -> None:
     """Write and read a dataset in GPU memory, by each mode of the driver and by HDF5 alone.
 
@@ -46,7 +43,7 @@ def vfd(
     """
     lengths = sizes(sizes_)
     selected = chosen(modes, ways_of.MODES, "mode")
-    wanted = chosen(directions, _DIRECTIONS, "direction")
+    wanted = chosen(directions, DIRECTIONS, "direction")
     states = caches(cache)
     ways = prepare(session, selected)
     session.need_space(2 * max(lengths))
