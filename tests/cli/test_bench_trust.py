@@ -80,14 +80,14 @@ def test_memory_counts_the_timed_runs_and_no_warm_up(bench, monkeypatch, options
     from penstock.bench import cells
 
     kept = {}
-    keep = cells.Seen.keep
+    keep = cells.Measurement.keep
 
     def spy(seen, count):
         before = len(seen.moving)
         keep(seen, count)
         kept[seen.cell] = before, len(seen.moving)
 
-    monkeypatch.setattr(cells.Seen, "keep", spy)
+    monkeypatch.setattr(cells.Measurement, "keep", spy)
     bench("memory", *MEMORY, "-w", "-i", "3", "--peers", "none", *options)
     runs = 3 if "--no-warm-up" in options else 4
     assert list(kept.values()) == [(runs, 3)]
@@ -349,7 +349,7 @@ def test_what_cannot_be_prepared_is_one_line_and_exit_status_2(folder, tmp_path,
 
 
 @pytest.mark.parametrize("name", ["tensor", "small", "decode"])
-def test_a_file_system_that_is_full_in_the_middle_is_told_in_one_line(folder, name):
+def test_a_file_system_that_becomes_full_is_reported_in_one_line(folder, name):
     program = (
         "import resource, signal, sys; from penstock.cli import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -547,11 +547,11 @@ def test_a_fifo_without_a_reader_is_refused_and_not_waited_for(bench, tmp_path):
     ("words", "said"),
     [
         (("--file-size", "0"), "--file-size is 0"),
-        (("--depths", "1000", "--operations", "4"), "asks for 1000 in flight"),
+        (("--depths", "1000", "--operations", "4"), "--depths has 1000"),
         (("--sizes", "zz"), '"zz" is not a size'),
     ],
 )
-def test_small_refuses_what_it_could_not_do_as_told(bench, words, said):
+def test_small_refuses_what_it_cannot_do(bench, words, said):
     _, told = bench("small", *words, status=2)
     assert said in told
     assert len(told.splitlines()) == 1

@@ -81,5 +81,5 @@ def test_without_a_default_group_the_error_says_how_to_make_one():
 
 
 def test_what_is_no_communicator_is_refused():
-    with pytest.raises(ps.IncompatibleError, match="a int is no communicator"):
+    with pytest.raises(ps.IncompatibleError, match="a int is not a communicator"):
         load_replicated("x.bin", 7)

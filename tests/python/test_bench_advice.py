@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.bench.advice import of_memory
-from penstock.bench.cells import Cell, Seen
+from penstock.bench.cells import Cell, Measurement
 
 
-def _seen(memory: str, opened: str, seconds: float) -> Seen:
+def _seen(memory: str, opened: str, seconds: float) -> Measurement:
     cell = Cell(memory, opened, "POSIX", "write", 1 << 20, "")
-    return Seen(cell, 1 << 30, opening=[0.0], moving=[seconds], closing=[0.0])
+    return Measurement(cell, 1 << 30, opening=[0.0], moving=[seconds], closing=[0.0])
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1.004])

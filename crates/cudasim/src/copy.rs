@@ -42,6 +42,32 @@ struct Bytes<'a> {
     _held: Option<Use<&'a Region>>,
 }
 
+impl Bytes<'_> {
+    fn plain(at: *mut u8) -> Self {
+        Bytes {
+            at,
+            poisoned: false,
+            may_vanish: false,
+            _held: None,
+        }
+    }
+
+    /// As [`move_bytes`].
+    ///
+    /// # Safety
+    /// As for [`move_bytes`].
+    unsafe fn copy_to(&self, to: *mut u8, size: usize, poisoned: bool) {
+        // SAFETY: by contract of this function.
+        unsafe {
+            if self.may_vanish {
+                move_pages(to, self.at, size, poisoned);
+            } else {
+                move_bytes(to, self.at, size, poisoned);
+            }
+        }
+    }
+}
+
 impl Location {
     fn locate(context: &Context, address: usize, size: usize) -> Result<Location> {
         if address == 0 {
@@ -77,18 +103,8 @@ impl Location {
                 may_vanish: region.read_only,
                 _held: Some(region.enter().ok_or(ILLEGAL_ADDRESS)?),
             },
-            Location::Pageable(address) => Bytes {
-                at: *address as *mut u8,
-                poisoned: false,
-                may_vanish: false,
-                _held: None,
-            },
-            Location::Staged(bytes) => Bytes {
-                at: bytes.as_mut_ptr(),
-                poisoned: false,
-                may_vanish: false,
-                _held: None,
-            },
+            Location::Pageable(address) => Bytes::plain(*address as *mut u8),
+            Location::Staged(bytes) => Bytes::plain(bytes.as_mut_ptr()),
         })
     }
 }
@@ -146,13 +162,7 @@ fn execute(mut to: Location, mut from: Location, size: usize) -> Result {
     let poisoned = to.poisoned != from.poisoned;
     // SAFETY: both ranges were checked against their regions, which are held until the copy is
     // done. Pageable memory stays valid because the call waits for the copy.
-    unsafe {
-        if from.may_vanish {
-            move_pages(to.at, from.at, size, poisoned);
-        } else {
-            move_bytes(to.at, from.at, size, poisoned);
-        }
-    }
+    unsafe { from.copy_to(to.at, size, poisoned) };
     Ok(())
 }
 
@@ -173,13 +183,7 @@ pub fn load(context: &Context, address: usize, size: usize) -> Result<Vec<u8>> {
     let from = location.bytes()?;
     let mut to = vec![0u8; size];
     // SAFETY: the range was checked against its region, which is held until the copy is done.
-    unsafe {
-        if from.may_vanish {
-            move_pages(to.as_mut_ptr(), from.at, size, from.poisoned);
-        } else {
-            move_bytes(to.as_mut_ptr(), from.at, size, from.poisoned);
-        }
-    }
+    unsafe { from.copy_to(to.as_mut_ptr(), size, from.poisoned) };
     Ok(to)
 }
 

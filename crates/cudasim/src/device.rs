@@ -129,6 +129,14 @@ pub fn current() -> Result<&'static Context> {
     Ok(context)
 }
 
+/// Calls `release` in a context of any state, and then returns the failure of the context, if there
+/// is one.
+pub fn release_in_any_state(release: impl FnOnce() -> Result) -> Result {
+    let context = current_or_failed()?;
+    let released = release();
+    context.check().and(released)
+}
+
 /// Replaces the top of the stack by `context`; `None` pops it.
 pub fn set_current(context: Option<&'static Context>) {
     CURRENT.with_borrow_mut(|stack| {
@@ -217,7 +225,7 @@ impl Context {
             static IDS: AtomicU64 = AtomicU64::new(1);
             self.id
                 .store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Release);
-            life.legacy = Some(Stream::new(self, Kind::Legacy, 0));
+            life.legacy = Some(Stream::new(self, Kind::Legacy));
             self.active.store(true, Ordering::Release);
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Events: points in a stream's work that can be queried and waited for.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex};
 
 use crate::device::Context;
 use crate::failure;
+use crate::handle::Table;
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, Result};
 use crate::stream::Stream;
 
@@ -13,7 +13,7 @@ const DISABLE_TIMING: u32 = 0x2;
 const INTERPROCESS: u32 = 0x4;
 const KNOWN_FLAGS: u32 = 0x7;
 
-static EVENTS: RwLock<Option<HashMap<usize, Arc<Event>>>> = RwLock::new(None);
+static EVENTS: Table<Event> = Table::new();
 
 pub struct Event {
     context: &'static Context,
@@ -51,45 +51,24 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
         return Err(INVALID_VALUE);
     }
     failure::check(failure::Kind::Event)?;
-    let handle = crate::handle::new_handle();
-    let event = Arc::new(Event {
-        context,
-        latest: Mutex::new(None),
-    });
-    EVENTS
-        .write()
-        .unwrap()
-        .get_or_insert_default()
-        .insert(handle, event);
-    Ok(handle as *mut c_void)
+    let latest = Mutex::new(None);
+    Ok(EVENTS.add(Arc::new(Event { context, latest })))
 }
 
 pub fn destroy(handle: *mut c_void) -> Result {
-    let mut events = EVENTS.write().unwrap();
-    events
-        .as_mut()
-        .and_then(|events| events.remove(&(handle as usize)))
-        .ok_or(INVALID_HANDLE)?;
-    Ok(())
+    EVENTS.remove(handle).map(drop).ok_or(INVALID_HANDLE)
 }
 
 pub fn remove_all(context: &Context) {
-    if let Some(events) = EVENTS.write().unwrap().as_mut() {
-        events.retain(|_, event| !std::ptr::eq(event.context, context));
-    }
+    EVENTS.retain(|event| !std::ptr::eq(event.context, context));
 }
 
 pub fn resolve(handle: *mut c_void) -> Result<Arc<Event>> {
-    let events = EVENTS.read().unwrap();
-    events
-        .as_ref()
-        .and_then(|all| all.get(&(handle as usize)))
-        .cloned()
-        .ok_or(INVALID_HANDLE)
+    EVENTS.find(handle).ok_or(INVALID_HANDLE)
 }
 
 pub fn count() -> usize {
-    EVENTS.read().unwrap().as_ref().map_or(0, HashMap::len)
+    EVENTS.len()
 }
 
 impl Event {

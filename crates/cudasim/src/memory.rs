@@ -27,8 +27,10 @@ const HOST_ALLOCATE_FLAGS: u32 = 0x07;
 /// process.
 static REGIONS: RwLock<BTreeMap<usize, Arc<Region>>> = RwLock::new(BTreeMap::new());
 
-fn add(region: Arc<Region>) {
-    REGIONS.write().unwrap().insert(region.base, region);
+/// Adds memory that the GPU may write to, in every context.
+fn add(kind: Kind, address: usize, size: usize, context: &'static Context) {
+    let region = Region::new(kind, address, size, context, false, true);
+    REGIONS.write().unwrap().insert(address, region);
 }
 
 pub fn allocate_device(context: &'static Context, size: usize) -> Result<usize> {
@@ -36,14 +38,7 @@ pub fn allocate_device(context: &'static Context, size: usize) -> Result<usize> 
     let arena = context.arena();
     charge(context, size)?;
     let address = arena.reserve(size).inspect_err(|_| arena.refund(size))?;
-    add(Region::new(
-        Kind::Device,
-        address,
-        size,
-        context,
-        false,
-        true,
-    ));
+    add(Kind::Device, address, size, context);
     Ok(address)
 }
 
@@ -55,14 +50,7 @@ pub fn allocate_managed(context: &'static Context, size: usize, flags: u32) -> R
     failure::check(failure::Kind::Alloc)?;
     charge(context, size)?;
     let address = map_host(size).inspect_err(|_| context.arena().refund(size))?;
-    add(Region::new(
-        Kind::Managed,
-        address,
-        size,
-        context,
-        false,
-        true,
-    ));
+    add(Kind::Managed, address, size, context);
     Ok(address)
 }
 
@@ -79,14 +67,7 @@ pub fn allocate_host(context: &'static Context, size: usize, flags: u32) -> Resu
     }
     failure::check(failure::Kind::HostAlloc)?;
     let address = map_host(size)?;
-    add(Region::new(
-        Kind::HostAllocated,
-        address,
-        size,
-        context,
-        false,
-        true,
-    ));
+    add(Kind::HostAllocated, address, size, context);
     Ok(address)
 }
 

@@ -1,6 +1,6 @@
 //! Modules: PTX whose kernels the stand-in has as C++.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::RwLock;
 
@@ -18,16 +18,18 @@ pub struct Function {
 struct Module {
     context: &'static Context,
     /// The handles of its functions by name.
-    functions: HashMap<String, usize>,
+    functions: BTreeMap<String, usize>,
 }
 
-#[derive(Default)]
 struct Loaded {
-    modules: HashMap<usize, Module>,
-    functions: HashMap<usize, Function>,
+    modules: BTreeMap<usize, Module>,
+    functions: BTreeMap<usize, Function>,
 }
 
-static LOADED: RwLock<Option<Loaded>> = RwLock::new(None);
+static LOADED: RwLock<Loaded> = RwLock::new(Loaded {
+    modules: BTreeMap::new(),
+    functions: BTreeMap::new(),
+});
 
 /// Loads PTX. The stand-in must have each of its kernels as C++, with a parameter of the same size.
 pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
@@ -36,7 +38,7 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
         return Err(INVALID_IMAGE);
     }
     let module = handle::new_handle();
-    let mut functions = HashMap::new();
+    let mut functions = BTreeMap::new();
     let mut by_handle = Vec::new();
     for entry in entries(ptx) {
         let (name, parameters) = entry.ok_or(INVALID_PTX)?;
@@ -56,7 +58,6 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
         by_handle.push((handle, Function { kernel, module }));
     }
     let mut loaded = LOADED.write().unwrap();
-    let loaded = loaded.get_or_insert_default();
     loaded.modules.insert(module, Module { context, functions });
     loaded.functions.extend(by_handle);
     Ok(module as *mut c_void)
@@ -64,7 +65,6 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
 
 pub fn unload(module: *mut c_void) -> Result {
     let mut loaded = LOADED.write().unwrap();
-    let loaded = loaded.get_or_insert_default();
     let removed = loaded.modules.remove(&(module as usize));
     loaded
         .functions
@@ -75,7 +75,7 @@ pub fn unload(module: *mut c_void) -> Result {
 /// Unloads the modules of a context.
 pub fn remove_all(context: &Context) {
     let mut loaded = LOADED.write().unwrap();
-    let Loaded { modules, functions } = loaded.get_or_insert_default();
+    let Loaded { modules, functions } = &mut *loaded;
     modules.retain(|_, module| !std::ptr::eq(module.context, context));
     functions.retain(|_, function| modules.contains_key(&function.module));
 }
@@ -83,9 +83,9 @@ pub fn remove_all(context: &Context) {
 /// The handle of a function.
 pub fn function(module: *mut c_void, name: &str) -> Result<*mut c_void> {
     let loaded = LOADED.read().unwrap();
-    let modules = loaded.as_ref().map(|loaded| &loaded.modules);
-    let module = modules
-        .and_then(|modules| modules.get(&(module as usize)))
+    let module = loaded
+        .modules
+        .get(&(module as usize))
         .ok_or(INVALID_HANDLE)?;
     let handle = module.functions.get(name).ok_or(NOT_FOUND)?;
     Ok(*handle as *mut c_void)
@@ -94,7 +94,6 @@ pub fn function(module: *mut c_void, name: &str) -> Result<*mut c_void> {
 /// The function of a handle, if its module is loaded in this context.
 pub fn resolve(context: &Context, function: *mut c_void) -> Result<Function> {
     let loaded = LOADED.read().unwrap();
-    let loaded = loaded.as_ref().ok_or(INVALID_HANDLE)?;
     let found = loaded.functions.get(&(function as usize));
     found
         .filter(|found| {
@@ -107,8 +106,7 @@ pub fn resolve(context: &Context, function: *mut c_void) -> Result<Function> {
 
 /// Modules loaded and not unloaded.
 pub fn count() -> usize {
-    let loaded = LOADED.read().unwrap();
-    loaded.as_ref().map_or(0, |loaded| loaded.modules.len())
+    LOADED.read().unwrap().modules.len()
 }
 
 /// The name and parameter sizes of each kernel; `None` for one that cannot be parsed.

@@ -1,18 +1,19 @@
 //! Streams: queues of operations, each with a thread of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::device::{self, Context};
+use crate::handle::Table;
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, Result};
 use crate::{capture, failure};
 
 pub const LEGACY: usize = 0x1;
 pub const PER_THREAD: usize = 0x2;
-pub const NON_BLOCKING: u32 = 0x1;
+const NON_BLOCKING: u32 = 0x1;
 pub const GREATEST_PRIORITY: i32 = -5;
 pub const LEAST_PRIORITY: i32 = 0;
 
@@ -27,7 +28,6 @@ pub enum Kind {
 pub struct Stream {
     pub context: &'static Context,
     pub kind: Kind,
-    pub priority: i32,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -59,7 +59,7 @@ pub struct Ticket {
     number: u64,
 }
 
-static STREAMS: RwLock<Option<HashMap<usize, Arc<Stream>>>> = RwLock::new(None);
+static STREAMS: Table<Stream> = Table::new();
 
 thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
@@ -88,7 +88,7 @@ pub fn call_host_function(function: unsafe extern "C" fn(*mut c_void), data: *mu
     IN_HOST_FUNCTION.set(false);
 }
 
-pub fn create(context: &'static Context, flags: u32, priority: i32) -> Result<*mut c_void> {
+pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
     if flags & !NON_BLOCKING != 0 {
         return Err(INVALID_VALUE);
     }
@@ -98,27 +98,14 @@ pub fn create(context: &'static Context, flags: u32, priority: i32) -> Result<*m
     } else {
         Kind::Blocking
     };
-    let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
-    let stream = Stream::new(context, kind, priority);
+    let stream = Stream::new(context, kind);
     context.add_stream(&stream)?;
-    let handle = crate::handle::new_handle();
-    STREAMS
-        .write()
-        .unwrap()
-        .get_or_insert_default()
-        .insert(handle, stream);
-    Ok(handle as *mut c_void)
+    Ok(STREAMS.add(stream))
 }
 
 /// Closes a stream. Work already submitted still runs.
 pub fn destroy(handle: *mut c_void) -> Result {
-    let stream = STREAMS
-        .write()
-        .unwrap()
-        .as_mut()
-        .and_then(|streams| streams.remove(&(handle as usize)))
-        .ok_or(INVALID_HANDLE)?;
-    stream.close();
+    STREAMS.remove(handle).ok_or(INVALID_HANDLE)?.close();
     Ok(())
 }
 
@@ -127,14 +114,7 @@ pub fn resolve(context: &'static Context, handle: *mut c_void) -> Result<Arc<Str
     match handle as usize {
         0 | LEGACY => context.legacy_stream(),
         PER_THREAD => own(context),
-        handle => {
-            let streams = STREAMS.read().unwrap();
-            streams
-                .as_ref()
-                .and_then(|all| all.get(&handle))
-                .cloned()
-                .ok_or(INVALID_HANDLE)
-        }
+        _ => STREAMS.find(handle).ok_or(INVALID_HANDLE),
     }
 }
 
@@ -147,7 +127,7 @@ fn own(context: &'static Context) -> Result<Arc<Stream>> {
         {
             return Ok(found.0.clone());
         }
-        let stream = Stream::new(context, Kind::Blocking, 0);
+        let stream = Stream::new(context, Kind::Blocking);
         context.add_stream(&stream)?;
         own.push(OwnStream(stream.clone()));
         Ok(stream)
@@ -156,27 +136,18 @@ fn own(context: &'static Context) -> Result<Arc<Stream>> {
 
 /// The number of streams that are not destroyed.
 pub fn count() -> usize {
-    STREAMS.read().unwrap().as_ref().map_or(0, HashMap::len)
+    STREAMS.len()
 }
 
 impl Stream {
-    pub fn new(context: &'static Context, kind: Kind, priority: i32) -> Arc<Stream> {
+    pub fn new(context: &'static Context, kind: Kind) -> Arc<Stream> {
         let (queue, changed) = Default::default();
         Arc::new(Stream {
             context,
             kind,
-            priority,
             queue,
             changed,
         })
-    }
-
-    pub fn flags(&self) -> u32 {
-        if self.kind == Kind::NonBlocking {
-            NON_BLOCKING
-        } else {
-            0
-        }
     }
 
     /// Queues an operation that occupies the stream for `time` and then runs `work`, unless the
@@ -301,9 +272,7 @@ impl Stream {
             queue.abandoned = true;
         }
         self.changed.notify_all();
-        if let Some(streams) = STREAMS.write().unwrap().as_mut() {
-            streams.retain(|_, stream| !std::ptr::eq(Arc::as_ptr(stream), self));
-        }
+        STREAMS.retain(|stream| !std::ptr::eq(stream, self));
     }
 
     fn serve(self: Arc<Stream>) {

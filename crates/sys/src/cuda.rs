@@ -3,14 +3,12 @@
 //! The fields of [`Cuda`] have the names of the driver API without a version suffix. All are the
 //! variants for the legacy default stream: stream 0 synchronises with blocking streams.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::environment;
-use crate::library::{Absent, Search, table};
+use crate::library::{Absent, Search, loaded, table};
 
 pub type CUresult = c_int;
 pub type CUdevice = c_int;
@@ -36,26 +34,16 @@ pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
 /// The driver is shutting down, because the process exits.
 pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
-pub const CUDA_ERROR_INVALID_DEVICE: CUresult = 101;
 /// The image is not GPU code.
 pub const CUDA_ERROR_INVALID_IMAGE: CUresult = 200;
-pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
-pub const CUDA_ERROR_INVALID_PTX: CUresult = 218;
 pub const CUDA_ERROR_OPERATING_SYSTEM: CUresult = 304;
-pub const CUDA_ERROR_INVALID_HANDLE: CUresult = 400;
-pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
 /// Not a failure: the stream or event still has work.
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 pub const CUDA_ERROR_ILLEGAL_ADDRESS: CUresult = 700;
-pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
-pub const CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: CUresult = 712;
-pub const CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: CUresult = 713;
-pub const CUDA_ERROR_MISALIGNED_ADDRESS: CUresult = 716;
 pub const CUDA_ERROR_LAUNCH_FAILED: CUresult = 719;
 pub const CUDA_ERROR_NOT_PERMITTED: CUresult = 800;
 pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
 pub const CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: CUresult = 900;
-pub const CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: CUresult = 906;
 pub const CUDA_ERROR_UNKNOWN: CUresult = 999;
 
 pub const CU_MEMORYTYPE_HOST: c_uint = 1;
@@ -277,27 +265,22 @@ fn text_of(
     Some(text.to_string_lossy().into_owned())
 }
 
-const OVERRIDE: &str = "PENSTOCK_CUDA_LIBRARY";
-const NAMES: &[&str] = &["libcuda.so.1"];
-/// The folder of the driver in a Linux guest of Windows (WSL), which the loader does not search.
-const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
+const LIBRARY: Search = Search {
+    title: "CUDA driver library",
+    variable: "PENSTOCK_CUDA_LIBRARY",
+    names: &["libcuda.so.1"],
+    // In a Linux guest of Windows (WSL), the loader does not search this folder.
+    folders: || vec!["/usr/lib/wsl/lib".into()],
+};
 
 static CUDA: OnceLock<Result<Cuda, Absent>> = OnceLock::new();
 
 /// The CUDA driver API, opened on the first call. `PENSTOCK_CUDA_LIBRARY` names another library.
 /// Opening it does not initialise CUDA.
 pub fn cuda() -> Result<&'static Cuda, Absent> {
-    CUDA.get_or_init(|| {
-        let search = Search {
-            title: "CUDA driver library",
-            variable: OVERRIDE,
-            names: NAMES,
-            folders: vec![WSL_FOLDER.into()],
-        };
-        Cuda::open(&search, environment::path(OVERRIDE).as_deref())
-    })
-    .as_ref()
-    .map_err(Absent::clone)
+    CUDA.get_or_init(|| Cuda::of(&LIBRARY.open(LIBRARY.override_path().as_deref())?))
+        .as_ref()
+        .map_err(Absent::clone)
 }
 
 /// Whether any part of this process has loaded the CUDA driver library. Until then no pointer can
@@ -321,14 +304,17 @@ pub fn cuda_is_loaded() -> bool {
     if LOADS_SEEN.load(Ordering::Relaxed) == loads {
         return false;
     }
-    let loaded = NAMES.iter().any(|name| is_loaded(OsStr::new(name)))
-        || environment::path(OVERRIDE).is_some_and(|path| is_loaded(&path));
-    if loaded {
+    let names = LIBRARY.names.iter().map(OsString::from);
+    // A library that is found stays loaded, so that a positive result may be cached.
+    let is_loaded = names
+        .chain(LIBRARY.override_path())
+        .any(|name| loaded(&name).is_some());
+    if is_loaded {
         LOADED.store(true, Ordering::Relaxed);
     } else {
         LOADS_SEEN.store(loads, Ordering::Relaxed);
     }
-    loaded
+    is_loaded
 }
 
 /// The number of objects that the loader has loaded since the process started.
@@ -348,40 +334,25 @@ fn loads_so_far() -> u64 {
     loads
 }
 
-/// Whether `name`, a soname or a path, is loaded. A library that is found stays loaded forever, so that
-/// a positive result may be cached.
-fn is_loaded(name: &OsStr) -> bool {
-    let Ok(name) = CString::new(name.as_bytes()) else {
-        return false;
-    };
-    // SAFETY: with RTLD_NOLOAD no library is loaded and no initialiser runs.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
-    !handle.is_null()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
     fn a_library_without_the_driver_api_is_absent_and_says_what_it_lacks() {
-        let search = Search {
-            title: "CUDA driver library",
-            variable: OVERRIDE,
-            names: &[],
-            folders: Vec::new(),
-        };
-        let absent = Cuda::open(&search, Some(OsStr::new("libm.so.6"))).err();
+        let libm = LIBRARY.open(Some(OsStr::new("libm.so.6"))).unwrap();
         assert_eq!(
-            absent.expect("libm is no CUDA driver").what,
+            Cuda::of(&libm).err().expect("libm is no CUDA driver").what,
             "libm.so.6: opened, but it does not export cuInit"
         );
     }
 
     #[test]
     fn a_loaded_library_is_recognised_by_soname_and_a_missing_one_is_not() {
-        assert!(is_loaded(OsStr::new("libc.so.6")));
-        assert!(!is_loaded(OsStr::new("libpenstock-none.so.1")));
+        assert!(loaded(OsStr::new("libc.so.6")).is_some());
+        assert!(loaded(OsStr::new("libpenstock-none.so.1")).is_none());
     }
 
     #[test]

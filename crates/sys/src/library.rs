@@ -1,10 +1,11 @@
 //! Finds and opens a shared library by a list of candidate names.
 
-use std::ffi::{CStr, OsStr, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_void};
 use std::fmt;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
@@ -50,7 +51,7 @@ pub(crate) struct Search<'a> {
     /// The environment variable that overrides the search.
     pub variable: &'a str,
     pub names: &'a [&'a str],
-    pub folders: Vec<PathBuf>,
+    pub folders: fn() -> Vec<PathBuf>,
 }
 
 /// An open library. Dropping it does not close it: the foreign library may have started threads or
@@ -61,6 +62,11 @@ pub(crate) struct Library {
 }
 
 impl Search<'_> {
+    /// The path of the library that the environment names.
+    pub(crate) fn override_path(&self) -> Option<OsString> {
+        environment::path(self.variable)
+    }
+
     /// Opens the first candidate that loads. `override_path`, if given, is the only candidate.
     ///
     /// A plain name also finds a copy that the process has already loaded from elsewhere, because
@@ -84,7 +90,7 @@ impl Search<'_> {
             }
         }
         let mut without = Vec::new();
-        for folder in &self.folders {
+        for folder in (self.folders)() {
             let mut is_without = true;
             for path in self.names.iter().map(|name| folder.join(name)) {
                 if !path.exists() {
@@ -208,11 +214,10 @@ macro_rules! table {
         }
 
         impl $Table {
-            fn open(
-                search: &$crate::library::Search<'_>,
-                override_path: Option<&::std::ffi::OsStr>,
+            /// The functions of an open library.
+            pub(crate) fn of(
+                library: &$crate::library::Library,
             ) -> Result<Self, $crate::library::Absent> {
-                let library = search.open(override_path)?;
                 Ok(Self {
                     $(
                         // SAFETY: the signature is the one that the library's header gives.
@@ -296,18 +301,41 @@ const TOOLKIT_TARGET: &str = if cfg!(target_arch = "aarch64") {
     "targets/x86_64-linux"
 };
 
-/// The file that this code was loaded from.
-fn own_path() -> Option<PathBuf> {
+/// A program or shared object of this process.
+pub(crate) struct Object {
+    pub path: PathBuf,
+    pub base: usize,
+}
+
+/// The object that contains an address.
+pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
     // SAFETY: `Dl_info` is plain data for which all zeros is a valid value.
     let mut info: libc::Dl_info = unsafe { mem::zeroed() };
     // SAFETY: `dladdr` accepts any address and fills `info`.
-    let found = unsafe { libc::dladdr(own_path as *const c_void, &mut info) };
-    if found == 0 || info.dli_fname.is_null() {
+    let found = unsafe { libc::dladdr(address, &mut info) };
+    if address.is_null() || found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: on success the name is NUL-terminated and lives as long as this code is loaded.
+    // SAFETY: the loader's name of an object is a C string that lives as long as the object.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+    Some(Object {
+        path: PathBuf::from(OsStr::from_bytes(name.to_bytes())),
+        base: info.dli_fbase as usize,
+    })
+}
+
+/// The handle of `name`, a soname or a path, if it is loaded. The library stays loaded until the
+/// handle is closed.
+pub(crate) fn loaded(name: &OsStr) -> Option<NonNull<c_void>> {
+    let name = CString::new(name.as_bytes()).ok()?;
+    // SAFETY: with RTLD_NOLOAD no library is loaded and no initialiser runs.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
+    NonNull::new(handle)
+}
+
+/// The file that this code was loaded from.
+fn own_path() -> Option<PathBuf> {
+    object_of(own_path as *const c_void).map(|object| object.path)
 }
 
 /// Returns whether this is a copy of a library that was loaded from a descriptor: that of a forked child,
@@ -329,7 +357,7 @@ fn site_packages_of(library: &Path) -> Option<&Path> {
 mod tests {
     use super::*;
 
-    fn search<'a>(names: &'a [&'a str], folders: Vec<PathBuf>) -> Search<'a> {
+    fn search<'a>(names: &'a [&'a str], folders: fn() -> Vec<PathBuf>) -> Search<'a> {
         Search {
             title: "test library",
             variable: "PENSTOCK_TEST_LIBRARY",
@@ -341,7 +369,7 @@ mod tests {
     #[test]
     fn an_absent_library_names_everything_that_was_tried() {
         let names = ["libpenstock-none.so.1", "libpenstock-none.so"];
-        let absent = search(&names, vec![PathBuf::from("/penstock-no-folder")])
+        let absent = search(&names, || vec![PathBuf::from("/penstock-no-folder")])
             .open(None)
             .err()
             .expect("no such library exists");
@@ -358,7 +386,7 @@ mod tests {
     #[test]
     fn an_override_that_does_not_open_has_no_fallback() {
         let path = OsStr::new("/penstock-no-folder/override.so");
-        let absent = search(&["libm.so.6"], Vec::new())
+        let absent = search(&["libm.so.6"], Vec::new)
             .open(Some(path))
             .err()
             .expect("libm must not replace the override");
@@ -377,7 +405,7 @@ mod tests {
             .unwrap()
             .with_extension("not-a-library");
         std::fs::write(&path, b"text").unwrap();
-        let absent = search(&[], Vec::new()).open(Some(path.as_os_str())).err();
+        let absent = search(&[], Vec::new).open(Some(path.as_os_str())).err();
         std::fs::remove_file(&path).unwrap();
         let what = absent.expect("a text file cannot be loaded").what;
         assert!(
@@ -388,7 +416,7 @@ mod tests {
 
     #[test]
     fn functions_come_from_the_first_symbol_that_exists() {
-        let library = search(&["libm.so.6"], Vec::new()).open(None).unwrap();
+        let library = search(&["libm.so.6"], Vec::new).open(None).unwrap();
         // SAFETY: `cos` has this signature in libm.
         let cos: unsafe extern "C" fn(f64) -> f64 =
             unsafe { library.required(&["cos_v9", "cos"]) }.unwrap();

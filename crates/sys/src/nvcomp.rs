@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::cuda::{CUdeviceptr, CUstream};
-use crate::environment;
 use crate::library::{Absent, Library, Search, vendor_folders};
 
 pub type NvcompStatus = c_int;
@@ -257,24 +256,19 @@ fn known_version(library: &Library) -> Result<NvcompProperties, Absent> {
     Ok(properties)
 }
 
-const OVERRIDE: &str = "PENSTOCK_NVCOMP_LIBRARY";
-const NAMES: &[&str] = &["libnvcomp.so.6", "libnvcomp.so.5"];
-const WHEEL_FOLDERS: &[&str] = &["nvidia/libnvcomp/lib64"];
+const LIBRARY: Search = Search {
+    title: "nvCOMP library",
+    variable: "PENSTOCK_NVCOMP_LIBRARY",
+    names: &["libnvcomp.so.6", "libnvcomp.so.5"],
+    folders: || vendor_folders(&["nvidia/libnvcomp/lib64"]),
+};
 
 /// nvCOMP, opened on the first call. `PENSTOCK_NVCOMP_LIBRARY` names another library. Opening it does
 /// not use a GPU.
 pub fn nvcomp() -> Result<&'static Nvcomp, Absent> {
     static NVCOMP: OnceLock<Result<Nvcomp, Absent>> = OnceLock::new();
     NVCOMP
-        .get_or_init(|| {
-            let search = Search {
-                title: "nvCOMP library",
-                variable: OVERRIDE,
-                names: NAMES,
-                folders: vendor_folders(WHEEL_FOLDERS),
-            };
-            Nvcomp::open(&search.open(environment::path(OVERRIDE).as_deref())?)
-        })
+        .get_or_init(|| Nvcomp::open(&LIBRARY.open(LIBRARY.override_path().as_deref())?))
         .as_ref()
         .map_err(Absent::clone)
 }
@@ -300,13 +294,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_nvcomp_is_absent_with_the_missing_function() {
-        let search = Search {
-            title: "nvCOMP library",
-            variable: OVERRIDE,
-            names: NAMES,
-            folders: Vec::new(),
-        };
-        let library = search.open(Some(OsStr::new("libm.so.6"))).unwrap();
+        let library = LIBRARY.open(Some(OsStr::new("libm.so.6"))).unwrap();
         let absent = Nvcomp::open(&library).err().expect("libm is not nvCOMP");
         assert_eq!(
             absent.what,

@@ -4,7 +4,6 @@
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
-use crate::environment;
 use crate::library::{Absent, Search, table, vendor_folders};
 
 table! {
@@ -20,26 +19,21 @@ table! {
     }
 }
 
-const OVERRIDE: &str = "PENSTOCK_NVTX_LIBRARY";
-const NAMES: &[&str] = &[
-    "libnvToolsExt.so.1",
-    "libnvtx3interop.so.1",
-    "libnvtx3interop.so",
-];
-const WHEEL_FOLDERS: &[&str] = &["nvidia/nvtx/lib", "nvidia/cu13/lib"];
+const LIBRARY: Search = Search {
+    title: "NVTX library",
+    variable: "PENSTOCK_NVTX_LIBRARY",
+    names: &[
+        "libnvToolsExt.so.1",
+        "libnvtx3interop.so.1",
+        "libnvtx3interop.so",
+    ],
+    folders: || vendor_folders(&["nvidia/nvtx/lib", "nvidia/cu13/lib"]),
+};
 
 /// NVTX, opened on the first call. `PENSTOCK_NVTX_LIBRARY` names another library.
 pub fn nvtx() -> Result<&'static Nvtx, Absent> {
     static NVTX: OnceLock<Result<Nvtx, Absent>> = OnceLock::new();
-    NVTX.get_or_init(|| {
-        let search = Search {
-            title: "NVTX library",
-            variable: OVERRIDE,
-            names: NAMES,
-            folders: vendor_folders(WHEEL_FOLDERS),
-        };
-        Nvtx::open(&search, environment::path(OVERRIDE).as_deref())
-    })
-    .as_ref()
-    .map_err(Absent::clone)
+    NVTX.get_or_init(|| Nvtx::of(&LIBRARY.open(LIBRARY.override_path().as_deref())?))
+        .as_ref()
+        .map_err(Absent::clone)
 }

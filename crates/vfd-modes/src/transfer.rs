@@ -79,24 +79,19 @@ impl<'a> Transfer<'a> {
         let at = |error: Error| error.at(self.file.path(), extent.offset, extent.length);
         let memory = Memory::at(extent.memory).map_err(at)?;
         let length = extent.length as usize;
+        let copy = |to, from| {
+            let mut copies = Copies::with(&memory)?;
+            // SAFETY: the caller guarantees both ranges, which stay valid until the copy has
+            // finished.
+            unsafe { copies.copy(to, from, length) }.and_then(|()| copies.finish())
+        };
         match self.operation {
             Operation::Read => {
                 io()?;
-                let mut copies = Copies::with(&memory).map_err(at)?;
-                // SAFETY: the caller guarantees both ranges, which stay valid until the copy has
-                // finished.
-                unsafe { copies.copy(extent.memory, buffer as usize, length) }
-                    .and_then(|()| copies.finish())
-                    .map_err(at)
+                copy(extent.memory, buffer as usize).map_err(at)
             }
             Operation::Write => {
-                let mut copies = Copies::with(&memory).map_err(at)?;
-                // SAFETY: the caller guarantees both ranges, which stay valid until the copy has
-                // finished.
-                unsafe { copies.copy(buffer as usize, extent.memory, length) }
-                    .and_then(|()| copies.finish())
-                    .map_err(at)?;
-                drop(copies);
+                copy(buffer as usize, extent.memory).map_err(at)?;
                 io()
             }
         }

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use penstock_engine::Extent;
-use penstock_engine::error::Error;
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::driver::{
     H5FD_CTL_FAIL_IF_UNKNOWN_FLAG, H5FD_CTL_MEM_COPY, H5FD_FEAT_ACCUMULATE_METADATA,
@@ -17,7 +17,7 @@ use penstock_sys::hdf5::{haddr_t, herr_t, hid_t};
 use crate::file::{self, DriverFile};
 use crate::information;
 use crate::selection::Pair;
-use crate::sieve::Selection;
+use crate::sieve::SelectionId;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
 use penstock_hdf5::library::copies::hdf5_of;
 
@@ -127,112 +127,74 @@ pub(super) unsafe extern "C" fn get_handle(
     if file_handle.is_null() {
         return FAIL;
     }
-    // SAFETY: HDF5 passes an open file.
-    let file = unsafe { of(file) };
     let what = what(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
-    // The caller may use the descriptor it gets, so the driver holds nothing back.
-    let written = caught(file.hdf5, what, || file.sieve.let_go());
-    // SAFETY: HDF5 passes a place for the result.
-    unsafe { *file_handle = file.handle() };
-    status(written)
+    let body = |file: &DriverFile| {
+        // SAFETY: HDF5 passes a place for the result.
+        unsafe { *file_handle = file.handle() };
+        // The caller may use the descriptor it gets, so the driver holds nothing back.
+        file.sieve.evict()
+    };
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, what, body) }
 }
 
-const READ: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
-const WRITE: What = what(c"penstock_write", "H5E_IO_g", "H5E_WRITEERROR_g");
-
-pub(super) unsafe extern "C" fn read(
-    file: *mut H5FD_t,
-    mem: H5FD_mem_t,
-    _: hid_t,
-    addr: haddr_t,
-    size: usize,
-    buffer: *mut c_void,
-) -> herr_t {
-    // SAFETY: HDF5 passes an open file and a buffer of that size.
-    unsafe { one(file, READ, Operation::Read, mem, addr, size, buffer) }
-}
-
-pub(super) unsafe extern "C" fn write(
-    file: *mut H5FD_t,
-    mem: H5FD_mem_t,
-    _: hid_t,
-    addr: haddr_t,
-    size: usize,
-    buffer: *const c_void,
-) -> herr_t {
-    let buffer = buffer.cast_mut();
-    // SAFETY: HDF5 passes an open file and a buffer of that size, which a write only reads.
-    unsafe { one(file, WRITE, Operation::Write, mem, addr, size, buffer) }
-}
-
-unsafe fn one(
-    file: *mut H5FD_t,
+/// Calls `body` with HDF5's file, and converts its outcome to HDF5's return value.
+///
+/// # Safety
+/// As for [`of`].
+unsafe fn call(
+    file: *const H5FD_t,
     what: What,
-    operation: Operation,
-    mem: H5FD_mem_t,
-    addr: haddr_t,
-    size: usize,
-    buffer: *mut c_void,
+    body: impl FnOnce(&DriverFile) -> Result<()>,
 ) -> herr_t {
     // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
+    status(caught(file.hdf5, what, || body(file)))
+}
+
+/// The direction of a transfer.
+pub(super) trait Direction {
+    /// HDF5's pointer to memory of the application.
+    type Buffer: Copy;
+    const OPERATION: Operation;
+    const WHAT: What;
+}
+
+pub(super) struct Read;
+
+impl Direction for Read {
+    type Buffer = *mut c_void;
+    const OPERATION: Operation = Operation::Read;
+    const WHAT: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
+}
+
+pub(super) struct Write;
+
+impl Direction for Write {
+    type Buffer = *const c_void;
+    const OPERATION: Operation = Operation::Write;
+    const WHAT: What = what(c"penstock_write", "H5E_IO_g", "H5E_WRITEERROR_g");
+}
+
+pub(super) unsafe extern "C" fn range<D: Direction>(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    _: hid_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: D::Buffer,
+) -> herr_t {
     let extent = Extent {
         offset: addr,
         length: size as u64,
-        memory: buffer as usize,
+        // SAFETY: a buffer is a pointer.
+        memory: unsafe { *(&raw const buffer).cast::<usize>() },
     };
-    // SAFETY: upheld by the caller.
-    status(caught(file.hdf5, what, || unsafe {
-        file.move_range(operation, mem, extent)
-    }))
-}
-
-pub(super) unsafe extern "C" fn read_vector(
-    file: *mut H5FD_t,
-    _: hid_t,
-    count: u32,
-    types: *const H5FD_mem_t,
-    addrs: *const haddr_t,
-    sizes: *const usize,
-    bufs: *const *mut c_void,
-) -> herr_t {
-    // SAFETY: HDF5 passes an open file and `count` ranges.
+    // SAFETY: HDF5 passes an open file and a buffer of that size, which a write only reads.
     unsafe {
-        vector(
-            file,
-            READ,
-            Operation::Read,
-            count,
-            types,
-            addrs,
-            sizes,
-            bufs,
-        )
-    }
-}
-
-pub(super) unsafe extern "C" fn write_vector(
-    file: *mut H5FD_t,
-    _: hid_t,
-    count: u32,
-    types: *const H5FD_mem_t,
-    addrs: *const haddr_t,
-    sizes: *const usize,
-    bufs: *const *const c_void,
-) -> herr_t {
-    let bufs = bufs.cast();
-    // SAFETY: HDF5 passes an open file and `count` ranges, which a write only reads.
-    unsafe {
-        vector(
-            file,
-            WRITE,
-            Operation::Write,
-            count,
-            types,
-            addrs,
-            sizes,
-            bufs,
-        )
+        call(file, D::WHAT, |file| {
+            file.move_range(D::OPERATION, mem, extent)
+        })
     }
 }
 
@@ -271,52 +233,49 @@ impl<T: Copy + PartialEq> Shortened<T> {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // HDF5 defines them.
-unsafe fn vector(
+pub(super) unsafe extern "C" fn vector<D: Direction>(
     file: *mut H5FD_t,
-    what: What,
-    operation: Operation,
+    _: hid_t,
     count: u32,
     types: *const H5FD_mem_t,
     addrs: *const haddr_t,
     sizes: *const usize,
-    bufs: *const *mut c_void,
+    bufs: *const D::Buffer,
 ) -> herr_t {
-    // SAFETY: upheld by the caller.
-    let file = unsafe { of(file) };
     let count = count as usize;
-    let body = || {
+    let body = |file: &DriverFile| {
         let mut raw = Vec::with_capacity(count);
         let mut kinds = Shortened::new(types, H5FD_MEM_NOLIST);
         let mut sizes = Shortened::new(sizes, 0);
         for index in 0..count {
-            // SAFETY: there are `count` of each, shortened or not.
-            let (kind, size, addr, buffer) = unsafe {
+            // SAFETY: there are `count` of each, shortened or not. A buffer is a pointer.
+            let (kind, size, offset, memory) = unsafe {
                 (
                     kinds.next(),
                     sizes.next(),
                     *addrs.add(index),
-                    *bufs.add(index),
+                    *bufs.cast::<usize>().add(index),
                 )
             };
             let extent = Extent {
-                offset: addr,
+                offset,
                 length: size as u64,
-                memory: buffer as usize,
+                memory,
             };
             match kind {
                 H5FD_MEM_DRAW => raw.push(extent),
-                // SAFETY: upheld by the caller.
-                _ => unsafe { file.move_range(operation, kind, extent)? },
+                // SAFETY: HDF5 passes `count` ranges of memory, which a write only reads.
+                _ => unsafe { file.move_range(D::OPERATION, kind, extent)? },
             }
         }
-        // SAFETY: upheld by the caller.
-        unsafe { file.move_raw(operation, &raw, None) }
+        // SAFETY: as above.
+        unsafe { file.move_raw(D::OPERATION, &raw, None) }
     };
-    status(caught(file.hdf5, what, body))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, D::WHAT, body) }
 }
 
-pub(super) unsafe extern "C" fn read_selection(
+pub(super) unsafe extern "C" fn selection<D: Direction>(
     file: *mut H5FD_t,
     mem: H5FD_mem_t,
     _: hid_t,
@@ -325,128 +284,67 @@ pub(super) unsafe extern "C" fn read_selection(
     file_spaces: *const hid_t,
     offsets: *const haddr_t,
     element_sizes: *const usize,
-    bufs: *const *mut c_void,
+    bufs: *const D::Buffer,
 ) -> herr_t {
-    // SAFETY: HDF5 passes an open file and `count` selections.
-    unsafe {
-        let pairs = Pairs {
-            count,
-            mem_spaces,
-            file_spaces,
-            offsets,
-            element_sizes,
-            bufs,
-        };
-        selection(file, READ, Operation::Read, mem, pairs)
-    }
-}
-
-pub(super) unsafe extern "C" fn write_selection(
-    file: *mut H5FD_t,
-    mem: H5FD_mem_t,
-    _: hid_t,
-    count: usize,
-    mem_spaces: *const hid_t,
-    file_spaces: *const hid_t,
-    offsets: *const haddr_t,
-    element_sizes: *const usize,
-    bufs: *const *const c_void,
-) -> herr_t {
-    // SAFETY: HDF5 passes an open file and `count` selections, which a write only reads.
-    unsafe {
-        let pairs = Pairs {
-            count,
-            mem_spaces,
-            file_spaces,
-            offsets,
-            element_sizes,
-            bufs: bufs.cast(),
-        };
-        selection(file, WRITE, Operation::Write, mem, pairs)
-    }
-}
-
-/// Selections as HDF5 passes them.
-struct Pairs {
-    count: usize,
-    mem_spaces: *const hid_t,
-    file_spaces: *const hid_t,
-    offsets: *const haddr_t,
-    element_sizes: *const usize,
-    bufs: *const *mut c_void,
-}
-
-unsafe fn selection(
-    file: *mut H5FD_t,
-    what: What,
-    operation: Operation,
-    mem: H5FD_mem_t,
-    pairs: Pairs,
-) -> herr_t {
-    // SAFETY: upheld by the caller.
-    let file = unsafe { of(file) };
-    let body = || {
-        let mut sizes = Shortened::new(pairs.element_sizes, 0);
-        let mut buffers = Shortened::new(pairs.bufs, std::ptr::null_mut());
-        for index in 0..pairs.count {
-            // SAFETY: there are `count` of each, shortened or not.
+    let body = |file: &DriverFile| {
+        let mut sizes = Shortened::new(element_sizes, 0);
+        let mut buffers = Shortened::new(bufs.cast::<usize>(), 0);
+        for index in 0..count {
+            // SAFETY: there are `count` of each, shortened or not. A buffer is a pointer.
             let pair = unsafe {
                 Pair {
-                    file_space: *pairs.file_spaces.add(index),
-                    memory_space: *pairs.mem_spaces.add(index),
-                    offset: *pairs.offsets.add(index),
-                    memory: buffers.next() as usize,
+                    file_space: *file_spaces.add(index),
+                    memory_space: *mem_spaces.add(index),
+                    offset: *offsets.add(index),
+                    memory: buffers.next(),
                     element_size: sizes.next(),
                 }
             };
-            // A single range needs no number of its selection.
-            let mut number = None;
+            // A single range needs no identifier of its selection.
+            let mut id = None;
             let mut act = |extents: &[Extent]| match mem {
                 // SAFETY: HDF5 guarantees the memory that the selection covers.
                 H5FD_MEM_DRAW => unsafe {
                     let is_part = extents.len() > 1;
-                    let by = is_part.then(|| *number.get_or_insert_with(Selection::new));
-                    file.move_raw(operation, extents, by)
+                    let selection = is_part.then(|| *id.get_or_insert_with(SelectionId::new));
+                    file.move_raw(D::OPERATION, extents, selection)
                 },
                 _ => extents
                     .iter()
                     // SAFETY: as above.
-                    .try_for_each(|extent| unsafe { file.move_range(operation, mem, *extent) }),
+                    .try_for_each(|extent| unsafe { file.move_range(D::OPERATION, mem, *extent) }),
             };
             // SAFETY: HDF5 passes its own dataspaces, and holds its lock.
             unsafe { pair.each(&file.iterators, &mut act)? };
         }
         Ok(())
     };
-    status(caught(file.hdf5, what, body))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, D::WHAT, body) }
 }
 
 pub(super) unsafe extern "C" fn flush(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
-    // SAFETY: HDF5 passes an open file.
-    let file = unsafe { of(file) };
     let what = what(c"penstock_flush", "H5E_IO_g", "H5E_CANTFLUSH_g");
-    status(caught(file.hdf5, what, || file.flush()))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, what, DriverFile::flush) }
 }
 
 pub(super) unsafe extern "C" fn truncate(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
-    // SAFETY: HDF5 passes an open file.
-    let file = unsafe { of(file) };
     let what = what(c"penstock_truncate", "H5E_IO_g", "H5E_SEEKERROR_g");
-    status(caught(file.hdf5, what, || file.truncate()))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, what, DriverFile::truncate) }
 }
 
 pub(super) unsafe extern "C" fn lock(file: *mut H5FD_t, rw: bool) -> herr_t {
-    // SAFETY: HDF5 passes an open file.
-    let file = unsafe { of(file) };
     let what = what(c"penstock_lock", "H5E_VFL_g", "H5E_CANTLOCKFILE_g");
-    status(caught(file.hdf5, what, || file.lock(rw)))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, what, |file| file.lock(rw)) }
 }
 
 pub(super) unsafe extern "C" fn unlock(file: *mut H5FD_t) -> herr_t {
-    // SAFETY: HDF5 passes an open file.
-    let file = unsafe { of(file) };
     let what = what(c"penstock_unlock", "H5E_VFL_g", "H5E_CANTUNLOCKFILE_g");
-    status(caught(file.hdf5, what, || file.unlock()))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, what, DriverFile::unlock) }
 }
 
 pub(super) unsafe extern "C" fn del<const SLOT: usize>(name: *const c_char, _: hid_t) -> herr_t {
@@ -465,10 +363,8 @@ pub(super) unsafe extern "C" fn ctl(
     input: *const c_void,
     _: *mut *mut c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 passes an open file.
-    let file = unsafe { of(file) };
     let what = what(c"penstock_ctl", "H5E_VFL_g", "H5E_FCNTL_g");
-    let body = || match op_code {
+    let body = |file: &DriverFile| match op_code {
         H5FD_CTL_MEM_COPY => {
             // SAFETY: the input of this operation is of this type.
             let Some(args) = (unsafe { input.cast::<H5FD_ctl_memcpy_args_t>().as_ref() }) else {
@@ -484,5 +380,6 @@ pub(super) unsafe extern "C" fn ctl(
         ))),
         _ => Ok(()),
     };
-    status(caught(file.hdf5, what, body))
+    // SAFETY: HDF5 passes an open file.
+    unsafe { call(file, what, body) }
 }

@@ -98,12 +98,8 @@ impl DriverFile {
         fapl: hid_t,
         max_address: haddr_t,
     ) -> Result<Box<DriverFile>> {
-        if name.is_null() {
-            return Err(Error::invalid("the file has no name"));
-        }
         // SAFETY: the caller passes a C string.
-        let name = unsafe { CStr::from_ptr(name) };
-        let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+        let path = unsafe { path_of(name)? };
         if max_address == 0 || max_address > MAX_ADDRESS {
             return Err(
                 Error::invalid(format!("a file cannot have {max_address} bytes")).in_file(path),
@@ -267,7 +263,7 @@ impl DriverFile {
     pub(crate) fn truncate(&self) -> Result<()> {
         // Sets the length even after a failed write: HDF5 refuses a file shorter than its
         // superblock says.
-        let written = self.sieve.let_go();
+        let written = self.sieve.evict();
         let end = self.eoa();
         if end == self.eof() {
             return written;
@@ -325,7 +321,7 @@ impl DriverFile {
 
     pub(crate) fn unlock(&self) -> Result<()> {
         self.locked.store(UNLOCKED, Relaxed);
-        let written = self.sieve.let_go();
+        let written = self.sieve.evict();
         self.flock(libc::LOCK_UN, "cannot unlock the file")?;
         written
     }
@@ -375,18 +371,24 @@ impl DriverFile {
     }
 }
 
+/// # Safety
+/// `name` is null or a C string that outlives the result.
+unsafe fn path_of<'a>(name: *const c_char) -> Result<&'a Path> {
+    if name.is_null() {
+        return Err(Error::invalid("the file has no name"));
+    }
+    // SAFETY: upheld by the caller.
+    let name = unsafe { CStr::from_ptr(name) };
+    Ok(Path::new(OsStr::from_bytes(name.to_bytes())))
+}
+
 /// Removes a file for `H5Fdelete`.
 ///
 /// # Safety
 /// `name` is null or a C string.
 pub(crate) unsafe fn delete(name: *const c_char) -> Result<()> {
-    if name.is_null() {
-        return Err(Error::invalid("the file has no name"));
-    }
-    // SAFETY: the caller passes a C string.
-    let path = Path::new(OsStr::from_bytes(
-        unsafe { CStr::from_ptr(name) }.to_bytes(),
-    ));
+    // SAFETY: upheld by the caller.
+    let path = unsafe { path_of(name)? };
     uninterrupted(|| std::fs::remove_file(path))
         .map_err(|e| Error::os(&e, "cannot delete the file").in_file(path))
 }

@@ -26,6 +26,7 @@ use penstock_engine::options::Options;
 use penstock_sys::hdf5::driver::{H5FD_CLASS_VERSION, H5FD_MEM_DRAW, H5FD_MEM_SUPER, H5FD_class_t};
 use penstock_sys::hdf5::{H5F_CLOSE_WEAK, Hdf5, hid_t};
 
+use callbacks::{Read, Write};
 use file::{DriverFile, MAX_ADDRESS, with_identifier};
 use penstock_hdf5::library::callback::{self, c_text};
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
@@ -68,12 +69,12 @@ const fn class<const SLOT: usize>() -> H5FD_class_t {
         set_eoa: Some(callbacks::set_eoa),
         get_eof: Some(callbacks::get_eof),
         get_handle: Some(callbacks::get_handle),
-        read: Some(callbacks::read),
-        write: Some(callbacks::write),
-        read_vector: Some(callbacks::read_vector),
-        write_vector: Some(callbacks::write_vector),
-        read_selection: Some(callbacks::read_selection),
-        write_selection: Some(callbacks::write_selection),
+        read: Some(callbacks::range::<Read>),
+        write: Some(callbacks::range::<Write>),
+        read_vector: Some(callbacks::vector::<Read>),
+        write_vector: Some(callbacks::vector::<Write>),
+        read_selection: Some(callbacks::selection::<Read>),
+        write_selection: Some(callbacks::selection::<Write>),
         flush: Some(callbacks::flush),
         truncate: Some(callbacks::truncate),
         lock: Some(callbacks::lock),
@@ -156,7 +157,7 @@ fn options_of(descriptor: c_int) -> Options {
 /// Writes what the sieve holds of the file with a descriptor and drops its copies. Does nothing if
 /// the driver has not opened the file.
 fn write_out(descriptor: c_int) -> Result<()> {
-    let written = DriverFile::with_descriptor(descriptor, |file| file.sieve.let_go());
+    let written = DriverFile::with_descriptor(descriptor, |file| file.sieve.evict());
     written.unwrap_or(Ok(()))
 }
 

@@ -1,6 +1,7 @@
 //! Reads and writes of the driver. One system call moves HDF5's own data; the kind of memory
 //! decides how raw data moves.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use penstock_engine::error::{Error, Result};
@@ -15,7 +16,7 @@ use penstock_vfd_modes::{self as modes, Mode, Side, Transfer};
 
 use crate::account::Way;
 use crate::file::{DriverFile, MAX_ADDRESS};
-use crate::sieve::{self, Selection};
+use crate::sieve::{self, SelectionId};
 use crate::survey::Survey;
 
 /// Size from which several workers move raw data in host memory.
@@ -52,7 +53,7 @@ impl DriverFile {
         unsafe { self.move_raw_host(operation, &[extent], &Survey::of(&[extent]), None) }
     }
 
-    /// Moves many ranges of raw data, in any mix of host and GPU memory. `by` identifies the
+    /// Moves many ranges of raw data, in any mix of host and GPU memory. `selection` identifies the
     /// selection of all ranges. If a write covers bytes twice, the last range wins, as in the
     /// default driver.
     ///
@@ -62,7 +63,7 @@ impl DriverFile {
         &self,
         operation: Operation,
         extents: &[Extent],
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
     ) -> Result<()> {
         if let [extent] = extents {
             // SAFETY: upheld by the caller.
@@ -83,7 +84,7 @@ impl DriverFile {
         }
         if !survey.has_empty && are_on_host(extents)? {
             // SAFETY: upheld by the caller.
-            return unsafe { self.move_raw_host(operation, extents, &survey, by) };
+            return unsafe { self.move_raw_host(operation, extents, &survey, selection) };
         }
         let (mut on_gpu, mut on_host) = (Vec::new(), Vec::new());
         // The CUDA driver's description of each GPU allocation found so far.
@@ -104,7 +105,7 @@ impl DriverFile {
             if !on_gpu.is_empty() {
                 self.move_gpu(operation, &on_gpu, allocations)?;
             }
-            self.move_raw_host(operation, &on_host, &Survey::of(&on_host), by)
+            self.move_raw_host(operation, &on_host, &Survey::of(&on_host), selection)
         }
     }
 
@@ -137,7 +138,7 @@ impl DriverFile {
         operation: Operation,
         extents: &[Extent],
         survey: &Survey,
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
     ) -> Result<()> {
         if extents.is_empty() {
             return Ok(());
@@ -153,8 +154,10 @@ impl DriverFile {
             // SAFETY: upheld by the caller; the sieve passes parts of the extents.
             let directly = |extent: &Extent| unsafe { self.move_host(operation, way, extent) };
             // SAFETY: upheld by the caller.
-            let (moved, joined) =
-                unsafe { self.sieve.run(operation, extents, by, keeps, &directly) };
+            let (moved, joined) = unsafe {
+                self.sieve
+                    .run(operation, extents, selection, keeps, &directly)
+            };
             self.account.joined(operation, &joined);
             moved?;
             if operation == Operation::Write {
@@ -236,18 +239,15 @@ impl DriverFile {
         options: Options,
     ) -> Result<()> {
         mode.check(self.path(), extents)?;
-        let within = match operation {
-            // SAFETY: upheld by the caller.
-            Operation::Read => unsafe { self.zero_beyond_the_end(extents)? },
-            Operation::Write => None,
-        };
+        // SAFETY: upheld by the caller.
+        let within = unsafe { self.within_the_file(operation, extents)? };
         let file = self.engine()?;
         let record = |way: modes::Way<'_>, bytes, since| {
             self.account.moved_by_mode(operation, way, bytes, since);
         };
         let transfer = Transfer::new(file, operation, options, &record);
         // SAFETY: upheld by the caller.
-        unsafe { mode.run(&transfer, side, within.as_deref().unwrap_or(extents))? };
+        unsafe { mode.run(&transfer, side, &within)? };
         if operation == Operation::Write {
             self.grown_to(end_of(extents));
             mode.sync(file, &options)?;
@@ -265,20 +265,13 @@ impl DriverFile {
         options: Options,
     ) -> Result<()> {
         let since = Instant::now();
-        let within;
-        let extents = match operation {
-            Operation::Read => {
-                // SAFETY: upheld by the caller.
-                within = unsafe { self.zero_beyond_the_end(extents)? };
-                within.as_deref().unwrap_or(extents)
-            }
-            Operation::Write => extents,
-        };
-        if extents.is_empty() {
+        // SAFETY: upheld by the caller.
+        let within = unsafe { self.within_the_file(operation, extents)? };
+        if within.is_empty() {
             return Ok(());
         }
         let file = self.engine()?;
-        let mut order = Order::new(operation, extents, options);
+        let mut order = Order::new(operation, &within, options);
         order.memory = memory;
         // SAFETY: upheld by the caller.
         let report = unsafe { request::run(file, order)? };
@@ -289,16 +282,22 @@ impl DriverFile {
         Ok(())
     }
 
-    /// Zeroes the memory of ranges past the end of the file, and returns the extents before it.
-    /// Returns `None` if no range passes the end.
+    /// Returns the extents before the end of the file. For a read, zeroes the memory of ranges past
+    /// the end; a write has none.
     ///
     /// # Safety
     /// As for [`move_range`](Self::move_range).
-    unsafe fn zero_beyond_the_end(&self, extents: &[Extent]) -> Result<Option<Vec<Extent>>> {
-        let size = self.engine()?.size()?;
-        let end = |extent: &Extent| extent.offset + extent.length;
-        if extents.iter().all(|extent| end(extent) <= size) {
-            return Ok(None);
+    unsafe fn within_the_file<'a>(
+        &self,
+        operation: Operation,
+        extents: &'a [Extent],
+    ) -> Result<Cow<'a, [Extent]>> {
+        let size = match operation {
+            Operation::Read => self.engine()?.size()?,
+            Operation::Write => u64::MAX,
+        };
+        if end_of(extents) <= size {
+            return Ok(Cow::Borrowed(extents));
         }
         let mut within = Vec::with_capacity(extents.len());
         for extent in extents {
@@ -315,7 +314,7 @@ impl DriverFile {
                 unsafe { copy::zero(extent.memory + before as usize, beyond)? };
             }
         }
-        Ok(Some(within))
+        Ok(Cow::Owned(within))
     }
 
     /// Moves one range by one system call, or by several if the kernel transfers less at a time.

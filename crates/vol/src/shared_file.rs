@@ -357,7 +357,7 @@ impl Opening {
         // the next call of the others, so the others must not wait for that process.
         let has_hints =
             is_writable && (reads_together || is_set(library.calls.H5Pget_coll_metadata_write));
-        if has_hints && mpi.is_open_mpi {
+        if has_hints && mpi.is_open_mpi() {
             return refused("Open MPI may write other bytes with collective metadata");
         }
         // SAFETY: the caller guarantees this.

@@ -1,4 +1,4 @@
-"""Advice in words, based only on the figures of one run."""
+"""Advice from the figures of one run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.units import size_in_words
 
-from .cells import Seen
+from .cells import Measurement
 
 _ENOUGH = 0.9
 """The share of the best rate that a smaller transfer must reach to be recommended."""
@@ -15,7 +15,7 @@ _EQUAL = 1.005
 _DIRECT_PATHS = ("gds, p2p", "gds, nvfs")
 
 
-def of_memory(found: Sequence[Seen]) -> list[str]:
+def of_memory(found: Sequence[Measurement]) -> list[str]:
     """Return which memory, mode and size to use. Cached and cold reads are never compared."""
     words: list[str] = []
     measured = [seen for seen in found if seen.rate is not None]
@@ -35,11 +35,11 @@ def of_memory(found: Sequence[Seen]) -> list[str]:
     return words
 
 
-def _is_on_gpu(seen: Seen) -> bool:
+def _is_on_gpu(seen: Measurement) -> bool:
     return seen.cell.memory in ("cudaMalloc", "cudaMallocManaged")
 
 
-def _of(what: str, cells: list[Seen]) -> Iterator[str]:
+def _of(what: str, cells: list[Measurement]) -> Iterator[str]:
     best = max(cells, key=_rate)
     cell = best.cell
     yield (
@@ -52,7 +52,7 @@ def _of(what: str, cells: list[Seen]) -> Iterator[str]:
     yield from _by_size(what, best, cells)
 
 
-def _by_mode(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
+def _by_mode(what: str, best: Measurement, cells: list[Measurement]) -> Iterator[str]:
     others = [seen for seen in cells if seen.cell.opened != best.cell.opened]
     if not others:
         return
@@ -72,7 +72,7 @@ def _by_mode(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
         )
 
 
-def _by_memory(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
+def _by_memory(what: str, best: Measurement, cells: list[Measurement]) -> Iterator[str]:
     """Compare with the slowest kind of memory, all else being equal to the best."""
     cell = best.cell
     alike = [
@@ -95,7 +95,7 @@ def _by_memory(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
         )
 
 
-def _by_size(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
+def _by_size(what: str, best: Measurement, cells: list[Measurement]) -> Iterator[str]:
     cell = best.cell
     alike = sorted(
         (
@@ -115,8 +115,8 @@ def _by_size(what: str, best: Seen, cells: list[Seen]) -> Iterator[str]:
         )
 
 
-def _of_cufile(found: Sequence[Seen]) -> Iterator[str]:
-    """Say whether storage and GPU exchanged data directly, and with which memory."""
+def _of_cufile(found: Sequence[Measurement]) -> Iterator[str]:
+    """Report whether storage and GPU exchanged data directly, and with which memory."""
     cells = [seen for seen in found if seen.cell.api == "CUFILE" and seen.rate is not None]
     if not cells:
         return
@@ -134,9 +134,9 @@ def _of_cufile(found: Sequence[Seen]) -> Iterator[str]:
         )
 
 
-def _rate(seen: Seen) -> float:
+def _rate(seen: Measurement) -> float:
     return seen.rate or 0.0
 
 
-def _overlap(one: Seen, other: Seen) -> bool:
+def _overlap(one: Measurement, other: Measurement) -> bool:
     return min(one.rates) <= max(other.rates) and min(other.rates) <= max(one.rates)

@@ -28,7 +28,7 @@ _MAP_HUGETLB = 0x40000
 _HUGE_PAGE = 2 << 20
 _ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL
 _REFUSALS = {2: errno.ENOMEM, 801: errno.ENOTSUP}
-"""What CUDA's errors say of memory that this machine cannot give; any other error is a failure."""
+"""CUDA's errors for memory that this machine lacks, as errno. Any other error is a failure."""
 
 Freed = Callable[[], None]
 
@@ -49,7 +49,7 @@ class Memory:
 
 
 def _malloc(nbytes: int) -> tuple[int, Freed]:
-    """Align to 16 bytes and no more, as malloc promises.
+    """Align to 16 bytes and no more, as malloc guarantees.
 
     With a larger alignment by chance, direct I/O would work in one run and not in the next.
     """

@@ -38,7 +38,7 @@ class Cell:
 
 
 @dataclass
-class Seen:
+class Measurement:
     """The measurements of a cell: the seconds of the slowest rank in each run."""
 
     cell: Cell
@@ -49,13 +49,13 @@ class Seen:
     moved: list[int] = field(default_factory=list)
     """The bytes of this rank in each run: fewer than all if the deadline ended it."""
     is_extrapolated: bool = False
-    """Whether the deadline ended a run of any rank, whose time is extrapolated to all bytes."""
+    """Whether the deadline ended a run of a rank. Its time is extrapolated to all bytes."""
     path: str = ""
     """The path that carried the bytes."""
     error: str = ""
-    """The name of the error number, or of the exception, that there is instead of a rate."""
+    """The name of the error number or of the exception, in place of a rate."""
     is_failure: bool = False
-    """Whether the error is a failure, and does not say that the combination is impossible here."""
+    """Whether the error is a failure. Else the combination is impossible here."""
 
     def keep(self, count: int) -> None:
         """Keep the last runs only: those before were the warm-up."""
@@ -164,13 +164,13 @@ class Cells:
 
     def contestant(
         self, cell: Cell, states: dict[str, Callable[[DataFile], None]]
-    ) -> tuple[Contestant, Seen]:
+    ) -> tuple[Contestant, Measurement]:
         """Return the contestant of a cell, which allocates its memory for each run."""
         extent = self._extent
-        seen = Seen(cell, extent.nbytes * self._ranks.size)
+        seen = Measurement(cell, extent.nbytes * self._ranks.size)
         kept: list[Memory] = []
 
-        def noting(act: Callable[[], None]) -> Callable[[], None]:
+        def recording(act: Callable[[], None]) -> Callable[[], None]:
             def run() -> None:
                 try:
                     act()
@@ -186,8 +186,8 @@ class Cells:
                 # Before direct I/O, the pages are dropped, so that it writes none of them back.
                 states.get(cell.cache, drop)(self.pages)
             else:
-                # As IOR does. A direct write of an old file would first wait until the dirty pages
-                # of the contestant before are on the medium.
+                # As IOR does. A direct write of an existing file would first wait until the dirty
+                # pages of the previous contestant are on the medium.
                 extent.remove(self._ranks.is_first)
             kept.append(Memory(cell.memory, cell.transfer))
             kept[0].put(self._before_run(cell))
@@ -198,9 +198,9 @@ class Cells:
         def verify(_: object) -> None:
             # First, because the other transfers overwrite what the run has left.
             if len(seen.moving) == self._runs:
-                noting(lambda: self._verify_left(cell, kept[0], seen.moved[-1]))()
+                recording(lambda: self._verify_left(cell, kept[0], seen.moved[-1]))()
             if len(seen.moving) == 1:
-                noting(lambda: self._verify(cell, kept[0]))()
+                recording(lambda: self._verify(cell, kept[0]))()
 
         def after() -> None:
             while kept:
@@ -210,8 +210,8 @@ class Cells:
             f"{cell.memory}, {cell.opened}, {cell.api}",
             "",
             extent.nbytes,
-            noting(run),
-            before=noting(before),
+            recording(run),
+            before=recording(before),
             verify=verify,
             after=after,
         )
@@ -222,7 +222,7 @@ class Cells:
         path = extent.read_path if cell.access == "read" else extent.path
         return open_by(cell.api, path, cell.access, cell.opened)
 
-    def _once(self, cell: Cell, memory: Memory, seen: Seen) -> None:
+    def _once(self, cell: Cell, memory: Memory, seen: Measurement) -> None:
         extent = self._extent
         reading = cell.access == "read"
         first = extent.read_offset if reading else extent.offset
@@ -249,7 +249,7 @@ class Cells:
         seen.moving.append((done - opened) * extent.nbytes / moved)
         seen.closing.append(closed - done)
 
-    def together(self, seen: Seen) -> None:
+    def together(self, seen: Measurement) -> None:
         """Keep the times of the slowest rank for each run."""
         runs = list(zip(seen.opening, seen.moving, seen.closing, strict=True))
         for number, of_ranks in enumerate(zip(*self._ranks.gather(runs), strict=False)):
@@ -260,13 +260,13 @@ class Cells:
         seen.is_failure, seen.error = max(self._ranks.gather((seen.is_failure, seen.error)))
 
     def _before_run(self, cell: Cell) -> np.ndarray[Any, Any]:
-        """Return what the memory holds before a run: what it writes, or what no read leaves."""
+        """Return the memory before a run: the bytes to write, or bytes that the file lacks."""
         if cell.access == "write":
             return self._expected(self._extent.offset, cell.transfer)
         return np.full(cell.transfer, 0xA5, np.uint8)
 
     def _verify_left(self, cell: Cell, memory: Memory, moved: int) -> None:
-        """Compare all that a run has left: the whole file, or the last transfer in memory."""
+        """Compare all that a run leaves: the whole file, or the last transfer in memory."""
         extent, length = self._extent, cell.transfer
         if cell.access == "read":
             offset = extent.read_offset + moved - length
@@ -312,8 +312,8 @@ def _compare(
 def _is_impossible(error: Exception) -> bool:
     """Whether the system refuses the combination, or a facility for it is not available.
 
-    Any other error of Penstock is a failure, also if it has the number of a system call's error:
-    Penstock has a way for each kind of memory.
+    Any other error of Penstock is a failure, even with an errno, because Penstock has a route for
+    each kind of memory.
     """
     if isinstance(error, ps.Error):
         return isinstance(error, ps.UnavailableError)

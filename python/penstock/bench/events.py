@@ -1,4 +1,4 @@
-"""HDF5's calls with an event set: by Penstock's connector, by another one, and by neither.
+"""HDF5's calls with an event set: with Penstock's connector, with another one, and without.
 
 Another connector takes part if ``PENSTOCK_BENCH_CONNECTOR`` has the value for HDF5_VOL_CONNECTOR,
 and ``PENSTOCK_BENCH_CONNECTOR_PATH`` the folder of its plugin. Its environment variables go into
@@ -64,7 +64,7 @@ def peers() -> list[Way]:
 
 @cache
 def prepare() -> None:
-    """Tell HDF5 where the connectors are."""
+    """Make a GPU current, and add the folders of the connectors to HDF5's search."""
     if ps.devices():
         gpu.make_current()
     find_plugins("PENSTOCK_BENCH_CONNECTOR_PATH")

@@ -111,8 +111,8 @@ def canvas(figure: Figure, below: str = "") -> Any:
     if any(handles):
         drawn.legend(handles.values(), handles.keys(), loc="outside right upper")
     if below:
-        told = textwrap.fill(below, int(width * 14))
-        drawn.supxlabel(told, fontsize="x-small", color="0.4")
+        caption = textwrap.fill(below, int(width * 14))
+        drawn.supxlabel(caption, fontsize="x-small", color="0.4")
     return drawn
 
 

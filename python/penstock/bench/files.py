@@ -66,7 +66,7 @@ def require_space(folder: Path, nbytes: int) -> None:
 def _make(path: Path, nbytes: int) -> None:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_alignment(1, _ALIGNMENT)
-    # Noise: missing data would look like zeros, and holes are never read from the disk.
+    # Noise, because missing data would look like zeros, and holes need no read of the disk.
     pattern = np.random.default_rng(1).integers(0, 256, min(nbytes, _PATTERN), np.uint8)
     with h5py.File(h5py.h5f.create(os.fsencode(path), fapl=access)) as file:
         dataset = file.create_dataset(DATASET, (nbytes,), "uint8")
@@ -145,7 +145,7 @@ class _CacheStat(ctypes.Structure):
 def residency(file: DataFile) -> tuple[int, int]:
     """Return how many of the dataset's pages are in the page cache, and how many it has.
 
-    Holes do not count: tmpfs has no pages for them, and other file systems read them from nowhere.
+    Holes do not count: tmpfs has no pages for them, and other file systems read none for them.
     """
     descriptor = os.open(file.path, os.O_RDONLY)
     try:
@@ -157,7 +157,7 @@ def residency(file: DataFile) -> tuple[int, int]:
 
 
 def _stored(descriptor: int, file: DataFile) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of the parts that are no holes, as whole pages."""
+    """Yield offset and length of the parts that are not holes, in whole pages."""
     at, end = file.offset, file.offset + file.nbytes
     while at < end:
         try:
@@ -182,7 +182,7 @@ def _cached(descriptor: int, offset: int, nbytes: int) -> int:
 
 
 def _by_mincore(descriptor: int, offset: int, nbytes: int) -> int:
-    """Do the same on kernels before 6.5, which have no cachestat."""
+    """Replaces cachestat, which Linux has since 6.5."""
     nbytes = min(nbytes, os.fstat(descriptor).st_size - offset)
     with mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=offset) as mapping:
         view = np.frombuffer(mapping, np.uint8)

@@ -71,7 +71,7 @@ class Dataset:
 
 
 def field(count: int) -> Values:
-    """Return a noisy wave, rounded like measured values; gzip -4 with shuffle about halves it."""
+    """Return a noisy wave, rounded like measured values. Shuffled, gzip -4 about halves it."""
     return _field(count)[:count]
 
 

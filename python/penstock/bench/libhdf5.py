@@ -1,4 +1,4 @@
-"""HDF5's C library by ctypes, called as by a C program: buffers are addresses of any memory.
+"""HDF5's C library by ctypes. Buffers are addresses of any memory, as in a C program.
 
 ``PENSTOCK_BENCH_HDF5`` names the library; by default, it is h5py's own.
 """
@@ -126,7 +126,7 @@ class Library:
             setattr(self, name, self._checked(name, function))
         self._walk = library.H5Ewalk2
         if is_parallel(library):
-            # A rank that ends early would close shared files, and wait for the others.
+            # A rank that ends early would close shared files, which waits for the other ranks.
             library.H5dont_atexit()
         self.H5open()
         self.H5Eset_auto2(_DEFAULT, None, None)
@@ -202,7 +202,7 @@ def library() -> Library:
 
 
 def find_plugins(variable: str) -> None:
-    """Tell HDF5 where Penstock's plugins are, and those of the folder that a variable names."""
+    """Add the folder of Penstock's plugins to HDF5's search, and the one that a variable names."""
     for folder in filter(None, [str(paths.plugin_dir()), os.environ.get(variable)]):
         library().H5PLprepend(folder.encode())
 
@@ -216,7 +216,7 @@ def _of_h5py() -> str:
 
 
 class OpenFile:
-    """A file with one dataset of bytes, by some driver. Opening the next one closes it."""
+    """A file with one dataset of bytes, opened with a driver. Opening the next one closes it."""
 
     _open: OpenFile | None = None
 

@@ -1,4 +1,4 @@
-"""Alternating measurements of contestants, so that none has the quieter or warmer machine."""
+"""Alternating measurements of contestants, so that load affects all equally."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONLY = "PENSTOCK_BENCH_ONLY"
 LEFT_OUT = "left out"
 """The error of a contestant that does not run because of :data:`ONLY`."""
 DURATIONS = {"us": 1e6, "s": 1.0}
-"""The units in which less is better, as parts of a second."""
+"""The units in which less is better, with their number in a second."""
 
 
 _ALONE = Ranks()
@@ -49,10 +49,6 @@ def no_check(_: object) -> None:
     pass
 
 
-def no_detail() -> str:
-    return ""
-
-
 class WrongBytesError(AssertionError):
     """A transfer delivered wrong bytes."""
 
@@ -68,7 +64,7 @@ class Contestant:
     run: Callable[[], object]
     """The timed part. Its result is freed outside the timing."""
     before: Callable[[], None] = nothing
-    """Untimed, before each run: dropping a cache, setting a thread count."""
+    """Untimed, before each run: drops a cache or sets a thread count."""
     poison: Callable[[], None] = nothing
     """Untimed, before the first run: overwrites the destination, so that missing bytes show."""
     check: Callable[[object], None] = no_check
@@ -77,7 +73,7 @@ class Contestant:
     """Like ``check``, but after each run."""
     after: Callable[[], None] = nothing
     """Untimed, after each run."""
-    detail: Callable[[], str] = no_detail
+    detail: Callable[[], str] = str
     """Describes the last run, for the table."""
     group: str = ""
     """The group of rows that it belongs to, if a race has several."""
@@ -116,24 +112,18 @@ class Row:
     @property
     def value(self) -> float | None:
         """The median in the row's unit."""
-        if (median := self.median) is None:
-            return None
-        if self.unit in DURATIONS:
-            return median / self.amount * DURATIONS[self.unit]
-        return self._rate(median)
+        return None if self.median is None else self._in_unit(self.median)
 
     @property
     def spread(self) -> tuple[float, float] | None:
         """The worst and the best run, in the row's unit."""
-        if self.value is None:
+        if self.median is None:
             return None
-        slowest, fastest = max(self.seconds), min(self.seconds)
-        if self.unit in DURATIONS:
-            factor = DURATIONS[self.unit] / self.amount
-            return slowest * factor, fastest * factor
-        return self._rate(slowest), self._rate(fastest)
+        return self._in_unit(max(self.seconds)), self._in_unit(min(self.seconds))
 
-    def _rate(self, seconds: float) -> float:
+    def _in_unit(self, seconds: float) -> float:
+        if self.unit in DURATIONS:
+            return seconds / self.amount * DURATIONS[self.unit]
         return self.amount / seconds / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
 
     def better_than(self, other: Row) -> float | None:
@@ -159,9 +149,9 @@ def race(
 ) -> list[Row]:
     """Warm up each contestant, then time them alternately; the first run of each is checked.
 
-    Each round begins with the next contestant, so that none always follows the same other one. A
-    contestant that fails becomes a row with its error; the others continue. Ranks begin each run
-    together. Its time is that of the slowest rank, and the amounts of all ranks are added up.
+    Each round begins with the next contestant. The row of a contestant that fails has its error;
+    the others continue. Ranks begin each run together. Its time is that of the slowest rank, and
+    the amounts of all ranks are added up.
     """
     pairs = [(c, Row(c.name, c.setting, c.group or group, c.amount, unit)) for c in contestants]
     for contestant, row in pairs:
@@ -200,8 +190,8 @@ def _together(ranks: Ranks, once: Callable[[], float]) -> _Run:
         raise
     except Exception as error:
         raise_overlooked_signal()
-        said = f"{type(error).__name__}: {error}".split("\n")[0][:300]
-        run = _Run(error=said, is_wrong=isinstance(error, WrongBytesError))
+        text = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+        run = _Run(error=text, is_wrong=isinstance(error, WrongBytesError))
     runs: list[_Run] = ranks.gather(run)
     return max(runs, key=lambda run: (run.is_wrong, bool(run.error), run.seconds))
 
@@ -217,7 +207,7 @@ def shortlist(
     """Return the fastest settings of one peer, and the rows of a single timed run of each.
 
     If the disk takes nearly all of the time, the run needs no warm-up. The settings found must
-    still run against the others, because the best of many single runs is also the luckiest. If all
+    still run against the others, because the best of many single runs overstates the rate. If all
     fail, the first is returned, so that its failure becomes a row.
     """
     rows = race(contestants, unit, rounds=1, group=group, warm_up=warm_up)
@@ -238,7 +228,7 @@ def _once(contestant: Contestant, ranks: Ranks, *, checked: bool) -> float:
     except Exception as error:
         raise_overlooked_signal()
         failed = error
-    # Every rank must come here, even one whose preparation failed.
+    # All ranks gather here, even those whose preparation failed.
     ready = ranks.gather(failed is None)
     if failed:
         raise failed

@@ -1,4 +1,4 @@
-"""Penstock's C API through cffi, with a file that is opened once, as the peers do."""
+"""Penstock's C API by cffi, with a file that is opened once, as by the peers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Submitted:
             self.free()
 
     def free(self) -> None:
-        """Free the request; wait for it if nobody has."""
+        """Free the request. An unfinished one is waited for."""
         request, self.request[0] = self.request[0], NULL
         lib.penstock_request_free(request)
 

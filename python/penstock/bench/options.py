@@ -25,6 +25,11 @@ The option names its flag: typer 0.27 calls the flag of a parameter ``size`` "--
 """
 
 
+DIRECTIONS = ("write", "read")
+Directions = Annotated[str, typer.Option(help="write, read or both, as a list.")]
+Fsync = Annotated[
+    bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
+]
 Cache = Annotated[str, typer.Option(help="The file's pages before each run: warm, cold or both.")]
 
 
@@ -182,7 +187,7 @@ def _run(
         return _refuse(str(error))
     wanted = shared.pop("n_rank")
     if not shared.pop("profile"):
-        # In time, because the engine reads it only when it first needs a profile.
+        # Not too late: the engine reads it when it first needs a profile.
         os.environ["PENSTOCK_PROFILE"] = "off"
     if wanted < 1:
         return _refuse(f"--n_rank is {wanted}, but must be at least 1")

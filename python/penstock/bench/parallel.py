@@ -26,15 +26,15 @@ YIELDS = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "
     f"MPIR_CVAR_{collective}_POSIX_INTRA_ALGORITHM": "mpir"
     for collective in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")
 }
-"""With these, ranks that wait leave the processor to threads that write. The user's own prevail."""
+"""With these, waiting ranks yield the processor to threads that write. The user's own prevail."""
 
 
 def start(count: int, hdf5: Path | None, mpiexec: str) -> int:
     """Run this command as ranks of the MPI that HDF5 is built with, and return the exit status."""
     choose(hdf5)
     mpi = _mpi_library()
-    beside = mpi.parents[1] / "bin" / "mpiexec"
-    launcher = shlex.split(mpiexec) or [str(beside) if beside.exists() else "mpiexec"]
+    sibling = mpi.parents[1] / "bin" / "mpiexec"
+    launcher = shlex.split(mpiexec) or [str(sibling) if sibling.exists() else "mpiexec"]
     if not shutil.which(launcher[0]):
         raise RefusedError(f"there is no {launcher[0]}: name the launcher by --mpiexec")
     variables = {_VARIABLE: os.environ[_VARIABLE], "MPI4PY_LIBMPI": str(mpi)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 import penstock as ps
 from penstock import cufile_json
@@ -16,6 +17,7 @@ from .ranks import Ranks
 from .session import RefusedError
 
 CHOICES = ("auto", "cpu", "cuda")
+Device = Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")]
 
 
 @dataclass(frozen=True)

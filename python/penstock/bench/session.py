@@ -1,7 +1,7 @@
-"""The frame of every measurement of ``penstock bench``.
+"""Runs a measurement of ``penstock bench``.
 
-It makes a folder for the files, runs the contestants, shows the progress, and at the end prints,
-saves and draws the results. It removes the folder in any case. Only the first rank prints.
+A session makes a folder for the files, runs the contestants, shows the progress, and at the end
+prints, saves and draws the results. It always removes the folder. Only the first rank prints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ from penstock.signals import undisturbed
 
 from . import figures, files, machine
 from .figures import Figure
-from .measure import LEFT_OUT, OUR_MODES, OURS, Contestant, Row, WrongBytesError, race
+from .measure import (
+    LEFT_OUT,
+    OUR_MODES,
+    OURS,
+    Contestant,
+    Row,
+    WrongBytesError,
+    no_check,
+    race,
+)
 from .ranks import LostRankError, Ranks
 from .tables import Table
 
@@ -46,8 +55,8 @@ PEERS = (
 )
 
 
-_PATIENCE = 20
-"""Seconds within which terminated ranks stop writing."""
+_REMOVAL_SECONDS = 20
+"""The longest time in which terminated ranks may still write."""
 
 
 class RefusedError(Exception):
@@ -92,11 +101,11 @@ class Session:
     tables: list[Table] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     failures: list[Row] = field(default_factory=list)
-    """The rows whose errors are failures, besides those that have the name of Penstock."""
+    """The rows whose errors are failures, in addition to those of Penstock's contestants."""
     words: list[str] = field(default_factory=list)
     """Sentences below the tables."""
     absent: dict[str, str] = field(default_factory=dict)
-    """Contestants that cannot run here, and why."""
+    """The contestants that cannot run here, with the reason."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The options of the run, for the reader of the results."""
 
@@ -112,7 +121,7 @@ class Session:
         """The runs of each contestant: the warm-up and the timed ones."""
         return self.common.warm_up + self.common.iterations
 
-    def restate(self, *, iterations: int | None, verify: bool | None) -> None:
+    def override(self, *, iterations: int | None, verify: bool | None) -> None:
         """Apply common options that a benchmark takes under other names."""
         if iterations is not None:
             self.common = replace(self.common, iterations=iterations)
@@ -123,14 +132,14 @@ class Session:
         assert peer in PEERS
         return peer in self.common.peers
 
-    def spare(self, path: Path) -> None:
+    def protect(self, path: Path) -> None:
         """Refuse to write results over a file that is measured."""
         for results in self.common.results:
             if why := conflict(results, [path]):
                 raise RefusedError(why)
 
     def need_space(self, nbytes: int, folder: Path | None = None) -> None:
-        """Refuse a run that would fill the file system; each rank needs ``nbytes``."""
+        """Refuse a run that would fill the file system. Each rank needs ``nbytes``."""
         where = self.folder if folder is None else folder
         needed = nbytes * self.ranks.size * 21 // 20
         # The first rank decides for all, before any rank writes.
@@ -173,7 +182,7 @@ class Session:
         entered = [contestant for contestant in offered if not contestant.absent]
         if not self.common.verify:
             for contestant in entered:
-                contestant.check = contestant.verify = _unchecked
+                contestant.check = contestant.verify = no_check
         has_warm_up = self.common.warm_up if warm_up is None else warm_up
         rounds = self.common.iterations if iterations is None else iterations
         runs = len(entered) * (rounds + has_warm_up)
@@ -246,10 +255,6 @@ class Session:
         }
 
 
-def _unchecked(_: object) -> None:
-    pass
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text_file.write(path, text)
@@ -281,8 +286,8 @@ def measure(
         print(f"penstock: rank {ranks.rank}: {lost}", file=sys.stderr)
         return 1
     except (ps.Error, OSError, MemoryError, RuntimeError) as error:
-        said = str(error).split("\n")[0] or type(error).__name__
-        print(f"penstock: {said}", file=sys.stderr)
+        text = str(error).split("\n")[0] or type(error).__name__
+        print(f"penstock: {text}", file=sys.stderr)
         return 2
 
 
@@ -313,7 +318,7 @@ def _check(common: Common) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    """Check, before hours of measuring, that a file can be written.
+    """Check, before anything is measured, that a file can be written.
 
     If its folder does not exist yet, check the nearest existing parent.
     """
@@ -335,7 +340,7 @@ def _check_writable(path: Path) -> None:
 
 @contextmanager
 def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
-    """Make a folder for all ranks, and remove it at the end, unless all ranks are killed."""
+    """Make a folder for all ranks, and remove it at the end."""
     if common.keeps_files:
         yield common.folder
         return
@@ -363,7 +368,7 @@ def _folder(common: Common, ranks: Ranks) -> Iterator[Path]:
 
 def _remove(folder: Path) -> None:
     """Remove a folder, even while terminated ranks are still writing there."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _REMOVAL_SECONDS
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():

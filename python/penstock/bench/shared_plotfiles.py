@@ -78,7 +78,7 @@ class Part:
 def levels(count: int, nbytes: int, ranks: Ranks) -> list[Part]:
     """Return this rank's parts of AMReX's layout.
 
-    Each level has one dataset with the elements of all boxes; those of a rank adjoin.
+    Each level has one dataset with the elements of all boxes; those of a rank are contiguous.
     """
     length = nbytes // ITEM // count
     return [
@@ -97,7 +97,7 @@ def levels(count: int, nbytes: int, ranks: Ranks) -> list[Part]:
 def block(nbytes: int, ranks: Ranks) -> list[Part]:
     """Return this rank's block of an array of three dimensions, in nearly equal edges.
 
-    The last dimension, whose elements adjoin in the file, is divided first.
+    The last dimension, whose elements are contiguous in the file, is divided first.
     """
     items = nbytes // ITEM
     edge = max(round(items ** (1 / 3)), 1)
@@ -136,7 +136,7 @@ class SharedSeries:
     in_calls: list[float] = field(default_factory=list)
     """Seconds in calls of HDF5 in each run, including waits and copies to the host."""
     last: list[float] = field(default_factory=list)
-    """Seconds of the last write in each run, which nothing is computed beside."""
+    """Seconds of the last write in each run, which overlaps with no computation."""
     submits: list[list[float]] = field(default_factory=list)
     """Seconds of each H5Dwrite in each run."""
 
@@ -222,7 +222,7 @@ class SharedSeries:
         later("H5Fclose_async")(file, event_set)
 
     def _verify(self, _: object) -> None:
-        """Compare this rank's part of all files. No rank goes on before all have compared."""
+        """Compare this rank's part of all files. No rank continues before all have compared."""
         found = self.ranks.gather(self._difference())
         if wrong := next(filter(None, found), None):
             raise WrongBytesError(wrong)

@@ -78,8 +78,7 @@ class Table:
 def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
     """Return one line per contestant, compared with the first one of Penstock in its group."""
     unit = rows[0].unit if rows else "GB/s"
-    words = {"us": "us", "s": "s"}.get(unit, unit)
-    columns = [first, "Contestant", "Setting", words, "worst", "best", "Penstock is (x)", "Detail"]
+    columns = [first, "Contestant", "Setting", unit, "worst", "best", "Penstock is (x)", "Detail"]
     table = Table(title, columns)
     ours: dict[str, Row] = {}
     for row in rows:
@@ -91,13 +90,12 @@ def of_rows(title: str, rows: list[Row], first: str = "What") -> Table:
             continue
         first_of_ours = ours.get(row.group, row)
         ratio = None if row is first_of_ours else first_of_ours.better_than(row)
-        told = row.detail
-        table.add(row.group, row.name, row.setting, row.value, *row.spread, ratio, told)
+        table.add(row.group, row.name, row.setting, row.value, *row.spread, ratio, row.detail)
     return table
 
 
 def _is_number(cell: Cell) -> bool:
-    """Whether a cell is a number, or says why there is none."""
+    """Whether a cell is a number, or the reason why it has none."""
     return not isinstance(cell, str) or cell.startswith(("NA", "absent", "failed"))
 
 

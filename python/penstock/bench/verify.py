@@ -77,9 +77,9 @@ def with_last_run(
     poison: Callable[[], None],
     check: Callable[[object], None],
 ) -> Contestant:
-    """Also check what the last of the runs leaves, outside its time; poison its destination before.
+    """Add a check after the last of the runs, untimed; ``poison`` its destination beforehand.
 
-    The check may be thorough, because the runs before do without it.
+    The check may take long, because it runs once.
     """
     begun, ended = counting(1), counting(1)
     prepare = contestant.before

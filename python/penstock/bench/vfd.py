@@ -54,9 +54,9 @@ def ways() -> list[Way]:
 
 
 def prepare(reports: Path | None = None, *, with_gpu: bool = True) -> None:
-    """Tell HDF5 where the drivers are, and have them report into a folder.
+    """Add the folders of the drivers to HDF5's search, and set the folder of their reports.
 
-    Without one, it is a temporary folder, which stays if a signal ends the process.
+    The default is a temporary folder, which stays if a signal ends the process.
     """
     if with_gpu:
         gpu.make_current()
@@ -78,7 +78,7 @@ def _report() -> Path:
 def detail(way: Way, operation: str) -> Callable[[], str]:
     """Return a function that describes the driver's account of the file closed last."""
 
-    def told() -> str:
+    def describe() -> str:
         if way.driver is None:
             return f"HDF5 {library().version}"
         if way.driver[0] != "penstock":
@@ -87,11 +87,11 @@ def detail(way: Way, operation: str) -> Callable[[], str]:
         counted = {name for name in closed[operation] if name != "metadata"}
         return "; ".join([*sorted(counted), *closed["notes"]]).replace("_", ", ")
 
-    return told
+    return describe
 
 
 class HostArray:
-    """The host array that a program without a driver keeps; its pages are touched beforehand."""
+    """The host array that a program without a driver keeps. Its pages exist beforehand."""
 
     _kept: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None
 
@@ -185,7 +185,7 @@ def writing(
     remove = partial(path.unlink, missing_ok=True)
 
     def before() -> None:
-        # Also spares this run the write-back of pages that the last one left dirty.
+        # This also drops the dirty pages of the last run, which this one would write back.
         remove()
         opened[:] = [OpenFile(path, driver, new_bytes=nbytes)]
 
@@ -196,13 +196,8 @@ def writing(
             if not syncs_itself:
                 sync_file(path)
 
-    def check(_: object) -> None:
-        places = verify.windows(nbytes, opened[0].offset)
-        verify.checker(path, places, buffer.address)(None)
-
-    def check_whole(_: object) -> None:
-        places = verify.pieces(nbytes, opened[0].offset)
-        verify.checker(path, places, buffer.address)(None)
+    def check(places: Callable[[int, int], list[verify.Place]], _: object) -> None:
+        verify.checker(path, places(nbytes, opened[0].offset), buffer.address)(None)
 
     def after() -> None:
         opened.pop().close()
@@ -216,9 +211,9 @@ def writing(
         nbytes,
         run,
         before=before,
-        check=check,
+        check=partial(check, verify.windows),
         after=after,
         detail=detail(way, "write"),
     )
     # There is nothing to poison: each run writes a new file.
-    return verify.with_last_run(made, runs, nothing, check_whole)
+    return verify.with_last_run(made, runs, nothing, partial(check, verify.pieces))

@@ -20,7 +20,7 @@ def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
     the inherited value selects another connector, that one goes below this one.
     """
     below, settings = _parts(inherited)
-    said = configuration(settings | dict(options))
+    own = configuration(settings | dict(options))
     under = ";".join(f"{key}={value}" for key, value in below.items())
     try:
         check(lib.penstock_hdf5_check_connector_options(under.encode()))
@@ -29,7 +29,7 @@ def variable(options: Mapping[str, str], inherited: Mapping[str, str]) -> str:
         raise typer.BadParameter(
             f"{NAME} cannot lie above {VARIABLE}={before!r}: {error}"
         ) from None
-    return ";".join(filter(None, [f"{NAME} {under}", said]))
+    return ";".join(filter(None, [f"{NAME} {under}", own]))
 
 
 def log_of(options: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:

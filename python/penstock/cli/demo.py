@@ -32,9 +32,7 @@ def demo(
         Path | None,
         typer.Option("--dir", help="Folder for the temporary files; the system's by default."),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
-    ] = None,
+    device: devices.Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Make files, read each into GPU memory, check every byte, and compare with h5py's rate."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 import penstock as ps
 from penstock import frameworks
+
+Device = Annotated[str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")]
 
 
 @dataclass(frozen=True)
@@ -22,21 +25,21 @@ class Target:
     """The argument for Penstock's functions: "cuda:0" or "cpu"."""
     description: str
     reason: str = ""
-    """Why the target is host memory although the user did not ask for it."""
+    """Why the target is host memory, if the user did not request it."""
 
     @property
     def on_gpu(self) -> bool:
         return self.device != "cpu"
 
 
-def choose(asked: str | None) -> Target:
+def choose(requested: str | None) -> Target:
     """Return the requested device; by default, the first GPU or else host memory."""
-    if asked == "cpu":
+    if requested == "cpu":
         return Target("cpu", "host memory")
     cuda = ps.describe(None)["cuda"]
-    if asked is None and not cuda["devices"]:
+    if requested is None and not cuda["devices"]:
         return Target("cpu", "host memory (no GPU here)", cuda["reason"] or "no device found")
-    device = "cuda:0" if asked in (None, "cuda") else str(asked)
+    device = "cuda:0" if requested in (None, "cuda") else str(requested)
     for found in cuda["devices"]:
         if device == f"cuda:{found['ordinal']}":
             return Target(device, f"{device}, {found['name']}")

@@ -142,7 +142,7 @@ def _configuration(options: Options, inherited: Mapping[str, str]) -> str:
 
 
 def _for_legate(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which Penstock stands in for Legate's own driver."""
+    """Return the variables by which Penstock replaces Legate's own driver."""
     library = paths.legate_library()
     if not library.exists():
         raise typer.BadParameter(f"{library} is missing: reinstall penstock")

@@ -13,8 +13,8 @@ from penstock import paths
 
 
 def _print_and_stop(answer: str | Path) -> Callable[[bool], None]:
-    def callback(asked: bool) -> None:
-        if asked:
+    def callback(is_set: bool) -> None:
+        if is_set:
             typer.echo(answer)
             raise typer.Exit
 

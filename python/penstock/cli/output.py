@@ -25,6 +25,11 @@ def plain(*texts: str) -> list[Text]:
     return [Text(text) for text in texts]
 
 
+def say(text: str) -> None:
+    """Print a message without markup, in one line."""
+    messages.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_table(table: Table) -> None:
     """Print a table at 80 columns or more. In a narrower terminal, rich would omit contents."""
     wide = results if results.width >= _TABLE_WIDTH else Console(width=_TABLE_WIDTH)

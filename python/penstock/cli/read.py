@@ -46,9 +46,7 @@ def read(
             "datasets of an HDF5 file.",
         ),
     ],
-    device: Annotated[
-        str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
-    ] = None,
+    device: devices.Device = None,
     out: Annotated[
         Path | None, typer.Option(help="Save the data to this file, as plain bytes.")
     ] = None,

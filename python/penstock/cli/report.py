@@ -16,7 +16,7 @@ from rich.text import Text
 
 import penstock
 from penstock import diagnosis, text_file
-from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
+from penstock.cli.output import AsJson, plain, print_json, print_table, results, say
 from penstock.diagnosis import Line, Status, page
 from penstock.same_file import conflict
 
@@ -63,7 +63,7 @@ def report(
         text = page.render(lines, _title(facts), datetime.now().astimezone())
         with _refusing(html):
             text_file.write(html, text)
-        messages.print(f"Written: {html}", markup=False, highlight=False, soft_wrap=True)
+        say(f"Written: {html}")
     if as_json:
         facts["checks"] = [asdict(line) for line in lines]
         print_json(facts)

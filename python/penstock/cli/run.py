@@ -23,7 +23,7 @@ from penstock.cli import calls as connector_calls
 from penstock.cli.calls import Calls
 from penstock.cli.environment import Options, assignments, environment, replaced, settings
 from penstock.cli.launcher import Layout
-from penstock.cli.output import messages, plain
+from penstock.cli.output import messages, plain, say
 from penstock.same_file import conflict
 from penstock.signals import temporary_folder
 from penstock.units import rate, size
@@ -174,13 +174,13 @@ def run(
     layout = Layout.of(launcher, nodes, ranks_per_node, gpus, bindings, extra)
     for note in (replaced(os.environ), *linked.problems(command, os.environ)):
         if note is not None:
-            _say(note)
+            say(f"penstock: {note}")
     if not layout.is_plain:
         names = set(settings(options, os.environ))
         if report or report_to or verbose:
             names.add(accounts.FOLDER_VARIABLE)
         command = layout.line(command, names)
-        _say(shlex.join(command))
+        say(f"penstock: {shlex.join(command)}")
     try:
         if not (report or report_to or verbose):
             launch.replace(command, environment(options, os.environ))
@@ -203,10 +203,6 @@ def _words(texts: Iterable[str], flag: str) -> list[str]:
         return [word for text in texts for word in shlex.split(text)]
     except ValueError as error:  # such as a quote that does not end
         raise typer.BadParameter(f"{' '.join(texts)!r}: {error}", param_hint=flag) from None
-
-
-def _say(note: str) -> None:
-    messages.print(f"penstock: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _watch(
@@ -237,9 +233,9 @@ def _watch(
         _show(command, status, seconds, processes)
         _show_calls(calls)
     if incomplete is not None:
-        _say(f"{log}: the log lacks calls, because it could not be written: {incomplete}")
+        say(f"penstock: {log}: the log lacks calls, because it could not be written: {incomplete}")
     if not processes:
-        _say(_NOTHING)
+        say(f"penstock: {_NOTHING}")
     if verbose:
         for process in processes:
             print(f"IO MODE : {process.mode}", file=sys.stderr)
@@ -253,7 +249,7 @@ def _show(
 ) -> None:
     summary = f"{shorten(shlex.join(command), 80)}: status {status}, {seconds:.2f} s, "
     summary += f"{len(processes)} process(es) with HDF5 files"
-    messages.print(summary, markup=False, highlight=False, soft_wrap=True)
+    say(summary)
     table = Table()
     for heading in ("File", "", "Path"):
         table.add_column(heading, overflow="fold")
@@ -271,7 +267,7 @@ def _show(
     if table.row_count:
         messages.print(table)
     for note in accounts.notes(processes):
-        messages.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+        say(f"Note: {note}")
 
 
 def _show_calls(calls: list[Calls]) -> None:

@@ -26,9 +26,7 @@ DIFFERENT, UNREADABLE = 1, 2
 
 def verify(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="HDF5 files.")],
-    device: Annotated[
-        str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")
-    ] = None,
+    device: devices.Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Read every dataset of HDF5 files by Penstock and by h5py, and compare them bit for bit.

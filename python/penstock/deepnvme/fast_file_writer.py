@@ -108,7 +108,7 @@ class FastFileWriter(BaseFileWriter):
         """Bytes in the current part."""
         self._offset = 0
         """Bytes of the file that are written or in flight."""
-        self._under_way: Request[None] | None = None
+        self._in_flight: Request[None] | None = None
         self._has_failed = False
         file = NativeFile(file_path, WRITE | CREATE | TRUNCATE)
         # Chosen now, because the path may lead to another file later, or to none.
@@ -233,7 +233,7 @@ class FastFileWriter(BaseFileWriter):
             keep=self._memory,
         )
         file, offset = self._file, self._offset
-        self._under_way = self._guarded(lambda: start(file, TO_FILE, offset, view, self._options()))
+        self._in_flight = self._guarded(lambda: start(file, TO_FILE, offset, view, self._options()))
         self._offset += self._filled
         self._stats["aio_bytes"] += self._filled
         self._filled = 0
@@ -243,12 +243,12 @@ class FastFileWriter(BaseFileWriter):
 
     def _settle(self) -> None:
         """Wait for the write in flight."""
-        request = self._under_way
+        request = self._in_flight
         if request is None:
             return
         begun = perf_counter()
         self._guarded(request.wait)
-        self._under_way = None
+        self._in_flight = None
         self._stats["aio_write_secs"] += perf_counter() - begun
 
     def _guarded(self, call: Any) -> Any:
@@ -257,5 +257,5 @@ class FastFileWriter(BaseFileWriter):
             return call()
         except Error:
             self._has_failed = True
-            self._under_way = None
+            self._in_flight = None
             raise

@@ -45,7 +45,7 @@ class Handle:
 
     The methods and their arguments are those of DeepSpeed's handles. Where those return -1 or end
     the process, these raise an exception. Arrays may have any length, type, layout and alignment.
-    They may be torch tensors, NumPy or CuPy arrays, or anything that speaks DLPack.
+    They may be torch tensors, NumPy or CuPy arrays, or any object with DLPack's interface.
 
     If an argument of the constructor has its default value, the engine and ``penstock.options``
     choose; any other value is used, within the limits of the engine.
@@ -301,7 +301,7 @@ class Handle:
         validate: bool,
         keys: dict[str, Any],
     ) -> Any:
-        """Make a transfer, wait for it, and return its report as it is stored."""
+        """Make a transfer, wait for it, and return its stored report."""
         target = _target(target)
         file, touches = self._open(operation, buffer, target, offset)
         with file:
@@ -353,13 +353,10 @@ class Handle:
         view = arrays.view(buffer)
         if start > _LONGEST_FILE - view.nbytes:
             raise InvalidError(f"no file has {view.nbytes} bytes at file_offset {start}")
-        if isinstance(target, int):
-            file = NativeFile(target, files.READ if operation == READ else files.WRITE)
-        else:
-            file = NativeFile(
-                target, files.READ if operation == READ else files.WRITE | files.CREATE
-            )
-        return file, touched(operation, target, start, view)
+        flags = files.READ if operation == READ else files.WRITE
+        if operation == WRITE and not isinstance(target, int):
+            flags |= files.CREATE
+        return NativeFile(target, flags), touched(operation, target, start, view)
 
     def _settle_conflicting(self, touches: Touched) -> None:
         """Wait for pending operations that conflict with one that touches these bytes."""
@@ -385,10 +382,7 @@ class Handle:
     def _options(
         self, view: arrays.View, target: Target, keys: dict[str, Any]
     ) -> tuple[CData, str]:
-        """Return the options of a transfer, and why its route is not that of the handle.
-
-        The reason is empty if the route is the handle's.
-        """
+        """Return the options of a transfer, and the reason if its route is not the handle's."""
         route, note = self._route(view, target)
         return _options.resolve({**self._keys, **keys, "route": route}), note
 

@@ -77,7 +77,7 @@ class Operation:
         self.touched = touched
         self.failure: Exception | None = None
         self.account: Any = None
-        """The report as it is stored; ``None`` after a failure."""
+        """The stored report; ``None`` after a failure."""
         self._request: Request[None] | None = request
         self._complete = complete
         self._note = note

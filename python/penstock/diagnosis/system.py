@@ -11,7 +11,7 @@ class System:
     """Reads /proc, /sys, /etc, /boot and /run. What is missing or unreadable is ``None``.
 
     Args:
-        root: The folder that stands for ``/``; tests use another tree.
+        root: The folder used as ``/``; tests use another tree.
         machine: The processor architecture, as ``uname -m`` prints it.
     """
 

@@ -1,4 +1,4 @@
-"""Where the elements of a dataset lie in a file, as data that one process sends to others."""
+"""The places of a dataset's elements in a file, as data that one process sends to others."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ _BIG_ENDIAN = 256
 
 @dataclass(frozen=True)
 class Description:
-    """All that is needed to read and write the elements of an array without a library of its
-    format.
+    """The data with which elements of an array are read and written without HDF5.
 
     The lists have an item for each stored chunk. A list is ``None`` where a rule gives its items.
     """
@@ -45,7 +44,7 @@ class Description:
     dtype: np.dtype[Any]
     """The type of an element in the file."""
     fill: bytes | None
-    """The element that unwritten ones read as."""
+    """The value of unwritten elements."""
     file_size: int
     offset: int | None
     """Offset of the first element; of the first chunk, if ``addresses`` is ``None``."""
@@ -134,7 +133,7 @@ class Description:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the size of a chunk is known only once it is encoded."""
+        """Whether the size of a chunk is known only after it is encoded."""
         return bool(self.filters)
 
     @property
@@ -203,7 +202,7 @@ class StoredArray:
 def place_of(kind: str, free: Callable[[CData], int]) -> CData:
     """Return a place for a handle, which is freed with the place.
 
-    In a forked child, it is the function of the library of the parent that frees, which is nothing.
+    In a forked child, ``free`` is that of the parent's library, which does nothing.
     """
     place: CData = ffi.gc(ffi.new(kind), lambda place: free(place[0]))
     return place

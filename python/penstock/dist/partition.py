@@ -1,4 +1,4 @@
-"""Hyperslabs of an array for many readers or writers: balanced, disjoint, aligned to chunks."""
+"""Divides an array into hyperslabs: balanced, disjoint, aligned to chunks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def partition(
         itemsize: The size of an element in bytes, which ``stripe`` needs.
 
     Returns:
-        A sequence of ``n`` tuples of slices. Where there is nothing left for a reader, all slices
-        of its tuple are ``slice(0, 0)``. A scalar has no empty hyperslab: its first part is ``()``,
+        A sequence of ``n`` tuples of slices. All slices of an empty hyperslab are
+        ``slice(0, 0)``. A scalar has no empty hyperslab: its first part is ``()``,
         the others are ``None``.
 
     Balance: call the number of chunks ``t`` (of elements, for a contiguous array). If ``t <= n``,
@@ -135,7 +135,7 @@ class Partition(Sequence["Slab | None"]):
 
     @property
     def tile(self) -> tuple[int, ...]:
-        """The shape of equal tiles in place of the parts, for engines that know no other ones.
+        """The shape of equal tiles in place of the parts, for engines that support only those.
 
         It is that of the largest part before the array's edge cuts it off. So tiles start and end
         at borders of chunks, and along no dimension are there more of them than parts. A side is

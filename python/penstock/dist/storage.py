@@ -33,9 +33,9 @@ class Storage:
     """A new HDF5 file under a temporary name. Only one process has it.
 
     Args:
-        path: The name that the file gets in the end.
+        path: The final name of the file.
         options: Arguments of ``h5py.File``, such as ``libver`` and ``alignment_interval``.
-        replaces: Whether a file that is at the path in the end is replaced; else it is an error.
+        replaces: Whether the finished file replaces an existing one; else that is an error.
     """
 
     def __init__(self, path: Path, options: dict[str, Any], *, replaces: bool = True) -> None:
@@ -43,10 +43,10 @@ class Storage:
 
         self._replaces = replaces
         self.has_name = False
-        """Whether the file has its name in the end."""
+        """Whether the file has its final name."""
         self._place = _place_of(path)
         self.path = self._place.path
-        """The name in the end. A link is kept, and its target replaced."""
+        """The final name. A symbolic link is kept, and its target replaced."""
         self._masks: dict[str, np.ndarray[Any, Any]] = {}
         """By the name of a dataset, the filter mask of each chunk plus 1; 0 if it has none yet."""
         self.token = secrets.randbits(64)
@@ -63,7 +63,7 @@ class Storage:
             raise
 
     def create(self, name: str, arguments: dict[str, Any]) -> tuple[Any, Description]:
-        """Create a dataset that has all its storage, or whose chunks get theirs one by one.
+        """Create a dataset with its storage, or with filters, whose chunks get storage later.
 
         Elements that are never written are zero, or the fill value that the caller gave, which HDF5
         then writes.
@@ -87,8 +87,7 @@ class Storage:
     def _clear(self, description: Description, end: int) -> None:
         """Zero the storage of an array below ``end``, the length of the file before it had any.
 
-        HDF5 uses room again that a deleted dataset or an older chunk had. Past the end, bytes are
-        zero.
+        HDF5 reuses the storage of deleted datasets and older chunks. Bytes past the end are zero.
         """
         unit = math.prod(description.shape) * description.dtype.itemsize
         if description.chunks is not None:
@@ -129,10 +128,10 @@ class Storage:
         sizes: np.ndarray[Any, Any],
         masks: np.ndarray[Any, Any],
     ) -> np.ndarray[Any, Any]:
-        """Have HDF5 find storage for encoded chunks, and enter them in the index.
+        """Make HDF5 allocate storage for encoded chunks, and add them to the index.
 
         HDF5 writes each chunk, and the driver below it discards the bytes: another process has the
-        real ones, and writes them later.
+        chunk, and writes it later.
 
         Args:
             dataset: The ``h5py.Dataset``.
@@ -163,7 +162,7 @@ class Storage:
                 write(tuple(place), nothing[:size], mask)
                 if self._raw.left_out is None or self._raw.left_out[1] != size:
                     raise IOFailure(
-                        f"{self.temporary}: HDF5 did not say where it stores the chunk at {place} "
+                        f"{self.temporary}: HDF5 did not report the offset of the chunk at {place} "
                         f"of {dataset.name}",
                         path=str(self.temporary),
                     )
@@ -177,7 +176,7 @@ class Storage:
         numbers: np.ndarray[Any, Any],
         masks: np.ndarray[Any, Any],
     ) -> list[bool]:
-        """Note the masks of chunks. Return which of them were written before with another mask."""
+        """Record the masks of chunks. Return which were written before with another mask."""
         if name not in self._masks:
             # Pages of zeros take memory only where chunks are written.
             self._masks[name] = np.zeros(count, np.int64)
@@ -196,12 +195,9 @@ class Storage:
             if durable:
                 self._raw.sync()
             name = self.temporary.name
-            if self._replaces:
-                self._place.rename(name)
-                self.has_name = True
-            else:
-                self._place.link(name)
-                self.has_name = True
+            (self._place.rename if self._replaces else self._place.link)(name)
+            self.has_name = True
+            if not self._replaces:
                 self._place.remove(name)
             if durable:
                 self._place.sync()
@@ -232,7 +228,7 @@ class Storage:
 
 
 def temporary_path(path: Path, token: int) -> Path:
-    """Return the name of an unfinished file. ``path`` is that in the end, links resolved."""
+    """Return the name of an unfinished file. ``path`` is the final one, links resolved."""
     end = f".{token:016x}{SUFFIX}"
     return path.with_name(f".{shortened(path.name, 1 + len(end))}{end}")
 
@@ -256,7 +252,7 @@ def _place_of(path: Path) -> Place:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a file that was left its name in the end, in place of the one that has it."""
+    """Rename a file that was left to its final name, in place of an existing file."""
     place = _place_of(path)
     try:
         descriptor = place.open(temporary.name)
@@ -291,8 +287,8 @@ def _remove(place: Place, name: str, process: int) -> None:
 class _RawFile:
     """The file below HDF5, for the driver of h5py that takes a Python object.
 
-    It is closed when HDF5 has let go of it, so that HDF5 never writes to a descriptor that has
-    become another file's.
+    It is closed when HDF5 no longer refers to it, so that HDF5 never writes to a descriptor that
+    was reused for another file.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -351,7 +347,7 @@ class _RawFile:
                 break
             done += count
             self._position += count
-        # HDF5 has allocated more than is in the file yet, and takes a short read for a whole one.
+        # HDF5 has allocated more than the file has yet, and does not notice a short read.
         view[done:] = bytes(len(view) - done)
         self._position += len(view) - done
         return len(view)

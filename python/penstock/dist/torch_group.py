@@ -1,6 +1,6 @@
 """The ranks of a process group of torch.distributed.
 
-The group's own timeout applies. If a rank does not come in that time, torch raises an error.
+The group's own timeout applies. If a rank is missing for that time, torch raises an error.
 """
 
 from __future__ import annotations

@@ -29,10 +29,9 @@ Ranges: TypeAlias = "tuple[range, ...]"
 
 
 def ranges_of(slab: Any, shape: Sequence[int]) -> Ranges:
-    """Return the indices of a slab: slices, with the dimensions that are missing taken whole.
+    """Return the indices of a slab, a tuple of slices. Missing dimensions are taken whole.
 
-    Unlike an index of NumPy, a slab that ends outside the array is an error: it belongs to an array
-    of another shape.
+    Unlike in NumPy, a slab that ends outside the array is an error.
     """
     parts = slab if isinstance(slab, tuple) else (slab,)
     if Ellipsis in parts:
@@ -65,7 +64,7 @@ def lengths(ranges: Ranges) -> tuple[int, ...]:
 class Call:
     """The structs that the C API takes for a slab and the memory of an array.
 
-    The library copies them, so they have to live only until the call returns.
+    The library copies them, so they are needed only until the call returns.
     """
 
     def __init__(self, description: Description, ranges: Ranges, view: arrays.View) -> None:
@@ -158,7 +157,7 @@ def write(
 
 def source(description: Description, ranges: Ranges, data: Any, stream: int | None) -> arrays.View:
     """Return the memory of the array for a slab, after a check of its shape and type."""
-    # Bytes are an element of the dataset, rather than an array of their own.
+    # Bytes are one element of the dataset, not an array.
     is_element = isinstance(data, bytes) and description.dtype.base.kind == "S"
     view = None if is_element else arrays.find(data, stream)
     if view is None or (view.dtype.numpy is not None and view.dtype.numpy.kind in "UT"):
@@ -171,7 +170,7 @@ def source(description: Description, ranges: Ranges, data: Any, stream: int | No
     if is_numpy and not converts(description.dtype, view.dtype):
         base, given = description.dtype.base, view.dtype.numpy
         assert given is not None
-        # NumPy would make text of numbers, and cut it and opaque elements to the length.
+        # NumPy would turn numbers into text, and truncate text and opaque elements.
         is_opaque = base.kind == given.kind == "V" and base.names is None
         if is_opaque or (base.kind == "S" and given.kind != "S"):
             raise _no_conversion(description.name, base, view.dtype.name)
@@ -184,7 +183,7 @@ def source(description: Description, ranges: Ranges, data: Any, stream: int | No
 def made_from(name: str, data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return an array of a dataset's type from lists, or from NumPy's own strings.
 
-    NumPy would make text of numbers and cut it to the length, and numbers of text.
+    NumPy would turn numbers into text and truncate it, and text into numbers.
     """
     if dtype.kind == "S" or isinstance(data, (np.ndarray, np.generic)):
         given = np.asarray(data)
@@ -194,7 +193,7 @@ def made_from(name: str, data: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
 
 
 class EncodedChunks:
-    """Chunks of a slab that were encoded, and wait for storage."""
+    """Encoded chunks of a slab that have no storage yet."""
 
     def __init__(
         self, stored: StoredArray, ranges: Ranges, view: arrays.View, options: CData
@@ -214,22 +213,23 @@ class EncodedChunks:
                 self._opened,
             )
         )
-        count = ffi.new("uint64_t *")
-        check(lib.penstock_encoded_list(self._opened[0], count, NULL, NULL, NULL, NULL))
-        self.numbers = np.empty(count[0], np.uint64)
-        self.sizes = np.empty(count[0], np.uint64)
-        self.masks = np.empty(count[0], np.uint32)
-        if count[0]:
-            check(
-                lib.penstock_encoded_list(
-                    self._opened[0],
-                    count,
-                    ffi.from_buffer("uint64_t[]", self.numbers),
-                    ffi.from_buffer("uint64_t[]", self.sizes),
-                    ffi.from_buffer("uint32_t[]", self.masks),
-                    NULL,
-                )
+        count = self._list(NULL, NULL, NULL, NULL)
+        self.numbers = np.empty(count, np.uint64)
+        self.sizes = np.empty(count, np.uint64)
+        self.masks = np.empty(count, np.uint32)
+        if count:
+            self._list(
+                ffi.from_buffer("uint64_t[]", self.numbers),
+                ffi.from_buffer("uint64_t[]", self.sizes),
+                ffi.from_buffer("uint32_t[]", self.masks),
+                NULL,
             )
+
+    def _list(self, *columns: CData) -> int:
+        """Fill numbers, sizes, masks and addresses of the chunks; return their number."""
+        count = ffi.new("uint64_t *")
+        check(lib.penstock_encoded_list(self._opened[0], count, *columns))
+        return int(count[0])
 
     def table(self) -> np.ndarray[Any, Any]:
         """Return number, size and mask of each chunk, a row each."""
@@ -238,8 +238,8 @@ class EncodedChunks:
 
     def data(self) -> np.ndarray[Any, Any]:
         """Return a copy of the bytes of all chunks, one after the other."""
-        count, places = ffi.new("uint64_t *"), ffi.new("const void *[]", max(len(self.sizes), 1))
-        check(lib.penstock_encoded_list(self._opened[0], count, NULL, NULL, NULL, places))
+        places = ffi.new("const void *[]", max(len(self.sizes), 1))
+        self._list(NULL, NULL, NULL, places)
         found = np.empty(int(self.sizes.sum()), np.uint8)
         end = 0
         for size, place in zip(self.sizes.tolist(), places, strict=False):

@@ -317,7 +317,7 @@ def test_ctrl_c_ends_a_wait_and_loses_no_operation(slow_file):
     assert not out.any()
 
 
-def test_a_process_that_ends_with_operations_under_way_ends_well(slow_file):
+def test_a_process_that_ends_with_operations_in_flight_ends_well(slow_file):
     program = """
 import sys, numpy as np
 from penstock.deepnvme import aio_handle

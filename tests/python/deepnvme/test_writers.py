@@ -130,9 +130,9 @@ def test_one_half_is_filled_while_the_other_is_written(tmp_path, noise):
     contents = noise(100_000)
     writer = FastFileWriter(tmp_path / "f", config_with(np.empty(20_000, "u1")))
     writer.write(contents[:10_000])
-    assert writer._under_way is not None
+    assert writer._in_flight is not None
     writer.write(contents[10_000:19_000])  # does not wait
-    assert writer._under_way is not None
+    assert writer._in_flight is not None
     writer.write(contents[19_000:])
     writer.close()
     np.testing.assert_array_equal(np.fromfile(tmp_path / "f", "u1"), contents)

@@ -28,11 +28,6 @@ pub extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) -> c_int {
     code(device(ordinal).and_then(|context| context.release()))
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDevicePrimaryCtxRelease(ordinal: c_int) -> c_int {
-    cuDevicePrimaryCtxRelease_v2(ordinal)
-}
-
 /// `cudaDeviceReset` calls this function.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> c_int {
@@ -83,12 +78,6 @@ pub unsafe extern "C" fn cuCtxPushCurrent_v2(context: *mut c_void) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxPushCurrent(context: *mut c_void) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuCtxPushCurrent_v2(context) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> c_int {
     code(device::pop().map(|popped| {
         if !context.is_null() {
@@ -96,12 +85,6 @@ pub unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> c_int 
             unsafe { context.write(popped.handle()) };
         }
     }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxPopCurrent(context: *mut *mut c_void) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuCtxPopCurrent_v2(context) }
 }
 
 #[unsafe(no_mangle)]

@@ -12,31 +12,23 @@ use crate::stream::{LEGACY, resolve_used};
 /// The stream of the calls that have no stream argument.
 const DEFAULT: *mut c_void = LEGACY as *mut c_void;
 
+/// Copies on a stream; without one, on the default stream, and waits.
 fn queue(
-    (destination, source): (u64, u64),
-    size: usize,
     direction: Direction,
-    (stream, wait): (*mut c_void, bool),
+    destination: u64,
+    source: u64,
+    size: usize,
+    stream: Option<*mut c_void>,
 ) -> Result {
-    let stream = resolve_used(stream)?;
-    copy(
-        &stream,
-        destination as usize,
-        source as usize,
-        size,
-        direction,
-        wait,
-    )
+    let (destination, source) = (destination as usize, source as usize);
+    let wait = stream.is_none();
+    let stream = resolve_used(stream.unwrap_or(DEFAULT))?;
+    copy(&stream, destination, source, size, direction, wait)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemcpy(destination: u64, source: u64, size: usize) -> c_int {
-    code(queue(
-        (destination, source),
-        size,
-        Direction::Any,
-        (DEFAULT, true),
-    ))
+    code(queue(Direction::Any, destination, source, size, None))
 }
 
 #[unsafe(no_mangle)]
@@ -47,10 +39,11 @@ pub unsafe extern "C" fn cuMemcpyAsync(
     stream: *mut c_void,
 ) -> c_int {
     code(queue(
-        (destination, source),
-        size,
         Direction::Any,
-        (stream, false),
+        destination,
+        source,
+        size,
+        Some(stream),
     ))
 }
 
@@ -61,10 +54,11 @@ pub unsafe extern "C" fn cuMemcpyHtoD_v2(
     size: usize,
 ) -> c_int {
     code(queue(
-        (destination, source as u64),
-        size,
         Direction::HostToDevice,
-        (DEFAULT, true),
+        destination,
+        source as u64,
+        size,
+        None,
     ))
 }
 
@@ -75,10 +69,11 @@ pub unsafe extern "C" fn cuMemcpyDtoH_v2(
     size: usize,
 ) -> c_int {
     code(queue(
-        (destination as u64, source),
-        size,
         Direction::DeviceToHost,
-        (DEFAULT, true),
+        destination as u64,
+        source,
+        size,
+        None,
     ))
 }
 
@@ -91,10 +86,11 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
 ) -> c_int {
     read_inline(source as usize, size);
     code(queue(
-        (destination, source as u64),
-        size,
         Direction::HostToDevice,
-        (stream, false),
+        destination,
+        source as u64,
+        size,
+        Some(stream),
     ))
 }
 
@@ -117,10 +113,11 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     stream: *mut c_void,
 ) -> c_int {
     code(queue(
-        (destination as u64, source),
-        size,
         Direction::DeviceToHost,
-        (stream, false),
+        destination as u64,
+        source,
+        size,
+        Some(stream),
     ))
 }
 
@@ -132,10 +129,11 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     stream: *mut c_void,
 ) -> c_int {
     code(queue(
-        (destination, source),
-        size,
         Direction::DeviceToDevice,
-        (stream, false),
+        destination,
+        source,
+        size,
+        Some(stream),
     ))
 }
 
@@ -158,14 +156,14 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
         return code(Err(INVALID_VALUE));
     }
     code((0..copy.Height).try_for_each(|row| {
+        let to = copy.dstDevice + (row * copy.dstPitch) as u64;
+        let from = copy.srcHost as u64 + (row * copy.srcPitch) as u64;
         queue(
-            (
-                copy.dstDevice + (row * copy.dstPitch) as u64,
-                copy.srcHost as u64 + (row * copy.srcPitch) as u64,
-            ),
-            copy.WidthInBytes,
             Direction::HostToDevice,
-            (stream, false),
+            to,
+            from,
+            copy.WidthInBytes,
+            Some(stream),
         )
     }))
 }

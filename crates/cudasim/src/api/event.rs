@@ -22,16 +22,7 @@ pub unsafe extern "C" fn cuEventCreate(handle: *mut *mut c_void, flags: c_uint) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(handle: *mut c_void) -> c_int {
-    code(device::current_or_failed().and_then(|context| {
-        let destroyed = event::destroy(handle);
-        context.check().and(destroyed)
-    }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventDestroy(handle: *mut c_void) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuEventDestroy_v2(handle) }
+    code(device::release_in_any_state(|| event::destroy(handle)))
 }
 
 #[unsafe(no_mangle)]

@@ -68,10 +68,9 @@ pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 }
 
 fn end(release: impl FnOnce() -> Result) -> Result {
-    let context = device::current_or_failed()?;
+    device::current_or_failed()?;
     capture::unsafe_call()?;
-    let released = release();
-    context.check().and(released)
+    device::release_in_any_state(release)
 }
 
 #[unsafe(no_mangle)]
@@ -104,16 +103,6 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(
         capture::unsafe_call()?;
         memory::register_host(context, address as usize, size, flags)
     }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemHostRegister(
-    address: *mut c_void,
-    size: usize,
-    flags: c_uint,
-) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuMemHostRegister_v2(address, size, flags) }
 }
 
 #[unsafe(no_mangle)]

@@ -26,10 +26,7 @@ pub unsafe extern "C" fn cuModuleLoadData(handle: *mut *mut c_void, image: *cons
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuModuleUnload(handle: *mut c_void) -> c_int {
-    code(device::current_or_failed().and_then(|context| {
-        let unloaded = module::unload(handle);
-        context.check().and(unloaded)
-    }))
+    code(device::release_in_any_state(|| module::unload(handle)))
 }
 
 #[unsafe(no_mangle)]

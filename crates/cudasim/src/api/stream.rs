@@ -16,17 +16,18 @@ pub unsafe extern "C" fn cuStreamCreate(handle: *mut *mut c_void, flags: c_uint)
     unsafe { cuStreamCreateWithPriority(handle, flags, 0) }
 }
 
+/// All streams have the same priority.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreateWithPriority(
     handle: *mut *mut c_void,
     flags: c_uint,
-    priority: c_int,
+    _priority: c_int,
 ) -> c_int {
     code(current().and_then(|context| {
         if handle.is_null() {
             return Err(INVALID_VALUE);
         }
-        let created = stream::create(context, flags, priority)?;
+        let created = stream::create(context, flags)?;
         // SAFETY: the client's pointer is valid.
         unsafe { store(handle, created) }
     }))
@@ -34,16 +35,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamDestroy_v2(handle: *mut c_void) -> c_int {
-    code(device::current_or_failed().and_then(|context| {
-        let destroyed = stream::destroy(handle);
-        context.check().and(destroyed)
-    }))
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamDestroy(handle: *mut c_void) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuStreamDestroy_v2(handle) }
+    code(device::release_in_any_state(|| stream::destroy(handle)))
 }
 
 #[unsafe(no_mangle)]
@@ -152,15 +144,4 @@ pub unsafe extern "C" fn cuStreamWaitValue32_v2(
         resolve_used(handle)
             .and_then(|stream| copy::wait_value(&stream, address as usize, value, flags)),
     )
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuStreamWaitValue32(
-    handle: *mut c_void,
-    address: u64,
-    value: u32,
-    flags: c_uint,
-) -> c_int {
-    // SAFETY: the same function under its older name.
-    unsafe { cuStreamWaitValue32_v2(handle, address, value, flags) }
 }

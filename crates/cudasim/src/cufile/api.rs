@@ -38,11 +38,6 @@ pub extern "C" fn cuFileDriverClose_v2() -> CUfileError {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuFileDriverClose() -> CUfileError {
-    cuFileDriverClose_v2()
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFileGetVersion(version: *mut c_int) -> CUfileError {
     // SAFETY: the client's pointer is null or valid.
     status(unsafe { store(version, VERSION) })

@@ -1,15 +1,15 @@
 //! Registered files.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex};
 
 use penstock_sys::cufile::*;
 
 use super::{Failure, Result, session, statistics};
 use crate::failure;
+use crate::handle::Table;
 
 pub struct Registered {
     /// The client's descriptor, which it must keep open.
@@ -22,7 +22,7 @@ pub struct Registered {
     pub direct: bool,
 }
 
-static HANDLES: RwLock<Option<HashMap<usize, Arc<Registered>>>> = RwLock::new(None);
+static HANDLES: Table<Registered> = Table::new();
 
 pub fn register(descriptor: i32) -> Result<*mut c_void> {
     let registered = try_register(descriptor);
@@ -54,25 +54,17 @@ fn try_register(descriptor: i32) -> Result<*mut c_void> {
     }
     let identity = (metadata.dev(), metadata.ino());
     let direct = flags & libc::O_DIRECT != 0;
-    let mut handles = HANDLES.write().unwrap();
-    let handles = handles.get_or_insert_default();
-    if handles
-        .values()
-        .any(|other| other.descriptor == descriptor && other.is_open())
-    {
+    static REGISTERING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = REGISTERING.lock().unwrap();
+    if HANDLES.any(|other| other.descriptor == descriptor && other.is_open()) {
         return Err(Failure::Operation(CU_FILE_HANDLE_ALREADY_REGISTERED));
     }
-    let handle = crate::handle::new_handle();
-    handles.insert(
-        handle,
-        Arc::new(Registered {
-            descriptor,
-            identity,
-            file,
-            direct,
-        }),
-    );
-    Ok(handle as *mut c_void)
+    Ok(HANDLES.add(Arc::new(Registered {
+        descriptor,
+        identity,
+        file,
+        direct,
+    })))
 }
 
 fn status_flags(descriptor: i32) -> Option<i32> {
@@ -82,30 +74,23 @@ fn status_flags(descriptor: i32) -> Option<i32> {
 }
 
 pub fn deregister(handle: *mut c_void) {
-    let removed = HANDLES
-        .write()
-        .unwrap()
-        .as_mut()
-        .and_then(|all| all.remove(&(handle as usize)));
+    let removed = HANDLES.remove(handle);
     statistics::count(|basic| &mut basic.hdl_deregister_ops, removed.is_some());
 }
 
 pub fn remove_all() {
-    *HANDLES.write().unwrap() = None;
+    HANDLES.retain(|_| false);
 }
 
 pub fn find(handle: *mut c_void) -> Result<Arc<Registered>> {
-    let handles = HANDLES.read().unwrap();
-    handles
-        .as_ref()
-        .and_then(|all| all.get(&(handle as usize)))
-        .cloned()
+    HANDLES
+        .find(handle)
         .ok_or(Failure::Operation(CU_FILE_HANDLE_NOT_REGISTERED))
 }
 
 /// The number of registered handles.
 pub fn count() -> usize {
-    HANDLES.read().unwrap().as_ref().map_or(0, HashMap::len)
+    HANDLES.len()
 }
 
 impl Registered {

@@ -11,6 +11,7 @@ use super::session::{self, Mode};
 use super::{Failure, Result};
 use crate::device;
 
+#[derive(Default)]
 struct Statistics {
     level: i32,
     is_started: bool,
@@ -35,11 +36,7 @@ pub type Counter = fn(&mut CUfileStatsLevel1) -> &mut CUfileOpCounter;
 
 fn with<T>(touch: impl FnOnce(&mut Statistics) -> T) -> T {
     let mut statistics = STATISTICS.lock().unwrap();
-    touch(statistics.get_or_insert_with(|| Statistics {
-        level: 0,
-        is_started: false,
-        counted: CUfileStatsLevel3::default(),
-    }))
+    touch(statistics.get_or_insert_default())
 }
 
 fn counting(touch: impl FnOnce(&mut CUfileStatsLevel3)) {

@@ -11,7 +11,6 @@ use std::sync::OnceLock;
 use libc::{off_t, size_t, ssize_t};
 
 use crate::cuda::CUresult;
-use crate::environment;
 use crate::library::{Absent, Search, table, vendor_folders};
 use stats::CUfileStatsLevel3;
 
@@ -243,24 +242,19 @@ table! {
     }
 }
 
-const OVERRIDE: &str = "PENSTOCK_CUFILE_LIBRARY";
-const NAMES: &[&str] = &["libcufile.so.0", "libcufile.so"];
-const WHEEL_FOLDERS: &[&str] = &["nvidia/cufile/lib", "nvidia/cu13/lib"];
+const LIBRARY: Search = Search {
+    title: "cuFile library",
+    variable: "PENSTOCK_CUFILE_LIBRARY",
+    names: &["libcufile.so.0", "libcufile.so"],
+    folders: || vendor_folders(&["nvidia/cufile/lib", "nvidia/cu13/lib"]),
+};
 
 /// cuFile, opened on the first call. `PENSTOCK_CUFILE_LIBRARY` names another library.
 /// Opening it does not open cuFile's driver.
 pub fn cufile() -> Result<&'static CuFile, Absent> {
     static CUFILE: OnceLock<Result<CuFile, Absent>> = OnceLock::new();
     CUFILE
-        .get_or_init(|| {
-            let search = Search {
-                title: "cuFile library",
-                variable: OVERRIDE,
-                names: NAMES,
-                folders: vendor_folders(WHEEL_FOLDERS),
-            };
-            CuFile::open(&search, environment::path(OVERRIDE).as_deref())
-        })
+        .get_or_init(|| CuFile::of(&LIBRARY.open(LIBRARY.override_path().as_deref())?))
         .as_ref()
         .map_err(Absent::clone)
 }

@@ -15,7 +15,8 @@ pub struct CUfileOpCounter {
     pub err: u64,
 }
 
-/// Operations and bytes of the whole process. The fields from `readv_ops` on exist since 1.19.
+/// Operations and bytes of the whole process. The members that Penstock does not read have no names
+/// here.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CUfileStatsLevel1 {
@@ -27,53 +28,10 @@ pub struct CUfileStatsLevel1 {
     pub buf_deregister_ops: CUfileOpCounter,
     pub read_bytes: u64,
     pub write_bytes: u64,
-    pub read_bw_bytes_per_sec: u64,
-    pub write_bw_bytes_per_sec: u64,
-    pub read_lat_avg_us: u64,
-    pub write_lat_avg_us: u64,
-    pub read_ops_per_sec: u64,
-    pub write_ops_per_sec: u64,
-    pub read_lat_sum_us: u64,
-    pub write_lat_sum_us: u64,
-    pub batch_submit_ops: CUfileOpCounter,
-    pub batch_complete_ops: CUfileOpCounter,
-    pub batch_setup_ops: CUfileOpCounter,
-    pub batch_cancel_ops: CUfileOpCounter,
-    pub batch_destroy_ops: CUfileOpCounter,
-    pub batch_enqueued_ops: CUfileOpCounter,
-    pub batch_posix_enqueued_ops: CUfileOpCounter,
-    pub batch_processed_ops: CUfileOpCounter,
-    pub batch_posix_processed_ops: CUfileOpCounter,
-    pub batch_nvfs_submit_ops: CUfileOpCounter,
-    pub batch_p2p_submit_ops: CUfileOpCounter,
-    pub batch_aio_submit_ops: CUfileOpCounter,
-    pub batch_iouring_submit_ops: CUfileOpCounter,
-    pub batch_mixed_io_submit_ops: CUfileOpCounter,
-    pub batch_total_submit_ops: CUfileOpCounter,
-    pub batch_read_bytes: u64,
-    pub batch_write_bytes: u64,
-    pub batch_read_bw_bytes: u64,
-    pub batch_write_bw_bytes: u64,
-    pub batch_submit_lat_avg_us: u64,
-    pub batch_completion_lat_avg_us: u64,
-    pub batch_submit_ops_per_sec: u64,
-    pub batch_complete_ops_per_sec: u64,
-    pub batch_submit_lat_sum_us: u64,
-    pub batch_completion_lat_sum_us: u64,
-    pub last_batch_read_bytes: u64,
-    pub last_batch_write_bytes: u64,
-    pub readv_ops: CUfileOpCounter,
-    pub writev_ops: CUfileOpCounter,
-    pub readv_bytes: u64,
-    pub writev_bytes: u64,
-    pub readv_bw_bytes_per_sec: u64,
-    pub writev_bw_bytes_per_sec: u64,
-    pub readv_lat_avg_us: u64,
-    pub writev_lat_avg_us: u64,
-    pub readv_ops_per_sec: u64,
-    pub writev_ops_per_sec: u64,
-    pub readv_lat_sum_us: u64,
-    pub writev_lat_sum_us: u64,
+    _rates: [u64; 8],
+    _batches: [[u64; 14]; 3],
+    /// The members for `cuFileReadv` and `cuFileWritev`, since 1.19.
+    vectors: [u64; 14],
 }
 
 /// Level 1, and histograms of operation sizes.
@@ -92,29 +50,23 @@ pub struct CUfileStatsLevel2 {
 pub struct CUfilePerGpuStats {
     pub uuid: [u8; CUFILE_GPU_UUID_LEN],
     pub read_bytes: u64,
-    pub read_bw_bytes_per_sec: u64,
-    pub read_utilization: u64,
-    pub read_duration_us: u64,
+    _read_rates: [u64; 3],
     pub n_total_reads: u64,
     pub n_p2p_reads: u64,
     pub n_nvfs_reads: u64,
     pub n_posix_reads: u64,
     pub n_unaligned_reads: u64,
-    pub n_dr_reads: u64,
-    pub n_sparse_regions: u64,
-    pub n_inline_regions: u64,
+    _read_kinds: [u64; 3],
     pub n_reads_err: u64,
     /// The header has this spelling.
     pub writes_bytes: u64,
-    pub write_bw_bytes_per_sec: u64,
-    pub write_utilization: u64,
-    pub write_duration_us: u64,
+    _write_rates: [u64; 3],
     pub n_total_writes: u64,
     pub n_p2p_writes: u64,
     pub n_nvfs_writes: u64,
     pub n_posix_writes: u64,
     pub n_unaligned_writes: u64,
-    pub n_dr_writes: u64,
+    _n_dr_writes: u64,
     pub n_writes_err: u64,
     pub n_mmap: u64,
     pub n_mmap_ok: u64,
@@ -140,7 +92,7 @@ impl CUfileStatsLevel3 {
 }
 
 /// The offset at which 1.19 inserted the `readv` and `writev` fields, and their size in bytes.
-const VECTOR_FIELDS_AT: usize = offset_of!(CUfileStatsLevel1, readv_ops);
+const VECTOR_FIELDS_AT: usize = offset_of!(CUfileStatsLevel1, vectors);
 const VECTOR_FIELDS_LEN: usize = size_of::<CUfileStatsLevel1>() - VECTOR_FIELDS_AT;
 
 /// Memory for a later version with a larger struct, which must not write beyond it.
@@ -200,10 +152,6 @@ const _: () = {
     assert!(size_of::<CUfileOpCounter>() == 16);
     assert!(size_of::<CUfileStatsLevel1>() == 624);
     assert!(offset_of!(CUfileStatsLevel1, read_bytes) == 96);
-    assert!(offset_of!(CUfileStatsLevel1, batch_submit_ops) == 176);
-    assert!(offset_of!(CUfileStatsLevel1, batch_read_bytes) == 416);
-    assert!(offset_of!(CUfileStatsLevel1, last_batch_write_bytes) == 504);
-    assert!(offset_of!(CUfileStatsLevel1, writev_lat_sum_us) == 616);
 
     assert!(size_of::<CUfileStatsLevel2>() == 1136);
     assert!(offset_of!(CUfileStatsLevel2, read_size_kb_hist) == 624);
@@ -245,7 +193,7 @@ mod tests {
         }
         insert_vector_fields(&mut stats);
         assert_eq!(stats.detailed.basic.read_bytes, 11);
-        assert_eq!(stats.detailed.basic.readv_ops, CUfileOpCounter::default());
+        assert_eq!(stats.detailed.basic.vectors, [0; 14]);
         assert_eq!(stats.detailed.read_size_kb_hist[0], 22);
         assert_eq!(stats.gpus().len(), 2);
         assert_eq!(stats.gpus()[1].n_posix_reads, 33);

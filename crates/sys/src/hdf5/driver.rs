@@ -59,6 +59,43 @@ pub struct H5FD_ctl_memcpy_args_t {
     pub len: usize,
 }
 
+/// Reads or writes one range.
+pub type Transfer<Buffer> = unsafe extern "C" fn(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    dxpl: hid_t,
+    addr: haddr_t,
+    size: usize,
+    buffer: Buffer,
+) -> herr_t;
+
+/// Reads or writes several ranges.
+pub type VectorTransfer<Buffer> = unsafe extern "C" fn(
+    file: *mut H5FD_t,
+    dxpl: hid_t,
+    count: u32,
+    types: *const H5FD_mem_t,
+    addrs: *const haddr_t,
+    sizes: *const usize,
+    bufs: *const Buffer,
+) -> herr_t;
+
+/// Reads or writes several selections.
+pub type SelectionTransfer<Buffer> = unsafe extern "C" fn(
+    file: *mut H5FD_t,
+    mem: H5FD_mem_t,
+    dxpl_id: hid_t,
+    count: usize,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    offsets: *const haddr_t,
+    element_sizes: *const usize,
+    bufs: *const Buffer,
+) -> herr_t;
+
+/// Flushes or truncates a file.
+pub type Finish = unsafe extern "C" fn(file: *mut H5FD_t, dxpl_id: hid_t, closing: bool) -> herr_t;
+
 /// A driver: its name, its capabilities and its functions.
 #[allow(non_camel_case_types, clippy::type_complexity)]
 #[repr(C)]
@@ -123,80 +160,16 @@ pub struct H5FD_class_t {
             file_handle: *mut *mut c_void,
         ) -> herr_t,
     >,
-    pub read: Option<
-        unsafe extern "C" fn(
-            file: *mut H5FD_t,
-            mem: H5FD_mem_t,
-            dxpl: hid_t,
-            addr: haddr_t,
-            size: usize,
-            buffer: *mut c_void,
-        ) -> herr_t,
-    >,
-    pub write: Option<
-        unsafe extern "C" fn(
-            file: *mut H5FD_t,
-            mem: H5FD_mem_t,
-            dxpl: hid_t,
-            addr: haddr_t,
-            size: usize,
-            buffer: *const c_void,
-        ) -> herr_t,
-    >,
+    pub read: Option<Transfer<*mut c_void>>,
+    pub write: Option<Transfer<*const c_void>>,
     /// A size of 0 or the type `H5FD_MEM_NOLIST` means that the previous one holds for the rest.
-    pub read_vector: Option<
-        unsafe extern "C" fn(
-            file: *mut H5FD_t,
-            dxpl: hid_t,
-            count: u32,
-            types: *const H5FD_mem_t,
-            addrs: *const haddr_t,
-            sizes: *const usize,
-            bufs: *const *mut c_void,
-        ) -> herr_t,
-    >,
-    pub write_vector: Option<
-        unsafe extern "C" fn(
-            file: *mut H5FD_t,
-            dxpl: hid_t,
-            count: u32,
-            types: *const H5FD_mem_t,
-            addrs: *const haddr_t,
-            sizes: *const usize,
-            bufs: *const *const c_void,
-        ) -> herr_t,
-    >,
+    pub read_vector: Option<VectorTransfer<*mut c_void>>,
+    pub write_vector: Option<VectorTransfer<*const c_void>>,
     /// An element size of 0 or a null buffer means that the previous one holds for the rest.
-    pub read_selection: Option<
-        unsafe extern "C" fn(
-            file: *mut H5FD_t,
-            mem: H5FD_mem_t,
-            dxpl_id: hid_t,
-            count: usize,
-            mem_spaces: *const hid_t,
-            file_spaces: *const hid_t,
-            offsets: *const haddr_t,
-            element_sizes: *const usize,
-            bufs: *const *mut c_void,
-        ) -> herr_t,
-    >,
-    pub write_selection: Option<
-        unsafe extern "C" fn(
-            file: *mut H5FD_t,
-            mem: H5FD_mem_t,
-            dxpl_id: hid_t,
-            count: usize,
-            mem_spaces: *const hid_t,
-            file_spaces: *const hid_t,
-            offsets: *const haddr_t,
-            element_sizes: *const usize,
-            bufs: *const *const c_void,
-        ) -> herr_t,
-    >,
-    pub flush:
-        Option<unsafe extern "C" fn(file: *mut H5FD_t, dxpl_id: hid_t, closing: bool) -> herr_t>,
-    pub truncate:
-        Option<unsafe extern "C" fn(file: *mut H5FD_t, dxpl_id: hid_t, closing: bool) -> herr_t>,
+    pub read_selection: Option<SelectionTransfer<*mut c_void>>,
+    pub write_selection: Option<SelectionTransfer<*const c_void>>,
+    pub flush: Option<Finish>,
+    pub truncate: Option<Finish>,
     pub lock: Option<unsafe extern "C" fn(file: *mut H5FD_t, rw: bool) -> herr_t>,
     pub unlock: Option<unsafe extern "C" fn(file: *mut H5FD_t) -> herr_t>,
     pub del: Option<unsafe extern "C" fn(name: *const c_char, fapl: hid_t) -> herr_t>,

@@ -12,11 +12,11 @@ pub mod pass_through;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::ops::{Deref, DerefMut};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::library::{Absent, Library, Search, table};
+use crate::library::{Absent, Library, Object, Search, loaded, object_of, table};
 use crate::mpi::Mpi;
 use connector::H5O_info2_t;
 use driver::H5FD_class_t;
@@ -540,7 +540,12 @@ table! {
 }
 
 const TITLE: &str = "HDF5 library of this process";
-const SONAMES: &[&str] = &["libhdf5.so.310", "libhdf5.so.320", "libhdf5.so"];
+const LIBRARY: Search = Search {
+    title: TITLE,
+    variable: "path",
+    names: &["libhdf5.so.310", "libhdf5.so.320", "libhdf5.so"],
+    folders: Vec::new,
+};
 
 /// The HDF5 of this process.
 pub struct Hdf5 {
@@ -587,7 +592,7 @@ impl Hdf5 {
             Err(absent) => vec![absent.what],
         };
         let mapped = mapped_files().into_iter().map(PathBuf::into_os_string);
-        let loaded = SONAMES.iter().map(OsString::from).chain(mapped);
+        let loaded = LIBRARY.names.iter().map(OsString::from).chain(mapped);
         for name in loaded.filter(|name| is_loaded(name)) {
             match Hdf5::at(&name) {
                 Ok(found) => return Ok(found),
@@ -604,31 +609,27 @@ impl Hdf5 {
         let absent = |why: &str| Absent {
             what: format!("{TITLE}: {} {why}", module.display()),
         };
-        let name = CString::new(module.as_os_str().as_bytes())
-            .map_err(|_| absent("is not the name of a file"))?;
-        // SAFETY: with RTLD_NOLOAD nothing is loaded and no code runs.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-        if handle.is_null() {
-            return Err(absent("is not loaded"));
-        }
+        let handle = loaded(module.as_os_str()).ok_or_else(|| absent("is not loaded"))?;
+        let handle = handle.as_ptr();
         // SAFETY: the handle is the one just returned. `dlsym` searches the module and its
         // dependencies.
         let symbol = unsafe { libc::dlsym(handle, c"H5open".as_ptr()) };
         let path = object_of(symbol).map(|object| object.path);
         // SAFETY: the handle is the one returned above; its owner keeps the module loaded.
         unsafe { libc::dlclose(handle) };
-        Hdf5::at(&path.ok_or_else(|| absent("is not linked with HDF5"))?)
+        Hdf5::at(
+            path.ok_or_else(|| absent("is not linked with HDF5"))?
+                .as_os_str(),
+        )
     }
 
     /// The copy that contains `code`, the address of an instruction of HDF5.
     ///
     /// Calls none of its functions, not even `H5open`, since it may be in the middle of initialising.
     pub fn of_code(code: *const c_void) -> Result<Hdf5, Absent> {
-        let object = object_of(code).ok_or_else(|| Absent {
-            what: format!("{TITLE}: no loaded object contains the address {code:p}"),
-        })?;
+        let object = containing(code)?;
         // A program into which HDF5 is linked statically cannot be opened by its name.
-        Hdf5::found(&object.path).or_else(|absent| {
+        Hdf5::found(object.path.as_os_str()).or_else(|absent| {
             let program = Hdf5::found(OsStr::new("")).map_err(|_| absent)?;
             match object_of(program.functions.H5open as *const c_void) {
                 Some(other) if other.base == object.base => Ok(program),
@@ -642,11 +643,9 @@ impl Hdf5 {
     /// The copy with which the object that contains `code` is linked: a shared object, or the program
     /// itself. Calls none of its functions.
     pub fn of_caller(code: *const c_void) -> Result<Hdf5, Absent> {
-        let object = object_of(code).ok_or_else(|| Absent {
-            what: format!("{TITLE}: no loaded object contains the address {code:p}"),
-        })?;
         // A program cannot be opened by its name, only as its global scope.
-        Hdf5::found(&object.path).or_else(|absent| Hdf5::found(OsStr::new("")).map_err(|_| absent))
+        Hdf5::found(containing(code)?.path.as_os_str())
+            .or_else(|absent| Hdf5::found(OsStr::new("")).map_err(|_| absent))
     }
 
     /// As [`found`](Self::found), but initialises the library.
@@ -663,14 +662,8 @@ impl Hdf5 {
 
     /// Opens `name`, which is already loaded, so that it stays loaded.
     fn found(name: &OsStr) -> Result<Hdf5, Absent> {
-        let search = Search {
-            title: TITLE,
-            variable: "path",
-            names: &[],
-            folders: Vec::new(),
-        };
-        let functions = Functions::open(&search, Some(name))?;
-        let library = search.open(Some(name))?;
+        let library = LIBRARY.open(Some(name))?;
+        let functions = Functions::of(&library)?;
         let version = version_of(&library).unwrap_or_else(|| {
             let mut version = (0, 0, 0);
             // SAFETY: the pointers are valid; the numbers stay 0 if the function fails. It needs no
@@ -712,15 +705,17 @@ impl Hdf5 {
     /// The additional functions that a connector needs.
     pub fn pass_through(&self) -> Result<&pass_through::Functions, Absent> {
         self.pass_through
-            .get_or_init(|| pass_through::Functions::of(self.library.path().as_os_str()))
+            .get_or_init(|| pass_through::Functions::of(&self.library))
             .as_ref()
             .map_err(Absent::clone)
     }
 
     /// The MPI library that this HDF5 is linked with. `None` if there is no such library, or if it
-    /// hides its functions.
+    /// hides its functions, or on a big-endian machine.
     pub fn mpi(&self) -> Option<&Mpi> {
-        self.mpi.get_or_init(|| Mpi::of(&self.library)).as_ref()
+        let open = || Mpi::of(&self.library).ok();
+        let mpi = self.mpi.get_or_init(open).as_ref();
+        mpi.filter(|_| cfg!(target_endian = "little"))
     }
 
     /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this
@@ -832,29 +827,9 @@ pub struct ErrorPlace<'a> {
     pub line: u32,
 }
 
-/// A program or shared object of this process.
-struct Object {
-    path: OsString,
-    base: usize,
-}
-
-/// The object that contains an address.
-fn object_of(address: *const c_void) -> Option<Object> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: `Dl_info` is plain data for which all zeros is a valid value.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `dladdr` accepts any address and fills `info`.
-    let found = unsafe { libc::dladdr(address, &mut info) };
-    if found == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the loader's name of an object is a C string that lives as long as the object.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(Object {
-        path: OsString::from_vec(name.to_bytes().to_vec()),
-        base: info.dli_fbase as usize,
+fn containing(code: *const c_void) -> Result<Object, Absent> {
+    object_of(code).ok_or_else(|| Absent {
+        what: format!("{TITLE}: no loaded object contains the address {code:p}"),
     })
 }
 
@@ -866,17 +841,8 @@ pub fn base_of(code: *const c_void) -> Option<usize> {
 
 /// Whether `name` is loaded in this process.
 fn is_loaded(name: &OsStr) -> bool {
-    let Ok(name) = CString::new(name.as_bytes()) else {
-        return false;
-    };
-    // SAFETY: with RTLD_NOLOAD nothing is loaded and no code runs.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
-    if handle.is_null() {
-        return false;
-    }
     // SAFETY: the handle is the one just returned; other handles keep the library loaded.
-    unsafe { libc::dlclose(handle) };
-    true
+    loaded(name).is_some_and(|handle| unsafe { libc::dlclose(handle.as_ptr()) } == 0)
 }
 
 /// Files mapped into this process that are named like HDF5's main library.

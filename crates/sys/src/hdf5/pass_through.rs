@@ -7,12 +7,12 @@
 
 #![allow(non_camel_case_types)]
 
-use std::ffi::{OsStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use super::connector::functions::connector_functions;
 use super::connector::*;
-use super::{TITLE, herr_t, hid_t, hssize_t, htri_t};
-use crate::library::{Absent, Search, table};
+use super::{herr_t, hid_t, hssize_t, htri_t};
+use crate::library::table;
 
 /// A callback of a property, which is always null here.
 type Callback = *const c_void;
@@ -143,16 +143,3 @@ connector_functions! { functions {
     fn H5Sselect_adjust(spaceid: hid_t, offset: *const hssize_t) -> herr_t;
     fn H5FDdriver_query(driver_id: hid_t, flags: *mut c_ulong) -> herr_t;
 } }
-
-impl Functions {
-    /// Opens the table of a loaded HDF5, by the name with which it was opened.
-    pub(super) fn of(library: &OsStr) -> Result<Functions, Absent> {
-        let search = Search {
-            title: TITLE,
-            variable: "path",
-            names: &[],
-            folders: Vec::new(),
-        };
-        Functions::open(&search, Some(library))
-    }
-}

@@ -128,7 +128,7 @@ impl Visit {
 
 /// Writes dirty blocks before each fork. Otherwise both processes would write them, and the child
 /// could overwrite newer bytes of the parent.
-pub(super) fn watch_forks() {
+pub(super) fn register_fork_handlers() {
     unsafe extern "C" fn before() {
         // A child has no dirty blocks, and its locks may be held by threads that do not exist in
         // it.

@@ -6,7 +6,7 @@ use std::ptr;
 
 use penstock_engine::Extent;
 
-use super::Selection;
+use super::SelectionId;
 
 /// Size of a block. Blocks begin at multiples of it, so that no byte is in two blocks.
 pub(super) const BLOCK: usize = 64 << 10;
@@ -24,7 +24,7 @@ pub(super) struct Block {
     /// Range from the first to the last dirty byte.
     dirty: Range<usize>,
     /// Selection whose bytes were last copied to or from this block.
-    by: Option<Selection>,
+    selection: Option<SelectionId>,
     /// Time at which the oldest known bytes were read from the file.
     pub since: super::Moment,
     /// Number of the last use.
@@ -38,7 +38,7 @@ impl Block {
             bytes: vec![0; BLOCK].into_boxed_slice(),
             known: 0..0,
             dirty: 0..0,
-            by: None,
+            selection: None,
             since: super::Moment::default(),
             used: 0,
         }
@@ -99,8 +99,8 @@ impl Block {
 
     /// Returns whether the block can take bytes in this range without a fill or a write.
     #[inline]
-    pub(super) fn takes(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
-        self.joins_known(range) && self.joins_dirty(range, by)
+    pub(super) fn takes(&self, range: &Range<usize>, selection: Option<SelectionId>) -> bool {
+        self.joins_known(range) && self.joins_dirty(range, selection)
     }
 
     /// Returns whether all bytes between the range and the known bytes are known.
@@ -113,14 +113,18 @@ impl Block {
     /// must be empty, or small with both sides of one selection. Between two selections, another
     /// process may have changed the file.
     #[inline]
-    pub(super) fn joins_dirty(&self, range: &Range<usize>, by: Option<Selection>) -> bool {
-        self.dirty.is_empty() || distance(&self.dirty, range) <= self.gap(by)
+    pub(super) fn joins_dirty(&self, range: &Range<usize>, selection: Option<SelectionId>) -> bool {
+        self.dirty.is_empty() || distance(&self.dirty, range) <= self.gap(selection)
     }
 
     /// Returns the largest gap that may be written between dirty bytes and bytes of a selection.
     #[inline]
-    fn gap(&self, by: Option<Selection>) -> usize {
-        if self.by == by { gap_within(by) } else { 0 }
+    fn gap(&self, selection: Option<SelectionId>) -> usize {
+        if self.selection == selection {
+            gap_within(selection)
+        } else {
+            0
+        }
     }
 
     /// # Safety
@@ -130,14 +134,14 @@ impl Block {
         &mut self,
         range: Range<usize>,
         from: *const u8,
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
     ) {
         let to = &mut self.bytes[range.clone()];
         // SAFETY: upheld by the caller; no caller has the address of this block.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
         self.known = hull(&self.known, &range);
         self.dirty = hull(&self.dirty, &range);
-        self.by = by;
+        self.selection = selection;
     }
 
     /// Copies ranges of the file from the block, up to the first unknown one. Returns their number
@@ -174,7 +178,7 @@ impl Block {
     pub(super) unsafe fn put_all(
         &mut self,
         extents: &[Extent],
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
     ) -> (usize, u64) {
         let Some(start) = self.start.filter(|_| self.is_dirty()) else {
             return (0, 0);
@@ -183,7 +187,7 @@ impl Block {
         // Local copies: the compiler would reload fields after each store to the bytes.
         let (mut known, mut dirty) = (self.known.clone(), self.dirty.clone());
         let to = self.bytes.as_mut_ptr();
-        let mut gap = self.gap(by);
+        let mut gap = self.gap(selection);
         for extent in extents {
             let Some(range) = range_from(start, extent) else {
                 break;
@@ -201,12 +205,12 @@ impl Block {
             // SAFETY: the range lies in the block; the caller guarantees the memory.
             unsafe { copy(extent.memory as *const u8, to.add(range.start), range.len()) };
             // From here on, some dirty bytes are of this selection.
-            gap = gap_within(by);
+            gap = gap_within(selection);
             moved += 1;
             bytes += extent.length;
         }
         if moved > 0 {
-            (self.known, self.dirty, self.by) = (known, dirty, by);
+            (self.known, self.dirty, self.selection) = (known, dirty, selection);
         }
         (moved, bytes)
     }
@@ -239,15 +243,15 @@ impl Block {
 
     /// Records that bytes of a selection were copied.
     #[inline]
-    pub(super) fn is_used(&mut self, by: Option<Selection>) {
-        self.by = by;
+    pub(super) fn is_used(&mut self, selection: Option<SelectionId>) {
+        self.selection = selection;
     }
 
     /// Returns whether a selection that continues at `start` has probably finished with this block:
     /// it used the block last, and the blocks are neighbours.
-    pub(super) fn is_left_by(&self, by: Option<Selection>, start: u64) -> bool {
+    pub(super) fn is_left_by(&self, selection: Option<SelectionId>, start: u64) -> bool {
         let is_next = |own: u64| own.abs_diff(start) == BLOCK as u64;
-        by.is_some() && self.by == by && self.start.is_some_and(is_next)
+        selection.is_some() && self.selection == selection && self.start.is_some_and(is_next)
     }
 }
 
@@ -279,11 +283,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
 /// Returns the largest gap that may be written between bytes of one selection; 0 without a
 /// selection.
 #[inline]
-fn gap_within(by: Option<Selection>) -> usize {
-    match by {
-        Some(_) => GAP,
-        None => 0,
-    }
+fn gap_within(selection: Option<SelectionId>) -> usize {
+    selection.map_or(0, |_| GAP)
 }
 
 #[inline]
@@ -310,11 +311,11 @@ fn distance(one: &Range<usize>, other: &Range<usize>) -> usize {
 mod tests {
     use super::*;
 
-    fn put(block: &mut Block, range: Range<usize>, by: Option<Selection>) {
-        assert!(block.takes(&range, by));
+    fn put(block: &mut Block, range: Range<usize>, selection: Option<SelectionId>) {
+        assert!(block.takes(&range, selection));
         let from = vec![7; range.len()];
         // SAFETY: the block takes the range, which is as long as the bytes.
-        unsafe { block.put(range, from.as_ptr(), by) };
+        unsafe { block.put(range, from.as_ptr(), selection) };
     }
 
     fn fill(block: &mut Block) {
@@ -340,19 +341,19 @@ mod tests {
     fn adjacent_bytes_are_written_together_and_nothing_else() {
         let mut block = block();
         put(&mut block, 100..108, None);
-        put(&mut block, 108..116, Some(Selection::new()));
-        put(&mut block, 92..100, Some(Selection::new()));
+        put(&mut block, 108..116, Some(SelectionId::new()));
+        put(&mut block, 92..100, Some(SelectionId::new()));
         assert_eq!(dirty(&block), 92..116);
         assert!(block.to_write().1.iter().all(|byte| *byte == 7));
     }
 
     #[test]
     fn bytes_beyond_a_gap_require_the_gap_to_be_known() {
-        let (mut block, by) = (block(), Some(Selection::new()));
-        put(&mut block, 100..108, by);
-        assert!(!block.takes(&(120..128), by));
+        let (mut block, selection) = (block(), Some(SelectionId::new()));
+        put(&mut block, 100..108, selection);
+        assert!(!block.takes(&(120..128), selection));
         fill(&mut block);
-        put(&mut block, 120..128, by);
+        put(&mut block, 120..128, selection);
         assert_eq!(dirty(&block), 100..128);
         let (_, bytes) = block.to_write();
         assert_eq!((bytes[7], bytes[8], bytes[19], bytes[20]), (7, 1, 1, 7));
@@ -360,32 +361,32 @@ mod tests {
 
     #[test]
     fn bytes_between_two_selections_are_not_written() {
-        for by in [None, Some(Selection::new())] {
+        for selection in [None, Some(SelectionId::new())] {
             let mut block = block();
-            put(&mut block, 100..108, by);
+            put(&mut block, 100..108, selection);
             fill(&mut block);
             assert!(!block.takes(&(109..117), None) && !block.takes(&(90..99), None));
-            let another = Some(Selection::new());
+            let another = Some(SelectionId::new());
             assert!(!block.takes(&(109..117), another) && !block.takes(&(90..99), another));
             put(&mut block, 108..109, another);
-            assert!(!block.takes(&(112..117), by) && block.takes(&(112..117), another));
+            assert!(!block.takes(&(112..117), selection) && block.takes(&(112..117), another));
         }
     }
 
     #[test]
     fn large_gaps_are_not_written_again() {
-        let (mut block, by) = (block(), Some(Selection::new()));
-        put(&mut block, 0..8, by);
+        let (mut block, selection) = (block(), Some(SelectionId::new()));
+        put(&mut block, 0..8, selection);
         fill(&mut block);
-        assert!(block.takes(&(8 + GAP..16 + GAP), by));
-        assert!(!block.takes(&(9 + GAP..17 + GAP), by));
+        assert!(block.takes(&(8 + GAP..16 + GAP), selection));
+        assert!(!block.takes(&(9 + GAP..17 + GAP), selection));
         block.is_written();
-        assert!(block.takes(&(9 + GAP..17 + GAP), by));
+        assert!(block.takes(&(9 + GAP..17 + GAP), selection));
     }
 
     #[test]
     fn putting_many_ranges_equals_putting_each() {
-        let by = Some(Selection::new());
+        let selection = Some(SelectionId::new());
         let from: Vec<u8> = (0..200).collect();
         let extent = |(index, offset): (usize, &u64)| Extent {
             offset: 3 * BLOCK as u64 + offset,
@@ -397,10 +398,10 @@ mod tests {
             let offsets = [124, 100, 112, 60, 62, last];
             let extents: Vec<_> = offsets.iter().enumerate().map(extent).collect();
             let mut block = block();
-            put(&mut block, 104..108, by);
+            put(&mut block, 104..108, selection);
             fill(&mut block);
             // SAFETY: `from` has as many bytes.
-            assert_eq!(unsafe { block.put_all(&extents, by) }, (5, 40));
+            assert_eq!(unsafe { block.put_all(&extents, selection) }, (5, 40));
             assert_eq!(dirty(&block), 60..132);
             let (_, bytes) = block.to_write();
             let at = |offset: usize| bytes[offset - 60];

@@ -71,12 +71,12 @@ impl Moment {
 /// Identifies one selection of a dataset or chunk. All bytes between two of its ranges belong to
 /// the same storage.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Selection(u64);
+pub(crate) struct SelectionId(u64);
 
-impl Selection {
-    pub(crate) fn new() -> Selection {
+impl SelectionId {
+    pub(crate) fn new() -> SelectionId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Selection(NEXT.fetch_add(1, Relaxed))
+        SelectionId(NEXT.fetch_add(1, Relaxed))
     }
 }
 
@@ -103,7 +103,7 @@ struct State {
 
 impl Sieve {
     pub(crate) fn new(descriptor: c_int, path: &FilePath) -> Arc<Sieve> {
-        behind::watch_forks();
+        behind::register_fork_handlers();
         Arc::new(Sieve {
             descriptor,
             path: path.to_owned(),
@@ -121,7 +121,7 @@ impl Sieve {
         state
     }
 
-    /// Moves ranges one after the other, through blocks or by `directly`. `by` identifies the
+    /// Moves ranges one after the other, through blocks or by `directly`. `selection` identifies the
     /// selection of all ranges. With `keeps`, blocks stay for the next call. Also returns the
     /// counts of what went through blocks.
     ///
@@ -132,7 +132,7 @@ impl Sieve {
         self: &Arc<Self>,
         operation: Operation,
         extents: &[Extent],
-        by: Option<Selection>,
+        selection: Option<SelectionId>,
         keeps: bool,
         directly: &dyn Fn(&Extent) -> Result<()>,
     ) -> (Result<()>, Joined) {
@@ -141,12 +141,12 @@ impl Sieve {
             sieve: self,
             directly,
             operation,
-            by,
+            selection,
             now: Moment::now(),
             joined: Joined::default(),
         };
         let prepared = match operation {
-            _ if !keeps || call.now.is_none() => state.let_go(self),
+            _ if !keeps || call.now.is_none() => state.evict(self),
             Operation::Write if state.has_failed => state.write_all(self),
             _ => Ok(()),
         };
@@ -176,12 +176,14 @@ impl Sieve {
         match operation {
             // Keeps the order of writes. If the blocks cannot be written, HDF5's own data is
             // written all the same, because it may fit; the next flush reports the error.
-            Operation::Write if state.write_all(self).is_err() => state.make_way(self, extents)?,
+            Operation::Write if state.write_all(self).is_err() => {
+                state.prepare_after_failure(self, extents)?
+            }
             Operation::Write => {}
-            Operation::Read => state.write_met(self, extents)?,
+            Operation::Read => state.write_overlapping(self, extents)?,
         }
         if operation == Operation::Write {
-            state.drop_met(extents);
+            state.drop_overlapping(extents);
         }
         Ok(())
     }
@@ -192,8 +194,8 @@ impl Sieve {
     }
 
     /// Writes all dirty blocks and drops all copies.
-    pub(crate) fn let_go(&self) -> Result<()> {
-        self.lock().let_go(self)
+    pub(crate) fn evict(&self) -> Result<()> {
+        self.lock().evict(self)
     }
 
     /// Drops all blocks before the descriptor is closed.
@@ -241,7 +243,7 @@ struct Call<'a> {
     sieve: &'a Sieve,
     directly: &'a dyn Fn(&Extent) -> Result<()>,
     operation: Operation,
-    by: Option<Selection>,
+    selection: Option<SelectionId>,
     now: Option<Moment>,
     joined: Joined,
 }
@@ -296,7 +298,7 @@ impl State {
             let (moved, bytes) = unsafe {
                 match call.operation {
                     Operation::Read => block.copy_all(left),
-                    Operation::Write => block.put_all(left, call.by),
+                    Operation::Write => block.put_all(left, call.selection),
                 }
             };
             call.joined.calls += moved as u64;
@@ -313,9 +315,9 @@ impl State {
         let Some(now) = call.now.filter(|_| extent.length <= SMALL) else {
             if call.operation == Operation::Write {
                 self.write_all(call.sieve)?;
-                self.drop_met(std::slice::from_ref(extent));
+                self.drop_overlapping(std::slice::from_ref(extent));
             } else {
-                self.write_met(call.sieve, std::slice::from_ref(extent))?;
+                self.write_overlapping(call.sieve, std::slice::from_ref(extent))?;
             }
             return (call.directly)(extent);
         };
@@ -368,7 +370,7 @@ impl State {
         }
         // SAFETY: the bytes are known; the caller guarantees the memory.
         unsafe { self.blocks[at].copy_to(range, part.memory as *mut u8) };
-        self.blocks[at].is_used(call.by);
+        self.blocks[at].is_used(call.selection);
         Ok(true)
     }
 
@@ -388,8 +390,8 @@ impl State {
             return Ok(false);
         };
         let block = &mut self.blocks[at];
-        if !block.takes(&range, call.by) {
-            if !block.joins_dirty(&range, call.by) {
+        if !block.takes(&range, call.selection) {
+            if !block.joins_dirty(&range, call.selection) {
                 call.sieve.write(block)?;
             }
             // Only bytes between dirty bytes must be known.
@@ -405,7 +407,7 @@ impl State {
             block.since = now;
         }
         // SAFETY: the block takes the range; the caller guarantees the memory.
-        unsafe { block.put(range, part.memory as *const u8, call.by) };
+        unsafe { block.put(range, part.memory as *const u8, call.selection) };
         if block.is_all_dirty() {
             call.sieve.write(block)?;
         }
@@ -442,7 +444,7 @@ impl State {
         let left = if range.start == 0 || range.end == BLOCK {
             neighbour
         } else {
-            last.is_some_and(|block| block.is_left_by(call.by, start))
+            last.is_some_and(|block| block.is_left_by(call.selection, start))
                 .then_some(self.last)
         };
         self.take(call.sieve, start, left).map(Some)
@@ -512,22 +514,25 @@ impl State {
         written
     }
 
-    fn write_met(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
+    fn write_overlapping(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
         let dirty = self.blocks.iter_mut().filter(|block| block.is_dirty());
         dirty
-            .filter(|block| block.meets(extents))
+            .filter(|block| block.overlaps(extents))
             .try_for_each(|block| sieve.write(block))
     }
 
-    fn drop_met(&mut self, extents: &[Extent]) {
-        let met = self.blocks.iter_mut().filter(|block| block.meets(extents));
+    fn drop_overlapping(&mut self, extents: &[Extent]) {
+        let met = self
+            .blocks
+            .iter_mut()
+            .filter(|block| block.overlaps(extents));
         met.filter(|block| !block.is_dirty())
             .for_each(|block| block.assign(None));
     }
 
     /// Prepares for a write of `extents` after dirty bytes could not be written. Their blocks
     /// forget all other bytes. Returns the error if the write covers dirty bytes.
-    fn make_way(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
+    fn prepare_after_failure(&mut self, sieve: &Sieve, extents: &[Extent]) -> Result<()> {
         for block in self.blocks.iter_mut().filter(|block| block.is_dirty()) {
             let (start, bytes) = block.to_write();
             let end = start + bytes.len() as u64;
@@ -541,7 +546,7 @@ impl State {
         Ok(())
     }
 
-    fn let_go(&mut self, sieve: &Sieve) -> Result<()> {
+    fn evict(&mut self, sieve: &Sieve) -> Result<()> {
         self.write_all(sieve)?;
         self.drop_blocks();
         Ok(())
@@ -571,12 +576,13 @@ impl State {
 }
 
 impl Block {
-    fn meets(&self, extents: &[Extent]) -> bool {
+    fn overlaps(&self, extents: &[Extent]) -> bool {
         let Some(start) = self.start else {
             return false;
         };
         let end = start + BLOCK as u64;
-        let meets = |extent: &Extent| extent.offset < end && start < extent.offset + extent.length;
-        extents.iter().any(meets)
+        let overlaps =
+            |extent: &Extent| extent.offset < end && start < extent.offset + extent.length;
+        extents.iter().any(overlaps)
     }
 }

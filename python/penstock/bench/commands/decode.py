@@ -19,7 +19,7 @@ from ..hdf5_files import ITEM, PERIOD, compressed
 from ..measure import Contestant, Row, then
 from ..options import SIZE, benchmark, chosen, sizes
 from ..peers import libdeflate, nvcomp
-from ..place import CHOICES, choose
+from ..place import Device, choose
 from ..session import RefusedError, Session
 from ..tables import of_rows
 
@@ -39,7 +39,7 @@ def decode(
     ] = "64KiB,256KiB,1MiB,4MiB",
     size: Annotated[int, typer.Option("--size", help="Decoded bytes of a dataset.", **SIZE)] = 1
     << 30,
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Read cached, compressed float32: a wave with noise, shuffled, half its size with gzip.
 
@@ -47,7 +47,7 @@ def decode(
     each with the reads that it needs.
     """
     place = choose(device, session.ranks)
-    asked, lengths = chosen(filters, _FILTERS, "filter"), sizes(chunks)
+    selected, lengths = chosen(filters, _FILTERS, "filter"), sizes(chunks)
     if bad := [length for length in lengths if length % 4 or length > size]:
         raise RefusedError(
             f"chunks of {bad[0]:,} bytes do not fit a float32 dataset of {size:,} bytes"
@@ -62,7 +62,7 @@ def decode(
     session.need_space(2 * size)
     rows: list[Row] = []
     panels = []
-    for codec in asked:
+    for codec in selected:
         ticks = [size_in_words(length) for length in lengths]
         panel = Panel(codec, ticks, {})
         for at, length in enumerate(lengths):

@@ -20,7 +20,7 @@ from ..figures import Figure, Panel
 from ..files import DataFile
 from ..measure import Contestant, Row, WrongBytesError
 from ..options import Cache, benchmark, caches, need_caches
-from ..place import CHOICES, Place, choose
+from ..place import Device, Place, choose
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -37,7 +37,7 @@ class _Dataset:
 def hdf5_read(
     session: Session,
     file: Annotated[Path, typer.Argument(help="The HDF5 file. It is not changed.")],
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
+    device: Device = "auto",
     cache: Cache = "warm",
 ) -> None:
     """Have each rank read every dataset of a file, and report the rate of the bytes.
@@ -47,7 +47,7 @@ def hdf5_read(
     states = caches(cache)
     place = choose(device, session.ranks)
     datasets, left_out, outside = _datasets(file, place)
-    session.spare(file)
+    session.protect(file)
     session.measured = file
     need_caches(session, cache, file)
     total = sum(dataset.nbytes for dataset in datasets)

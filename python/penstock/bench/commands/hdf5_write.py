@@ -17,8 +17,8 @@ import penstock as ps
 from ..figures import Figure, Panel
 from ..files import sync_file
 from ..measure import Contestant, Row, WrongBytesError
-from ..options import benchmark, numbers, words
-from ..place import CHOICES, Place, choose
+from ..options import Fsync, benchmark, numbers, words
+from ..place import Device, Place, choose
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -57,10 +57,8 @@ def hdf5_write(
         str, typer.Option(help="Elements per dataset, as a list: 1000000,100000000.")
     ] = "1000000,10000000,100000000",
     dtypes: Annotated[str, typer.Option(help="NumPy data types, as a list.")] = "float32,float64",
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
-    fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Time until the bytes are on the medium.")
-    ] = False,
+    device: Device = "auto",
+    fsync: Fsync = False,
     keep: Annotated[bool, typer.Option(help="Keep Penstock's last files in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option(help="With --keep: replace existing files.")] = False,
 ) -> None:
@@ -177,7 +175,7 @@ def _write(path: Path, case: _Case, array: Any, *, fsync: bool) -> None:
 
 
 def _keep(path: Path, case: _Case, place: Place, *, fsync: bool) -> None:
-    """Write a file that stays, in one step: what fails leaves nothing behind."""
+    """Write a file that stays. A failure leaves no part of it."""
     values = case.values()
     part = path.with_name(f"{path.name}.part")
     try:

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.units import size_in_words
 
 from .. import advice, allocate, gpu
-from ..cells import Cell, Cells, Extent, Seen
+from ..cells import Cell, Cells, Extent, Measurement
 from ..figures import Figure, Panel
 from ..files import DataFile, drop
 from ..ior import APIS, OPENS
@@ -79,14 +79,14 @@ def memory(
     The letters are those of IOR. Each rank has one buffer, as in IOR. "path" is the path that
     carried the bytes. NA(...) is the error of a combination that is impossible here.
     """
-    asked = chosen(memories, allocate.KINDS, "memory")
+    selected = chosen(memories, allocate.KINDS, "memory")
     lengths = sizes(transfers)
     if bad := [n for n in lengths if n > block or block % n]:
         raise RefusedError(f"-b {block} is not a multiple of the transfer size {bad[0]}")
     apis, ways = chosen(api, APIS, "api"), chosen(opens, OPENS, "mode to open")
     accesses = [name for name, on in zip(_ACCESSES, (write, read), strict=True) if on] or _ACCESSES
     states = caches(cache)
-    absent = _without_gpu(session, asked, apis)
+    absent = _without_gpu(session, selected, apis)
     extent = Extent.of(session, block * segments, file_per_process, reorder, output)
     if output:
         session.measured = output.parent
@@ -102,7 +102,7 @@ def memory(
         "page_size": mmap.PAGESIZE,
     }
     cells = Cells(session, extent, fsync=fsync, deadline=deadline)
-    found: list[Seen] = []
+    found: list[Measurement] = []
     try:
         for access in accesses:
             if access == "read":
@@ -111,7 +111,7 @@ def memory(
                 for state in states if access == "read" else [""]:
                     row = [
                         Cell(kind, opened, library, access, length, _cache(access, opened, state))
-                        for kind in asked
+                        for kind in selected
                         for opened in ways
                         for library in apis
                         # Direct reads are always cold, so one state is enough for them.
@@ -150,10 +150,10 @@ def _race(
     row: list[Cell],
     absent: set[str],
     states: dict[str, Callable[[DataFile], None]],
-) -> list[Seen]:
+) -> list[Measurement]:
     """Alternate between cells that differ in memory, mode and interface."""
     entered: list[Contestant] = []
-    found: list[Seen] = []
+    found: list[Measurement] = []
     for cell in row:
         if cell.memory in absent or cell.api in absent:
             continue
@@ -183,10 +183,10 @@ def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str
     if devices:
         gpu.use(session.ranks.rank % len(devices))
     else:
-        asked = [kind for kind in kinds if kind not in allocate.ON_HOST]
-        if asked == kinds:
-            raise RefusedError(f"there is no GPU for {', '.join(asked)}: choose other memory")
-        missing |= dict.fromkeys(asked, "there is no GPU")
+        selected = [kind for kind in kinds if kind not in allocate.ON_HOST]
+        if selected == kinds:
+            raise RefusedError(f"there is no GPU for {', '.join(selected)}: choose other memory")
+        missing |= dict.fromkeys(selected, "there is no GPU")
     if "CUFILE" in apis and (why := without_cufile() or ("" if devices else "there is no GPU")):
         missing["CUFILE"] = why
     if set(apis) <= set(missing):
@@ -195,7 +195,7 @@ def _without_gpu(session: Session, kinds: list[str], apis: list[str]) -> set[str
     return set(missing)
 
 
-def _table(session: Session, found: list[Seen], block: int) -> Table:
+def _table(session: Session, found: list[Measurement], block: int) -> Table:
     table = Table(
         f"IOR-like, {session.ranks.size} rank(s), {session.common.iterations} iterations: medians",
         [
@@ -263,7 +263,7 @@ def _table(session: Session, found: list[Seen], block: int) -> Table:
     return table
 
 
-def _figures(found: list[Seen], lengths: list[int]) -> Iterator[Figure]:
+def _figures(found: list[Measurement], lengths: list[int]) -> Iterator[Figure]:
     """Yield a figure per access, with a panel per interface and mode, and a line per memory."""
     for access in dict.fromkeys(seen.cell.access for seen in found):
         panels: dict[str, Panel] = {}

@@ -112,7 +112,7 @@ def plotfile(
             all_series.append(series)
             entered.append(contestant(series))
         if session.wants("vol-async") and not events.peers():
-            why = "PENSTOCK_BENCH_CONNECTOR and PENSTOCK_BENCH_CONNECTOR_PATH name it"
+            why = "PENSTOCK_BENCH_CONNECTOR and PENSTOCK_BENCH_CONNECTOR_PATH must name it"
             entered.append(absent("vol-async", "event set", why))
         rows = session.race(entered, "s", group=workload)
         rates = {}

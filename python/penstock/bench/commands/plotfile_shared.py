@@ -116,7 +116,7 @@ def _measure_layout(
         series.compute = pause
     entered = [series.contestant() for series in all_series]
     if session.wants("vol-async") and not events.peers():
-        why = "PENSTOCK_BENCH_CONNECTOR and PENSTOCK_BENCH_CONNECTOR_PATH name it"
+        why = "PENSTOCK_BENCH_CONNECTOR and PENSTOCK_BENCH_CONNECTOR_PATH must name it"
         entered.append(absent("vol-async", "event set", why))
     rows = session.race(entered, "s", group=layout)
     panel = Panel(layout, list(dict.fromkeys(row.name for row in rows)), {})

@@ -24,7 +24,7 @@ from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, WrongBytesError, absent
 from ..options import SIZE, Cache, benchmark, caches, numbers, sizes
-from ..place import CHOICES, Place, choose
+from ..place import Device, Place, choose
 from ..session import RefusedError, Session
 from ..tables import Table
 
@@ -44,7 +44,7 @@ def small(
     file_size: Annotated[int, typer.Option(help="Bytes of the file.", **SIZE)] = 1 << 30,
     operations: Annotated[int, typer.Option(help="Reads per run.", min=1)] = 1024,
     cache: Cache = "warm",
-    device: Annotated[str, typer.Option(help=f"One of {', '.join(CHOICES)}.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Read a file at random offsets, aligned to 4 KiB, with several reads in flight.
 
@@ -60,9 +60,7 @@ def small(
             f"need at least {2 * max(lengths):,} bytes"
         )
     if max(in_flight) > operations:
-        raise RefusedError(
-            f"--operations is {operations}, but --depths asks for {max(in_flight)} in flight"
-        )
+        raise RefusedError(f"--operations is {operations}, but --depths has {max(in_flight)}")
     session.need_space(file_size)
     file = data_file(session.own_folder, file_size)
     table = Table(
@@ -129,7 +127,7 @@ def _race(
         name: str, open_file: Callable[[], Any], run: Callable[[Any], list[float]], setting: str
     ) -> Contestant:
         opened: list[Any] = []
-        told = [""]
+        described = [""]
 
         def before() -> None:
             prepare(file)
@@ -142,13 +140,13 @@ def _race(
 
         def after() -> None:
             for each in opened:
-                told[0] = each.describe() if isinstance(each, native.OpenFile) else ""
+                described[0] = each.describe() if isinstance(each, native.OpenFile) else ""
                 each.close()
             opened.clear()
 
         def detail() -> str:
             # Submitted requests leave no report here.
-            return "" if name == "Penstock" and depth > 1 else told[0]
+            return "" if name == "Penstock" and depth > 1 else described[0]
 
         def poison() -> None:
             verify.poisoner(address, [verify.Place(0, 0, count * length)])()
@@ -271,7 +269,7 @@ def _fio(
         f"--size={file.nbytes}",
         f"--bs={length}",
         f"--iodepth={depth}",
-        # fio reports whole milliseconds, and so few reads would take only some of them.
+        # By time, because fio reports whole milliseconds and a few reads take less than one.
         "--time_based",
         f"--runtime={_FIO_MS}ms",
         "--invalidate=0" if state == "warm" else "--direct=1",

@@ -19,7 +19,7 @@ from .. import gpu, native
 from ..figures import Figure, Panel
 from ..files import DataFile, warm
 from ..measure import Contestant, Row, WrongBytesError, absent, nothing
-from ..options import benchmark
+from ..options import Fsync, benchmark
 from ..peers import deepnvme, kvikio
 from ..place import Place, choose, with_known_routes
 from ..session import RefusedError, Session
@@ -64,18 +64,16 @@ def tensor(
     validate: Annotated[
         bool | None, typer.Option("--validate/--no-validate", help="Same as --verify.")
     ] = None,
-    fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Time stores until they are on the medium.")
-    ] = False,
+    fsync: Fsync = False,
 ) -> None:
     """Load and store CPU and GPU tensors of one cached file in each way.
 
     py is Python's file object. aio moves the file from or to pinned host memory, with one copy for
     a GPU. bounce is the staged route, gds is cuFile, and auto is Penstock's choice.
     """
-    session.restate(iterations=loop, verify=validate)
+    session.override(iterations=loop, verify=validate)
     if input_file:
-        session.spare(input_file)
+        session.protect(input_file)
     nbytes = _size(input_file) if input_file else mb_size << 20
     session.need_space(2 * nbytes)
     session.settings |= {"bytes": nbytes, "fsync": fsync}
@@ -256,9 +254,9 @@ def _poison(place: Place, target: Any) -> None:
 
 
 def _variant(row: Row) -> str:
-    """Return the name of a row, with its setting if the name does not tell it."""
-    is_told = not row.setting or row.name.startswith("Penstock")
-    return row.name if is_told else f"{row.name}, {row.setting}"
+    """Return the name of a row, with its setting unless the name implies it."""
+    is_implied = not row.setting or row.name.startswith("Penstock")
+    return row.name if is_implied else f"{row.name}, {row.setting}"
 
 
 def _add(table: Table, row: Row, python: Row) -> None:

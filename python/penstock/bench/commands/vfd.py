@@ -17,12 +17,11 @@ from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row
-from ..options import Cache, benchmark, caches, chosen, sizes
+from ..options import DIRECTIONS, Cache, Directions, Fsync, benchmark, caches, chosen, sizes
 from ..place import with_known_routes
 from ..session import RefusedError, Session
 from ..tables import of_rows
 
-_DIRECTIONS = ("write", "read")
 _SIZES = "64MiB,128MiB,256MiB,512MiB,1GiB,2GiB"
 
 
@@ -33,11 +32,9 @@ def vfd(
     modes: Annotated[str, typer.Option(help=f"A list of {', '.join(ways_of.MODES)}.")] = ",".join(
         ways_of.MODES
     ),
-    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
+    directions: Directions = "write,read",
     cache: Cache = "both",
-    fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
-    ] = True,
+    fsync: Fsync = True,
 ) -> None:
     """Write and read a dataset in GPU memory, by each mode of the driver and by HDF5 alone.
 
@@ -45,12 +42,12 @@ def vfd(
     it.
     """
     lengths = sizes(sizes_)
-    asked = chosen(modes, ways_of.MODES, "mode")
-    wanted = chosen(directions, _DIRECTIONS, "direction")
+    selected = chosen(modes, ways_of.MODES, "mode")
+    wanted = chosen(directions, DIRECTIONS, "direction")
     states = caches(cache)
-    ways = prepare(session, asked)
+    ways = prepare(session, selected)
     session.need_space(2 * max(lengths))
-    session.settings |= {"modes": asked, "cache": cache, "fsync": fsync}
+    session.settings |= {"modes": selected, "cache": cache, "fsync": fsync}
     for operation, direction, state, found in by_size(
         session, ways, lengths, wanted, states, fsync
     ):
@@ -122,14 +119,14 @@ def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
     reports = session.own_folder / "reports"
     reports.mkdir()
     ways_of.prepare(reports)
-    ways = [way for way in ways_of.ways() if _is_asked(session, way, modes)]
+    ways = [way for way in ways_of.ways() if _is_selected(session, way, modes)]
     if session.wants("vfd-gds") and len(ways) == len(modes) + 1:
-        why = "PENSTOCK_BENCH_DRIVER and PENSTOCK_BENCH_DRIVER_PATH name it"
+        why = "PENSTOCK_BENCH_DRIVER and PENSTOCK_BENCH_DRIVER_PATH must name it"
         session.absent |= {"vfd-gds": why}
     return ways
 
 
-def _is_asked(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
+def _is_selected(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
     if way.driver is None:
         return True
     if way.driver[0] == "penstock":

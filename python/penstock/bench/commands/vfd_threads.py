@@ -11,13 +11,22 @@ from penstock.units import size_in_words
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..measure import Row
-from ..options import Cache, benchmark, caches, chosen, numbers, sizes
+from ..options import (
+    DIRECTIONS,
+    Cache,
+    Directions,
+    Fsync,
+    benchmark,
+    caches,
+    chosen,
+    numbers,
+    sizes,
+)
 from ..place import without_cufile
 from ..session import RefusedError, Session
 from ..tables import Table
 from .vfd import by_size, prepare
 
-_DIRECTIONS = ("write", "read")
 _Key = tuple[int, int, int]
 """Threads, block and size."""
 
@@ -31,11 +40,9 @@ def vfd_threads(
         str, typer.Option("--sizes", help="Dataset sizes, as a list.")
     ] = "64MiB,256MiB,1GiB",
     mode: Annotated[str, typer.Option(help=f"One of {', '.join(ways_of.MODES)}.")] = "auto",
-    directions: Annotated[str, typer.Option(help="write, read or both, as a list.")] = "write,read",
+    directions: Directions = "write,read",
     cache: Cache = "warm",
-    fsync: Annotated[
-        bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
-    ] = True,
+    fsync: Fsync = True,
 ) -> None:
     """Write and read a dataset in GPU memory, by number of threads and block size.
 
@@ -43,20 +50,20 @@ def vfd_threads(
     """
     counts, lengths = numbers(threads, "threads"), sizes(sizes_)
     pieces = sizes(blocks)
-    wanted = chosen(directions, _DIRECTIONS, "direction")
-    asked, *others = chosen(mode, ways_of.MODES, "mode")
+    wanted = chosen(directions, DIRECTIONS, "direction")
+    selected, *others = chosen(mode, ways_of.MODES, "mode")
     if others:
         raise RefusedError(f"--mode {mode!r} names several: choose one")
     states = caches(cache)
     prepare(session, [])
-    if asked == "gds" and (why := without_cufile()):
+    if selected == "gds" and (why := without_cufile()):
         raise RefusedError(f"cuFile does not start here: {why}")
     session.need_space(2 * max(lengths))
-    session.settings |= {"mode": asked, "cache": cache, "fsync": fsync}
+    session.settings |= {"mode": selected, "cache": cache, "fsync": fsync}
     settings = [(count, piece) for count in counts for piece in pieces]
     ways = [ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2"))]
     for count, piece in settings:
-        text = f"mode={asked};threads={count};block={piece}"
+        text = f"mode={selected};threads={count};block={piece}"
         ways.append(ways_of.Way("Penstock", text, ("penstock", text)))
     group = "{size}, {direction}, {state}"
     raced = by_size(session, ways, lengths, wanted, states, fsync, group)

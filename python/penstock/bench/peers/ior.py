@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..cells import Cell, Seen
+from ..cells import Cell, Measurement
 from ..session import Session
 
 NAME = "ior"
@@ -25,7 +25,7 @@ def cells(
     *,
     fsync: bool,
     prepare: Callable[[str], None],
-) -> list[Seen]:
+) -> list[Measurement]:
     """Measure the cells that IOR supports: POSIX, its own page-aligned memory, one rank.
 
     ``shape`` is the block size and the number of segments; ``prepare`` brings the file's pages into
@@ -43,7 +43,7 @@ def cells(
     for opened in dict.fromkeys(cell.opened for cell in work):
         like = next(cell for cell in work if cell.opened == opened)
         cell = Cell(MEMORY, opened, NAME, like.access, like.transfer, like.cache)
-        seen = Seen(cell, block * segments, path=f"ior, {opened}")
+        seen = Measurement(cell, block * segments, path=f"ior, {opened}")
         for _ in range(session.common.iterations):
             if cell.access == "read":
                 prepare(cell.cache)
@@ -56,18 +56,20 @@ def cells(
     return found
 
 
-def _phase(program: str, seen: Seen, path: Path, shape: tuple[int, int], *, fsync: bool) -> None:
+def _phase(
+    program: str, seen: Measurement, path: Path, shape: tuple[int, int], *, fsync: bool
+) -> None:
     cell, (block, segments) = seen.cell, shape
     with TemporaryDirectory() as folder:
-        told = Path(folder, "ior.json")
+        summary = Path(folder, "ior.json")
         command = [program, "-a", "POSIX", "-i", "1", "-o", str(path), "-k", "-E"]
         command += ["-b", str(block), "-t", str(cell.transfer), "-s", str(segments)]
         command += ["-r" if cell.access == "read" else "-w"]
         command += ["-e"] if fsync else []
         command += ["--posix.odirect"] if cell.opened == "direct" else []
-        command += ["-O", "summaryFormat=JSON", "-O", f"summaryFile={told}"]
+        command += ["-O", "summaryFormat=JSON", "-O", f"summaryFile={summary}"]
         subprocess.run(command, capture_output=True, check=True, timeout=600)
-        (test,) = json.loads(told.read_text())["tests"]
+        (test,) = json.loads(summary.read_text())["tests"]
     (result,) = [each for each in test["Results"] if each["access"] == cell.access]
     # IOR rounds the seconds to tenths of a millisecond, but not the rate.
     total = seen.nbytes / (result["bwMiB"] * _MIB)

@@ -201,4 +201,4 @@ def _check(status: int) -> None:
 def _read_pieces(descriptor: int, pieces: list[_Read]) -> None:
     for piece in pieces:
         if os.preadv(descriptor, piece.buffers, piece.offset) != piece.nbytes:
-            raise OSError("a read came back short")
+            raise OSError("a read was incomplete")

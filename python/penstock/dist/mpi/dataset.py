@@ -44,8 +44,8 @@ class Dataset:
     def needs_hdf5(self) -> bool:
         """Whether each rank has to open the file by HDF5 to read its slab.
 
-        So it is for virtual, external and compact datasets, those behind external links, strings of
-        variable length, and filters that Penstock lacks. Avoid these for 10^4 ranks.
+        This applies to virtual, external and compact datasets, those behind external links, strings
+        of variable length, and filters that Penstock lacks. Avoid these for 10^4 ranks.
         """
         return self._stored is None
 

@@ -50,7 +50,7 @@ class Plan:
             raise InvalidError(f"{name} exists already")
         for above in ("/".join(names[:at]) for at in range(1, len(names))):
             if above in file and not isinstance(file[above], h5py.Group):
-                raise InvalidError(f"{above} is in the way of {name}, because it is no group")
+                raise InvalidError(f"{name} cannot be created, because {above} is not a group")
         if not arguments["shape"]:
             raise InvalidError(
                 f"{name} is a scalar, which is not divided", remedy="write it by on_root"
@@ -67,7 +67,7 @@ class Plan:
         return cls("/" + "/".join(names), shape, {**of_parts, "chunks": chunks}, attrs)
 
     def enter(self, tables: list[np.ndarray[Any, Any]]) -> None:
-        """Take the slabs that ranks have written. Two of one element are an error."""
+        """Add the slabs that ranks have written. Slabs that overlap are an error."""
         rows = np.concatenate(tables)
         refuse_overlap(self.name, rows, self.slabs)
         while self.slabs and len(self.slabs[-1]) <= len(rows):
@@ -75,7 +75,7 @@ class Plan:
         self.slabs.append(rows)
 
     def create(self, file: Any, folder: Folder) -> None:
-        """Create the virtual dataset, which leads to the folder by a relative path."""
+        """Create the virtual dataset, which refers to the folder by a relative path."""
         import h5py
 
         element, fill = self.arguments["dtype"], self.arguments.get("fillvalue")
@@ -106,7 +106,7 @@ def name_of(dataset: str, number: int) -> str:
 
 
 def _literal(name: str) -> str:
-    """Return a name for HDF5, which takes ``%b`` in it for the number of a block."""
+    """Escape a name for HDF5, which replaces ``%b`` by the number of a block."""
     return name.replace("%", "%%")
 
 
@@ -139,8 +139,7 @@ class DividedDataset:
 
         Args:
             array: Any array on the CPU or a GPU of the slab's shape, whose elements are converted
-            to
-                the type of the dataset.
+                to the type of the dataset.
             slab: A tuple of slices without steps, as :func:`penstock.dist.partition` returns them;
                 the whole dataset by default. ``None`` writes nothing.
             stream: A CUDA stream whose queued work makes the array.

@@ -47,10 +47,10 @@ class File:
             ``"v110"``, HDF5 lists every chunk of a dataset in a tree, which takes longer.
         alignment: Bytes to a multiple of which HDF5 aligns the storage of large objects in a new
             file, such as the stripe of the file system.
-        layout: Where a new file keeps the elements: ``"shared"`` in itself, ``"file-per-rank"`` in
-        a
-            file for each rank, which the HDF5 of that rank writes. The files are in a folder beside
-            the new one, whose virtual datasets lead to them by relative paths.
+        layout: Where a new file has the elements: with ``"shared"`` in itself, with
+            ``"file-per-rank"`` in a file for each rank, which the HDF5 of that rank writes. These
+            files are in a folder beside the new one, whose virtual datasets refer to them by
+            relative paths.
 
     Use it in a ``with`` block: an exception on one rank then ends the call in which the others
     wait. After an error, a new file cannot be completed; one that is read remains usable if all
@@ -171,8 +171,7 @@ class File:
             shape: The lengths of the dimensions.
             dtype: The type of the elements.
             chunks: The shape of a chunk, ``True`` for one that h5py chooses, ``None`` for
-            contiguous
-                storage.
+                contiguous storage.
             attrs: Attributes of the dataset.
             **arguments: ``compression``, ``compression_opts``, ``shuffle``, ``fletcher32``,
                 ``scaleoffset``, ``fillvalue``, ``maxshape`` and ``track_times`` as for
@@ -183,7 +182,7 @@ class File:
         """
         self._check(_WRITES)
         if not isinstance(name, str | bytes):
-            raise IncompatibleError(f"{name!r} is no name of a dataset")
+            raise IncompatibleError(f"{name!r} is not the name of a dataset")
         name = os.fsdecode(name)
         sides = lengths_of(shape)
         element = numpy_dtype(element_type(dtype))
@@ -215,8 +214,8 @@ class File:
     def on_root(self, call: Callable[[Any], T]) -> T:
         """Return on all ranks what a function returns on rank 0 for the ``h5py.File``. Collective.
 
-        It is for what takes no bandwidth: attributes, names, groups, small datasets. In a new file
-        it must not write elements of datasets of :meth:`create`.
+        Use it for small data: attributes, names, groups, small datasets. In a new file it must not
+        write elements of datasets of :meth:`create`.
 
         >>> f.on_root(lambda file: dict(file["rho"].attrs))
         """
@@ -296,7 +295,7 @@ class File:
             length = min(len(other), len(own))
             # The same, or one is a group in the path of the other.
             if other[:length] == own[:length]:
-                raise InvalidError(f"{name} exists already, or {'/'.join(other)} is in its way")
+                raise InvalidError(f"{name} exists already, or {'/'.join(other)} conflicts with it")
         self._plans.append(plan)
         return plan
 
@@ -325,8 +324,8 @@ class File:
             parts.remove(folder)
 
     def _abandon(self) -> None:
-        """Close what this rank has, after a failure. An unfinished file goes."""
-        with contextlib.ExitStack() as last:  # carries out all, even if one fails
+        """Close what this rank has, after a failure, and remove an unfinished file."""
+        with contextlib.ExitStack() as last:  # calls all, even if one fails
             last.callback(self._ranks.free)
             if self._folder is not None:
                 last.callback(self._folder.discard)

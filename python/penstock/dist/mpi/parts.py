@@ -1,4 +1,4 @@
-"""A folder with a file for each rank, to which the virtual datasets of another file lead.
+"""A folder with a file for each rank, which hold the sources of virtual datasets.
 
 The folder has a name that was never used before, so nothing that is there is overwritten. While it
 is written, the name begins with a dot and ends in ``.unfinished``.
@@ -52,7 +52,7 @@ class Folder:
             os.fsync(self._descriptor)
         self._place.rename(self.path.name, self.name)
         self._discard.detach()
-        # It is of no use until the file that leads to it has its name, too.
+        # It is useless until the main file has its name, too.
         last = self.path.with_name(self.name)
         self._discard = weakref.finalize(self, _remove, last, os.getpid())
 
@@ -70,7 +70,7 @@ class Folder:
         self._place.take_rights(self._descriptor)
 
     def keep(self) -> None:
-        """Let the folder stay: the file that leads to it has its name."""
+        """Keep the folder: the main file has its name."""
         self._discard.detach()
 
     def discard(self) -> None:
@@ -79,12 +79,12 @@ class Folder:
 
 
 def _stem(path: Path) -> str:
-    """Return how the names of a file's folders begin: as much of its own as there is room for."""
+    """Return the start of the names of a file's folders: its own name, shortened to fit."""
     return shortened(path.name, len(f"..{'0' * 16}.parts{SUFFIX}"))
 
 
 class Part:
-    """The file of one rank, which is made when its first elements come.
+    """The file of one rank, which is made by its first write.
 
     Args:
         folder: The folder, as rank 0 has named it.
@@ -139,7 +139,11 @@ class Part:
         self._file.close()
         self._file = None
         if durable:
-            _sync(self._path, os.O_RDWR)
+            descriptor = os.open(self._path, os.O_RDWR)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def discard(self) -> None:
         """Remove the file, and the folder with the last one."""
@@ -174,7 +178,7 @@ def folders_of(path: Path) -> list[Path]:
             for source in member.virtual_sources():
                 found.add(os.path.dirname(source.file_name.replace("%%", "%")))
 
-    # What cannot be read leads nowhere.
+    # A file that cannot be read has no folders.
     with contextlib.suppress(Exception), h5py.File(path, "r") as file:
         file.visititems(look)
     return [path.with_name(name) for name in sorted(found & names)]
@@ -204,11 +208,3 @@ def _remove(folder: Path | str, process: int, name: str | None = None) -> None:
 def _files(folder: int) -> list[str]:
     """Return the names of the files of ranks in an open folder."""
     return [name for name in os.listdir(folder) if re.fullmatch(r"\d+\.h5", name)]
-
-
-def _sync(path: Path | str, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

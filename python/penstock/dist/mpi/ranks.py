@@ -30,7 +30,7 @@ DEFAULT_TIMEOUT = 300.0
 GRACES = 3
 
 _HERE, _CALL, _VERDICT = 1, 2, 3
-"""Tags of the messages about ranks that do not come."""
+"""Tags of the messages about missing ranks."""
 _SPINS = 200
 _PAUSE = 2e-4
 _LARGEST = 1 << 30
@@ -49,7 +49,7 @@ _abandoned: list[Any] = []
 class RankError(Error, RuntimeError):
     """A collective step failed on one rank or more, so it failed on all.
 
-    ``rank`` is the first rank that failed, disagreed or did not come. On the rank itself,
+    ``rank`` is the first rank that failed, disagreed or was missing. On the rank itself,
     ``__cause__`` is its own exception.
     """
 
@@ -215,7 +215,7 @@ class Ranks:
     def local_rank(self) -> int:
         """Return the rank among those of this host. All ranks have just agreed on something.
 
-        MPI's own way (``Split_type``) blocks, for ever if a rank is dead.
+        MPI's own function (``Split_type``) blocks, for ever if a rank is dead.
         """
         own = np.array([_digest(this_host())], np.int64)
         all_hosts = np.empty(self.size, np.int64)
@@ -250,7 +250,7 @@ class Ranks:
     def _object(self, value: Any, parts: list[Any], root: int, step: str) -> Any:
         """Return on all ranks an object of one, which that rank has pickled.
 
-        A rank that cannot pickle must say so before all ranks come here.
+        A rank that cannot pickle must report it in an earlier step.
         """
         if self.rank != root:
             parts = []
@@ -263,7 +263,7 @@ class Ranks:
         def room() -> list[Any]:
             return own if self.rank == root else [_room(int(size)) for size in sizes]
 
-        # For a few bytes, such as the text of an error, there is memory.
+        # A few bytes, such as the text of an error, need no agreement.
         parts = self._allocated(step, room) if sizes.sum() > _FEW else room()
         for part in parts:
             for start in range(0, part.size, _LARGEST):
@@ -296,9 +296,7 @@ class Ranks:
                     self.failure = self._missing(step)
                     raise self.failure
                 time.sleep(_PAUSE)
-        except (
-            BaseException
-        ):  # also a signal: this rank and the others are not at one step any more
+        except BaseException:  # also a signal: the ranks are no longer at the same step
             self.is_broken = True
             _abandoned.append((request, buffers, self))
             raise
@@ -310,9 +308,9 @@ class Ranks:
         return self._comm is not None and bool(self._comm.Iprobe(MPI.ANY_SOURCE, tag))
 
     def _missing(self, step: str) -> RankError:
-        """Return the error of a step to which some ranks do not come, with their numbers."""
+        """Return the error of a step in which ranks are missing, with their numbers."""
         if self._comm is None:
-            # Messages need the duplicate, of which the missing rank is to be a part.
+            # Messages need the duplicate, which does not exist without the missing rank.
             return RankError(
                 f"{step}: not all ranks have come within {self.timeout:g} s; the missing "
                 "ranks are unknown, and the communicator cannot be used again, because MPI cannot "
@@ -339,7 +337,7 @@ class Ranks:
         )
 
     def _roll_call(self) -> list[int]:
-        """Call all ranks, and send the missing ranks to all, also to those that come late."""
+        """Call all ranks, and send the missing ranks to all, also to late ones."""
         for other in range(1, self.size):
             self._send(b"", other, _CALL)
         present = {0}
@@ -365,8 +363,8 @@ class Ranks:
         return None
 
     def _send(self, message: bytes, to: int, tag: int) -> None:
-        # A message this short is on its way when the call returns. To a dead rank it fails or is
-        # lost, which does not matter.
+        # A message this short is sent when the call returns. To a dead rank it fails or is lost,
+        # which does not matter.
         buffer = bytearray(message)
         _abandoned.append((self._comm.Isend([buffer, _byte()], dest=to, tag=tag), buffer))
 

@@ -1,4 +1,4 @@
-"""The state that the datasets of a shared file share on one rank."""
+"""The state of a shared file on one rank, which all its datasets use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import penstock
-from penstock.dist.group import Group
+from penstock.dist.group import Group, made_by_all
 from penstock.dist.mpi.ranks import RankError
 from penstock.errors import Error, InvalidError, IOFailure, NotFoundError, UnavailableError
 from penstock.files import READ, WRITE, NativeFile
@@ -25,7 +25,7 @@ class Shared(Generic[G]):
     Args:
         ranks: All ranks.
         path: The file that is read or written, which may have a temporary name.
-        identity: What rank 0 found of it: inode, and for reading also length and time of change.
+        identity: The inode that rank 0 found; for reading also length and time of change.
         writes: Whether it is open for writing.
         local_rank: The rank among those of this host.
     """
@@ -60,13 +60,7 @@ class Shared(Generic[G]):
     def together(self, step: str, do: Callable[[], T]) -> T:
         """Return what ``do`` returns on this rank, or raise on all ranks if it fails on one."""
         self.check()
-        error: Exception | None = None
-        try:
-            found = do()
-        except Exception as raised:
-            error = raised
-        self.ranks.agree(step, error)
-        return found
+        return made_by_all(self.ranks, step, do)
 
     def native(self) -> NativeFile:
         """Return the file, which the first call opens.
@@ -79,11 +73,15 @@ class Shared(Generic[G]):
                 opened = NativeFile(self.path, WRITE if self._writes else READ)
             except NotFoundError as error:
                 raise self.not_shared("there is no such file here") from error
-            if opened.identity()[: len(self._identity)] != self._identity:
-                opened.close()
-                raise self.not_shared("here it is another file, or it has changed since")
+            self._require_same(opened, opened)
             self._native = opened
         return self._native
+
+    def _require_same(self, file: NativeFile, opened: NativeFile | penstock.File) -> None:
+        """Close ``opened`` and raise an error if the file is not that of rank 0."""
+        if file.identity()[: len(self._identity)] != self._identity:
+            opened.close()
+            raise self.not_shared("here it is another file, or it has changed since")
 
     def device(self, device: Device) -> Device:
         """Return the device of a call, with this rank's own GPU for ``"cuda"``."""
@@ -103,10 +101,7 @@ class Shared(Generic[G]):
         if self._by_hdf5 is None:
             opened = penstock.File(self.path, "r")
             with NativeFile(self.path, READ) as now:
-                is_same = now.identity()[: len(self._identity)] == self._identity
-            if not is_same:
-                opened.close()
-                raise self.not_shared("here it is another file, or it has changed since")
+                self._require_same(now, opened)
             self._by_hdf5 = opened
         return self._by_hdf5[name]
 

@@ -32,7 +32,7 @@ def refuse_overlap(name: str, rows: _Numbers, known: Iterable[_Numbers] = ()) ->
 
     Args:
         name: The dataset.
-        rows: A row for each slab, as :func:`row_of` makes them. None is empty.
+        rows: A row for each slab, as :func:`row_of` makes them. No slab is empty.
         known: Tables of further rows, which do not overlap each other.
     """
     near = [table[_is_near(table, rows)] for table in known] if len(rows) else []

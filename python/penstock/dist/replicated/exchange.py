@@ -27,10 +27,10 @@ _BYTES = np.dtype("u1")
 
 
 class Exchange(Protocol):
-    """One way. Each rank has filled its share of the result before it calls :meth:`share`."""
+    """A way to exchange shares. Each rank fills its share before it calls :meth:`share`."""
 
     words: str
-    """Which way it is, and why it is not a faster one."""
+    """The way, and why it is not a faster one."""
 
     def share(self, bounds: Sequence[int]) -> None:
         """Start to send this rank's share to all others, and to receive theirs. Collective.
@@ -46,13 +46,8 @@ class Exchange(Protocol):
         """Release the resources of the exchange."""
 
 
-class Alone:
-    """Nothing to exchange."""
-
-    words = "nothing to exchange"
-
-    def share(self, bounds: Sequence[int]) -> None:
-        """Do nothing."""
+class _WithoutEnd:
+    """The end of an exchange that has nothing to wait for and nothing to release."""
 
     def finish(self) -> None:
         """Do nothing."""
@@ -61,7 +56,16 @@ class Alone:
         """Do nothing."""
 
 
-class ThroughHost:
+class Alone(_WithoutEnd):
+    """Nothing to exchange."""
+
+    words = "nothing to exchange"
+
+    def share(self, bounds: Sequence[int]) -> None:
+        """Do nothing."""
+
+
+class ThroughHost(_WithoutEnd):
     """Shares in host memory, which the group moves."""
 
     words = "shares exchanged through host memory"
@@ -76,14 +80,8 @@ class ThroughHost:
         """Exchange the shares of a round."""
         self._group.share(self._memory, bounds, "load_replicated (shares)")
 
-    def finish(self) -> None:
-        """Do nothing: each round was complete."""
 
-    def close(self) -> None:
-        """Do nothing: the memory is the result's."""
-
-
-class StagedThroughHost:
+class StagedThroughHost(_WithoutEnd):
     """Shares in GPU memory: each rank copies its own to the host, and those of others back.
 
     A copy that fails does not keep this rank from the steps that follow; :meth:`finish` raises it.
@@ -129,14 +127,11 @@ class StagedThroughHost:
         if self._error is not None:
             raise self._error
 
-    def close(self) -> None:
-        """Do nothing: the memory goes with this object."""
 
-
-class ByNccl:
+class ByNccl(_WithoutEnd):
     """Shares in GPU memory, which NCCL moves in place: by NVLink where there is one.
 
-    Calls are queued, so that this rank reads on while earlier shares are on their way.
+    Calls are queued, so that this rank continues to read while earlier shares are sent.
     """
 
     words = "shares exchanged by NCCL"
@@ -169,14 +164,11 @@ class ByNccl:
 
     def finish(self) -> None:
         """Wait until all that was queued is done."""
-        # All of it, whatever fails: the result may be freed after this.
+        # Waits for all, even after a failure, because the result may be freed after this.
         with self._torch.cuda.device(self._device), ExitStack() as all_ended:
             all_ended.callback(lambda: self._torch.cuda.current_stream().synchronize())
             for work in self._queued:
                 all_ended.callback(work.wait)
-
-    def close(self) -> None:
-        """Do nothing: the communicator is torch's."""
 
 
 class _Bytes:
@@ -192,11 +184,11 @@ class _Bytes:
         }
 
 
-def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
+def choose(requested: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
     """Return the exchange for a result. Collective: all ranks return the same one.
 
     Args:
-        asked: One of :data:`WAYS`.
+        requested: One of :data:`WAYS`.
         group: All ranks.
         view: The memory of the result.
         is_one_host: Whether all ranks are on one host.
@@ -206,27 +198,27 @@ def choose(asked: str, group: Group, view: arrays.View, is_one_host: bool) -> Ex
     """
     on_gpu = view.device >= 0
     has_nccl = isinstance(group, TorchGroup) and group.has_nccl()
-    step, why = f"load_replicated (exchange={asked!r})", "it was requested"
-    if asked in ("nccl", "peer") and not on_gpu:
+    step, why = f"load_replicated (exchange={requested!r})", "it was requested"
+    if requested in ("nccl", "peer") and not on_gpu:
         group.agree(
-            step, InvalidError(f"{asked!r} is for GPU memory, and the result is on the host")
+            step, InvalidError(f"{requested!r} is for GPU memory, and the result is on the host")
         )
-    if asked == "nccl" and not has_nccl:
-        group.agree(step, UnavailableError("the group is no process group of torch with NCCL"))
+    if requested == "nccl" and not has_nccl:
+        group.agree(step, UnavailableError("the group is not a process group of torch with NCCL"))
     if group.size == 1 or not view.nbytes:
         return Alone()
     if not on_gpu:
         return made_by_all(group, step, lambda: ThroughHost(group, view))
-    if has_nccl and asked in ("auto", "nccl"):
+    if has_nccl and requested in ("auto", "nccl"):
         assert isinstance(group, TorchGroup)
         of_torch = group
         return made_by_all(group, step, lambda: ByNccl(of_torch, view))
-    if asked in ("auto", "peer"):
+    if requested in ("auto", "peer"):
         found = peers.connect(group, view, is_one_host)
         if isinstance(found, peers.Peers):
             return found
         why = f"rank {found.rank}: {found.why}"
-        if asked == "peer":
+        if requested == "peer":
             group.agree(step, UnavailableError(found.why) if group.rank == found.rank else None)
     return made_by_all(group, step, lambda: StagedThroughHost(group, view, why))
 

@@ -1,4 +1,4 @@
-"""From a communicator or a process group to what its ranks do together."""
+"""Makes the group of a communicator or of a process group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import IncompatibleError, InvalidError
 def join(comm: Any, timeout: float) -> Group:
     """Return the group of a communicator of mpi4py, or of a process group of torch.
 
-    ``None`` is torch's default group. A :class:`Gathering` is what it is already.
+    ``None`` is torch's default group. A :class:`Gathering` is returned as it is.
 
     Raises:
         IncompatibleError: It is neither.
@@ -41,6 +41,6 @@ def join(comm: Any, timeout: float) -> Group:
     if hasattr(comm, "Idup"):
         return Ranks(comm, timeout)
     raise IncompatibleError(
-        f"a {type(comm).__name__} is no communicator",
+        f"a {type(comm).__name__} is not a communicator",
         remedy="pass an mpi4py.MPI.Comm or a process group of torch.distributed",
     )

@@ -19,7 +19,7 @@ from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, this_host
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.replicated import exchange as ways
 from penstock.dist.replicated.join import join
-from penstock.dist.replicated.source import About, Asked, Source, look, name_of
+from penstock.dist.replicated.source import About, Arguments, Source, look, name_of
 from penstock.dist.torch_group import TorchGroup
 from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PIECE = 64 << 20
 """Bytes that a rank reads between two exchanges, by default."""
 _AHEAD = 2
-"""Reads of a rank that are under way at a time."""
+"""Reads of a rank in flight at a time."""
 _STEP = "load_replicated"
 
 _kept: list[Any] = []
@@ -108,8 +108,8 @@ def load_replicated(
     call: _Call | None = None
     error: Exception | None = None
     try:
-        asked = Asked(source, dtype, shape, transfer.offset_of(offset), None)
-        call = _Call(asked, device, out, stream, like, pin, piece, exchange)
+        arguments = Arguments(source, dtype, shape, transfer.offset_of(offset), None)
+        call = _Call(arguments, device, out, stream, like, pin, piece, exchange)
         if isinstance(group, TorchGroup) and call.ordinal is not None:
             group.use_gpu(call.ordinal)
     except Exception as raised:  # reported to the other ranks in the first step
@@ -135,7 +135,7 @@ class _Call:
 
     def __init__(
         self,
-        asked: Asked,
+        arguments: Arguments,
         device: Device,
         out: Any,
         stream: Any,
@@ -157,21 +157,21 @@ class _Call:
             raise InvalidError(f"piece is {self.piece} bytes, but must be at least 1")
         if exchange not in ways.WAYS:
             raise InvalidError(f"the exchange {exchange!r} is not one of {', '.join(ways.WAYS)}")
-        type_of = None if asked.dtype is None else element_type(asked.dtype).name
+        type_of = None if arguments.dtype is None else element_type(arguments.dtype).name
         if out is not None:
-            if asked.dtype is not None:
+            if arguments.dtype is not None:
                 raise InvalidError("give out or dtype, not both: the elements become those of out")
             transfer.check_device(out, device)
             view, self.copy_back = arrays.destination(out, self.after)
-            asked = replace(asked, out=view)
+            arguments = replace(arguments, out=view)
             type_of, kind = view.dtype.name, "cpu" if view.device < 0 else "cuda"
             self.ordinal = None if view.device < 0 else view.device
-        self.asked = asked
-        shape = None if asked.shape is None else lengths_of(asked.shape)
-        filled = "" if asked.out is None else f", out of shape {asked.out.shape}"
+        self.arguments = arguments
+        shape = None if arguments.shape is None else lengths_of(arguments.shape)
+        filled = "" if arguments.out is None else f", out of shape {arguments.out.shape}"
         self.step = (
-            f"load_replicated({name_of(asked.source)!r}, dtype={type_of}, shape={shape}, "
-            f"offset={asked.offset}, device={kind!r}{filled}, piece={self.piece}, "
+            f"load_replicated({name_of(arguments.source)!r}, dtype={type_of}, shape={shape}, "
+            f"offset={arguments.offset}, device={kind!r}{filled}, piece={self.piece}, "
             f"exchange={exchange!r})"
         )
 
@@ -187,7 +187,7 @@ class _Call:
         self, source: Source, group: Group, shared: Shared[Group]
     ) -> tuple[Any, arrays.View]:
         """Return the result and its memory, which no work queued on a stream uses any more."""
-        out, view = self.out, self.asked.out
+        out, view = self.out, self.arguments.out
         if view is None:
             device = place(self.own_gpu(group, shared), self.like, self.pin)
             out = allocate(*source.wanted(device), device, self.after)
@@ -207,7 +207,7 @@ def _load(
 
     def describe() -> About:
         assert call is not None
-        return look(call.asked)
+        return look(call.arguments)
 
     about = group.broadcast(step, describe, error)
     assert call is not None
@@ -222,7 +222,7 @@ def _load(
     try:
 
         def prepare() -> tuple[Source, Any, arrays.View, list[list[int]]]:
-            source = Source(call.asked, about, shared, options)
+            source = Source(call.arguments, about, shared, options)
             result, view = call.memory(source, group, shared)
             source.into(view)
             return source, result, view, list(source.rounds(group.size, call.piece))

@@ -38,7 +38,7 @@ _PAGE = 4096
 
 
 @dataclass(frozen=True)
-class Asked:
+class Arguments:
     """The arguments of the caller."""
 
     source: Any
@@ -85,18 +85,18 @@ def name_of(source: Any) -> str:
     )
 
 
-def look(asked: Asked) -> About:
+def look(arguments: Arguments) -> About:
     """Find out what a source is, on rank 0.
 
     Raises:
         InvalidError: ``shape`` or ``offset`` are given for a dataset, or a dataset has no elements.
         IncompatibleError: The elements are stored elsewhere in the file, as strings may be.
     """
-    found = unwrap(asked.source)
+    found = unwrap(arguments.source)
     with _dataset(found) as dataset:
         if dataset is None:
-            return _of_bytes(asked)
-        if asked.shape is not None or asked.offset:
+            return _of_bytes(arguments)
+        if arguments.shape is not None or arguments.offset:
             raise InvalidError("shape and offset are for a file of plain bytes, not for a dataset")
         return _of_dataset(dataset)
 
@@ -150,13 +150,13 @@ def _of_dataset(dataset: Any) -> About:
     return About(path, identity, dataset.name, tuple(dataset.shape), dtype, chunks, description)
 
 
-def _of_bytes(asked: Asked) -> About:
-    path = os.path.abspath(os.fsdecode(encode(asked.source)))
-    shape = asked.shape
-    if shape is None and asked.out is not None:
-        shape = asked.out.shape
+def _of_bytes(arguments: Arguments) -> About:
+    path = os.path.abspath(os.fsdecode(encode(arguments.source)))
+    shape = arguments.shape
+    if shape is None and arguments.out is not None:
+        shape = arguments.out.shape
     with NativeFile(path, READ) as file:
-        lengths = lengths_in(file, path, asked.element, shape, asked.offset)
+        lengths = lengths_in(file, path, arguments.element, shape, arguments.offset)
         return About(path, file.identity(), None, lengths, None, None, None)
 
 
@@ -164,16 +164,16 @@ class Source:
     """What a rank reads, as rows of the array in memory that follow each other there.
 
     Args:
-        asked: The arguments of the caller.
+        arguments: The arguments of the caller.
         about: What rank 0 has found.
         shared: The file as this rank sees it.
         options: The options of the call.
     """
 
     def __init__(
-        self, asked: Asked, about: About, shared: Shared[Group], options: OptionKeys
+        self, arguments: Arguments, about: About, shared: Shared[Group], options: OptionKeys
     ) -> None:
-        self._asked, self._about, self._shared = asked, about, shared
+        self._arguments, self._about, self._shared = arguments, about, shared
         self._keys, self._options = options, resolve(options)
         self._stored: StoredArray | None = None
         self._view: arrays.View
@@ -190,8 +190,8 @@ class Source:
         """Return shape and type of a new array on a device."""
         stored = self._about.dtype
         if stored is None:
-            return self._about.shape, self._asked.element
-        element = transfers.element_wanted(stored, device, self._asked.dtype)
+            return self._about.shape, self._arguments.element
+        element = transfers.element_wanted(stored, device, self._arguments.dtype)
         return self._about.shape + stored.shape, element
 
     def into(self, view: arrays.View) -> None:
@@ -238,7 +238,7 @@ class Source:
         about, begin, nbytes = self._about, first * self.row, (last - first) * self.row
         address = self._view.pointer + begin
         if about.dtype is None:
-            ranges = request.one_range(self._asked.offset + begin, address, nbytes)
+            ranges = request.one_range(self._arguments.offset + begin, address, nbytes)
             return request.submit(
                 self._shared.native(),
                 request.READ,
