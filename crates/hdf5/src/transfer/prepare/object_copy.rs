@@ -100,8 +100,11 @@ fn copied(
     let source = unsafe { (hdf5.H5Oopen)(location, name.as_ptr(), H5P_DEFAULT) };
     let source = session.own(source, hdf5.H5Oclose, "open the source of a copy")?;
     let (mut options, mut below) = (0, None);
-    // SAFETY: HDF5 checks the identifier; the options have a place.
-    let status = unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) };
+    let status = match list {
+        H5P_DEFAULT => 0,
+        // SAFETY: HDF5 checks the identifier; the options have a place.
+        list => unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) },
+    };
     // SAFETY: takes an owned identifier and returns one.
     let file = unsafe { (hdf5.H5Iget_file_id)(source.get()) };
     let file = session.own(file, hdf5.H5Fclose, "get the file of the source")?;
