@@ -17,12 +17,6 @@ use crate::library::Session;
 /// Conversions that need more bytes than this to try are left to HDF5.
 const LARGEST: usize = 16 << 20;
 
-pub(super) fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<bool> {
-    // SAFETY: HDF5 checks both identifiers.
-    let equal = unsafe { (session.hdf5.H5Tequal)(one, other) };
-    Ok(session.check(equal, "compare two types")? > 0)
-}
-
 /// Returns whether HDF5 converts the part of elements of type `from` as `part` says, to elements of type
 /// `to`; both sizes are those in memory.
 pub(super) fn holds(

@@ -3,10 +3,34 @@
 //! HDF5 returns the place of a chunk only by a walk through the index (H5Dget_chunk_info_by_coord, too). An
 //! extensible or fixed array has an entry for each chunk of the extent, stored or not.
 
+use penstock_engine::error::Result;
 use penstock_engine::request::MOST_AT_ONCE;
+use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5D_CHUNK_IDX_NONE, hid_t};
 
-use super::extent_index::{LARGE, chunk_count};
-use super::{DatasetInfo, Layout};
+use super::{DatasetInfo, Layout, single_chunk};
+use crate::library::Session;
+
+/// Number of entries at which HDF5 takes longer to list all chunks than to look up a few.
+const LARGE: u64 = 1 << 16;
+
+/// Returns whether the index is large and has an entry for each chunk of the extent.
+pub(super) fn lists_extent(
+    session: &Session<'_>,
+    dataset: hid_t,
+    (shape, chunk): (&[u64], &[u64]),
+) -> Result<bool> {
+    let arrays = H5D_CHUNK_IDX_NONE..=H5D_CHUNK_IDX_EARRAY;
+    Ok(chunk_count(shape, chunk) >= LARGE
+        && arrays.contains(&single_chunk::index_kind(session, dataset)?))
+}
+
+/// Returns the number of chunks of the extent, whether they have storage or not. Saturates.
+fn chunk_count(shape: &[u64], chunk: &[u64]) -> u64 {
+    let sides = shape.iter().zip(chunk);
+    sides
+        .map(|(side, chunk)| side.div_ceil((*chunk).max(1)))
+        .fold(1, u64::saturating_mul)
+}
 
 /// What a transfer touches of the chunks.
 #[derive(Clone, Copy)]
@@ -30,12 +54,20 @@ impl DatasetInfo {
     pub(crate) fn index_entries(&self) -> u64 {
         /// The least that a node of a B-tree has for a chunk: its address and coordinates.
         const ENTRY: u64 = 16;
-        let Layout::Chunked { lists_extent, .. } = &self.layout else {
-            return 0;
-        };
-        match lists_extent {
-            true => self.chunk_count(),
-            false => self.chunk_count().min(self.file.size / ENTRY),
+        match &self.layout {
+            Layout::Chunked {
+                chunk,
+                lists_extent,
+                ..
+            } => {
+                let most = if *lists_extent {
+                    u64::MAX
+                } else {
+                    self.file.size / ENTRY
+                };
+                chunk_count(&self.shape, chunk).min(most)
+            }
+            _ => 0,
         }
     }
 
@@ -49,10 +81,10 @@ impl DatasetInfo {
         self.index_entries() >= 1 << 22
     }
 
-    /// Returns how many entries HDF5 lists in the time in which it transfers this. It lists an entry in
-    /// some 0.1 us, looks up a chunk in some 50 us, and decodes a byte of many chunks in some 5 ns, in which
-    /// several workers would decode more. Many chunks count more than they take: a program that reads many
-    /// reads more, for which the table is kept.
+    /// Returns how many entries HDF5 lists in the time of such a transfer. It lists an entry in some 0.1 us,
+    /// looks up a chunk in some 50 us, and decodes a byte in some 5 ns, in which several workers would decode
+    /// more. Many chunks count `MARGIN` times: a program that reads many chunks reads more later, by the same
+    /// table.
     pub(crate) fn entries_for(&self, touched: TouchedChunks) -> u64 {
         const LOOKED_UP: u64 = 500;
         const BYTES: u64 = 20;
@@ -76,13 +108,5 @@ impl DatasetInfo {
     /// Returns whether HDF5 carries out a transfer sooner than it lists the chunks for this one alone.
     pub(crate) fn is_sooner_by_hdf5(&self, touched: TouchedChunks) -> bool {
         self.has_large_index() && self.entries_for(touched) < self.index_entries()
-    }
-
-    /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
-    fn chunk_count(&self) -> u64 {
-        let Layout::Chunked { chunk, .. } = &self.layout else {
-            return 0;
-        };
-        chunk_count(&self.shape, chunk)
     }
 }

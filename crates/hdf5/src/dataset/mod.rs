@@ -6,13 +6,13 @@ mod creation;
 pub mod dataspace;
 mod datatype;
 mod description;
-mod extent_index;
 mod file_info;
 mod fill;
 mod forms;
 mod index_size;
 pub mod pointers;
 pub(crate) mod sieve;
+pub(crate) mod single_chunk;
 mod stored_elsewhere;
 pub(crate) mod swizzle;
 mod type_reader;
@@ -26,8 +26,8 @@ pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,
 };
-pub(crate) use description::name_of;
 pub use description::{DatasetInfo, Layout, VirtualMapping};
+pub(crate) use description::{external_prefix, name_of};
 pub use file_info::FileInfo;
 pub(crate) use file_info::{is_shared, name_of_file};
 pub use fill::Fill;

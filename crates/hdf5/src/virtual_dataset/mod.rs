@@ -13,16 +13,17 @@ mod sources;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use penstock_array::{
+    Axis, ChunkCache, ElementMapping, MemoryLayout, MemorySize, Plan, Selection,
+    Source as ArraySource, StoredArray, in_dataset,
+};
 use penstock_engine::error::{Error, Kind};
+use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
-use crate::dataset::{FileType, Fill};
+use crate::dataset::{DatasetInfo, FileType, Fill, Layout, MappedSelection, VirtualMapping};
 use crate::library::Session;
 use crate::open_files::Identity;
-use penstock_array::{Axis, ChunkCache, Selection, in_dataset};
-use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
-use penstock_engine::file::position::Operation;
 
 pub(crate) use files::numbered;
 use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
@@ -361,7 +362,7 @@ impl Resolver<'_> {
                 Source::Stored(source) => {
                     let info = &source.info;
                     let array = match &source.store {
-                        Store::Memory(_) => info.array_in_memory(),
+                        Store::Memory(_) => info.array_from(ArraySource::Memory),
                         _ => {
                             match info.array_to_read(source.table(self.sources.session, &asked)?)? {
                                 Ok(array) => array,
@@ -390,7 +391,12 @@ impl Resolver<'_> {
             let reason = format!("the fill value of {} is stored elsewhere", info.name);
             return Err(Stop::Hdf5(reason));
         }
-        self.push(info, &info.array_of_fill(), left, Store::None)
+        self.push(
+            info,
+            &info.array_from(ArraySource::Missing),
+            left,
+            Store::None,
+        )
     }
 
     fn element(&self, info: &DatasetInfo) -> Result<ElementMapping, Stop> {

@@ -18,8 +18,8 @@ use penstock_sys::hdf5::{
 };
 
 use crate::dataset::{
-    DatasetInfo, Layout, TouchedChunks, VirtualMapping, creation_properties, flush,
-    read_chunk_table,
+    DatasetInfo, Layout, TouchedChunks, VirtualMapping, creation_properties, external_prefix,
+    flush, read_chunk_table,
 };
 use crate::library::{Id, Session};
 use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
@@ -135,29 +135,18 @@ impl<'a> Sources<'a> {
     ) -> Result<VirtualDataset, Stop> {
         let session = self.session;
         let hdf5 = session.hdf5;
-        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
-        let file = unsafe { (hdf5.H5Iget_file_id)(dataset) };
-        let file = session.own(file, hdf5.H5Fclose, "get the file of the dataset")?;
-        // SAFETY: takes an owned identifier and returns one.
-        let access = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
-        let action = "get the file's access properties";
-        let file_access = session.own(access, hdf5.H5Pclose, action)?;
+        let file = session.file_of(dataset)?;
+        let file_access = session.access_of_file(&file)?;
         // SAFETY: takes an owned identifier.
         let status = unsafe { (hdf5.H5Pset_fclose_degree)(file_access.get(), H5F_CLOSE_WEAK) };
         session.check(status, "set the close degree of source files")?;
-        // SAFETY: takes the dataset's identifier and returns an owned one.
-        let access = unsafe { (hdf5.H5Dget_access_plist)(dataset) };
-        let action = "get the access properties";
-        let dataset_access = session.own(access, hdf5.H5Pclose, action)?;
+        let dataset_access = session.access_of_dataset(dataset)?;
         let prefix = session.text("get the prefix of source files", |to, size| {
             // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Pget_virtual_prefix)(dataset_access.get(), to, size) }
         })?;
-        let external = session.text("get the prefix of external files", |to, size| {
-            // SAFETY: as above.
-            unsafe { (hdf5.H5Pget_efile_prefix)(dataset_access.get(), to, size) }
-        })?;
-        let intent = self.intent(&file)?;
+        let external = external_prefix(session, &dataset_access)?;
+        let intent = session.intent_of(&file)?;
         let name = info.file.name.clone();
         let (absolute, identity) = whereabouts(&info, &name)?;
         Ok(VirtualDataset {
@@ -176,14 +165,6 @@ impl<'a> Sources<'a> {
         })
     }
 
-    fn intent(&self, file: &Id) -> Result<u32, Stop> {
-        let mut intent = 0;
-        // SAFETY: an owned identifier and a place of the right type.
-        let status = unsafe { (self.session.hdf5.H5Fget_intent)(file.get(), &mut intent) };
-        self.session.check(status, "get the state of the file")?;
-        Ok(intent)
-    }
-
     /// Returns whether a source of that name can be opened, and its origin if it is virtual itself.
     pub(super) fn find_virtual(
         &mut self,
@@ -192,10 +173,7 @@ impl<'a> Sources<'a> {
         name: &Path,
     ) -> Option<Option<VirtualDataset>> {
         let name = CString::new(name.as_os_str().as_bytes()).ok()?;
-        let opened = match file.as_os_str() == "." {
-            true => place.file.clone(),
-            false => self.open(place, file).ok()??.0,
-        };
+        let opened = self.open(place, file).ok()??.0;
         let hdf5 = self.session.hdf5;
         let own = |id, close| self.session.own(id, close, "open it").ok();
         let access = place.dataset_access.get();
@@ -225,11 +203,7 @@ impl<'a> Sources<'a> {
         }
         let file = unescaped(mapping.file.as_os_str());
         let is_same = file.as_os_str() == ".";
-        let opened = match is_same {
-            true => Some((place.file.clone(), place.identity)),
-            false => self.open(place, &file)?,
-        };
-        let Some((opened, identity)) = opened else {
+        let Some((opened, identity)) = self.open(place, &file)? else {
             return Ok(None);
         };
         let key = (identity, name);
@@ -241,24 +215,24 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
+    /// Opens a source file; `None` if there is none. `.` is the file of the virtual dataset.
     fn open(
         &mut self,
         place: &VirtualDataset,
         file: &Path,
     ) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
-        // Names files, but HDF5 looks at it in every program: others would be the wrong files.
-        for path in place
-            .origin
-            .candidates(file, environment::setting(PREFIXES))
-        {
+        if file.as_os_str() == "." {
+            return Ok(Some((place.file.clone(), place.identity)));
+        }
+        // HDF5 reads the variable in every program, so Penstock must find the same files.
+        let prefixes = environment::setting(PREFIXES);
+        for path in place.origin.candidates(file, prefixes) {
             let found = match fs::metadata(&path) {
                 Ok(meta) => identity(&meta),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(unreadable(&path, &error.to_string())),
+                Err(error) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::NotADirectory => continue,
+                    _ => return Err(unreadable(&path, &error.to_string())),
+                },
             };
             let is_it = |(open, intent, _): &&(PathBuf, u32, Rc<Id>)| {
                 *open == path && *intent == place.intent
@@ -327,9 +301,9 @@ impl<'a> Sources<'a> {
             .map_err(failed)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
         if info.is_null {
+            let name = &info.name;
             return Err(Stop::Hdf5(format!(
-                "its source {} has a null dataspace",
-                info.name
+                "its source {name} has a null dataspace"
             )));
         }
         // Only HDF5 knows which prefix an origin in another folder would have had.
@@ -419,20 +393,17 @@ impl<'a> Sources<'a> {
 
     /// Reads all elements of a small dataset in its own type.
     fn read(&self, dataset: &Id, info: &DatasetInfo) -> Result<Vec<u8>, Stop> {
-        let hdf5 = self.session.hdf5;
         let size = info.bytes()?;
         if size > MOST_COMPACT {
             let cause = format!("the compact dataset {} has {size} bytes", info.name);
             return Err(Stop::Failed(Error::new(Kind::Io, cause)));
         }
-        // SAFETY: takes an owned identifier and returns one.
-        let element = unsafe { (hdf5.H5Dget_type)(dataset.get()) };
-        let element = self.session.own(element, hdf5.H5Tclose, "get the type")?;
+        let element = self.session.type_of(dataset.get())?;
         let mut bytes = vec![0u8; size as usize];
         // SAFETY: the memory is as large as all elements of the dataset in its own type, whose
         // values own no memory of HDF5.
         let status = unsafe {
-            (hdf5.H5Dread)(
+            (self.session.hdf5.H5Dread)(
                 dataset.get(),
                 element.get(),
                 H5S_ALL,

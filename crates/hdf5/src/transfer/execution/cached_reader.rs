@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use penstock_array::execute::{
-    self, Beforehand, BoundPlan, PreparedTransfer, SmallRead, SmallReadOrder, SubmitOptions,
-    TransferKind,
+    self, Beforehand, PreparedTransfer, SmallRead, SmallReadOrder, SubmitOptions, TransferKind,
 };
 use penstock_array::{MemorySide, Plan, Selection, StoredArray};
-use penstock_codec::Pipeline;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
@@ -25,7 +23,7 @@ use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::conflicts::{Access, AccessSet, Region, has_before};
 use crate::transfer::hdf5_state::{has_nothing_pending, inside};
-use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemoryShape, direct};
+use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemoryShape, bound};
 
 /// Plans reads of one dataset that cannot change, without calling HDF5.
 pub struct Reader {
@@ -71,8 +69,7 @@ impl Reader {
             // SAFETY: the caller may call HDF5, and no other thread comes between.
             let session = unsafe { Session::begin(hdf5) };
             let cached = CachedDataset::of(&session, dataset)?;
-            let filters = cached.info.filters.clone();
-            if (Pipeline { filters }).unknown().is_some() {
+            if cached.info.only_hdf5_filters().is_some() {
                 return None;
             }
             let conversion = cached
@@ -212,15 +209,9 @@ impl Reader {
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read);
         let mut plan = plan.ok()?;
         plan.set_holes(with.holes);
+        let files = vec![self.cached.file_for_small_read().ok()?.into()];
         Some(SmallReadOrder {
-            bound: BoundPlan {
-                plan: Arc::new(plan),
-                files: vec![self.cached.file_for_small_read().ok()?.into()],
-                conversion: self.conversion.values,
-                direct: direct(&options),
-                given: None,
-                cache: None,
-            },
+            bound: bound(plan, files, self.conversion.values, &options),
             address: buffer.address,
             length: memory.layout.length,
             is_dense,

@@ -5,7 +5,7 @@ use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 
-use super::outcome::{Planned, Refused, Stop, prepared};
+use super::outcome::{Planned, Refused, finished, prepared};
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
@@ -68,13 +68,5 @@ fn plan(
         Operation::Read => read::plan(session, transfer, described),
         Operation::Write => write::plan(session, transfer, &mut described.info),
     };
-    let info = &described.info;
-    match planned {
-        Ok((kind, memory)) => {
-            let beforehand = Beforehand::default();
-            Ok(Ok(prepared(transfer, info, kind, &memory, beforehand)))
-        }
-        Err(Stop::Failed(error)) => Err(error),
-        Err(Stop::Refused(why)) => Ok(Err(why)),
-    }
+    finished(transfer, &described.info, planned)
 }

@@ -64,7 +64,7 @@ pub(in crate::transfer) unsafe fn prepare(
             MemoryShape::Array { .. }
                 if taken.is_none() && memory.is_dense(&selection, element)? =>
             {
-                Some(Dataspace::Own(dense_space(session, elements)?))
+                Some(Dataspace::Own(session.simple_space(&[elements])?))
             }
             MemoryShape::Space(_) | MemoryShape::Array { .. } => None,
         };
@@ -135,12 +135,6 @@ fn refuse_more_fields(
     .remedy(
         "read only the fields of the dataset, or into C-contiguous host memory without a stream",
     ))
-}
-
-fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
-    // SAFETY: one dimension, whose length is passed; the result is owned.
-    let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
-    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
 }
 
 /// A call of `H5Dread` or `H5Dwrite`, apart from the memory.
@@ -249,7 +243,7 @@ impl LibraryCall {
             let text = format!("no memory for the {bytes} bytes that HDF5 reads");
             Error::new(Kind::Memory, text)
         })?;
-        let space = dense_space(session, self.elements)?;
+        let space = session.simple_space(&[self.elements])?;
         let intermediate = self.intermediate(session)?;
         let types = intermediate.as_ref().map_or(self.memory_type, Id::get);
         // SAFETY: the memory has the size of the selected elements, which both types have.
@@ -295,7 +289,7 @@ impl DenseSink for DeferredCall {
         let call = &self.0;
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { call.dataset.session() };
-        let space = dense_space(&session, call.elements)?;
+        let space = session.simple_space(&[call.elements])?;
         let intermediate = call.intermediate(&session)?;
         let types = intermediate.as_ref().map_or(call.memory_type, Id::get);
         let mut reversed: Vec<u8> = Vec::new();

@@ -4,7 +4,6 @@
 //! repeats, therefore becomes a hyperslab of the listed indices, and a selection of what HDF5 moves.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use penstock_array::{Axis, AxisRun, Run, Selection, make_room};
 use penstock_engine::error::Result;
@@ -146,7 +145,7 @@ fn union(
     let mut rest = united.into_iter().rev().map(|(_, space)| space);
     let mut last = match rest.next() {
         Some(last) => last,
-        None => simple(session, shape)?,
+        None => session.simple_space(shape)?,
     };
     for before in rest {
         combine(session, &before, H5S_SELECT_OR, &last)?;
@@ -162,7 +161,7 @@ fn combine(session: &Session<'_>, into: &Id, operation: c_int, other: &Id) -> Re
 }
 
 fn hyperslab(session: &Session<'_>, shape: &[u64], slabs: &[Slab]) -> Result<Id> {
-    let space = simple(session, shape)?;
+    let space = session.simple_space(shape)?;
     let all = |number: fn(&Slab) -> u64| slabs.iter().map(number).collect::<Vec<u64>>();
     let (start, stride) = (all(|slab| slab.start), all(|slab| slab.stride));
     let (count, block) = (all(|slab| slab.count), all(|slab| slab.block));
@@ -241,7 +240,7 @@ fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
 }
 
 fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Selection> {
-    let space = simple(session, shape)?;
+    let space = session.simple_space(shape)?;
     let elements: u64 = runs.iter().map(|run| run.length).sum();
     let numbers = usize::try_from(elements).unwrap_or(usize::MAX);
     let mut coordinates: Vec<u64> = Vec::new();
@@ -279,11 +278,4 @@ fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Sel
         shape: vec![elements],
         taken: (!in_order).then_some(Selection::Runs(taken)),
     })
-}
-
-fn simple(session: &Session<'_>, shape: &[u64]) -> Result<Id> {
-    // SAFETY: as many lengths as are said; the result is owned.
-    let space =
-        unsafe { (session.hdf5.H5Screate_simple)(shape.len() as i32, shape.as_ptr(), ptr::null()) };
-    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
 }

@@ -9,7 +9,7 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, HADDR_UNDEF, herr_t};
 
 use super::written_dataset::WrittenDataset;
-use crate::dataset::FileInfo;
+use crate::dataset::{FileInfo, single_chunk};
 use crate::library::Session;
 
 /// A dataset whose chunks HDF5 writes.
@@ -141,20 +141,18 @@ impl WrittenDataset {
             self.put_back(session, first, bytes.len() as u64);
             return Err(error);
         }
-        if self.is_lost(session, first) {
-            Err(self.named(
-                Error::new(
-                    Kind::Io,
-                    format!(
-                        "HDF5 wrote the chunk at {first:?} but did not record it in the file, as \
-                         happens after a write that failed: the data are lost"
-                    ),
-                )
-                .remedy("close the dataset wherever it is open, open it again, and write it again"),
-            ))
-        } else {
-            Ok(())
+        if !self.is_lost(session, first) {
+            return Ok(());
         }
+        let error = Error::new(
+            Kind::Io,
+            format!(
+                "HDF5 wrote the chunk at {first:?} but did not record it in the file, as happens after \
+                 a write that failed: the data are lost"
+            ),
+        );
+        let remedy = "close the dataset wherever it is open, open it again, and write it again";
+        Err(self.named(error.remedy(remedy)))
     }
 
     /// Returns whether HDF5 has written a dataset's only chunk to storage that the index lacks.
@@ -163,32 +161,13 @@ impl WrittenDataset {
     /// goes there and succeeds, but the index of a single chunk never gets the address. No lookup
     /// evicts it, because there is no other chunk.
     fn is_lost(&self, session: &Session<'_>, first: &[u64]) -> bool {
-        let is_only = self
-            .shape
-            .iter()
-            .zip(&self.chunk)
-            .all(|(size, side)| size <= side);
-        is_only
-            && self
-                .stored_at(session, first)
-                .is_some_and(|(_, address, _)| address == HADDR_UNDEF)
+        let mut sides = self.shape.iter().zip(&self.chunk);
+        sides.all(|(size, side)| size <= side)
+            && matches!(self.stored_at(session, first), Some((_, HADDR_UNDEF, _)))
     }
 
-    /// Returns the filter mask, the address and the size of a chunk according to the index.
     fn stored_at(&self, session: &Session<'_>, first: &[u64]) -> Option<(u32, u64, u64)> {
-        let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
-        // SAFETY: there are as many offsets as dimensions, and places of their types for the
-        // results.
-        let status = unsafe {
-            (session.hdf5.H5Dget_chunk_info_by_coord)(
-                self.dataset,
-                first.as_ptr(),
-                &mut mask,
-                &mut address,
-                &mut size,
-            )
-        };
-        (status >= 0).then_some((mask, address, size))
+        single_chunk::in_index(session, self.dataset, first)
     }
 
     /// Returns the status of `H5Dwrite_chunk`.
@@ -236,18 +215,16 @@ impl WrittenDataset {
     /// Returns whether HDF5 may confuse chunks when it looks them up by coordinates: see
     /// `dataset::swizzle`.
     pub(in crate::transfer) fn may_confuse_chunks(&self, session: &Session<'_>) -> bool {
-        let mut index = 0;
-        // SAFETY: the index type has a place of its type.
-        let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(self.dataset, &mut index) };
         let unlimited = self.max_shape.iter().position(Option::is_none);
-        status < 0 || (index == H5D_CHUNK_IDX_EARRAY && unlimited.is_some_and(|at| at > 0))
+        single_chunk::index_kind(session, self.dataset).map_or(true, |kind| {
+            kind == H5D_CHUNK_IDX_EARRAY && unlimited > Some(0)
+        })
     }
 
     /// Returns bytes of the file as they are stored.
     fn bytes_at(&self, session: &Session<'_>, address: u64, size: u64) -> Option<Vec<u8>> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
         // A forged size in the index must not exhaust memory.
-        if size > most_stored(decoded) {
+        if size > most_stored(self.decoded_size()) {
             return None;
         }
         let descriptor = FileInfo::of(session, self.dataset).ok()?.descriptor?;
@@ -302,12 +279,7 @@ impl WrittenDataset {
     }
 
     fn stored_size(&self, session: &Session<'_>, first: &[u64]) -> Option<u64> {
-        let mut size = 0;
-        // SAFETY: there are as many offsets as dimensions, and a place for the size.
-        let status = unsafe {
-            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, first.as_ptr(), &mut size)
-        };
-        (status >= 0).then_some(size)
+        single_chunk::stored_size(session, self.dataset, first)
     }
 
     /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask and bytes.
@@ -319,31 +291,13 @@ impl WrittenDataset {
         session: &Session<'_>,
         first: &[u64],
     ) -> Result<Option<(u32, Vec<u8>)>> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
-        // A chunk without a size has no address, and nothing is read.
-        let stored = self.stored_size(session, first).unwrap_or(0);
-        // A forged size in the index must not exhaust memory.
-        if stored > most_stored(decoded) {
-            return Ok(None);
-        }
-        let size = usize::try_from(stored.max(decoded)).unwrap_or(usize::MAX);
-        let mut bytes = zeroed(size).ok_or_else(|| {
-            let text = format!("no memory for the {size} bytes of the chunk at {first:?}");
-            self.named(Error::new(Kind::Memory, text))
-        })?;
-        let mut mask = 0;
-        // SAFETY: the buffer has at least the size that HDF5 has just reported.
-        let status = unsafe {
-            (session.hdf5.H5Dread_chunk)(
-                self.dataset,
-                H5P_DEFAULT,
-                first.as_ptr(),
-                &mut mask,
-                bytes.as_mut_ptr().cast(),
-            )
-        };
-        bytes.truncate(stored as usize);
-        Ok((status >= 0).then_some((mask, bytes)))
+        let decoded = self.decoded_size();
+        let sizes = (decoded, most_stored(decoded));
+        single_chunk::read_stored(session, self.dataset, first, sizes).map_err(|e| self.named(e))
+    }
+
+    fn decoded_size(&self) -> u64 {
+        self.chunk.iter().product::<u64>() * self.element.0
     }
 }
 

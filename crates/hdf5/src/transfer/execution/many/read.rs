@@ -26,7 +26,7 @@ use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of,
 use crate::transfer::execution::handle::TransferHandle;
 use crate::transfer::execution::ordered_plan::prepare_in_order;
 use crate::transfer::hdf5_state::inside;
-use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, direct};
+use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, bound};
 
 /// The elements to read of a dataset, and their destination.
 #[derive(Clone, Copy, Debug)]
@@ -225,14 +225,7 @@ impl Reading<'_> {
         }
         let array = info.array(table.clone())?;
         let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Read)?;
-        let bound = BoundPlan {
-            plan: Arc::new(plan),
-            files: vec![file.into()],
-            conversion: conversion.values,
-            direct: direct(&self.options),
-            given: None,
-            cache: None,
-        };
+        let bound = bound(plan, vec![file.into()], conversion.values, &self.options);
         self.place(vec![bound], part, memory.low, memory.layout.length)
     }
 
