@@ -1,6 +1,6 @@
 //! Limits of the resolution of virtual datasets, and why it ends early.
 
-use penstock_engine::error::Error;
+use penstock_engine::error::{Error, Kind};
 
 /// Largest number of pieces of a selection, and of steps of work on them. A read with more is left to
 /// HDF5.
@@ -23,6 +23,11 @@ pub(super) enum Stop {
 impl Stop {
     pub(super) fn too_many() -> Stop {
         Stop::Hdf5("the selection consists of too many pieces".to_owned())
+    }
+
+    pub(super) fn other_rank(selected: usize, rank: usize) -> Stop {
+        let cause = format!("a mapping selects {selected} dimensions, but the dataset has {rank}");
+        Stop::Failed(Error::new(Kind::Io, cause))
     }
 }
 
