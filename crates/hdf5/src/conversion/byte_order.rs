@@ -27,12 +27,11 @@ pub(crate) fn intermediate(
     stored: &FileType,
 ) -> Result<Option<Id>> {
     let form = MemoryType::read(session, memory)?;
-    match is_wrong(form.form(), stored.form()) {
-        true => Maker(session)
-            .make(memory, form.form(), stored.form())
-            .map(Some),
-        false => Ok(None),
+    if !is_wrong(form.form(), stored.form()) {
+        return Ok(None);
     }
+    let made = Maker(session).make(memory, form.form(), stored.form());
+    made.map(Some)
 }
 
 /// Returns whether HDF5 converts a part of elements wrongly between these types.

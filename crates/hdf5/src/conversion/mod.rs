@@ -33,16 +33,15 @@ impl Conversion {
         (from, stored): (hid_t, &FileType),
         to: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
-        let wanted = MemoryType::read(session, to)?;
-        let found = match Conversion::between(stored, &wanted) {
-            Ok(found) => found,
-            Err(reason) => return Ok(Err(reason)),
-        };
         // HDF5 converts elements in memory, where what it stores elsewhere has another size.
-        let in_memory = MemoryType::read(session, from)?;
-        let tried = match ElementPart::between(in_memory.form(), wanted.form()) {
-            Ok(part) => part,
-            Err(reason) => return Ok(Err(reason)),
+        let (wanted, in_memory) = (
+            MemoryType::read(session, to)?,
+            MemoryType::read(session, from)?,
+        );
+        let tried = ElementPart::between(in_memory.form(), wanted.form());
+        let (found, tried) = match (Conversion::between(stored, &wanted), tried) {
+            (Ok(found), Ok(tried)) => (found, tried),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
         };
         let sizes = (in_memory.size(), wanted.size());
         if session.are_equal(from, to)? || check::holds(session, (from, to), &tried, sizes)? {

@@ -5,11 +5,11 @@ use std::ptr;
 use std::slice;
 
 use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, haddr_t, hid_t, hsize_t};
 
 use super::swizzle::Swizzle;
-use super::{DatasetInfo, FileInfo, Layout};
+use super::{DatasetInfo, FileInfo, Layout, damaged};
 use crate::library::{Id, Session};
 
 /// Reads the whole index. HDF5 first writes the changed chunks of its cache.
@@ -76,7 +76,7 @@ impl Walk<'_> {
             let cause = format!(
                 "the chunk index lists more than {most} chunks, too many for a file of {size} bytes"
             );
-            return Err(Error::new(Kind::Io, cause));
+            return damaged(cause);
         }
         self.count += 1;
         match &mut self.swizzle {

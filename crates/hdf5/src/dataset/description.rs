@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use penstock_array::{ChunkTable, FileSegment, Source, StoredArray, bytes, in_dataset};
 use penstock_codec::{Filter, Pipeline};
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{
     H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_VIRTUAL,
     H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, HADDR_UNDEF, hid_t,
@@ -20,7 +20,7 @@ use super::creation::creation_properties;
 use super::dataspace::{self, MappedSelection};
 use super::fill::Stored;
 use super::index_size::lists_extent;
-use super::{FileInfo, FileType, Fill};
+use super::{FileInfo, FileType, Fill, damaged};
 use crate::library::{Id, Session};
 
 /// A dataset as its file describes it.
@@ -269,10 +269,6 @@ pub(crate) fn name_of(session: &Session<'_>, object: hid_t) -> Result<String> {
     };
     let name = session.text("get the name of the dataset", get)?;
     Ok(String::from_utf8_lossy(&name).into_owned())
-}
-
-fn damaged<T>(cause: String) -> Result<T> {
-    Err(Error::new(Kind::Io, cause))
 }
 
 /// Returns the folder in which HDF5 looks for the external files of a dataset with these access properties.

@@ -18,6 +18,8 @@ pub(crate) mod swizzle;
 mod type_reader;
 mod up_to_date;
 
+use penstock_engine::error::{Error, Kind, Result};
+
 pub use chunk_index::read_chunk_table;
 pub(crate) use common::Common;
 pub use creation::creation_properties;
@@ -34,3 +36,8 @@ pub use fill::Fill;
 pub use forms::{FileType, MemoryType};
 pub use index_size::TouchedChunks;
 pub(crate) use up_to_date::{BUFFERED_WHOLE, PAGE_BUFFER, flush};
+
+/// Returns an error of a description that is wrong, as a damaged file has it.
+fn damaged<T>(cause: String) -> Result<T> {
+    Err(Error::new(Kind::Io, cause))
+}

@@ -7,8 +7,6 @@ pub(super) enum Elsewhere {
     Sequence,
     /// At the target of a reference. The kinds of references differ in their sizes in memory.
     Reference,
-    /// In the element itself.
-    No,
 }
 
 impl Elsewhere {
@@ -20,7 +18,6 @@ impl Elsewhere {
         // The number of an object in a heap takes 4 bytes, beside the address of the heap.
         let in_heap = address + 4;
         match (self, memory) {
-            (Elsewhere::No, _) => memory,
             (Elsewhere::Reference, OBJECT) => address,
             (Elsewhere::Reference, REGION) => in_heap,
             // Kind and flags of the reference come first.

@@ -10,7 +10,7 @@ use penstock_array::{StoredChunk, TableBuilder};
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, hid_t};
 
-use super::{DatasetInfo, Layout, single_chunk};
+use super::{DatasetInfo, Layout, damaged, single_chunk};
 use crate::library::Session;
 
 /// The entries of an index whose coordinates are in doubt.
@@ -103,7 +103,7 @@ impl Swizzle {
                 let cause = format!(
                     "HDF5 lists a chunk at element {first:?} in its index but cannot find it"
                 );
-                return Err(Error::new(Kind::Io, cause));
+                return damaged(cause);
             };
             builder.add(&right, *stored)?;
         }

@@ -175,14 +175,11 @@ impl<T: Clone> Table<T> {
 
     /// Removes and returns the operations for which `is_over` is true.
     pub(in crate::transfer) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
-        let over = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_over(&entry.operation));
+        let entries = self.entries.iter();
+        let over = entries.filter(|(_, entry)| is_over(&entry.operation));
         let over: Vec<u64> = over.map(|(number, _)| *number).collect();
-        over.into_iter()
-            .filter_map(|number| self.leave(number))
-            .collect()
+        let gone = over.into_iter().filter_map(|number| self.leave(number));
+        gone.collect()
     }
 
     /// As [`prune`](Self::prune), but removes only the oldest of many operations, up to the first for which
@@ -301,26 +298,29 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     answer
 }
 
-/// As [`with_current`], but removes only the oldest of many operations that are over.
-fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
+/// Calls `act` with the table, after `prune` has removed operations that are over.
+fn with_pruned<T>(
+    prune: fn(&mut Table<Shared>) -> Vec<Shared>,
+    nothing: T,
+    act: impl FnOnce(&mut Table<Shared>) -> T,
+) -> T {
     if has_nothing_pending() {
         return nothing;
     }
     with(nothing, |table| {
-        let gone = table.prune_quickly(|operation| operation.is_over());
+        let gone = prune(table);
         (act(table), gone)
     })
 }
 
-/// Calls `act` with the table, after it has removed the operations that are over.
-fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if has_nothing_pending() {
-        return nothing;
-    }
-    with(nothing, |table| {
-        let gone = table.prune(|operation| operation.is_over());
-        (act(table), gone)
-    })
+/// Removes all operations that are over.
+fn all(table: &mut Table<Shared>) -> Vec<Shared> {
+    table.prune(|operation| operation.is_over())
+}
+
+/// Removes only the oldest of many operations that are over.
+fn few(table: &mut Table<Shared>) -> Vec<Shared> {
+    table.prune_quickly(|operation| operation.is_over())
 }
 
 /// Adds an operation, for which later ones wait. Returns its number for [`leave`].
@@ -362,19 +362,19 @@ pub fn leave(number: u64) {
 
 /// Returns whether no operation is in flight. Failures may still be unreported.
 pub fn is_idle() -> bool {
-    with_nearly_current(true, |table| {
+    with_pruned(few, true, |table| {
         table.are_all(|operation| operation.has_ended())
     })
 }
 
 /// Returns whether no operation is in flight and no failure unreported.
 pub fn is_empty() -> bool {
-    with_nearly_current(true, |table| table.len() == 0)
+    with_pruned(few, true, |table| table.len() == 0)
 }
 
 /// Returns the pending operations that conflict with an access set or for which `also` is true.
 pub fn before_or(hdf5: &Hdf5, set: &AccessSet, also: impl Fn(&Shared) -> bool) -> Vec<Shared> {
-    with_current(Vec::new(), |table| {
+    with_pruned(all, Vec::new(), |table| {
         table.before_or(Copy::of(hdf5), set, also)
     })
 }
@@ -388,7 +388,7 @@ pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
         if table.is_free_for(set) {
             return (Vec::new(), Vec::new());
         }
-        let gone = table.prune_quickly(|operation| operation.is_over());
+        let gone = few(table);
         let mut before = table.before(Copy::of(hdf5), set);
         before.retain(|operation| !operation.is_over());
         (before, gone)
@@ -405,12 +405,12 @@ pub fn has_before(hdf5: &Hdf5, set: &AccessSet) -> bool {
 
 /// Returns the operations that touch a file, including failed ones that were not reported yet.
 pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
-    with_current(Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
+    with_pruned(all, Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
 }
 
 /// Returns up to `most` operations, oldest first.
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
-    with_nearly_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
+    with_pruned(few, Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
 /// Finishes operations of the copy of HDF5 with a function at this address, which closes: when it is
@@ -418,7 +418,7 @@ pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
 /// no file is left that could report them. The thread is inside that copy.
 pub fn forget(copy: usize) {
     let copy = Copy::of_address(copy);
-    for operation in with_current(Vec::new(), |table| table.oldest(copy, usize::MAX)) {
+    for operation in with_pruned(all, Vec::new(), |table| table.oldest(copy, usize::MAX)) {
         if operation.finishes_at_close() {
             Arc::clone(&operation).finish();
         }

@@ -49,45 +49,27 @@ impl Reader {
     /// # Safety
     /// This thread may call HDF5.
     pub unsafe fn open(hdf5: &'static Hdf5, dataset: hid_t, memory_type: hid_t) -> Opened {
-        let mut is_later = false;
-        // SAFETY: upheld by the caller.
-        let found = unsafe { Reader::try_open(hdf5, dataset, memory_type, &mut is_later) };
-        match found {
-            Some(reader) => Opened::Reader(reader),
-            None if is_later => Opened::Later,
-            None => Opened::Never,
-        }
-    }
-
-    unsafe fn try_open(
-        hdf5: &'static Hdf5,
-        dataset: hid_t,
-        memory_type: hid_t,
-        is_later: &mut bool,
-    ) -> Option<Reader> {
-        inside(hdf5, || {
+        let opened = inside(hdf5, || {
             // SAFETY: the caller may call HDF5, and no other thread comes between.
             let session = unsafe { Session::begin(hdf5) };
             let cached = CachedDataset::of(&session, dataset)?;
             if cached.info.only_hdf5_filters().is_some() {
                 return None;
             }
-            let conversion = cached
-                .conversion(&session, dataset, memory_type)
-                .ok()?
-                .ok()?;
+            let conversion = cached.conversion(&session, dataset, memory_type);
+            let conversion = conversion.ok()?.ok()?;
             if cached.is_for_hdf5(TouchedChunks::ONE) {
-                *is_later = true;
-                return None;
+                return Some(Opened::Later);
             }
             // Reads the chunk table.
             cached.array(&session, dataset).ok()?.ok()?;
-            Some(Reader {
+            Some(Opened::Reader(Reader {
                 hdf5,
                 cached,
                 conversion,
-            })
-        })
+            }))
+        });
+        opened.unwrap_or(Opened::Never)
     }
 
     /// Returns the shape of the dataset.
@@ -161,18 +143,6 @@ impl Reader {
         Ok(Some(held.entered(vec![set])))
     }
 
-    /// Plans a read that is faster on the calling thread than with workers. `None` for other reads.
-    fn plan_at_once(
-        &self,
-        selection: Option<&Selection>,
-        shape: (&[u64], Option<&[i64]>),
-        buffer: &Buffer,
-        with: &SubmitOptions,
-    ) -> Option<SmallRead> {
-        let after = preceding_stream(with)?;
-        SmallRead::prepare(self.order(selection, shape, buffer, with, after)?).ok()
-    }
-
     fn order(
         &self,
         selection: Option<&Selection>,
@@ -186,13 +156,8 @@ impl Reader {
         }
         let options = merged_options(with.options).ok()?;
         let info = &self.cached.info;
-        let selection = match selection {
-            None => Selection::all(&info.shape),
-            Some(some) => {
-                some.check(&info.shape).ok()?;
-                some.clone()
-            }
-        };
+        let selection = selection.map_or_else(|| Selection::all(&info.shape), Selection::clone);
+        selection.check(&info.shape).ok()?;
         if !has_nothing_pending() && has_before(self.hdf5, &self.access_set(Some(&selection))) {
             return None;
         }
@@ -225,9 +190,8 @@ impl Reader {
     /// Returns a read for workers. `None` if it cannot start now.
     fn for_workers(&self, order: SmallReadOrder) -> Option<WorkerRead> {
         let context = order.memory.context.as_ref();
-        let is_done = |stream: Stream| match context {
-            Some(context) => stream.is_idle_in(context).unwrap_or(false),
-            None => false,
+        let is_done = |stream: Stream| {
+            context.is_some_and(|context| stream.is_idle_in(context).unwrap_or(false))
         };
         // A long read must end when its caller is interrupted.
         let is_long = order.bound.plan.work_bytes() > MOST_WORK_OF_WAITER;
@@ -349,12 +313,10 @@ impl WorkerRead {
         // SAFETY: upheld by the caller; the request ends before this returns.
         let request: Request =
             unsafe { execute::submit(self.prepared, self.address, Some(self.memory), with)? };
-        match request.wait(None) {
-            Waited::Finished(outcome) => outcome?,
-            Waited::Step | Waited::Pending => {
-                return Err(Error::new(Kind::Internal, "unexpected submitter step"));
-            }
-        }
+        let Waited::Finished(outcome) = request.wait(None) else {
+            return Err(Error::new(Kind::Internal, "unexpected submitter step"));
+        };
+        outcome?;
         request
             .report()
             .ok_or_else(|| Error::new(Kind::Internal, "a read has ended without a report"))
@@ -389,5 +351,6 @@ pub unsafe fn small_read(
     let Opened::Reader(reader) = opened else {
         return None;
     };
-    reader.plan_at_once(selection, (shape, strides), buffer, with)
+    let after = preceding_stream(with)?;
+    SmallRead::prepare(reader.order(selection, (shape, strides), buffer, with, after)?).ok()
 }

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use penstock_engine::error::Error;
+use penstock_engine::request::inside_callback;
 use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
 
 use crate::library::Session;
@@ -16,9 +17,9 @@ thread_local! {
 }
 
 /// A call of HDF5's own connector in progress on this thread. HDF5 may have parts of a file in use, and
-/// calls functions of the program meanwhile: for each link, object, attribute or chunk, for external
-/// links, filters and conversions. A flush in such a function fails with "cache has protected items"
-/// (1.14.4, 2.0.0), and so does every later flush of the file.
+/// makes callbacks: for each link, object, attribute or chunk, for external links, filters and
+/// conversions. A flush in a callback fails with "cache has protected items" (1.14.4, 2.0.0), and so does
+/// every later flush of the file.
 pub struct InCall(());
 
 impl InCall {
@@ -53,11 +54,7 @@ pub fn may_flush() -> bool {
 
 /// Returns the error of an operation that needs a flush while [`may_flush`] returns false.
 pub fn cannot_flush() -> Error {
-    Error::invalid(
-        "a durable write ends with a flush of the file, which HDF5 cannot carry out inside a function \
-         that it calls during another call",
-    )
-    .remedy("do this after that call, such as an iteration, has returned")
+    inside_callback("a durable write, which ends with a flush of the file,")
 }
 
 /// Returns whether this thread calls HDF5 as part of a transfer. Penstock's connector then forwards

@@ -25,6 +25,7 @@ use crate::library::{Id, Session};
 use crate::transfer::hdf5_state::{cannot_flush, may_flush};
 use crate::transfer::request::{
     DatasetTransfer, Dataspace, FileSelection, Hdf5Selection, HostBuffer, MemoryShape,
+    memory_selection,
 };
 use crate::transfer::sinks::WrittenDataset;
 
@@ -88,7 +89,9 @@ pub(in crate::transfer) unsafe fn prepare(
         MemoryShape::Space(space) => {
             let shape = vec![elements];
             let all = Selection::all(&shape);
-            let (of_memory, extent) = transfer.memory_selection(session, space, info)?;
+            let of_file = transfer.file_selection(session, info)?;
+            let of_file = (&of_file, info.shape.as_slice());
+            let (of_memory, extent) = memory_selection(session, space, of_file)?;
             let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, element)?;
             (shape, from, layout)
         }
@@ -222,10 +225,10 @@ impl LibraryCall {
 
     /// Adds what to do if HDF5 lacks a filter. Its own error names only a folder of plugins.
     fn with_remedy(&self, session: &Session<'_>, error: Error) -> Error {
-        let missing = self.filters.iter().find(|filter| {
-            // SAFETY: takes only a number.
-            unsafe { (session.hdf5.H5Zfilter_avail)(filter.id.cast_signed()) <= 0 }
-        });
+        let missing = self
+            .filters
+            .iter()
+            .find(|filter| !session.has_filter(filter.id));
         match missing {
             Some(filter) => error.remedy(format!(
                 "HDF5 lacks filter {}: put its plugin into a folder that HDF5_PLUGIN_PATH names, or, \

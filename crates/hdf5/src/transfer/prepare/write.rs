@@ -1,10 +1,10 @@
 //! Plans a write: turns HDF5's identifiers into a plan with its file and its sink.
 
-use std::ffi::c_int;
 use std::sync::Arc;
 
 use penstock_array::execute::{BlockSink, Sink, TransferKind, extents};
 use penstock_array::{ChunkGrid, ChunkTable, MemorySide, Plan, Selection, TableBuilder};
+use penstock_codec::Filter;
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
@@ -32,10 +32,8 @@ pub(in crate::transfer) fn filter_left_out(
     session: &Session<'_>,
     info: &DatasetInfo,
 ) -> Option<String> {
-    let missing = info.filters.iter().find(|filter| {
-        // SAFETY: takes only a number.
-        filter.optional && unsafe { (session.hdf5.H5Zfilter_avail)(filter.id as c_int) } <= 0
-    })?;
+    let is_left_out = |filter: &&Filter| filter.optional && !session.has_filter(filter.id);
+    let missing = info.filters.iter().find(is_left_out)?;
     Some(format!(
         "HDF5 lacks the optional filter {}, so it skips it",
         missing.id

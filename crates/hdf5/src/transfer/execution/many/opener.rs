@@ -45,10 +45,8 @@ impl Opener {
     fn along_group(&mut self, session: &Session<'_>, place: hid_t, path: &CStr) -> Option<Id> {
         let bytes = path.to_bytes_with_nul();
         let at = bytes.iter().rposition(|byte| *byte == b'/')?;
-        let (groups, last) = (
-            &bytes[..at],
-            CStr::from_bytes_with_nul(&bytes[at + 1..]).ok()?,
-        );
+        let groups = &bytes[..at];
+        let last = CStr::from_bytes_with_nul(&bytes[at + 1..]).ok()?;
         if groups.is_empty() || matches!(last.to_bytes(), b"" | b".") {
             return None;
         }
