@@ -123,13 +123,13 @@ struct Key {
 struct Registry {
     files: HashMap<Key, Weak<File>>,
     /// With this many entries, those of closed files are removed.
-    look_at: usize,
+    prune_at: usize,
 }
 
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
     Mutex::new(Registry {
         files: HashMap::new(),
-        look_at: FEW,
+        prune_at: FEW,
     })
 });
 
@@ -162,9 +162,9 @@ impl Registry {
     }
 
     fn add(&mut self, key: Key, file: &Arc<File>) {
-        if self.files.len() >= self.look_at {
+        if self.files.len() >= self.prune_at {
             self.files.retain(|_, file| file.strong_count() > 0);
-            self.look_at = (2 * self.files.len()).max(FEW);
+            self.prune_at = (2 * self.files.len()).max(FEW);
         }
         self.files.insert(key, Arc::downgrade(file));
     }

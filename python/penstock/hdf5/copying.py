@@ -1,8 +1,8 @@
 """Copies of objects by HDF5.
 
-The library prepares them: ``penstock_object_prepare_copy`` finds the open datasets that a copy reads,
-and makes HDF5 write and forget what it would copy wrongly. Only the wait for pending requests is here,
-as for all calls of h5py.
+The library prepares them: ``penstock_object_prepare_copy`` finds the open datasets that a copy
+reads, and makes HDF5 write and forget what it would copy wrongly. Python only waits for pending
+requests first, as for every call of h5py.
 
 One defect remains: see ``Group.copy``. It concerns elements with strings or arrays of variable
 length, which ``H5Ocopy`` decodes and encodes again, from the file as from the cache.

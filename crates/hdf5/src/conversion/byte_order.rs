@@ -127,7 +127,7 @@ impl Maker<'_> {
                 ElementType::Array { element: other, .. },
             ) => {
                 let base = self.make(self.base(id)?.get(), element, other)?;
-                // SAFETY: the dimensions are as many as is said; the result is owned.
+                // SAFETY: as many dimensions as are passed; the result is owned.
                 let array = unsafe {
                     let create = self.0.hdf5.H5Tarray_create2;
                     create(base.get(), dims.len() as c_uint, dims.as_ptr())

@@ -25,9 +25,8 @@ pub struct Conversion {
 
 impl Conversion {
     /// Returns the conversion of a read: from elements that are stored as `stored`, of HDF5's type `from`,
-    /// to elements of type `to` in memory. `Err` holds the reason why HDF5 itself must convert them. A
-    /// conversion that is returned has been tried on values for which versions and builds of HDF5 differ,
-    /// and gives the same results as this HDF5.
+    /// to elements of type `to` in memory; or the reason why HDF5 itself must convert them. The conversion was
+    /// tried on values for which versions and builds of HDF5 differ, with the same results as this HDF5.
     pub fn of_read(
         session: &Session<'_>,
         (from, stored): (hid_t, &FileType),

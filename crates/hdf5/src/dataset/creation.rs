@@ -13,7 +13,7 @@ use crate::library::{Id, Session};
 /// The copy converts the fill value to its form in memory. For elements of variable length, HDF5
 /// (1.14.4 to 2.2.0) reads the value from the heap of the file handle that the stored type names. All
 /// handles of a file share the type. If it names a closed handle, HDF5 crashes. `H5Dread` first stores the
-/// dataset's own handle in the type, so a read of no elements comes before. It does not store it in such types
+/// dataset's own handle in the type, so a read of no elements precedes. It does not store it in such types
 /// inside structures and arrays: there HDF5 itself crashes when it reads.
 pub fn creation_properties(session: &Session<'_>, dataset: hid_t) -> Result<Id> {
     let hdf5 = session.hdf5;

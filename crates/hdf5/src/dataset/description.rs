@@ -138,6 +138,14 @@ impl DatasetInfo {
         matches!(self.layout, Layout::Contiguous { offset: Some(_) })
     }
 
+    /// Returns the shape of a chunk; nothing if the dataset is not chunked.
+    pub(crate) fn chunk(&self) -> &[u64] {
+        match &self.layout {
+            Layout::Chunked { chunk, .. } => chunk,
+            _ => &[],
+        }
+    }
+
     /// Returns the number of bytes of all elements, or an error if it overflows.
     pub fn bytes(&self) -> Result<u64> {
         if self.is_null {

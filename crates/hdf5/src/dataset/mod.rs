@@ -33,6 +33,7 @@ pub(crate) use description::{external_prefix, name_of};
 pub use file_info::FileInfo;
 pub(crate) use file_info::{is_shared, name_of_file};
 pub use fill::Fill;
+pub(crate) use fill::fill_state;
 pub use forms::{FileType, MemoryType};
 pub use index_size::TouchedChunks;
 pub(crate) use up_to_date::{BUFFERED_WHOLE, PAGE_BUFFER, flush};

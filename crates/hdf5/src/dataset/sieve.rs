@@ -1,5 +1,5 @@
-//! HDF5's sieve buffer over a contiguous dataset: one window, no longer than the property of the file
-//! says, which may hold changed elements.
+//! HDF5's sieve buffer over a contiguous dataset: one window, of at most the size in the file's access properties,
+//! which may have changed elements.
 
 use std::ffi::c_void;
 use std::ptr;

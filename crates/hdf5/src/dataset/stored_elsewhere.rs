@@ -20,7 +20,7 @@ impl Elsewhere {
         match (self, memory) {
             (Elsewhere::Reference, OBJECT) => address,
             (Elsewhere::Reference, REGION) => in_heap,
-            // Kind and flags of the reference come first.
+            // After the kind and the flags of the reference.
             (Elsewhere::Reference, _) => 2 + 4 + in_heap,
             (Elsewhere::Sequence, _) => 4 + in_heap,
         }

@@ -124,7 +124,7 @@ impl Swizzle {
         if is_sized && single_chunk::read_stored(session, dataset, first, (0, most))?.is_some() {
             return Ok(true);
         }
-        // A failed system call says nothing about the chunk's place.
+        // After a failed system call the place of the chunk is unknown.
         let error = session.failed("look at a chunk");
         if error.os_errno() == 0 {
             Ok(false)

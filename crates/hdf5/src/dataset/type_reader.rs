@@ -144,50 +144,47 @@ impl Reader<'_> {
         };
         let hdf5 = self.session.hdf5;
         let (bits, shift) = self.bits(id, size)?;
-        let mut fields = [0usize; 5];
-        let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = &mut fields;
-        // SAFETY: the five results have five places.
-        let status = unsafe {
-            (hdf5.H5Tget_fields)(id, sign, exponent, exponent_bits, mantissa, mantissa_bits)
+        let mut layout = FloatLayout {
+            bits,
+            shift,
+            ..FloatLayout::default()
+        };
+        // SAFETY: takes a checked identifier; the five results have places of their types.
+        let (status, norm) = unsafe {
+            let status = (hdf5.H5Tget_fields)(
+                id,
+                &mut layout.sign,
+                &mut layout.exponent,
+                &mut layout.exponent_bits,
+                &mut layout.mantissa,
+                &mut layout.mantissa_bits,
+            );
+            layout.bias = (hdf5.H5Tget_ebias)(id);
+            (status, (hdf5.H5Tget_norm)(id))
         };
         self.session
             .check(status, "get the bit fields of a float")?;
-        // SAFETY: both take a checked identifier.
-        let (bias, norm) = unsafe { ((hdf5.H5Tget_ebias)(id), (hdf5.H5Tget_norm)(id)) };
         self.session
             .check(norm, "get the normalisation of a float")?;
-        let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = fields;
+        layout.implied = norm == H5T_NORM_IMPLIED;
         Ok(Some(Float {
             size,
             order,
-            layout: FloatLayout {
-                bits,
-                shift,
-                sign,
-                exponent,
-                exponent_bits,
-                mantissa,
-                mantissa_bits,
-                bias,
-                implied: norm == H5T_NORM_IMPLIED,
-            },
+            layout,
         }))
     }
 
     fn string(&self, id: hid_t, size: usize) -> Result<ElementType> {
         let hdf5 = self.session.hdf5;
+        let check = |status, action| self.session.check(status, action);
         // SAFETY: each takes a checked identifier.
         let (variable, cset, padding) = unsafe {
             (
-                (hdf5.H5Tis_variable_str)(id),
-                (hdf5.H5Tget_cset)(id),
-                (hdf5.H5Tget_strpad)(id),
+                check((hdf5.H5Tis_variable_str)(id), "get the kind of a string")?,
+                check((hdf5.H5Tget_cset)(id), "get the character set of a string")?,
+                check((hdf5.H5Tget_strpad)(id), "get the padding of a string")?,
             )
         };
-        self.session.check(variable, "get the kind of a string")?;
-        self.session
-            .check(cset, "get the character set of a string")?;
-        self.session.check(padding, "get the padding of a string")?;
         if variable > 0 {
             return Ok(self.only_hdf5(size, "variable-length strings", Elsewhere::Sequence));
         }

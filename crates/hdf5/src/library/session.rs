@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn words_without_an_errno_tell_no_system_error() {
+    fn words_without_an_errno_are_no_system_error() {
         assert!(system_error("inappropriate type", "HDF5 cannot read").is_none());
     }
 }

@@ -7,7 +7,9 @@
 //! - What a box leaves of a region is again boxes. Along each dimension in turn, the indices outside the box become a new
 //!   region, and those inside remain for the next dimension:
 //!
-//!       region = A1 x A2, box = B1 x B2   ->   (A1 - B1) x A2,  (A1 & B1) x (A2 - B2)
+//!   ```text
+//!   region = A1 x A2, box = B1 x B2   ->   (A1 - B1) x A2,  (A1 & B1) x (A2 - B2)
+//!   ```
 //!
 //!   The parts of a series differ along one dimension only. They are first merged into one box.
 //! - Runs of elements are compared by their positions in memory, sorted.

@@ -40,11 +40,7 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
         } else {
             step as u64 * segment.position_step
         };
-        let from_first = if first == 0 {
-            0
-        } else {
-            first as u64 * segment.position_step
-        };
+        let from_first = first as u64 * segment.position_step;
         (segment.position + from_first, position_step)
     };
     let (index, index_step) = along(one, i, step_i);

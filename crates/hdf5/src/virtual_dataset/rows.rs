@@ -182,16 +182,21 @@ impl Numbered {
     }
 
     /// Finds the numbers of the selected ones among the `length` elements from `element` on.
-    pub(super) fn numbers(&self, element: u64, length: u64, tell: Tell<'_>) -> Result<(), Stop> {
+    pub(super) fn numbers(
+        &self,
+        element: u64,
+        length: u64,
+        report: Report<'_>,
+    ) -> Result<(), Stop> {
         let (axes, shape) = match self {
             Numbered::Grid { axes, shape } => (axes, shape),
             Numbered::Runs(runs) => {
                 let sides = |run: &Run| (run.start, run.position);
-                return in_runs(runs, sides, (element, length), tell).map(drop);
+                return in_runs(runs, sides, (element, length), report).map(drop);
             }
         };
         let Some((last, outer)) = axes.split_last() else {
-            return tell(0, 0, length);
+            return report(0, 0, length);
         };
         let width = shape[outer.len()];
         let mut done = 0;
@@ -211,7 +216,7 @@ impl Numbered {
             if let Some(number) = number {
                 for ranges in last.ranges(column, column + row)? {
                     for (index, position) in ranges.firsts() {
-                        tell(done + index, number + position, ranges.length)?;
+                        report(done + index, number + position, ranges.length)?;
                     }
                 }
             }
@@ -222,12 +227,17 @@ impl Numbered {
 
     /// Finds the elements with the `length` numbers from `number` on. Returns an error if the dataset has
     /// no such element.
-    pub(super) fn elements(&self, number: u64, length: u64, tell: Tell<'_>) -> Result<(), Stop> {
+    pub(super) fn elements(
+        &self,
+        number: u64,
+        length: u64,
+        report: Report<'_>,
+    ) -> Result<(), Stop> {
         let (axes, shape) = match self {
             Numbered::Grid { axes, shape } => (axes, shape),
             Numbered::Runs(runs) => {
                 let sides = |run: &Run| (run.position, run.start);
-                let done = in_runs(runs, sides, (number, length), tell)?;
+                let done = in_runs(runs, sides, (number, length), report)?;
                 return (done == length).then_some(()).ok_or(Stop::Outside);
             }
         };
@@ -235,7 +245,7 @@ impl Numbered {
             if number + length > 1 {
                 return Err(Stop::Outside);
             }
-            return tell(0, 0, length);
+            return report(0, 0, length);
         };
         let width = last.len();
         if width == 0 {
@@ -264,24 +274,24 @@ impl Numbered {
             if index + run > shape[outer.len()] {
                 return Err(Stop::Outside);
             }
-            tell(done, element + index, run)?;
+            report(done, element + index, run)?;
             done += run;
         }
         Ok(())
     }
 }
 
-/// Receives runs: the distance from the first of the elements, or numbers, that were looked up, the number of
-/// the first element, or that element, and the length.
-type Tell<'a> = &'a mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>;
+/// Receives each run that was found: its distance from the first value that was looked up, its first value on the other
+/// side, and its length.
+type Report<'a> = &'a mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>;
 
-/// Finds `length` values from `first` on, which are on one side of runs, and calls `tell` with those on the other
+/// Finds `length` values from `first` on, which are on one side of runs, and calls `report` with those on the other
 /// side. Returns how many values were found.
 fn in_runs(
     runs: &[Run],
     sides: impl Fn(&Run) -> (u64, u64),
     (first, length): (u64, u64),
-    tell: Tell<'_>,
+    report: Report<'_>,
 ) -> Result<u64, Stop> {
     let at = runs.partition_point(|run| sides(run).0 + run.length <= first);
     let (end, mut found) = (first + length, 0);
@@ -291,7 +301,7 @@ fn in_runs(
             break;
         }
         let (low, high) = (here.max(first), (here + run.length).min(end));
-        tell(low - first, other + (low - here), high - low)?;
+        report(low - first, other + (low - here), high - low)?;
         found += high - low;
     }
     Ok(found)

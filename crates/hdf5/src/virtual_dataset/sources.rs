@@ -111,7 +111,7 @@ pub(super) struct Sources<'a> {
     files: VecDeque<(PathBuf, u32, Rc<Id>)>,
     /// Sources by the file in which the name was looked up, and the name.
     known: HashMap<(Identity, CString), Option<Rc<Source>>>,
-    handed_out: HashMap<Identity, Arc<SourceFile>>,
+    source_files: HashMap<Identity, Arc<SourceFile>>,
 }
 
 impl<'a> Sources<'a> {
@@ -123,7 +123,7 @@ impl<'a> Sources<'a> {
             reader: None,
             files: VecDeque::new(),
             known: HashMap::new(),
-            handed_out: HashMap::new(),
+            source_files: HashMap::new(),
         }
     }
 
@@ -174,15 +174,10 @@ impl<'a> Sources<'a> {
     ) -> Option<Option<VirtualDataset>> {
         let name = CString::new(name.as_os_str().as_bytes()).ok()?;
         let opened = self.open(place, file).ok()??.0;
-        let hdf5 = self.session.hdf5;
-        let own = |id, close| self.session.own(id, close, "open it").ok();
-        let access = place.dataset_access.get();
-        // SAFETY: the name outlives the call; the properties are owned.
-        let dataset = unsafe { (hdf5.H5Dopen2)(opened.get(), name.as_ptr(), access) };
-        let dataset = own(dataset, hdf5.H5Dclose)?;
+        let dataset = self.open_dataset(place, &opened, &name).ok()?;
         let creation = creation_properties(self.session, dataset.get()).ok()?;
         // SAFETY: takes an owned identifier.
-        if unsafe { (hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
+        if unsafe { (self.session.hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
             return Some(None);
         }
         let info = DatasetInfo::read(self.session, dataset.get()).ok()?;
@@ -272,6 +267,14 @@ impl<'a> Sources<'a> {
         })
     }
 
+    fn open_dataset(&self, place: &VirtualDataset, file: &Id, name: &CString) -> Result<Id, Error> {
+        let (open, access) = (self.session.hdf5.H5Dopen2, place.dataset_access.get());
+        // SAFETY: the name outlives the call; the properties are owned.
+        let dataset = unsafe { open(file.get(), name.as_ptr(), access) };
+        self.session
+            .own(dataset, self.session.hdf5.H5Dclose, "open it")
+    }
+
     fn load(
         &mut self,
         place: &VirtualDataset,
@@ -281,24 +284,15 @@ impl<'a> Sources<'a> {
     ) -> Result<Option<Source>, Stop> {
         let hdf5 = self.session.hdf5;
         let failed = |error: Error| {
-            let name = name.to_string_lossy();
-            Stop::Hdf5(format!(
-                "its source {name} cannot be opened: {}",
-                error.cause()
-            ))
+            let what = format!("cannot be opened: {}", error.cause());
+            refused(&name.to_string_lossy(), &what)
         };
         // SAFETY: the name outlives the call.
         let exists = unsafe { (hdf5.H5Oexists_by_name)(file.get(), name.as_ptr(), H5P_DEFAULT) };
         if self.session.check(exists, "look for it").map_err(failed)? == 0 {
             return Ok(None);
         }
-        // SAFETY: as above; the properties are owned.
-        let dataset =
-            unsafe { (hdf5.H5Dopen2)(file.get(), name.as_ptr(), place.dataset_access.get()) };
-        let dataset = self
-            .session
-            .own(dataset, hdf5.H5Dclose, "open it")
-            .map_err(failed)?;
+        let dataset = self.open_dataset(place, file, name).map_err(failed)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
         if info.is_null {
             let name = &info.name;
@@ -306,17 +300,17 @@ impl<'a> Sources<'a> {
                 "its source {name} has a null dataspace"
             )));
         }
-        // Only HDF5 knows which prefix an origin in another folder would have had.
+        // HDF5 expands the prefix for the folder of the origin. Of another origin it is unknown here.
         let has_prefix = match &info.layout {
             Layout::Virtual(_) => !place.origin.prefix.is_empty(),
             Layout::External(_) => place.external_prefix,
             _ => false,
         };
         if has_prefix && !is_same {
-            return Err(Stop::Hdf5(format!(
-                "its source {} refers to other files while a prefix is set",
-                info.name
-            )));
+            return Err(refused(
+                &info.name,
+                "refers to other files while a prefix is set",
+            ));
         }
         if matches!(info.layout, Layout::Virtual(_)) {
             let place = self.place(dataset.get(), Arc::new(info))?;
@@ -339,11 +333,11 @@ impl<'a> Sources<'a> {
         mut info: DatasetInfo,
         cached: Option<Arc<dyn CachedSource>>,
     ) -> Result<StoredSource, Stop> {
-        if let Some(reason) = info.element.only_hdf5() {
-            return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
+        if let Some(what) = info.element.only_hdf5() {
+            return Err(refused(&info.name, &format!("has {what}")));
         }
         if info.file.is_writable {
-            let buffered = |why| Stop::Hdf5(format!("of its source {}, {why}", info.name));
+            let buffered = |why: String| refused(&info.name, &format!("is left to HDF5: {why}"));
             flush(self.session, dataset.get(), &info)?.map_err(buffered)?;
             // Chunks that were only in memory now have addresses, and the file is longer.
             info.refresh(self.session, dataset.get())?;
@@ -351,7 +345,7 @@ impl<'a> Sources<'a> {
         let store = match info.layout {
             Layout::Compact => Store::Memory(Arc::new(self.read(&dataset, &info)?)),
             _ => {
-                let file = self.hand_out(&info)?;
+                let file = self.source_file(&info)?;
                 // HDF5 closes its descriptor.
                 Arc::make_mut(&mut info.file).descriptor = None;
                 Store::File(file)
@@ -378,16 +372,16 @@ impl<'a> Sources<'a> {
         Ok(source)
     }
 
-    fn hand_out(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {
+    fn source_file(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {
         let Some(descriptor) = info.file.descriptor else {
-            return Err(Stop::Hdf5(format!(
-                "the file {} of its source {} is not one plain file",
-                info.file.name.display(),
-                info.name
-            )));
+            let file = info.file.name.display();
+            return Err(refused(
+                &info.name,
+                &format!("is in {file}, which is not one plain file"),
+            ));
         };
         let file = SourceFile::of_descriptor(descriptor)?;
-        let known = self.handed_out.entry(file.identity());
+        let known = self.source_files.entry(file.identity());
         Ok(known.or_insert_with(|| Arc::new(file)).clone())
     }
 
@@ -435,17 +429,20 @@ fn whereabouts(info: &DatasetInfo, name: &Path) -> Result<(PathBuf, Identity), S
     if named.is_ok_and(|named| named == open) {
         return Ok((absolute, open));
     }
-    Err(Stop::Hdf5(format!(
-        "its file was opened as {} relative to another working directory",
-        name.display()
-    )))
+    let name = name.display();
+    let why = format!("its file was opened as {name} relative to another working directory");
+    Err(Stop::Hdf5(why))
 }
 
 fn unnamed(mapping: &VirtualMapping) -> Stop {
+    let name = &mapping.dataset;
     Stop::Hdf5(format!(
-        "the name of its source {:?} contains a NUL",
-        mapping.dataset
+        "the name of its source {name:?} is not UTF-8, or contains a NUL"
     ))
+}
+
+fn refused(source: &str, what: &str) -> Stop {
+    Stop::Hdf5(format!("its source {source} {what}"))
 }
 
 /// Returns whether the process or the system has no descriptor left.

@@ -16,10 +16,8 @@ use crate::open_files::{self, Identity, identity_of};
 
 /// Returns the key of a file that Penstock has opened itself.
 pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
-    Some(FileKey {
-        number: None,
-        identity: Some(open_files::identity(&file.metadata().ok()?)),
-    })
+    let identity = open_files::identity(&file.metadata().ok()?);
+    Some(FileKey::of_identity(Some(identity)))
 }
 
 /// Returns HDF5's number of the open file that contains an object.

@@ -29,7 +29,7 @@ pub enum Effort {
 /// Returns the time that is left; `None` without a time limit.
 pub type Left<'a> = &'a dyn Fn() -> Option<Duration>;
 
-/// An operation that may be in flight, as seen by operations that come after it.
+/// An operation that may be in flight, for operations that come after it.
 ///
 /// Its methods are called by threads that are inside a call of its HDF5, or hold the lock that
 /// guards it.
@@ -130,7 +130,7 @@ pub(in crate::transfer) struct Table<T> {
     writers: usize,
     next: u64,
     /// Number of operations at which [`enter`] and [`enter_on_any_thread`] remove those that are over.
-    look_at: usize,
+    prune_at: usize,
 }
 
 const FEW: usize = 64;
@@ -142,7 +142,7 @@ impl<T: Clone> Table<T> {
             index: Index::new(),
             writers: 0,
             next: 0,
-            look_at: FEW,
+            prune_at: FEW,
         }
     }
 
@@ -285,7 +285,7 @@ fn pending() -> Option<MutexGuard<'static, Table<Shared>>> {
 }
 
 /// Calls `act` with the table. Removed operations are dropped after the lock is released: dropping
-/// the last handle of an operation closes identifiers, which may come back here.
+/// the last handle of an operation closes identifiers, which may call this module again.
 fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>)) -> T {
     let Some(mut table) = pending() else {
         return nothing;
@@ -325,20 +325,20 @@ fn few(table: &mut Table<Shared>) -> Vec<Shared> {
 
 /// Adds an operation, for which later ones wait. Returns its number for [`leave`].
 pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
-    enter_and_look(hdf5, sets, operation, |operation| operation.is_over())
+    enter_and_prune(hdf5, sets, operation, |operation| operation.is_over())
 }
 
 /// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. Any thread may drop
 /// the operation.
 pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
-    enter_and_look(hdf5, sets, operation, |operation| {
+    enter_and_prune(hdf5, sets, operation, |operation| {
         operation.drops_anywhere() && operation.is_over()
     })
 }
 
 /// Adds an operation. Sometimes removes those for which `can_go` is true, so that a program that only
 /// reads, and never waits, has few ended operations in the table.
-fn enter_and_look(
+fn enter_and_prune(
     hdf5: &Hdf5,
     sets: Vec<AccessSet>,
     operation: &Shared,
@@ -346,11 +346,11 @@ fn enter_and_look(
 ) -> u64 {
     with(0, |table| {
         let number = table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
-        if table.len() < table.look_at {
+        if table.len() < table.prune_at {
             return (number, Vec::new());
         }
         let gone = table.prune(can_go);
-        table.look_at = (2 * table.len()).max(FEW);
+        table.prune_at = (2 * table.len()).max(FEW);
         (number, gone)
     })
 }

@@ -18,7 +18,7 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::handle::TransferHandle;
 use crate::conversion::Conversion;
-use crate::dataset::{Layout, TouchedChunks};
+use crate::dataset::TouchedChunks;
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::conflicts::{Access, AccessSet, Region, has_before};
@@ -50,7 +50,7 @@ impl Reader {
     /// This thread may call HDF5.
     pub unsafe fn open(hdf5: &'static Hdf5, dataset: hid_t, memory_type: hid_t) -> Opened {
         let opened = inside(hdf5, || {
-            // SAFETY: the caller may call HDF5, and no other thread comes between.
+            // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
             let session = unsafe { Session::begin(hdf5) };
             let cached = CachedDataset::of(&session, dataset)?;
             if cached.info.only_hdf5_filters().is_some() {
@@ -94,9 +94,9 @@ impl Reader {
         self.cached.check_open()
     }
 
-    /// Plans a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, and for reads that this
-    /// thread may have to help before they end. `selection` is `None` for all elements. The read
-    /// may come after HDF5 has closed the dataset.
+    /// Plans a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, and for reads of which this
+    /// thread may have to run steps. `selection` is `None` for all elements. HDF5 may close the dataset before
+    /// the read.
     pub fn plan(
         &self,
         selection: Option<&Selection>,
@@ -225,14 +225,11 @@ impl Reader {
     /// Returns the access set of a read of these elements, or of all. A write by another handle of the file
     /// may be pending.
     fn access_set(&self, selection: Option<&Selection>) -> AccessSet {
-        let chunk: &[u64] = match &self.cached.info.layout {
-            Layout::Chunked { chunk, .. } => chunk,
-            _ => &[],
-        };
-        let bounds = selection.and_then(|some| some.bounds(&self.cached.info.shape));
+        let info = &self.cached.info;
+        let bounds = selection.and_then(|some| some.bounds(&info.shape));
         AccessSet::Elements {
             dataset: self.cached.key,
-            region: Region::between(bounds).of_chunks(chunk),
+            region: Region::between(bounds).of_chunks(info.chunk()),
             access: Access::Read,
         }
     }

@@ -109,12 +109,8 @@ pub unsafe fn wait_for_path(hdf5: &'static Hdf5, path: &Path) {
     if is_idle() {
         return;
     }
-    let Some(identity) = identity(path) else {
-        return;
-    };
-    let file = FileKey {
-        number: None,
-        identity: Some(identity),
-    };
-    inside(hdf5, || finish_before(hdf5, &AccessSet::File(file)));
+    if let Some(identity) = identity(path) {
+        let file = FileKey::of_identity(Some(identity));
+        inside(hdf5, || finish_before(hdf5, &AccessSet::File(file)));
+    }
 }

@@ -6,7 +6,7 @@ use penstock_engine::error::Result;
 use super::outcome::{OrStop, refused};
 use crate::dataset::DatasetInfo;
 
-/// Refuses a read if only HDF5 knows one of the filters.
+/// Refuses a read if only HDF5 has one of the filters.
 pub(in crate::transfer) fn known_filters(info: &DatasetInfo) -> OrStop<()> {
     info.only_hdf5_filters().map_or(Ok(()), refused)
 }

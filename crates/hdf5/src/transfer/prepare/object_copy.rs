@@ -21,6 +21,7 @@ use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
@@ -33,7 +34,7 @@ use penstock_sys::hdf5::{
 use crate::dataset::{DatasetInfo, Layout, is_shared, name_of_file, read_chunk_table, sieve};
 use crate::library::{Id, Session};
 use crate::transfer::hdf5_state::{inside, open_ids};
-use crate::transfer::sinks::WrittenDataset;
+use crate::transfer::sinks::{StoredChunks, WrittenDataset};
 use crate::virtual_dataset::numbered;
 
 /// The number of an open file, and the token of an object in it.
@@ -256,8 +257,9 @@ fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
 fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let table = read_chunk_table(session, dataset, info)?;
     let grid = table.grid();
-    let written = WrittenDataset::new(session, dataset, info);
-    let forgets_all = !info.filters.is_empty() || written.may_confuse_chunks(session);
+    let written = WrittenDataset::new(session, dataset, Arc::new(info.clone()));
+    let chunks = StoredChunks::of(&written, session);
+    let forgets_all = !info.filters.is_empty() || chunks.may_confuse_chunks();
     let evict = |number: u64| {
         let at = grid.coordinates(number);
         let first: Vec<u64> = at
@@ -265,7 +267,7 @@ fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) 
             .zip(grid.chunk())
             .map(|(at, side)| at * side)
             .collect();
-        written.read_stored(session, &first).map(drop)
+        chunks.read_stored(&first).map(drop)
     };
     if grid.total() <= MOST_PLACES {
         let is_evicted = |number: &u64| forgets_all || matches!(table.find(*number), Ok(None));

@@ -1,5 +1,7 @@
 //! Plans a transfer without HDF5 if that is possible, and through HDF5 otherwise.
 
+use std::sync::Arc;
+
 use penstock_array::execute::{Beforehand, PreparedTransfer};
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
@@ -30,7 +32,7 @@ pub unsafe fn prepare(
         Ok(prepared) => Ok(prepared),
         Err(Refused(why)) => {
             before_hdf5();
-            let info = described.info;
+            let info = Arc::new(described.info);
             // SAFETY: upheld by the caller.
             let (kind, memory, moved) =
                 unsafe { through_hdf5::prepare(session, transfer, &info, host)? };

@@ -29,7 +29,7 @@ pub struct StoredDataset {
 
 impl StoredDataset {
     /// Describes a dataset of a file that processes share; or returns why only HDF5 transfers its elements, which
-    /// is the same in all processes. `reads_together` says that no process reads metadata without the others.
+    /// is the same in all processes. With `reads_together`, all processes read metadata together.
     pub fn read(
         session: &Session<'_>,
         dataset: hid_t,

@@ -12,7 +12,6 @@ use penstock_array::execute::{BoundPlan, DenseSink, InMemory, Sink, TransferKind
 use penstock_array::{
     ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
 };
-use penstock_codec::Filter;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
@@ -20,7 +19,7 @@ use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use crate::conversion::byte_order;
-use crate::dataset::{DatasetInfo, FileType, MemoryType};
+use crate::dataset::{DatasetInfo, MemoryType};
 use crate::library::{Id, Session};
 use crate::transfer::hdf5_state::{cannot_flush, may_flush};
 use crate::transfer::request::{
@@ -32,12 +31,11 @@ use crate::transfer::sinks::WrittenDataset;
 /// Has HDF5 carry out what is possible immediately. Returns the rest, and the bytes that HDF5 has moved.
 ///
 /// # Safety
-/// `host` is null or valid for what the transfer describes; for a write it holds its final
-/// contents.
+/// `host` is null or valid for what the transfer describes; for a write it has its final contents.
 pub(in crate::transfer) unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    info: &DatasetInfo,
+    info: &Arc<DatasetInfo>,
     host: HostBuffer,
 ) -> Result<(TransferKind, MemorySide, u64)> {
     let element = transfer.memory_size(session)?;
@@ -146,20 +144,18 @@ struct LibraryCall {
     dataset: WrittenDataset,
     /// Type of the elements in the caller's memory.
     memory_type: hid_t,
-    stored: FileType,
     file_space: Dataspace,
     transfer_list: hid_t,
     elements: u64,
     /// Bytes of all elements in memory.
     bytes: u64,
-    filters: Vec<Filter>,
 }
 
 impl LibraryCall {
     fn new(
         session: &Session<'static>,
         transfer: &DatasetTransfer<'_>,
-        info: &DatasetInfo,
+        info: &Arc<DatasetInfo>,
         (file_space, elements): (Dataspace, u64),
         element: MemorySize,
     ) -> Result<LibraryCall> {
@@ -172,10 +168,9 @@ impl LibraryCall {
             operation: transfer.operation,
             dataset: WrittenDataset {
                 is_durable: is_durable && info.file.descriptor.is_some(),
-                ..WrittenDataset::new(session, transfer.dataset, info)
+                ..WrittenDataset::new(session, transfer.dataset, Arc::clone(info))
             },
             memory_type: transfer.memory_type,
-            stored: info.element.clone(),
             file_space,
             transfer_list: match transfer.transfer_list {
                 0 => H5P_DEFAULT,
@@ -183,13 +178,12 @@ impl LibraryCall {
             },
             elements,
             bytes: elements.saturating_mul(element.0),
-            filters: info.filters.clone(),
         })
     }
 
     /// Returns the type in which HDF5 must transfer the elements instead of that in memory, if any.
     fn intermediate(&self, session: &Session<'_>) -> Result<Option<Id>> {
-        byte_order::intermediate(session, self.memory_type, &self.stored)
+        byte_order::intermediate(session, self.memory_type, &self.dataset.info.element)
     }
 
     /// Transfers elements that are of type `types` in memory.
@@ -225,10 +219,8 @@ impl LibraryCall {
 
     /// Adds what to do if HDF5 lacks a filter. Its own error names only a folder of plugins.
     fn with_remedy(&self, session: &Session<'_>, error: Error) -> Error {
-        let missing = self
-            .filters
-            .iter()
-            .find(|filter| !session.has_filter(filter.id));
+        let filters = &self.dataset.info.filters;
+        let missing = filters.iter().find(|filter| !session.has_filter(filter.id));
         match missing {
             Some(filter) => error.remedy(format!(
                 "HDF5 lacks filter {}: put its plugin into a folder that HDF5_PLUGIN_PATH names, or, \

@@ -78,7 +78,7 @@ pub(in crate::transfer) fn plan(
     let (opened, written) = open(session, transfer, info)?;
     let is_chunked = matches!(info.layout, Layout::Chunked { .. });
     let table = if is_chunked {
-        chunk_table(session, transfer, info, &written.chunk, &selection, &opened)?
+        chunk_table(session, transfer, info, &selection, &opened)?
     } else {
         contiguous(session, transfer, info, &written, &selection, &opened)?;
         None
@@ -116,7 +116,7 @@ fn open(
     };
     let written = WrittenDataset {
         is_durable: merged_options(transfer.options)?.durable == Some(true),
-        ..WrittenDataset::new(session, transfer.dataset, info)
+        ..WrittenDataset::new(session, transfer.dataset, Arc::new(info.clone()))
     };
     Ok((file, written))
 }
@@ -126,18 +126,18 @@ fn chunk_table(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
     info: &mut DatasetInfo,
-    chunk: &[u64],
     selection: &Selection,
     file: &File,
 ) -> OrStop<Option<Arc<ChunkTable>>> {
-    if selection.covers_chunks(&info.shape, chunk) {
-        let grid = ChunkGrid::new(&info.shape, chunk).map_err(|error| info.name_in(error))?;
+    if selection.covers_chunks(&info.shape, info.chunk()) {
+        let grid =
+            ChunkGrid::new(&info.shape, info.chunk()).map_err(|error| info.name_in(error))?;
         let none = TableBuilder::new(grid, info.file.size).finish();
         return Ok(Some(Arc::new(none)));
     }
     let elements = selection.elements().unwrap_or(u64::MAX);
     let touched = TouchedChunks {
-        chunks: selection.touched_chunks(chunk),
+        chunks: selection.touched_chunks(info.chunk()),
         bytes: elements.saturating_mul(info.element.size().0),
     };
     // HDF5 may give filtered chunks wrong filter masks.
@@ -175,7 +175,7 @@ fn contiguous(
             } else {
                 info.file.sieve_buffer as u64
             };
-            let Some((start, count)) = selection.end(&info.shape, written.element.0, more_than)
+            let Some((start, count)) = selection.end(&info.shape, info.element.size().0, more_than)
             else {
                 return refused("the last selected element is unknown");
             };

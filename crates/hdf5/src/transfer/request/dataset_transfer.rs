@@ -148,7 +148,7 @@ impl DatasetTransfer<'_> {
     }
 }
 
-/// Returns the selection of a dataspace in memory, and its shape. As in H5Dread, `H5S_ALL` stands for the
+/// Returns the selection of a dataspace in memory, and its shape. As in H5Dread, `H5S_ALL` means the
 /// dataspace of the file.
 pub(crate) fn memory_selection(
     session: &Session<'_>,

@@ -35,7 +35,8 @@ impl WrittenDataset {
     /// The buffer is one window, no longer than the distance from the first element to the last. So
     /// at least one of the two reads finds its element outside, and refills the window.
     pub(in crate::transfer) fn refill_sieve(&self, session: &Session<'_>) -> Result<()> {
-        sieve::read_ends(session, self.dataset, &self.shape, H5P_DEFAULT).map_err(|e| self.named(e))
+        sieve::read_ends(session, self.dataset, &self.info.shape, H5P_DEFAULT)
+            .map_err(|e| self.named(e))
     }
 
     /// Makes HDF5 allocate contiguous storage without buffering any of it, by writing the fill
@@ -57,9 +58,10 @@ impl WrittenDataset {
         past_sieve: Option<Id>,
     ) -> Result<()> {
         let elements = count.iter().product::<u64>() as usize;
-        let bytes = match fill.filter(|fill| fill.len() as u64 == self.element.0) {
+        let size = self.info.element.size().0 as usize;
+        let bytes = match fill.filter(|fill| fill.len() == size) {
             Some(fill) => fill.repeat(elements),
-            None => vec![0u8; elements * self.element.0 as usize],
+            None => vec![0u8; elements * size],
         };
         let list = past_sieve.as_ref().map_or(H5P_DEFAULT, Id::get);
         let write = |file_type, memory, space| {

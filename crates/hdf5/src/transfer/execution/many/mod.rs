@@ -78,7 +78,7 @@ pub unsafe fn describe<'a>(
     wanted: impl Iterator<Item = Wanted<'a>>,
 ) -> Result<Many> {
     inside(hdf5, || {
-        // SAFETY: the caller may call HDF5, and no other thread comes between.
+        // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
         let session = unsafe { Session::begin(hdf5) };
         let mut many = Many {
             hdf5,

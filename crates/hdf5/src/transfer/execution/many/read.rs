@@ -60,7 +60,7 @@ impl Many {
     ) -> Result<TransferHandle> {
         let hdf5 = self.hdf5;
         inside(hdf5, || {
-            // SAFETY: the caller may call HDF5, and no other thread comes between.
+            // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
             let session = unsafe { Session::begin(hdf5) };
             let mut reading = Reading {
                 session: &session,
@@ -132,7 +132,7 @@ impl Reading<'_> {
     /// # Safety
     /// As for [`Many::read`].
     unsafe fn add(&mut self, described: &DescribedDataset, part: &DatasetPart<'_>) -> Result<()> {
-        self.look_at(part)?;
+        self.find_memory(part)?;
         let (table, origin) = match &described.stored {
             Stored::Known(table, origin) => (table, origin),
             // SAFETY: upheld by the caller.
@@ -155,7 +155,7 @@ impl Reading<'_> {
     }
 
     /// Finds the memory of an array, which must be on the same device as that of the other arrays.
-    fn look_at(&mut self, part: &DatasetPart<'_>) -> Result<()> {
+    fn find_memory(&mut self, part: &DatasetPart<'_>) -> Result<()> {
         let last = self.memory.as_ref();
         let is_same = |memory: &Memory| {
             let range = memory.range.as_ref();
