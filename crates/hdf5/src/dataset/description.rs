@@ -18,7 +18,6 @@ use super::chunk_index::read_chunk_table;
 use super::common::Common;
 use super::creation::creation_properties;
 use super::dataspace::{self, MappedSelection};
-use super::fill::Stored;
 use super::index_size::lists_extent;
 use super::{FileInfo, FileType, Fill, damaged};
 use crate::library::{Id, Session};
@@ -168,20 +167,19 @@ impl DatasetInfo {
 
     /// Returns why HDF5 alone reads the elements that were never written, if there are any.
     pub(crate) fn only_hdf5_fills(&self, table: Option<&ChunkTable>) -> Option<&'static str> {
-        self.fill.only_hdf5(self.stored(table))
-    }
-
-    /// Returns how much of the dataset has storage.
-    fn stored(&self, table: Option<&ChunkTable>) -> Stored {
-        match (&self.layout, table) {
-            (Layout::Contiguous { offset: None }, _) => Stored::Nothing,
-            (Layout::Chunked { .. }, Some(table)) if table.is_empty() => Stored::Nothing,
-            (Layout::Chunked { .. }, Some(table))
-                if (table.len() as u64) < table.grid().total() =>
-            {
-                Stored::Part
+        let (stored, all) = match (&self.layout, table) {
+            (Layout::Contiguous { offset: None }, _) => (0, 1),
+            (Layout::Chunked { .. }, Some(table)) => (table.len() as u64, table.grid().total()),
+            _ => (1, 1),
+        };
+        match self.fill {
+            Fill::Undefined if stored == 0 => {
+                Some("nothing was ever written, and the fill value is undefined")
             }
-            _ => Stored::All,
+            Fill::OnlyHdf5 if stored == 0 || stored < all => {
+                Some("the fill value of elements that were never written is stored elsewhere")
+            }
+            _ => None,
         }
     }
 

@@ -23,33 +23,12 @@ pub enum Fill {
     OnlyHdf5,
 }
 
-/// How much of a dataset has storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stored {
-    Nothing,
-    Part,
-    All,
-}
-
 impl Fill {
     /// Returns the stored element.
     pub fn value(&self) -> Option<&[u8]> {
         match self {
             Fill::Value(value) => Some(value),
             Fill::Nothing | Fill::Undefined | Fill::OnlyHdf5 => None,
-        }
-    }
-
-    /// Returns why HDF5 alone reads the elements that were never written, if that is so.
-    pub(super) fn only_hdf5(&self, stored: Stored) -> Option<&'static str> {
-        match (self, stored) {
-            (Fill::Undefined, Stored::Nothing) => {
-                Some("nothing was ever written, and the fill value is undefined")
-            }
-            (Fill::OnlyHdf5, Stored::Nothing | Stored::Part) => {
-                Some("the fill value of elements that were never written is stored elsewhere")
-            }
-            _ => None,
         }
     }
 

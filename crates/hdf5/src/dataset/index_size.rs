@@ -3,6 +3,7 @@
 //! HDF5 returns the place of a chunk only by a walk through the index (H5Dget_chunk_info_by_coord, too). An
 //! extensible or fixed array has an entry for each chunk of the extent, stored or not.
 
+use penstock_array::Selection;
 use penstock_engine::error::Result;
 use penstock_engine::request::MOST_AT_ONCE;
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5D_CHUNK_IDX_NONE, hid_t};
@@ -47,6 +48,12 @@ impl TouchedChunks {
         chunks: 1,
         bytes: 0,
     };
+
+    /// What a selection touches of chunks of this shape.
+    pub(crate) fn of(selection: &Selection, chunk: &[u64], bytes: u64) -> TouchedChunks {
+        let chunks = selection.touched_chunks(chunk);
+        TouchedChunks { chunks, bytes }
+    }
 }
 
 impl DatasetInfo {

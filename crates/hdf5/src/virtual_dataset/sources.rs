@@ -77,10 +77,7 @@ impl StoredSource {
             return Ok(None);
         };
         if let (None, Some(dataset)) = (self.table.get(), &self.unread) {
-            let touched = TouchedChunks {
-                chunks: wanted.selection.touched_chunks(chunk),
-                bytes: wanted.memory.length,
-            };
+            let touched = TouchedChunks::of(&wanted.selection, chunk, wanted.memory.length);
             let cached = self.cached.as_ref();
             if cached.is_some_and(|cached| cached.is_for_hdf5(touched)) {
                 return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));

@@ -10,39 +10,26 @@ use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::request::DatasetTransfer;
 
-/// The elements of a transfer.
-pub(in crate::transfer) struct Elements {
-    pub selection: Selection,
-    pub memory: MemorySide,
-    pub conversion: Conversion,
-}
-
-impl Elements {
-    /// Returns the elements that a transfer moves without HDF5. `cached` is the cache entry of the dataset
-    /// of a read, if it has one.
-    pub(in crate::transfer) fn of(
-        session: &Session<'_>,
-        transfer: &DatasetTransfer<'_>,
-        info: &DatasetInfo,
-        cached: Option<&CachedDataset>,
-    ) -> OrStop<Elements> {
-        let (dataset, memory_type) = (transfer.dataset, transfer.memory_type);
-        let (stored, operation) = ((dataset, &info.element), transfer.operation);
-        let conversion = match (cached, operation) {
-            (Some(cached), _) => cached.conversion(session, dataset, memory_type),
-            (None, Operation::Read) => Conversion::from_dataset(session, stored, memory_type),
-            (None, Operation::Write) => Conversion::to_dataset(session, stored, memory_type),
-        };
-        let conversion = conversion?.or_else(refused)?;
-        if transfer.is_of_another_shape(session, info)? {
-            return refused("the shape of the dataspace differs from that of the dataset");
-        }
-        let element = conversion.element.memory(operation);
-        let (selection, memory) = transfer.selections(session, info, element)?;
-        Ok(Elements {
-            selection,
-            memory,
-            conversion,
-        })
+/// Returns the elements that a transfer moves without HDF5. `cached` is the cache entry of the dataset of a
+/// read, if it has one.
+pub(in crate::transfer) fn elements(
+    session: &Session<'_>,
+    transfer: &DatasetTransfer<'_>,
+    info: &DatasetInfo,
+    cached: Option<&CachedDataset>,
+) -> OrStop<(Selection, MemorySide, Conversion)> {
+    let (dataset, memory_type) = (transfer.dataset, transfer.memory_type);
+    let (stored, operation) = ((dataset, &info.element), transfer.operation);
+    let conversion = match (cached, operation) {
+        (Some(cached), _) => cached.conversion(session, dataset, memory_type),
+        (None, Operation::Read) => Conversion::from_dataset(session, stored, memory_type),
+        (None, Operation::Write) => Conversion::to_dataset(session, stored, memory_type),
+    };
+    let conversion = conversion?.or_else(refused)?;
+    if transfer.is_of_another_shape(session, info)? {
+        return refused("the shape of the dataspace differs from that of the dataset");
     }
+    let element = conversion.element.memory(operation);
+    let (selection, memory) = transfer.selections(session, info, element)?;
+    Ok((selection, memory, conversion))
 }

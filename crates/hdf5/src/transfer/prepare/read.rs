@@ -6,7 +6,7 @@ use penstock_array::execute::TransferKind;
 use penstock_array::{MemorySide, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
-use super::elements::Elements;
+use super::elements::elements;
 use super::files::files_of_transfer;
 use super::hdf5_only::{known_filters, refuse_cut_off};
 use super::outcome::{OrStop, or_hdf5, refused};
@@ -27,19 +27,12 @@ pub(in crate::transfer) fn plan(
     if info.is_final() && cached.is_none() {
         unfinished_storage::refuse(session, transfer.dataset)?;
     }
-    let Elements {
-        selection,
-        memory,
-        conversion,
-    } = Elements::of(session, transfer, info, cached.as_deref())?;
+    let (selection, memory, conversion) = elements(session, transfer, info, cached.as_deref())?;
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
     }
     if let Layout::Chunked { chunk, .. } = &info.layout {
-        let touched = TouchedChunks {
-            chunks: selection.touched_chunks(chunk),
-            bytes: memory.layout.length,
-        };
+        let touched = TouchedChunks::of(&selection, chunk, memory.layout.length);
         let is_for_hdf5 = match &cached {
             Some(cached) => cached.is_for_hdf5(touched),
             None => info.is_sooner_by_hdf5(touched),

@@ -11,7 +11,7 @@ use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::hid_t;
 
-use super::elements::Elements;
+use super::elements::elements;
 use super::hdf5_only::{known_filters, refuse_cut_off};
 use super::outcome::{OrStop, Planned, Refused, finished, refused};
 use super::write::REPEATS;
@@ -94,11 +94,7 @@ impl StoredDataset {
         let Some(file) = transfer.file else {
             return refused("the file cannot be opened a second time");
         };
-        let Elements {
-            selection,
-            memory,
-            conversion,
-        } = Elements::of(session, transfer, info, None)?;
+        let (selection, memory, conversion) = elements(session, transfer, info, None)?;
         if selection.is_empty() || info.is_null {
             return Ok((TransferKind::Nothing, memory));
         }

@@ -43,16 +43,13 @@ pub(in crate::transfer) unsafe fn prepare(
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory, 0));
     }
-    let Hdf5Selection {
-        space,
-        shape,
-        taken,
-    } = match transfer.file_selection {
+    let moved = match transfer.file_selection {
         FileSelection::Space(space) => Hdf5Selection::of_space(space, &selection),
         FileSelection::Elements(_) => Hdf5Selection::of_elements(session, &info.shape, &selection)?,
     };
+    let (shape, taken) = (moved.shape, moved.taken);
     let elements = shape.iter().product();
-    let call = LibraryCall::new(session, transfer, info, (space, elements), element)?;
+    let call = LibraryCall::new(session, transfer, info, (moved.space, elements), element)?;
     if let Some(buffer) = host.address()
         && call.intermediate(session)?.is_none()
     {
@@ -94,26 +91,21 @@ pub(in crate::transfer) unsafe fn prepare(
             (shape, from, layout)
         }
     };
-    let array = StoredArray::in_memory(&info.name, shape, element);
-    let mapping = ElementMapping::whole(element);
     if transfer.operation == Operation::Read {
         refuse_more_fields(session, transfer, info)?;
     }
+    let array = StoredArray::in_memory(&info.name, shape, element);
+    let mapping = ElementMapping::whole(element);
     let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
-    let given = match transfer.operation {
-        Operation::Read => Some(InMemory {
-            bytes: Arc::new(call.read_dense(session)?),
-            path: Path::Hdf5,
-        }),
-        Operation::Write => None,
-    };
-    let bound = BoundPlan::in_memory(plan, given);
     let kind = match transfer.operation {
-        Operation::Read => TransferKind::Read(vec![bound]),
+        Operation::Read => {
+            let (bytes, path) = (Arc::new(call.read_dense(session)?), Path::Hdf5);
+            let given = Some(InMemory { bytes, path });
+            TransferKind::Read(vec![BoundPlan::in_memory(plan, given)])
+        }
         Operation::Write => {
-            let bytes = call.bytes;
-            let sink = call.defer(session)?;
-            TransferKind::Write(bound, Sink::Dense(Box::new(sink), bytes))
+            let (bytes, sink) = (call.bytes, Box::new(call.defer(session)?));
+            TransferKind::Write(BoundPlan::in_memory(plan, None), Sink::Dense(sink, bytes))
         }
     };
     Ok((kind, memory, 0))
@@ -130,12 +122,10 @@ fn refuse_more_fields(
     if !in_memory.form().has_more_fields(info.element.form()) {
         return Ok(());
     }
-    Err(Error::invalid(
-        "the elements in memory have fields that the dataset lacks, and would lose them",
-    )
-    .remedy(
-        "read only the fields of the dataset, or into C-contiguous host memory without a stream",
-    ))
+    let cause = "the elements in memory have fields that the dataset lacks, and would lose them";
+    let remedy =
+        "read only the fields of the dataset, or into C-contiguous host memory without a stream";
+    Err(Error::invalid(cause).remedy(remedy))
 }
 
 /// A call of `H5Dread` or `H5Dwrite`, apart from the memory.

@@ -10,7 +10,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
 use penstock_sys::hdf5::H5F_SCOPE_LOCAL;
 
-use super::elements::Elements;
+use super::elements::elements;
 use super::outcome::{OrStop, or_hdf5, refused};
 use crate::dataset::{
     BUFFERED_WHOLE, DatasetInfo, Layout, PAGE_BUFFER, TouchedChunks, flush, sieve,
@@ -58,11 +58,7 @@ pub(in crate::transfer) fn plan(
     if file.page_buffer > 0 {
         return refused(PAGE_BUFFER);
     }
-    let Elements {
-        selection,
-        memory,
-        conversion,
-    } = Elements::of(session, transfer, info, None)?;
+    let (selection, memory, conversion) = elements(session, transfer, info, None)?;
     if selection.has_repeats() {
         return refused(REPEATS);
     }
@@ -136,10 +132,8 @@ fn chunk_table(
         return Ok(Some(Arc::new(none)));
     }
     let elements = selection.elements().unwrap_or(u64::MAX);
-    let touched = TouchedChunks {
-        chunks: selection.touched_chunks(info.chunk()),
-        bytes: elements.saturating_mul(info.element.size().0),
-    };
+    let bytes = elements.saturating_mul(info.element.size().0);
+    let touched = TouchedChunks::of(selection, info.chunk(), bytes);
     // HDF5 may give filtered chunks wrong filter masks.
     if info.filters.is_empty() && info.is_sooner_by_hdf5(touched) {
         return refused(FEW_OF_MANY_CHUNKS);

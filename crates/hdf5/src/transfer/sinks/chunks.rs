@@ -100,33 +100,27 @@ impl<'a> StoredChunks<'a> {
             return self.write_stored(first, *mask, bytes);
         }
         let old = self.indexed(first, before)?;
-        if old.as_ref().is_some_and(|(old, _)| old == mask) {
-            return if may_be_first {
-                Ok(())
-            } else {
-                self.write_stored(first, *mask, bytes)
-            };
+        match &old {
+            Some((old, _)) if old == mask && may_be_first => return Ok(()),
+            Some((old, _)) if old == mask => return self.write_stored(first, *mask, bytes),
+            _ => {}
         }
         let other: &[u8] = if bytes.len() == 1 { &[0; 2] } else { &[0] };
         self.write_stored(first, *mask, other)?;
         if let Err(error) = self.write_stored(first, *mask, bytes) {
             let is_back = old.is_some_and(|(mask, old)| self.store(first, mask, &old) >= 0);
-            return Err(if is_back {
-                error
-            } else {
-                error.remedy(
-                    "write all elements of this chunk again: those that were stored before are lost",
-                )
-            });
+            let remedy =
+                "write all elements of this chunk again: those that were stored before are lost";
+            return Err(if is_back { error } else { error.remedy(remedy) });
         }
         let written = self.indexed(first, before)?;
         if written.is_some_and(|(written, _)| written == *mask) {
             return Ok(());
         }
         let text = format!("HDF5 did not record the filter mask of the chunk at {first:?}");
-        Err(self.dataset.named(
-            Error::new(Kind::Io, text).remedy("write the elements of this chunk to a new dataset"),
-        ))
+        let remedy = "write the elements of this chunk to a new dataset";
+        let error = Error::new(Kind::Io, text).remedy(remedy);
+        Err(self.dataset.named(error))
     }
 
     /// Returns the filter mask of a chunk in the index, and the stored bytes.
