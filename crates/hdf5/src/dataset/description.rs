@@ -337,8 +337,8 @@ impl Reader<'_> {
         Ok((info, number))
     }
 
-    /// Returns the offset of the elements if they are contiguous in the dataset's own file. Any other
-    /// answer takes the creation properties, whose copy takes longer than all else.
+    /// Returns the offset of the elements if they are contiguous in the dataset's own file. Otherwise the creation
+    /// properties are needed, whose copy takes longer than everything else.
     fn stored_offset(&self, info: &DatasetInfo) -> Option<u64> {
         let offset = self.reported_offset();
         // Without contiguous storage the offset is HADDR_UNDEF, to which some versions add the size of

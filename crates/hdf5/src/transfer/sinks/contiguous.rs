@@ -23,7 +23,7 @@ impl BlockSink for ContiguousStorage {
     fn end(&self) {
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { self.0.session() };
-        // On failure HDF5's buffer has old data, of a dataset that HDF5 cannot read.
+        // On failure HDF5's buffer keeps old data, but HDF5 cannot read this dataset either.
         let _ = self.0.refill_sieve(&session);
     }
 }
@@ -40,8 +40,7 @@ impl WrittenDataset {
     }
 
     /// Makes HDF5 allocate contiguous storage without buffering any of it, by writing the fill
-    /// value to elements that are about to be written. A write that is cancelled or fails leaves
-    /// them so.
+    /// value to elements that are about to be written. They keep it if the write fails or is cancelled.
     ///
     /// The last elements are best, because the file then gets its final length. Every write here
     /// may wait for writes in the background, which hold the lock of the file.
