@@ -614,8 +614,8 @@ PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
  * or was cancelled also ends in a turn. Does nothing at other times.
  *
  * Returns PENSTOCK_ERR_INVALID, which is not the outcome of the request, if the part is the flush of a durable write
- * and this thread is in a function that HDF5 calls during another call, such as an iteration: HDF5 cannot flush
- * then. Return from that function before you wait for the request again. Penstock notices such calls if its
+ * and this thread is inside a callback that HDF5 makes during another call, such as an iteration: HDF5 cannot flush
+ * then. Return from the callback before you wait for the request again. Penstock detects such calls if its
  * connector is below the file or the program marks them by penstock_hdf5_begin_call. */
 PENSTOCK_API int penstock_request_turn(penstock_request *request);
 

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
 
 use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
 use penstock_engine::error::{Error, Result};
@@ -50,6 +51,23 @@ pub fn read_chunk_table(
         swizzle.resolve(session, dataset, &mut walk.builder)?;
     }
     Ok(walk.builder.finish())
+}
+
+impl DatasetInfo {
+    /// Reads the chunk table, if the dataset is chunked.
+    pub(crate) fn table(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+    ) -> Result<Option<Arc<ChunkTable>>> {
+        if !matches!(self.layout, Layout::Chunked { .. }) {
+            return Ok(None);
+        }
+        let table = read_chunk_table(session, dataset, self);
+        table
+            .map(|table| Some(Arc::new(table)))
+            .map_err(|error| self.name_in(error))
+    }
 }
 
 struct Walk<'a> {

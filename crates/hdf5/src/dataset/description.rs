@@ -14,11 +14,10 @@ use penstock_sys::hdf5::{
     H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, HADDR_UNDEF, hid_t,
 };
 
-use super::chunk_index::read_chunk_table;
 use super::common::Common;
 use super::creation::creation_properties;
 use super::dataspace::{self, MappedSelection};
-use super::index_size::lists_extent;
+use super::extent_index::lists_extent;
 use super::{FileInfo, FileType, Fill, damaged};
 use crate::library::{Id, Session};
 
@@ -233,22 +232,7 @@ impl DatasetInfo {
         let pipeline = self.pipeline();
         pipeline
             .unknown()
-            .map(|filter| format!("only HDF5 knows {filter}"))
-    }
-
-    /// Reads the chunk table, if the dataset is chunked.
-    pub(crate) fn table(
-        &self,
-        session: &Session<'_>,
-        dataset: hid_t,
-    ) -> Result<Option<Arc<ChunkTable>>> {
-        if !matches!(self.layout, Layout::Chunked { .. }) {
-            return Ok(None);
-        }
-        let table = read_chunk_table(session, dataset, self);
-        table
-            .map(|table| Some(Arc::new(table)))
-            .map_err(|error| self.name_in(error))
+            .map(|filter| format!("only HDF5 has {filter}"))
     }
 
     /// Puts the dataset's name before the cause.

@@ -6,6 +6,7 @@ mod creation;
 pub mod dataspace;
 mod datatype;
 mod description;
+mod extent_index;
 mod file_info;
 mod fill;
 mod forms;

@@ -63,7 +63,7 @@ pub(in crate::transfer) fn plan(
         return refused(REPEATS);
     }
     if let Some(filter) = info.pipeline().unwritable() {
-        return refused(format!("only HDF5 knows {filter}"));
+        return refused(format!("only HDF5 has {filter}"));
     }
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
