@@ -206,7 +206,6 @@ impl SourceFile {
         SourceFile::new(&same, path, known, is_named)
     }
 
-    /// Makes one from the file of this name.
     pub(crate) fn of_path(path: &Path) -> Result<SourceFile> {
         let known = match fs::metadata(path) {
             Ok(about) if about.is_file() => identity(&about),
@@ -278,7 +277,6 @@ impl SourceFile {
         self.identity
     }
 
-    /// Returns the file for a plan.
     pub(crate) fn of_plan(self: &Arc<Self>) -> PlanFile {
         match &self.held {
             Some(file) => PlanFile::Open(Arc::clone(file)),

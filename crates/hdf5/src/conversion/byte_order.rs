@@ -16,7 +16,6 @@ use super::rules::is_enumeration;
 use crate::dataset::{ByteOrder, ElementType, Enumeration, Field, FileType, Integer, MemoryType};
 use crate::library::{Id, Session};
 
-/// Bytes that are converted at a time.
 const PIECE: usize = 1 << 20;
 
 /// Returns the type to transfer the elements in instead of `memory`, if HDF5 converts a part of them

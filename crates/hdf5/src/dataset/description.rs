@@ -221,7 +221,6 @@ impl DatasetInfo {
         }
     }
 
-    /// Returns the filters.
     pub(crate) fn pipeline(&self) -> Pipeline {
         let filters = self.filters.clone();
         Pipeline { filters }
@@ -373,7 +372,6 @@ impl Reader<'_> {
         Ok(Some(offset))
     }
 
-    /// Returns the number of bytes of storage.
     fn storage_size(&self) -> u64 {
         // SAFETY: takes the dataset's identifier.
         unsafe { (self.session.hdf5.H5Dget_storage_size)(self.dataset) }

@@ -49,7 +49,6 @@ impl FileInfo {
         FileInfo::of_file(session, &session.file_of(object)?)
     }
 
-    /// Describes an open file.
     pub(super) fn of_file(session: &Session<'_>, file: &Id) -> Result<FileInfo> {
         let hdf5 = session.hdf5;
         // SAFETY: takes an owned identifier and returns one.
@@ -128,7 +127,6 @@ impl FileInfo {
     }
 }
 
-/// Returns the name with which a file was opened.
 pub(crate) fn name_of_file(session: &Session<'_>, file: hid_t) -> Result<PathBuf> {
     let name = session.text("get the name of the file", |to, size| {
         // SAFETY: HDF5 checks the identifier. `text` passes a buffer of `size` bytes, or null and 0.

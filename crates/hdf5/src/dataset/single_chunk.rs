@@ -8,7 +8,6 @@ use penstock_sys::hdf5::{H5P_DEFAULT, HADDR_UNDEF, hid_t};
 
 use crate::library::Session;
 
-/// Returns the kind of a dataset's chunk index.
 pub(crate) fn index_kind(session: &Session<'_>, dataset: hid_t) -> Result<c_int> {
     let mut kind = 0;
     // SAFETY: HDF5 checks the identifier; the kind has a place of its type.

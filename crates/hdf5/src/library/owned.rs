@@ -19,28 +19,24 @@ impl Session<'_> {
         self.own(unsafe { get(from) }, close, action)
     }
 
-    /// Returns the file of an object.
     pub(crate) fn file_of(&self, object: hid_t) -> Result<Id> {
         let hdf5 = self.hdf5;
         let action = "get the file of the dataset";
         self.get(hdf5.H5Iget_file_id, object, hdf5.H5Fclose, action)
     }
 
-    /// Returns the access properties of a file.
     pub(crate) fn access_of_file(&self, file: &Id) -> Result<Id> {
         let hdf5 = self.hdf5;
         let action = "get the file's access properties";
         self.get(hdf5.H5Fget_access_plist, file.get(), hdf5.H5Pclose, action)
     }
 
-    /// Returns the access properties of a dataset.
     pub(crate) fn access_of_dataset(&self, dataset: hid_t) -> Result<Id> {
         let hdf5 = self.hdf5;
         let action = "get the access properties";
         self.get(hdf5.H5Dget_access_plist, dataset, hdf5.H5Pclose, action)
     }
 
-    /// Returns the dataspace of a dataset.
     pub(crate) fn space_of(&self, dataset: hid_t) -> Result<Id> {
         let hdf5 = self.hdf5;
         self.get(
@@ -57,7 +53,6 @@ impl Session<'_> {
         self.get(hdf5.H5Dget_type, dataset, hdf5.H5Tclose, "get the type")
     }
 
-    /// Makes a dataspace of this shape.
     pub(crate) fn simple_space(&self, shape: &[u64]) -> Result<Id> {
         let create = self.hdf5.H5Screate_simple;
         // SAFETY: as many lengths as are passed; the result is owned.
@@ -65,14 +60,12 @@ impl Session<'_> {
         self.own(space, self.hdf5.H5Sclose, "create a dataspace")
     }
 
-    /// Returns whether two types are equal.
     pub(crate) fn are_equal(&self, one: hid_t, other: hid_t) -> Result<bool> {
         // SAFETY: HDF5 checks both identifiers.
         let equal = unsafe { (self.hdf5.H5Tequal)(one, other) };
         Ok(self.check(equal, "compare two types")? > 0)
     }
 
-    /// Returns the flags with which a file is open.
     pub(crate) fn intent_of(&self, file: &Id) -> Result<u32> {
         let mut intent = 0;
         // SAFETY: an owned identifier, and a place for the result.

@@ -101,7 +101,6 @@ impl<'a> Session<'a> {
         Ok((info.fileno, info.token))
     }
 
-    /// Returns whether HDF5 has a filter.
     pub(crate) fn has_filter(&self, filter: u32) -> bool {
         // SAFETY: takes only a number.
         unsafe { (self.hdf5.H5Zfilter_avail)(filter.cast_signed()) > 0 }

@@ -12,7 +12,6 @@ pub(super) const DEEPEST: usize = 32;
 /// Largest number of times that a dataset may be its own source, directly or indirectly.
 pub(super) const MOST_RETURNS: usize = 64;
 
-/// The reason why resolution ended early.
 pub(super) enum Stop {
     Hdf5(String),
     Failed(Error),

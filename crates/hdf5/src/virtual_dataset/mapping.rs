@@ -104,7 +104,6 @@ impl Touched {
         Ok((!runs.is_empty()).then_some(Touched::Rows(runs)))
     }
 
-    /// Returns the number of elements, saturating.
     pub(super) fn elements(&self) -> u64 {
         match self {
             Touched::Grid(along) => along.iter().fold(1, |all, segments| {

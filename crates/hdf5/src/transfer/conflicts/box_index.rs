@@ -133,7 +133,6 @@ impl OfObject {
     }
 }
 
-/// Returns the class and the cell of a box.
 fn place(ranges: &[Range<u64>]) -> (Class, Cell) {
     let log = |range: &Range<u64>| {
         let length = range.end.saturating_sub(range.start);

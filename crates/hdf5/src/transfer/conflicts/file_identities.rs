@@ -56,7 +56,6 @@ pub fn known_identity(hdf5: &Hdf5, number: u64) -> Option<Option<Identity>> {
 
 /// Returns the identity of an object's file, which HDF5 has open under this number.
 pub fn identity_of_file(session: &Session<'_>, object: hid_t, number: u64) -> Option<Identity> {
-    /// Largest number of files whose identities are stored.
     const MOST: usize = 64;
     let file = FileInfo::of(session, object).ok()?;
     let identity = file.descriptor.and_then(identity_of);

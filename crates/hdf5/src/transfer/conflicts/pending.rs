@@ -126,7 +126,6 @@ impl<T> Entry<T> {
 pub(in crate::transfer) struct Table<T> {
     entries: BTreeMap<u64, Entry<T>>,
     index: Index,
-    /// Number of operations that write.
     writers: usize,
     next: u64,
     /// Number of operations at which [`enter`] and [`enter_on_any_thread`] remove those that are over.
@@ -173,7 +172,6 @@ impl<T: Clone> Table<T> {
         Some(entry.operation)
     }
 
-    /// Removes and returns the operations for which `is_over` is true.
     pub(in crate::transfer) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
         let entries = self.entries.iter();
         let over = entries.filter(|(_, entry)| is_over(&entry.operation));
@@ -244,12 +242,10 @@ impl<T: Clone> Table<T> {
             .any(|entry| entry.is_before(copy, set) && is_there(&entry.operation))
     }
 
-    /// Returns the operations that read or write a file.
     pub(in crate::transfer) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
         self.chosen(|entry| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file)))
     }
 
-    /// Returns the oldest operations of a copy of HDF5.
     pub(in crate::transfer) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
         let of_copy = self.entries.values().filter(|entry| entry.copy == copy);
         of_copy
@@ -313,7 +309,6 @@ fn with_pruned<T>(
     })
 }
 
-/// Removes all operations that are over.
 fn all(table: &mut Table<Shared>) -> Vec<Shared> {
     table.prune(|operation| operation.is_over())
 }

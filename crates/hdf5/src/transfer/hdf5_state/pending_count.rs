@@ -16,7 +16,6 @@ pub(in crate::transfer) fn changed(before: usize, now: usize) {
     }
 }
 
-/// Returns whether the number is 0.
 pub(in crate::transfer) fn is_none() -> bool {
     COUNT.load(Relaxed) == 0
 }

@@ -13,13 +13,11 @@ pub struct Refused(pub String);
 /// A plan, or the reason why only HDF5 can carry out the transfer.
 pub type Planned<T> = std::result::Result<T, Refused>;
 
-/// Why planning ended.
 pub(in crate::transfer) enum Stop {
     Refused(Refused),
     Failed(Error),
 }
 
-/// A step of planning.
 pub(in crate::transfer) type OrStop<T> = std::result::Result<T, Stop>;
 
 impl From<Error> for Stop {
@@ -40,7 +38,6 @@ pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> OrStop<T> {
     })
 }
 
-/// Refuses a transfer for this reason.
 pub(in crate::transfer) fn refused<T>(why: impl Into<String>) -> OrStop<T> {
     Err(Stop::Refused(Refused(why.into())))
 }
@@ -64,7 +61,6 @@ pub(in crate::transfer) fn finished(
     }
 }
 
-/// Makes a prepared transfer of a plan.
 pub(in crate::transfer) fn prepared(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,

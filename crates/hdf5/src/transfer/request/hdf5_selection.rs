@@ -11,7 +11,6 @@ use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_AND, H5S_SELECT_OR, H5S_SELECT_SET,
 
 use crate::library::{Id, Session};
 
-/// A dataspace.
 pub(in crate::transfer) enum Dataspace {
     /// The caller's, or `H5S_ALL`.
     Callers(hid_t),

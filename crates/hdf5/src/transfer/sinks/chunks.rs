@@ -38,9 +38,7 @@ impl ChunkSink for ChunkWriter {
 struct Step<'a> {
     dataset: &'a WrittenDataset,
     session: Session<'static>,
-    /// The chunk written before the last one.
     before: Option<Vec<u64>>,
-    /// The chunk written last.
     last: Option<Vec<u64>>,
 }
 
@@ -170,7 +168,6 @@ impl<'a> StoredChunks<'a> {
         single_chunk::in_index(self.session, self.dataset.dataset, first)
     }
 
-    /// Returns the status of `H5Dwrite_chunk`.
     fn store(&self, first: &[u64], mask: u32, bytes: &[u8]) -> herr_t {
         // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and the size
         // is that of the bytes.

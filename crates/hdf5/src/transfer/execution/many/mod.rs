@@ -56,7 +56,6 @@ enum Stored {
     Known(Option<Arc<ChunkTable>>, Origin),
     /// The dataset, which is planned through HDF5 when it is read.
     Dataset {
-        /// The identifier.
         id: hid_t,
         /// Whether it is closed with the description.
         is_own: bool,

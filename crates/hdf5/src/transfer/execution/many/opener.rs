@@ -62,7 +62,6 @@ impl Opener {
         open(session, self.group.as_ref()?.get(), last).ok()
     }
 
-    /// Returns the path in the file.
     fn full(&self, path: &CStr) -> String {
         let path = path.to_string_lossy();
         match &self.place {
@@ -74,7 +73,6 @@ impl Opener {
     }
 }
 
-/// Opens one object.
 pub(in crate::transfer) fn open(session: &Session<'_>, place: hid_t, path: &CStr) -> Result<Id> {
     let hdf5 = session.hdf5;
     // SAFETY: HDF5 checks the identifier; the path is a C string.

@@ -95,7 +95,6 @@ impl Many {
     }
 }
 
-/// A read that is being planned.
 struct Reading<'s> {
     session: &'s Session<'static>,
     types: &'s [hid_t],
@@ -114,7 +113,6 @@ struct Reading<'s> {
     beforehand: Beforehand,
 }
 
-/// A file of the read.
 struct OpenedFile {
     /// Address of the description, which datasets of one file share.
     description: usize,
