@@ -103,8 +103,10 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
     };
     let (mut body, mut answer) = (Some(body), None);
     let mut act = || {
-        // A panic must not unwind through HDF5; it is resumed after the call.
-        answer = body.take().map(|body| catch_unwind(AssertUnwindSafe(body)));
+        if let Some(body) = body.take() {
+            // A panic must not unwind through HDF5; it is resumed after the call.
+            answer = Some(catch_unwind(AssertUnwindSafe(body)));
+        }
     };
     let mut act: &mut dyn FnMut() = &mut act;
     let data = ptr::from_mut(&mut act).cast();
