@@ -268,8 +268,8 @@ class Request(Generic[A]):
         Raises:
             WaitTimeout: The request did not finish in time. It continues.
             CancelledError: :meth:`cancel` took effect.
-            InvalidError: HDF5 cannot end a durable write inside a function that it calls, such as
-                that of a visit. The request continues, and can be waited for later.
+            InvalidError: A durable write cannot finish inside a callback of HDF5, such as that of
+                a visit. The request continues, and can be waited for later.
             Error: The transfer failed. The synchronous call would raise the same error.
         """
         deadline = None if timeout is None else _deadline(timeout)

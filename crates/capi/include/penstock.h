@@ -575,9 +575,13 @@ PENSTOCK_API int penstock_datasets_close(penstock_datasets *opened);
  * HDF5 could not complete the storage of the dataset for lack of space and would lose what is written. */
 PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
 /* Makes HDF5 write what it caches of an open dataset's elements, and forget what H5Ocopy (1.14.4, 2.0.0, 2.2.0) would
- * copy wrongly: old elements, or memory past the end of a chunk. Call it before H5Ocopy for each open dataset that is
- * copied. The connector does so itself. */
+ * copy wrongly: old elements, or memory past the end of a chunk. The connector does so itself for all datasets that
+ * H5Ocopy copies; other programs call penstock_object_prepare_copy. */
 PENSTOCK_API int penstock_dataset_prepare_copy(penstock_hid dataset);
+/* Does what penstock_dataset_prepare_copy does for each open dataset that H5Ocopy would copy, and for the sources of open
+ * virtual datasets among them. The arguments are the first two of H5Ocopy, and its object copy property list or 0. Call
+ * it before H5Ocopy, after penstock_hdf5_settle. If there is no such object, it does nothing, and H5Ocopy fails. */
+PENSTOCK_API int penstock_object_prepare_copy(penstock_hid location, const char *name, penstock_hid list);
 /* Waits for all transfers of an object's file. Call it before the file is flushed or closed. Returns the
  * failure of a write that was not reported yet, because its request was freed or because neither
  * penstock_request_wait nor penstock_request_test returned its outcome. Of several such failures it returns
@@ -610,8 +614,8 @@ PENSTOCK_API const volatile uint64_t *penstock_hdf5_unsettled(void);
  * or was cancelled also ends in a turn. Does nothing at other times.
  *
  * Returns PENSTOCK_ERR_INVALID, which is not the outcome of the request, if the part is the flush of a durable write
- * and this thread is in a function that HDF5 calls during another call, such as an iteration: HDF5 cannot flush
- * then. Return from that function before you wait for the request again. Penstock notices such calls if its
+ * and this thread is inside a callback that HDF5 makes during another call, such as an iteration: HDF5 cannot flush
+ * then. Return from the callback before you wait for the request again. Penstock detects such calls if its
  * connector is below the file or the program marks them by penstock_hdf5_begin_call. */
 PENSTOCK_API int penstock_request_turn(penstock_request *request);
 

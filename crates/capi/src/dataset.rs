@@ -470,6 +470,27 @@ unsafe extern "C" fn penstock_dataset_prepare_copy(dataset: hid_t) -> c_int {
 /// # Safety
 /// As the header requires.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_object_prepare_copy(
+    location: hid_t,
+    name: *const c_char,
+    list: hid_t,
+) -> c_int {
+    guard(|| {
+        if name.is_null() {
+            return Err(null("name"));
+        }
+        // SAFETY: the header requires a C string, and that the caller holds HDF5's lock.
+        unsafe {
+            let name = CStr::from_ptr(name);
+            transfer::prepare_for_copy(BINDING.get()?, location, name, list)?;
+        }
+        Ok(OK)
+    })
+}
+
+/// # Safety
+/// As the header requires.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_settle(object: hid_t) -> c_int {
     guard(|| {
         refuse_fork()?;

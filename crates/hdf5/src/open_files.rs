@@ -68,11 +68,10 @@ pub(crate) fn shared_as(
     if self::identity(&opened.metadata()?) != identity {
         return Err(closed(file));
     }
-    let is_duplicate = opened.is_duplicate();
     let key = Key {
         identity,
         is_writable,
-        is_duplicate,
+        is_duplicate: opened.is_duplicate(),
     };
     Ok(register(key, opened))
 }
@@ -85,12 +84,12 @@ fn closed(file: &FileInfo) -> Error {
 
 /// Opens a file; a second time after `close` if no descriptor was left.
 pub(crate) fn with_room<T>(close: impl FnOnce(), open: impl Fn() -> Result<T>) -> Result<T> {
-    open().or_else(|error| match error.is_out_of_descriptors() {
-        true => {
-            close();
-            open()
+    open().or_else(|error| {
+        if !error.is_out_of_descriptors() {
+            return Err(error);
         }
-        false => Err(error),
+        close();
+        open()
     })
 }
 
@@ -100,16 +99,14 @@ pub(crate) fn most_descriptors() -> u64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the result has a place.
-    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
-        0 => limit.rlim_cur,
-        _ => 0,
-    }
+    // SAFETY: the result has a place. It stays 0 on failure.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_cur
 }
 
-/// Returns whether a file may stay open although nothing uses it yet: if its number is in the lowest quarter,
-/// of which the system gives the lowest that is free. A second descriptor of each such file (O_DIRECT) then
-/// leaves half of all to the program.
+/// Returns whether a file may stay open although nothing uses it yet: if its descriptor is in the lowest quarter.
+/// The system assigns the lowest free descriptor. With a second descriptor for each such file (O_DIRECT), half of all
+/// are left to the program.
 fn may_stay_open(file: &File) -> bool {
     u64::try_from(file.buffered_fd()).is_ok_and(|number| number < most_descriptors() / 4)
 }
@@ -126,13 +123,13 @@ struct Key {
 struct Registry {
     files: HashMap<Key, Weak<File>>,
     /// With this many entries, those of closed files are removed.
-    look_at: usize,
+    prune_at: usize,
 }
 
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(|| {
     Mutex::new(Registry {
         files: HashMap::new(),
-        look_at: FEW,
+        prune_at: FEW,
     })
 });
 
@@ -149,23 +146,25 @@ impl Registry {
 
     /// Returns a file for requests of a file that HDF5 has open.
     fn find_shared(&self, identity: Identity, is_writable: bool) -> Option<Arc<File>> {
-        let own = [(is_writable, false), (true, false)];
-        let duplicates = [(is_writable, true), (true, true)];
-        own.into_iter()
-            .chain(duplicates)
-            .find_map(|(is_writable, is_duplicate)| {
-                self.find(Key {
-                    identity,
-                    is_writable,
-                    is_duplicate,
-                })
+        let keys = [
+            (is_writable, false),
+            (true, false),
+            (is_writable, true),
+            (true, true),
+        ];
+        keys.into_iter().find_map(|(is_writable, is_duplicate)| {
+            self.find(Key {
+                identity,
+                is_writable,
+                is_duplicate,
             })
+        })
     }
 
     fn add(&mut self, key: Key, file: &Arc<File>) {
-        if self.files.len() >= self.look_at {
+        if self.files.len() >= self.prune_at {
             self.files.retain(|_, file| file.strong_count() > 0);
-            self.look_at = (2 * self.files.len()).max(FEW);
+            self.prune_at = (2 * self.files.len()).max(FEW);
         }
         self.files.insert(key, Arc::downgrade(file));
     }
@@ -207,7 +206,6 @@ impl SourceFile {
         SourceFile::new(&same, path, known, is_named)
     }
 
-    /// Makes one from the file of this name.
     pub(crate) fn of_path(path: &Path) -> Result<SourceFile> {
         let known = match fs::metadata(path) {
             Ok(about) if about.is_file() => identity(&about),
@@ -275,7 +273,6 @@ impl SourceFile {
         self.identity
     }
 
-    /// Returns the file for a plan.
     pub(crate) fn of_plan(self: &Arc<Self>) -> PlanFile {
         match &self.held {
             Some(file) => PlanFile::Open(Arc::clone(file)),
@@ -290,12 +287,11 @@ impl OnDemand for SourceFile {
         const TRIES: usize = 1000;
         const PAUSE: Duration = Duration::from_millis(1);
         let mut opened = self.find_or_open(&self.path);
-        for _ in 0..TRIES {
-            if !opened.as_ref().is_err_and(Error::is_out_of_descriptors) {
-                break;
-            }
+        let mut tries = 0;
+        while tries < TRIES && opened.as_ref().is_err_and(Error::is_out_of_descriptors) {
             thread::sleep(PAUSE);
             opened = self.find_or_open(&self.path);
+            tries += 1;
         }
         opened.inspect(|file| keep_recent(self.identity, file))
     }
@@ -345,10 +341,8 @@ fn keep_recent(identity: Identity, file: &Arc<File>) {
         return;
     }
     recent.0.push_back((identity, Arc::clone(file)));
-    let oldest = match recent.0.len() > most {
-        true => recent.0.pop_front(),
-        false => None,
-    };
+    let is_full = recent.0.len() > most;
+    let oldest = is_full.then(|| recent.0.pop_front());
     drop(recent);
     drop(oldest);
 }

@@ -1,4 +1,4 @@
-//! Facts are asked once a transfer and handed down: what a dataset is, and what memory a buffer is.
+//! A transfer queries once what a dataset is and what memory a buffer is, and passes it on.
 
 mod common;
 #[path = "../../engine/tests/common/standin.rs"]
@@ -18,7 +18,7 @@ use penstock_engine::options::Options;
 use penstock_hdf5::transfer::{self, Buffer, DatasetTransfer, FileSelection, MemoryShape};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL, Hdf5, haddr_t, hid_t};
 
-use common::{Turn, turn};
+use common::{Locked, lock};
 use standin::standin;
 
 type OffsetOf = unsafe extern "C" fn(hid_t) -> haddr_t;
@@ -37,11 +37,11 @@ unsafe extern "C" fn counted(dataset: hid_t) -> haddr_t {
 }
 
 /// The table of the tests' HDF5 that counts descriptions.
-fn counting(turn: &Turn) -> &'static Hdf5 {
+fn counting(locked: &Locked) -> &'static Hdf5 {
     static TABLE: Mutex<Option<&'static Hdf5>> = Mutex::new(None);
     let mut table = TABLE.lock().unwrap();
     table.get_or_insert_with(|| {
-        let mut made = Hdf5::of_process(Some(&turn.setting.library)).unwrap();
+        let mut made = Hdf5::of_process(Some(&locked.setting.library)).unwrap();
         REAL.get_or_init(|| made.H5Dget_offset);
         made.H5Dget_offset = counted;
         Box::leak(Box::new(made))
@@ -53,14 +53,20 @@ fn has_gpu() -> bool {
 }
 
 /// Carries out one transfer of all of a dataset, and gives how often it was described meanwhile.
-fn descriptions(turn: &Turn, file: &Path, name: &str, operation: Operation, memory: usize) -> u64 {
+fn descriptions(
+    locked: &Locked,
+    file: &Path,
+    name: &str,
+    operation: Operation,
+    memory: usize,
+) -> u64 {
     let flags = match operation {
         Operation::Read => H5F_ACC_RDONLY,
         Operation::Write => H5F_ACC_RDWR,
     };
-    let opened = turn.setting.open_with(file, name, flags);
-    let hdf5 = counting(turn);
-    // SAFETY: the dataset is open, and the test has the turn.
+    let opened = locked.setting.open_with(file, name, flags);
+    let hdf5 = counting(locked);
+    // SAFETY: the dataset is open, and the test holds the lock.
     let memory_type = unsafe { (hdf5.H5Dget_type)(opened.dataset) };
     let transfer = DatasetTransfer {
         operation,
@@ -74,7 +80,7 @@ fn descriptions(turn: &Turn, file: &Path, name: &str, operation: Operation, memo
     };
     let buffer = Buffer::at(memory).unwrap();
     let before = DESCRIBED.load(Ordering::Relaxed);
-    // SAFETY: the test has the turn; the memory is as long as the dataset, and outlives the request.
+    // SAFETY: the test holds the lock; the memory is as long as the dataset, and outlives the request.
     unsafe {
         let request = transfer::start(hdf5, &transfer, buffer, SubmitOptions::default()).unwrap();
         request.finish().unwrap();
@@ -84,9 +90,9 @@ fn descriptions(turn: &Turn, file: &Path, name: &str, operation: Operation, memo
 }
 
 /// A file of our own with a contiguous and a chunked dataset of 1000 x 1000 32-bit numbers.
-fn made(turn: &Turn, folder: &Path) -> std::path::PathBuf {
+fn made(locked: &Locked, folder: &Path) -> std::path::PathBuf {
     let path = folder.join("facts.h5");
-    turn.setting.script_named("facts.py", &[path.as_os_str()]);
+    locked.setting.script_named("facts.py", &[path.as_os_str()]);
     path
 }
 
@@ -94,14 +100,14 @@ const BYTES: usize = 4_000_000;
 
 #[test]
 fn a_dataset_is_described_once_a_transfer() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let path = made(&turn, folder.path());
+    let path = made(&locked, folder.path());
     let mut memory = vec![0u8; BYTES];
     let address = memory.as_mut_ptr().cast::<c_void>() as usize;
     for name in ["contiguous", "chunked", "gzip"] {
         for operation in [Operation::Read, Operation::Write] {
-            let found = descriptions(&turn, &path, name, operation, address);
+            let found = descriptions(&locked, &path, name, operation, address);
             assert_eq!(found, 1, "{name}, {operation:?}");
         }
     }
@@ -109,10 +115,10 @@ fn a_dataset_is_described_once_a_transfer() {
 
 #[test]
 fn a_buffer_is_classified_once_a_transfer() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let Some(standin) = standin() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let path = made(&turn, folder.path());
+    let path = made(&locked, folder.path());
     let memory = allocate::device_alloc(0, BYTES as u64).unwrap() as usize;
     let before = standin.calls(c"pointer");
     Memory::at(memory).unwrap();
@@ -120,7 +126,7 @@ fn a_buffer_is_classified_once_a_transfer() {
     for name in ["contiguous", "chunked", "gzip"] {
         for operation in [Operation::Read, Operation::Write] {
             let before = standin.calls(c"pointer");
-            descriptions(&turn, &path, name, operation, memory);
+            descriptions(&locked, &path, name, operation, memory);
             let calls = standin.calls(c"pointer") - before;
             assert_eq!(calls, once, "{name}, {operation:?}");
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Opened, Setting, turn};
+use common::{Opened, Setting, lock};
 use execute::{execute, native_read};
 use penstock_array::{
     ChunkTable, ElementMapping, MemoryLayout, MemorySize, Plan, Selection, Source, match_selections,
@@ -139,7 +139,7 @@ fn planned_read(
 
 /// Reads a selection by a plan and by HDF5 and compares.
 fn compare(setting: &Setting, opened: &Opened<'_>, file: &Space<'_>, what: &str) {
-    // SAFETY: the caller has the turn.
+    // SAFETY: the caller holds the lock.
     let session = unsafe { setting.session() };
     let known = know(&session, opened);
     let selection = dataspace::selection(&session, file.id).unwrap();
@@ -171,11 +171,11 @@ fn compare(setting: &Setting, opened: &Opened<'_>, file: &Space<'_>, what: &str)
 }
 
 fn compare_all(kind: &str) {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     for (file, dataset) in setting.datasets(kind) {
         let opened = setting.open(&file, &dataset);
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         let info = DatasetInfo::read(&unsafe { setting.session() }, opened.dataset).unwrap();
         if info.is_null || info.element.only_hdf5().is_some() {
             continue;
@@ -217,8 +217,8 @@ fn a_virtual_dataset_is_placed_from_what_hdf5_has_read() {
 
 #[test]
 fn a_selection_in_memory_is_honoured_as_by_hdf5() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let opened = setting.open("indexes_latest.h5", "chunks");
     let from = || Space::of(setting, &opened);
     let to = || Space::simple(setting, &[50, 3, 40]);
@@ -247,7 +247,7 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
         (&rows, &blocks),
         (&joined, &blocks),
     ] {
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         let session = unsafe { setting.session() };
         let known = know(&session, &opened);
         let (selection, destination) = match_selections(
@@ -285,12 +285,12 @@ fn a_selection_in_memory_is_honoured_as_by_hdf5() {
 
 #[test]
 fn element_types_are_told_apart() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let mut types = BTreeMap::new();
     for (file, dataset) in setting.datasets("types") {
         let opened = setting.open(&file, &dataset);
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         let info = DatasetInfo::read(&unsafe { setting.session() }, opened.dataset).unwrap();
         types.insert(dataset, info.element.form().clone());
     }
@@ -349,15 +349,15 @@ fn element_types_are_told_apart() {
 
 #[test]
 fn types_that_came_with_hdf5_2_are_known() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     if setting.hdf5.version().0 < 2 {
         eprintln!("skipped: HDF5 {:?} has none", setting.hdf5.version());
         return;
     }
     let read = |name: &str| {
         let opened = setting.open("types.h5", &format!("type_new_{name}"));
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         let session = unsafe { setting.session() };
         DatasetInfo::read(&session, opened.dataset)
             .unwrap()
@@ -385,10 +385,10 @@ fn types_that_came_with_hdf5_2_are_known() {
 
 #[test]
 fn what_is_known_of_file_and_layout_is_right() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let read = |opened: &Opened<'_>| {
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         DatasetInfo::read(&unsafe { setting.session() }, opened.dataset).unwrap()
     };
     let info = read(&setting.open("layouts.h5", "contiguous"));
@@ -448,10 +448,10 @@ fn what_is_known_of_file_and_layout_is_right() {
 
 #[test]
 fn edge_chunks_stored_without_filters_are_plain() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let opened = setting.open("bare_edges.h5", "bare_edges");
-    // SAFETY: this test has the turn.
+    // SAFETY: this test holds the lock.
     let known = know(&unsafe { setting.session() }, &opened);
     let selection = Selection::all(&known.info.shape);
     let destination = MemoryLayout::dense(&known.info.shape, MemorySize(4)).unwrap();
@@ -474,25 +474,25 @@ fn edge_chunks_stored_without_filters_are_plain() {
 
 #[test]
 fn a_private_copy_is_found_without_a_hint() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let found = Hdf5::of_process(None).unwrap();
     let native = "H5T_NATIVE_INT_g";
-    assert_eq!(found.version(), turn.setting.hdf5.version());
+    assert_eq!(found.version(), locked.setting.hdf5.version());
     // The same copy has the same identifiers.
     assert!(found.identifier(native).is_some_and(|id| id > 0));
     assert_eq!(
         found.identifier(native),
-        turn.setting.hdf5.identifier(native)
+        locked.setting.hdf5.identifier(native)
     );
-    assert_eq!(found.sec2_driver(), turn.setting.hdf5.sec2_driver());
+    assert_eq!(found.sec2_driver(), locked.setting.hdf5.sec2_driver());
     assert_eq!(found.identifier("H5T_NO_SUCH_TYPE_g"), None);
 }
 
 #[test]
 fn a_failure_carries_hdf5s_own_words_and_prints_nothing() {
-    let Some(turn) = turn() else { return };
-    // SAFETY: this test has the turn.
-    let session = unsafe { turn.setting.session() };
+    let Some(locked) = lock() else { return };
+    // SAFETY: this test holds the lock.
+    let session = unsafe { locked.setting.session() };
     let text = DatasetInfo::read(&session, 12345).unwrap_err().to_string();
     assert!(
         text.contains("HDF5 cannot get the name of the dataset: "),
@@ -503,10 +503,10 @@ fn a_failure_carries_hdf5s_own_words_and_prints_nothing() {
 
 #[test]
 fn a_damaged_chunk_index_spoils_only_the_chunks_it_lies_about() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let opened = setting.open("indexes_earliest.h5", "chunks");
-    // SAFETY: this test has the turn.
+    // SAFETY: this test holds the lock.
     let session = unsafe { setting.session() };
     let known = know(&session, &opened);
     let first = known.table.unwrap().find(0).unwrap().unwrap();
@@ -540,14 +540,14 @@ fn processor_time() -> Duration {
 
 #[test]
 fn a_million_chunks_are_read_in_under_two_seconds() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     for libver in ["earliest", "latest"] {
         let path = setting.folder.join(format!("million_{libver}.h5"));
         setting.script(&[OsStr::new("million"), path.as_os_str(), OsStr::new(libver)]);
         let opened = setting.open_with(&path, "million", 0);
         let start = processor_time();
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         let known = know(&unsafe { setting.session() }, &opened);
         let took = processor_time() - start;
         println!("{libver}: {took:?}");

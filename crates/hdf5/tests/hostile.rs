@@ -158,7 +158,7 @@ proptest! {
             .prop_flat_map(|rank| (prop::collection::vec(number(), rank), selection(rank))),
         element in number(),
     ) {
-        // What is selected in memory was allocated by somebody.
+        // The memory of a selection in memory is already allocated.
         let is_small = |s: &Selection| s.len().is_some_and(|len| len < 10_000);
         let is_inside = file.check(&file_shape).is_ok() && memory.check(&memory_shape).is_ok();
         if is_inside && is_small(&file) && is_small(&memory)

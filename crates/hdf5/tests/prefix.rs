@@ -7,7 +7,7 @@ mod execute;
 use std::fs;
 use std::sync::Arc;
 
-use common::turn;
+use common::lock;
 use execute::{execute, native_read};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, Selection};
 use penstock_engine::file::position::Operation;
@@ -24,14 +24,14 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
         // SAFETY: this program has one test, and no other thread reads the environment yet.
         unsafe { std::env::set_var(name, format!("${{ORIGIN}}/{folder}")) };
     }
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let folder = setting.folder.join("prefixes");
     fs::create_dir(&folder).unwrap();
     setting.script_named("virtual.py", &[folder.as_os_str(), "prefixes".as_ref()]);
     for (file, dataset) in [("v.h5", "v"), ("v.h5", "out"), ("outer.h5", "v")] {
         let opened = setting.open_with(&folder.join(file), dataset, H5F_ACC_RDONLY);
-        // SAFETY: this test has the turn.
+        // SAFETY: this test holds the lock.
         let session = unsafe { setting.session() };
         let info = Arc::new(DatasetInfo::read(&session, opened.dataset).unwrap());
         let all = Selection::all(&info.shape);
@@ -63,7 +63,7 @@ fn prefixes_of_the_environment_are_those_that_hdf5_uses() {
                 .unwrap();
                 let parts = match made {
                     Resolution::Parts(parts) => parts,
-                    // Only HDF5 knows what the prefix was before it was expanded.
+                    // HDF5 does not return the prefix as it was before it was expanded.
                     Resolution::Hdf5(reason) => {
                         assert!(file == "outer.h5" && reason.contains("a prefix is set"));
                         continue;

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use common::{Opened, Setting, Turn, turn};
+use common::{Locked, Opened, Setting, lock};
 use execute::{execute, native_read};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Selection, StoredSize};
 use penstock_hdf5::dataset::{ByteOrder, DatasetInfo, ElementType, FileType};
@@ -22,12 +22,13 @@ use proptest::test_runner::{Config, TestRunner};
 use selections::{destination, selected, selection};
 
 /// The folder of the virtual datasets, and their names by what becomes of them.
-fn samples(turn: &Turn) -> (PathBuf, &'static [(String, String, String)]) {
+fn samples(locked: &Locked) -> (PathBuf, &'static [(String, String, String)]) {
     static LIST: OnceLock<Vec<(String, String, String)>> = OnceLock::new();
-    let folder = turn.setting.folder.join("virtual datasets");
+    let folder = locked.setting.folder.join("virtual datasets");
     let list = LIST.get_or_init(|| {
         fs::create_dir(&folder).unwrap();
-        turn.setting
+        locked
+            .setting
             .script_named("virtual.py", &[folder.as_os_str()]);
         let list = fs::read_to_string(folder.join("virtual")).unwrap();
         list.lines()
@@ -41,12 +42,12 @@ fn samples(turn: &Turn) -> (PathBuf, &'static [(String, String, String)]) {
     (folder, list)
 }
 
-fn of_kind<'a>(turn: &'a Turn, kind: &str) -> Vec<(String, Opened<'a>)> {
-    let (folder, list) = samples(turn);
+fn of_kind<'a>(locked: &'a Locked, kind: &str) -> Vec<(String, Opened<'a>)> {
+    let (folder, list) = samples(locked);
     list.iter()
         .filter(|sample| sample.2 == kind)
         .map(|(file, dataset, _)| {
-            let opened = turn
+            let opened = locked
                 .setting
                 .open_with(&folder.join(file), dataset, H5F_ACC_RDONLY);
             (format!("{file} {dataset}"), opened)
@@ -60,7 +61,7 @@ fn item(element: &FileType) -> Option<ElementMapping> {
 }
 
 fn info(setting: &Setting, opened: &Opened<'_>) -> Arc<DatasetInfo> {
-    // SAFETY: the caller has the turn.
+    // SAFETY: the caller holds the lock.
     let session = unsafe { setting.session() };
     Arc::new(DatasetInfo::read(&session, opened.dataset).unwrap())
 }
@@ -72,7 +73,7 @@ fn take_apart(
     selection: &Selection,
     destination: &MemoryLayout,
 ) -> Result<Resolution, String> {
-    // SAFETY: the caller has the turn.
+    // SAFETY: the caller holds the lock.
     let session = unsafe { setting.session() };
     resolve(
         &session,
@@ -140,7 +141,7 @@ fn read(parts: &[SourcePart], memory: &mut [u8]) {
 }
 
 fn natively(setting: &Setting, opened: &Opened<'_>, info: &DatasetInfo) -> Option<Vec<u8>> {
-    // SAFETY: the caller has the turn. It keeps HDF5 from printing its errors.
+    // SAFETY: the caller holds the lock. It keeps HDF5 from printing its errors.
     let _quiet = unsafe { setting.session() };
     let mut all = vec![0; info.bytes().unwrap() as usize];
     native_read(setting, opened, H5S_ALL, H5S_ALL, &mut all).then_some(all)
@@ -179,9 +180,9 @@ fn expected(all: &[u8], shape: &[u64], reading: &Reading) -> Vec<u8> {
 
 #[test]
 fn every_selection_of_a_virtual_dataset_is_what_hdf5_reads() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    for (name, opened) in of_kind(&turn, "parts") {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "parts") {
         let info = info(setting, &opened);
         // First without HDF5 having opened any source.
         let before = whole(setting, &opened, &info).unwrap();
@@ -214,9 +215,9 @@ fn every_selection_of_a_virtual_dataset_is_what_hdf5_reads() {
 
 #[test]
 fn sources_of_every_layout_are_read_or_left_to_hdf5() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    for (name, opened) in of_kind(&turn, "any") {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "any") {
         let info = info(setting, &opened);
         let made = whole(setting, &opened, &info);
         let all = natively(setting, &opened, &info);
@@ -234,9 +235,9 @@ fn sources_of_every_layout_are_read_or_left_to_hdf5() {
 
 #[test]
 fn a_dataset_may_be_its_own_source_where_that_comes_to_an_end() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    for (name, opened) in of_kind(&turn, "view") {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "view") {
         let info = info(setting, &opened);
         // HDF5 reads it too, but never closes the file again.
         let Ok(Resolution::Parts(parts)) = whole(setting, &opened, &info) else {
@@ -251,9 +252,9 @@ fn a_dataset_may_be_its_own_source_where_that_comes_to_an_end() {
 
 #[test]
 fn what_only_hdf5_reads_is_left_to_it_with_a_reason() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    for (name, opened) in of_kind(&turn, "hdf5") {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "hdf5") {
         let info = info(setting, &opened);
         match whole(setting, &opened, &info) {
             Ok(Resolution::Hdf5(reason)) => println!("{name}: {reason}"),
@@ -264,9 +265,9 @@ fn what_only_hdf5_reads_is_left_to_it_with_a_reason() {
 
 #[test]
 fn elements_outside_the_source_are_an_error_and_the_others_are_read() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    for (name, opened) in of_kind(&turn, "outside") {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "outside") {
         let info = info(setting, &opened);
         assert!(natively(setting, &opened, &info).is_none(), "{name}");
         let error = whole(setting, &opened, &info).unwrap_err();
@@ -286,9 +287,9 @@ fn elements_outside_the_source_are_an_error_and_the_others_are_read() {
 
 #[test]
 fn a_selection_of_another_rank_than_the_source_is_an_error() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    for (name, opened) in of_kind(&turn, "refused") {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "refused") {
         let info = info(setting, &opened);
         let error = whole(setting, &opened, &info).unwrap_err();
         assert!(
@@ -300,9 +301,9 @@ fn a_selection_of_another_rank_than_the_source_is_an_error() {
 
 #[test]
 fn a_cycle_is_an_error_that_names_the_datasets() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    let cycles = of_kind(&turn, "cycle");
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    let cycles = of_kind(&locked, "cycle");
     assert_eq!(cycles.len(), 6);
     for (name, opened) in cycles {
         let info = info(setting, &opened);
@@ -314,9 +315,9 @@ fn a_cycle_is_an_error_that_names_the_datasets() {
 
 #[test]
 fn nothing_of_hdf5s_stays_open() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    let (folder, _) = samples(&turn);
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    let (folder, _) = samples(&locked);
     let opened = setting.open_with(&folder.join("rows.h5"), "v", H5F_ACC_RDONLY);
     let info = info(setting, &opened);
     let links = || -> BTreeSet<PathBuf> {
@@ -351,13 +352,13 @@ fn nothing_of_hdf5s_stays_open() {
 
 #[test]
 fn sources_are_found_beside_the_file_that_a_link_leads_to() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    let (folder, _) = samples(&turn);
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    let (folder, _) = samples(&locked);
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("link.h5");
     std::os::unix::fs::symlink(folder.join("rows.h5"), &link).unwrap();
-    // The folder of the link comes first.
+    // The folder of the link precedes.
     fs::copy(folder.join("row4.h5"), elsewhere.path().join("row2.h5")).unwrap();
     let opened = setting.open_with(&link, "v", H5F_ACC_RDONLY);
     let info = info(setting, &opened);
@@ -372,9 +373,9 @@ fn sources_are_found_beside_the_file_that_a_link_leads_to() {
 
 #[test]
 fn a_source_that_is_open_for_writing_is_read_as_it_is_now() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
-    let (folder, _) = samples(&turn);
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    let (folder, _) = samples(&locked);
     let hdf5 = &setting.hdf5;
     let path = folder.join("blocks.h5");
     // As HDF5 does, sources are opened for writing with the virtual dataset's file.
@@ -384,7 +385,7 @@ fn a_source_that_is_open_for_writing_is_read_as_it_is_now() {
     let mut changed = before.clone();
     changed.iter_mut().for_each(|byte| *byte ^= 0x33);
     let write = |bytes: &[u8]| {
-        // SAFETY: the caller has the turn; the bytes are those of all elements.
+        // SAFETY: the caller holds the lock; the bytes are those of all elements.
         let status = unsafe {
             let element = (hdf5.H5Dget_type)(opened.dataset);
             let bytes = bytes.as_ptr().cast();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use common::{Setting, turn};
+use common::{Setting, lock};
 use penstock_array::Holes;
 use penstock_array::execute::{SubmitOptions, submit};
 use penstock_engine::allocate;
@@ -57,7 +57,7 @@ fn places() -> Vec<Lies> {
     vec![Lies::Dense, Lies::Apart, Lies::OnGpu, Lies::OnGpuApart]
 }
 
-/// The dataspace with elements chosen, and the shape in which they come out.
+/// The dataspace with selected elements, and the shape of the result.
 fn choose(setting: &Setting, dataset: hid_t, chosen: Chosen) -> Option<(hid_t, Vec<u64>)> {
     let hdf5 = &setting.hdf5;
     let mut shape = vec![0u64; 32];
@@ -195,7 +195,7 @@ fn ours(
 ) -> Option<Report> {
     let opened = setting.open_with(file, name, H5F_ACC_RDWR);
     let (space, shape) = choose(setting, opened.dataset, chosen)?;
-    // SAFETY: the dataset is open, and the caller has the turn.
+    // SAFETY: the dataset is open, and the caller holds the lock.
     let (element, size) = unsafe {
         let element = (setting.hdf5.H5Dget_type)(opened.dataset);
         (element, (setting.hdf5.H5Tget_size)(element))
@@ -222,7 +222,7 @@ fn ours(
         None => memory.address() as *mut u8,
         Some(_) => ptr::null_mut(),
     };
-    // SAFETY: the caller has the turn; the memory is as described, and outlives the request.
+    // SAFETY: the caller holds the lock; the memory is as described, and outlives the request.
     let request = unsafe {
         let session = setting.session();
         let info = DatasetInfo::read(&session, transfer.dataset).unwrap();
@@ -323,8 +323,8 @@ fn copies(setting: &Setting, file: &str) -> (tempfile::TempDir, PathBuf, PathBuf
 }
 
 fn compare_all(kind: &str) {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     for (file, name) in setting.datasets(kind) {
         // The bytes of the one are pointers, those of the other are in files that copies share.
         if name.contains("vlen") || name == "external" {
@@ -356,8 +356,8 @@ fn elements_of_every_type_are_written_as_by_hdf5() {
 
 #[test]
 fn the_report_says_who_wrote_what() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let (_folder, file, _) = copies(setting, "indexes_latest.h5");
     let bytes = 23 * 17 * 4;
     let report = ours(setting, &file, "gzip", Chosen::All, Lies::Dense, "").unwrap();
@@ -374,8 +374,8 @@ fn the_report_says_who_wrote_what() {
 
 #[test]
 fn a_write_that_is_to_be_durable_is_in_the_file_when_it_returns() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let (_folder, file, twin) = copies(setting, "indexes_earliest.h5");
     let opened = setting.open_with(&file, "gzip", H5F_ACC_RDWR);
     ours(
@@ -394,12 +394,12 @@ fn a_write_that_is_to_be_durable_is_in_the_file_when_it_returns() {
 
 #[test]
 fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let path = setting.folder.join("indexes_latest.h5");
     let opened = setting.open_with(&path, "chunks", H5F_ACC_RDONLY);
     let elements = vec![0u8; 23 * 17 * 4];
-    // SAFETY: the dataset is open, and the test has the turn; the elements are as many as there are.
+    // SAFETY: the dataset is open, and the test holds the lock; the elements are as many as there are.
     let refused = unsafe {
         let memory_type = (setting.hdf5.H5Dget_type)(opened.dataset);
         let transfer = DatasetTransfer {
@@ -431,8 +431,8 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
 
 #[test]
 fn hdf5_sees_at_once_what_was_written_past_it() {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("large.h5");
     setting.script_named("large.py", &[file.as_os_str()]);

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import reading
@@ -113,10 +112,8 @@ def _blocks(
     free: deque[Any] = deque()
 
     def start(index: Index) -> None:
-        out = None
         lengths = tuple(part.stop - part.start for part in index)
-        if free:
-            out = _part(free[0], lengths, shape)
+        out = _part(free[0], lengths, shape) if free else None
         if out is None:
             made = reading.read_async(dataset, index, device=device, dtype=dtype, **options)
         else:
@@ -150,6 +147,4 @@ def _part(array: Any, lengths: tuple[int, ...], whole: tuple[int, ...]) -> Any:
     """Return the part of an array that a smaller slab fills; ``None`` if NumPy cannot."""
     if lengths == whole:
         return array
-    if isinstance(array, DeviceArray) or not isinstance(array, np.ndarray):
-        return None
-    return array[tuple(slice(n) for n in lengths)]
+    return array[tuple(map(slice, lengths))] if isinstance(array, np.ndarray) else None

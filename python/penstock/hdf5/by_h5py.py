@@ -66,7 +66,7 @@ def read(
         dataset: The ``h5py.Dataset``.
         selection: The argument of ``dataset[...]``.
         out: The array to fill, or ``None`` for a new one.
-        device: Where a new array goes.
+        device: The device of a new array.
         dtype: The type of a new array's elements; ``None`` for the dataset's.
         stream: The handle of the caller's stream.
         reason: Why h5py reads it, for the report.

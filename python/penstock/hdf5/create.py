@@ -63,7 +63,7 @@ def memory(data: Any, stream: int | None) -> arrays.View | None:
         found = arrays.view(data, stream)
     except IncompatibleError:
         return None
-    # h5py converts single values of types that it knows.
+    # h5py converts single values of the types that it has.
     is_known = found.framework == "numpy" and not found.dtype.is_extended
     return found if found.shape or not is_known else None
 

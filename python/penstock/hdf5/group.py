@@ -231,9 +231,9 @@ class Group(Object, MutableMapping[str, Any]):
     ) -> None:
         """Copy an object with all that is in it, after the pending requests of its file.
 
-        This first makes HDF5 write its buffers of the source's file, and drop the filtered chunks
-        that it keeps of open datasets that are copied, for which their stored bytes are read once
-        more: HDF5 alone would copy old elements, or crash.
+        This first makes HDF5 write its buffers of open datasets that are copied, and drop their
+        filtered chunks, for which their stored bytes are read once more: HDF5 alone would copy old
+        elements, or crash.
 
         HDF5 can still write past the end of its memory where records hold strings or arrays of
         variable length and filters can make a chunk longer, such as zstd or gzip with fletcher32.

@@ -18,9 +18,6 @@ _FLOATS = {
     "float8_e5m2": (1, 7, 2, 5, 15, 2),
 }
 
-# HDF5 cannot describe a float without infinities: it takes the largest numbers for those and NaN.
-_WITHOUT_INFINITIES = {"float8_e4m3fn"}
-
 
 def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
     """Return the HDF5 type of an element, an ``h5py.h5t.TypeID``; ``None`` if HDF5 has none.
@@ -35,9 +32,9 @@ def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
         return special
     if element.numpy is None or element.is_extended:
         return None
-    if element.numpy.kind in "iufc" and (element.numpy != stored or not stored.metadata):
-        return _number(element.numpy.str)
     try:
+        if element.numpy.kind in "iufc" and (element.numpy != stored or not stored.metadata):
+            return _number(element.numpy.str)
         return h5py.h5t.py_create(stored if element.numpy == stored else element.numpy)
     except TypeError:
         return None
@@ -47,20 +44,23 @@ def memory_type(element: ElementType, stored: np.dtype[Any]) -> Any:
 def _number(name: str) -> Any:
     import h5py
 
-    try:
-        return h5py.h5t.py_create(np.dtype(name))
-    except TypeError:
-        return None
+    return h5py.h5t.py_create(np.dtype(name))
 
 
 def special_type(name: str) -> Any:
     """Return the HDF5 type of this name if h5py has no type for it, else ``None``."""
-    if name in _FLOATS:
-        return _float(*_FLOATS[name])
-    if name != "complex32":
+    if name not in _FLOATS and name != "complex32":
         return None
     import h5py
 
+    if name in _FLOATS:
+        size, sign, exponent, exponent_length, bias, mantissa_length = _FLOATS[name]
+        made = h5py.h5t.IEEE_F16LE.copy()
+        made.set_fields(sign, exponent, exponent_length, 0, mantissa_length)
+        made.set_size(size)
+        made.set_precision(8 * size)
+        made.set_ebias(bias)
+        return made
     half = h5py.h5t.py_create(np.dtype("f2"))
     pair = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
     for offset, part in zip((0, 2), h5py.get_config().complex_names, strict=True):
@@ -126,13 +126,13 @@ def needs_numpy(source: np.dtype[Any], target: np.dtype[Any] | None) -> bool:
 def converts(source: Any, target: Any, memory: ElementType) -> bool:
     """Whether HDF5 can convert between two types, one of which is that of ``memory``.
 
-    It copies the bytes of a float without infinities, but converts it wrongly.
+    HDF5 cannot describe a float without infinities: it takes the largest numbers for those and NaN.
+    It copies the bytes of such floats, but converts them wrongly.
     """
     import h5py
 
-    if memory.name in _WITHOUT_INFINITIES:
-        return bool(source.equal(target))
-    return source.equal(target) or h5py.h5t.find(source, target) is not None
+    is_convertible = memory.name != "float8_e4m3fn" and h5py.h5t.find(source, target) is not None
+    return source.equal(target) or is_convertible
 
 
 def has_narrow_integers(kind: Any) -> bool:
@@ -183,16 +183,3 @@ def in_order_of(memory: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
             "itemsize": memory.itemsize,
         }
     )
-
-
-def _float(
-    size: int, sign: int, exponent: int, exponent_length: int, bias: int, mantissa_length: int
-) -> Any:
-    import h5py
-
-    made = h5py.h5t.IEEE_F16LE.copy()
-    made.set_fields(sign, exponent, exponent_length, 0, mantissa_length)
-    made.set_size(size)
-    made.set_precision(8 * size)
-    made.set_ebias(bias)
-    return made

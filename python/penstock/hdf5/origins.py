@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from penstock._native import NULL, CData, ffi, lib
 from penstock.errors import IncompatibleError, InvalidError, check
-
-
-class Origin(Protocol):
-    """Where datasets come from."""
-
-    def describe(self, shapes: CData, opened: CData) -> None:
-        """Have the library describe the datasets, under the lock of HDF5."""
-
-    def dataset(self, number: int) -> Any:
-        """Return one as an ``h5py.Dataset``."""
-
-    def explain(self) -> None:
-        """Raise h5py's error for a missing object, if the library failed because of one."""
 
 
 class Opened:
@@ -31,15 +18,17 @@ class Opened:
         self._datasets = datasets
 
     def describe(self, shapes: CData, opened: CData) -> None:
+        """Have the library describe the datasets, under the lock of HDF5."""
         ids = np.array([dataset.id.id for dataset in self._datasets], np.int64)
         pointer = ffi.from_buffer("penstock_hid[]", ids)
         check(lib.penstock_datasets_open(0, NULL, pointer, len(ids), shapes, opened))
 
     def dataset(self, number: int) -> Any:
+        """Return one as an ``h5py.Dataset``."""
         return self._datasets[number]
 
     def explain(self) -> None:
-        pass
+        """Raise h5py's error for a missing object, if the library failed because of one."""
 
 
 class Named:
@@ -72,6 +61,10 @@ class Named:
     def explain(self) -> None:
         for number in range(len(self._paths)):
             self.dataset(number)
+
+
+Origin: TypeAlias = Opened | Named
+"""Where datasets come from."""
 
 
 def _encoded(path: Any, number: int) -> bytes:

@@ -25,7 +25,7 @@ def is_needed(dataset: Any, argument: Any) -> bool:
         dataset.shape is not None
         and small.may_leave_memory(dataset, is_new=True)
         and _has_references(selections.stored_type(dataset, argument))
-        and not (dataset.shape == () and _is_stored(dataset))
+        and not (dataset.shape == () and dataset.id.get_storage_size())
     )
 
 
@@ -57,10 +57,6 @@ def read(dataset: Any, argument: Any) -> Any:
     transfer.finish(reading)
     record = np.dtype([("element", _bytes_of(kind))])
     return _objects(packed.view(record).reshape(selection.shape)["element"], stored.base)[()]
-
-
-def _is_stored(dataset: Any) -> bool:
-    return bool(dataset.id.get_storage_size())
 
 
 def _has_references(stored: np.dtype[Any]) -> bool:

@@ -16,16 +16,16 @@ from penstock.hdf5.objects import open_readonly, unwrap
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def takes_any_dataset(mode: str) -> Callable[[F], F]:
+def takes_any_dataset(mode: str | None) -> Callable[[F], F]:
     """Let a function of an ``h5py.Dataset`` take a :class:`penstock.Dataset` or a name as well.
 
-    The file of a name is opened with ``mode`` for the call.
+    The file of a name is opened with ``mode`` for the call; with ``None``, no name is taken.
     """
 
     def decorate(function: F) -> F:
         @wraps(function)
         def call(dataset: Any, *arguments: Any, **options: Any) -> Any:
-            if isinstance(dataset, str):
+            if mode is not None and isinstance(dataset, str):
                 with opened(dataset, mode) as find:
                     return function(find(), *arguments, **options)
             return function(unwrap(dataset), *arguments, **options)
@@ -33,16 +33,6 @@ def takes_any_dataset(mode: str) -> Callable[[F], F]:
         return cast("F", call)
 
     return decorate
-
-
-def takes_an_open_dataset(function: F) -> F:
-    """Let a function of an ``h5py.Dataset`` take a :class:`penstock.Dataset` as well."""
-
-    @wraps(function)
-    def call(dataset: Any, *arguments: Any, **options: Any) -> Any:
-        return function(unwrap(dataset), *arguments, **options)
-
-    return cast("F", call)
 
 
 @contextmanager

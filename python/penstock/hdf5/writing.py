@@ -19,7 +19,7 @@ from penstock.hdf5.library import (
     lock,
     lock_if_writable,
 )
-from penstock.hdf5.source import takes_an_open_dataset, takes_any_dataset
+from penstock.hdf5.source import takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
 from penstock.request import Finished, Request
 
@@ -61,7 +61,7 @@ def write(
         transfer.finish(_start(dataset, array, selection, submit_options, blocking=True))
 
 
-@takes_an_open_dataset
+@takes_any_dataset(None)
 def write_async(
     dataset: Any,
     array: Any,

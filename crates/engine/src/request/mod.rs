@@ -393,6 +393,14 @@ impl Drop for Request {
     }
 }
 
+/// The error of what a thread cannot finish because it is inside a callback.
+pub fn inside_callback(what: &str) -> Error {
+    Error::invalid(format!(
+        "{what} cannot finish inside a callback that a library makes during another call"
+    ))
+    .remedy("do this after that call, such as an iteration, has returned")
+}
+
 impl Request {
     /// Starts the request in order with a stream.
     fn put_in_order(&self, order: StreamOrder) -> Result<()> {
@@ -512,12 +520,7 @@ impl Request {
 
     /// The error of a wait for a step that this thread cannot take now.
     pub fn is_for_later(&self) -> Error {
-        Error::invalid(
-            "the request cannot finish inside a callback that a library makes during another \
-             call",
-        )
-        .remedy("wait for the request after that outer call, such as an iteration, has returned")
-        .in_file(&self.tracker.path)
+        inside_callback("the request").in_file(&self.tracker.path)
     }
 
     /// Stops the request: each worker stops after its present block. A request that still waits for

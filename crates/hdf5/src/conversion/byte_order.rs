@@ -16,7 +16,6 @@ use super::rules::is_enumeration;
 use crate::dataset::{ByteOrder, ElementType, Enumeration, Field, FileType, Integer, MemoryType};
 use crate::library::{Id, Session};
 
-/// Bytes that are converted at a time.
 const PIECE: usize = 1 << 20;
 
 /// Returns the type to transfer the elements in instead of `memory`, if HDF5 converts a part of them
@@ -27,12 +26,11 @@ pub(crate) fn intermediate(
     stored: &FileType,
 ) -> Result<Option<Id>> {
     let form = MemoryType::read(session, memory)?;
-    match is_wrong(form.form(), stored.form()) {
-        true => Maker(session)
-            .make(memory, form.form(), stored.form())
-            .map(Some),
-        false => Ok(None),
+    if !is_wrong(form.form(), stored.form()) {
+        return Ok(None);
     }
+    let made = Maker(session).make(memory, form.form(), stored.form());
+    made.map(Some)
 }
 
 /// Returns whether HDF5 converts a part of elements wrongly between these types.
@@ -128,7 +126,7 @@ impl Maker<'_> {
                 ElementType::Array { element: other, .. },
             ) => {
                 let base = self.make(self.base(id)?.get(), element, other)?;
-                // SAFETY: the dimensions are as many as is said; the result is owned.
+                // SAFETY: as many dimensions as are passed; the result is owned.
                 let array = unsafe {
                     let create = self.0.hdf5.H5Tarray_create2;
                     create(base.get(), dims.len() as c_uint, dims.as_ptr())

@@ -2,7 +2,7 @@
 //!
 //! Versions, builds and processors differ in some conversions, and a program may register its own.
 //! Before Penstock converts without HDF5, both therefore convert a few hundred values that
-//! distinguish all known behaviours.
+//! distinguish all known behaviby_rules.
 
 use std::ffi::c_void;
 
@@ -16,12 +16,6 @@ use crate::library::Session;
 
 /// Conversions that need more bytes than this to try are left to HDF5.
 const LARGEST: usize = 16 << 20;
-
-pub(super) fn equal(session: &Session<'_>, one: hid_t, other: hid_t) -> Result<bool> {
-    // SAFETY: HDF5 checks both identifiers.
-    let equal = unsafe { (session.hdf5.H5Tequal)(one, other) };
-    Ok(session.check(equal, "compare two types")? > 0)
-}
 
 /// Returns whether HDF5 converts the part of elements of type `from` as `part` says, to elements of type
 /// `to`; both sizes are those in memory.
@@ -40,10 +34,10 @@ pub(super) fn holds(
     }
     let mut values = samples.into_iter().cycle();
     let mut source = vec![0; count * source_size];
-    let mut ours = vec![0; count * target_size];
+    let mut by_rules = vec![0; count * target_size];
     for (element, target) in source
         .chunks_exact_mut(source_size)
-        .zip(ours.chunks_exact_mut(target_size))
+        .zip(by_rules.chunks_exact_mut(target_size))
     {
         let item = &mut element[offset..offset + length];
         item.iter_mut()
@@ -51,17 +45,17 @@ pub(super) fn holds(
             .for_each(|(byte, value)| *byte = value);
         part.values.run(item, target);
     }
-    let mut theirs = source;
-    theirs.resize(count * source_size.max(target_size), 0);
-    let mut background = vec![0u8; theirs.len()];
-    let data: *mut c_void = theirs.as_mut_ptr().cast();
+    let mut by_hdf5 = source;
+    by_hdf5.resize(count * source_size.max(target_size), 0);
+    let mut background = vec![0u8; by_hdf5.len()];
+    let data: *mut c_void = by_hdf5.as_mut_ptr().cast();
     // SAFETY: both buffers have room for all elements in either type, and HDF5 checks the types.
     let status = unsafe {
         let background = background.as_mut_ptr().cast();
         (session.hdf5.H5Tconvert)(from, to, count, data, background, H5P_DEFAULT)
     };
-    // HDF5 reports a refusal itself when it is asked to read.
-    Ok(status >= 0 && theirs[..ours.len()] == ours)
+    // If HDF5 refuses the conversion, the read reports that.
+    Ok(status >= 0 && by_hdf5[..by_rules.len()] == by_rules)
 }
 
 /// Returns the bytes of sample elements, a whole number of numbers.
@@ -87,7 +81,7 @@ fn bytes(format: Format, value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns powers of two and their neighbours, and values halfway between those that the target's
+/// Returns powers of two and their neighbby_rules, and values halfway between those that the target's
 /// mantissa can represent.
 fn integers(bits: u32, to: Number) -> Vec<u64> {
     let mantissa = to.float_bits().map_or(bits, |(_, mantissa)| mantissa);
@@ -179,18 +173,18 @@ mod tests {
         values.iter().map(one).collect()
     }
 
-    fn tell_apart(from: Number, to: Number, values: &[u64]) -> bool {
+    fn differs(from: Number, to: Number, values: &[u64]) -> bool {
         results(from, to, false, values) != results(from, to, true, values)
     }
 
     #[test]
-    fn where_a_build_without_a_16_bit_float_differs_a_sample_shows_it() {
+    fn samples_detect_a_build_without_a_16_bit_float() {
         let all: Vec<u64> = (0..=0xffff).collect();
         let mut differing = 0;
         for to in Number::ALL.into_iter().filter(|to| *to != Number::F16) {
-            if tell_apart(Number::F16, to, &all) {
+            if differs(Number::F16, to, &all) {
                 let samples = floats(5, 10, to);
-                assert!(tell_apart(Number::F16, to, &samples), "{to:?}");
+                assert!(differs(Number::F16, to, &samples), "{to:?}");
                 differing += 1;
             }
         }
@@ -198,7 +192,7 @@ mod tests {
         for from in [Number::F32, Number::F64] {
             let (exponent, mantissa) = from.float_bits().unwrap();
             let samples = floats(exponent, mantissa, Number::F16);
-            assert!(tell_apart(from, Number::F16, &samples), "{from:?}");
+            assert!(differs(from, Number::F16, &samples), "{from:?}");
         }
         for from in [
             Number::U16,
@@ -208,7 +202,7 @@ mod tests {
             Number::I64,
         ] {
             let samples = integers(from.size() as u32 * 8, Number::F16);
-            assert!(tell_apart(from, Number::F16, &samples), "{from:?}");
+            assert!(differs(from, Number::F16, &samples), "{from:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use penstock_sys::hdf5::hid_t;
 use rules::{ElementPart, name};
 
 use crate::dataset::{ElementType, FileType, MemoryType};
-use crate::library::{Id, Session};
+use crate::library::Session;
 
 /// The part of an element that is moved, and the conversion of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,27 +25,25 @@ pub struct Conversion {
 
 impl Conversion {
     /// Returns the conversion of a read: from elements that are stored as `stored`, of HDF5's type `from`,
-    /// to elements of type `to` in memory. `Err` holds the reason why HDF5 itself must convert them. A
-    /// conversion that is returned has been tried on values for which versions and builds of HDF5 differ,
-    /// and gives the same results as this HDF5.
+    /// to elements of type `to` in memory; or the reason why HDF5 itself must convert them. The conversion was
+    /// tried on values for which versions and builds of HDF5 differ, with the same results as this HDF5.
     pub fn of_read(
         session: &Session<'_>,
         (from, stored): (hid_t, &FileType),
         to: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
-        let wanted = MemoryType::read(session, to)?;
-        let found = match Conversion::between(stored, &wanted) {
-            Ok(found) => found,
-            Err(reason) => return Ok(Err(reason)),
-        };
         // HDF5 converts elements in memory, where what it stores elsewhere has another size.
-        let in_memory = MemoryType::read(session, from)?;
-        let tried = match ElementPart::between(in_memory.form(), wanted.form()) {
-            Ok(part) => part,
-            Err(reason) => return Ok(Err(reason)),
+        let (wanted, in_memory) = (
+            MemoryType::read(session, to)?,
+            MemoryType::read(session, from)?,
+        );
+        let tried = ElementPart::between(in_memory.form(), wanted.form());
+        let (found, tried) = match (Conversion::between(stored, &wanted), tried) {
+            (Ok(found), Ok(tried)) => (found, tried),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
         };
         let sizes = (in_memory.size(), wanted.size());
-        if check::equal(session, from, to)? || check::holds(session, (from, to), &tried, sizes)? {
+        if session.are_equal(from, to)? || check::holds(session, (from, to), &tried, sizes)? {
             return Ok(Ok(found));
         }
         Ok(Err(different(stored.form(), wanted.form())))
@@ -57,7 +55,7 @@ impl Conversion {
         (dataset, stored): (hid_t, &FileType),
         to: hid_t,
     ) -> Result<std::result::Result<Conversion, String>> {
-        let from = type_of(session, dataset)?;
+        let from = session.type_of(dataset)?;
         Conversion::of_read(session, (from.get(), stored), to)
     }
 
@@ -73,10 +71,10 @@ impl Conversion {
             Ok(part) => part,
             Err(reason) => return Ok(Err(reason)),
         };
-        let to = type_of(session, dataset)?;
+        let to = session.type_of(dataset)?;
         // Elements that HDF5 stores in part elsewhere were refused, and others have one size.
         let sizes = (given.size(), MemorySize(stored.size().0));
-        if check::equal(session, from, to.get())?
+        if session.are_equal(from, to.get())?
             || check::holds(session, (from, to.get()), &part, sizes)?
         {
             let element = ElementMapping::of_write(given.size(), part.bytes(), stored.size());
@@ -102,11 +100,4 @@ impl Conversion {
 fn different(from: &ElementType, to: &ElementType) -> String {
     let (from, to) = (name(from), name(to));
     format!("this HDF5 converts {from} to {to} differently")
-}
-
-/// Returns HDF5's type of the elements of a dataset, as they are in memory.
-fn type_of(session: &Session<'_>, dataset: hid_t) -> Result<Id> {
-    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
-    let of_elements = unsafe { (session.hdf5.H5Dget_type)(dataset) };
-    session.own(of_elements, session.hdf5.H5Tclose, "get the element type")
 }

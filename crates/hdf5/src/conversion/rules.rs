@@ -28,7 +28,6 @@ impl ElementPart {
         }
     }
 
-    /// Returns the byte range.
     pub(super) fn bytes(&self) -> Range<u64> {
         self.offset as u64..(self.offset + self.length) as u64
     }
@@ -213,7 +212,6 @@ fn only_hdf5(from: &ElementType, to: &ElementType) -> String {
     format!("only HDF5 converts {} to {}", name(from), name(to))
 }
 
-/// Returns the name of a type in errors.
 pub(super) fn name(element: &ElementType) -> String {
     let order = |order: &ByteOrder| match order {
         ByteOrder::Little => "little-endian",

@@ -3,14 +3,14 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
 
 use penstock_array::{ChunkGrid, ChunkTable, StoredChunk, TableBuilder};
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, haddr_t, hid_t, hsize_t};
 
-use super::file_info::file_of;
 use super::swizzle::Swizzle;
-use super::{DatasetInfo, FileInfo, Layout};
+use super::{DatasetInfo, FileInfo, Layout, damaged};
 use crate::library::{Id, Session};
 
 /// Reads the whole index. HDF5 first writes the changed chunks of its cache.
@@ -32,7 +32,7 @@ pub fn read_chunk_table(
         builder: TableBuilder::new(grid, info.file.size),
         file: &info.file,
         session,
-        open_file: file_of(session, dataset)?,
+        open_file: session.file_of(dataset)?,
         // The implicit index has no entries, but all its chunks are allocated.
         entry: chunk_size.clamp(1, 8),
         count: 0,
@@ -53,11 +53,28 @@ pub fn read_chunk_table(
     Ok(walk.builder.finish())
 }
 
+impl DatasetInfo {
+    /// Reads the chunk table, if the dataset is chunked.
+    pub(crate) fn table(
+        &self,
+        session: &Session<'_>,
+        dataset: hid_t,
+    ) -> Result<Option<Arc<ChunkTable>>> {
+        if !matches!(self.layout, Layout::Chunked { .. }) {
+            return Ok(None);
+        }
+        let table = read_chunk_table(session, dataset, self);
+        table
+            .map(|table| Some(Arc::new(table)))
+            .map_err(|error| self.name_in(error))
+    }
+}
+
 struct Walk<'a> {
     builder: TableBuilder,
     file: &'a FileInfo,
     session: &'a Session<'a>,
-    /// Owned before the iteration: to close the last identifier of a file flushes it.
+    /// Opened before the iteration and closed after it: the close of a file's last identifier flushes it.
     open_file: Id,
     /// Collects the entries instead of the builder if their coordinates are in doubt.
     swizzle: Option<Swizzle>,
@@ -73,14 +90,11 @@ impl Walk<'_> {
             self.note_file_size()?;
         }
         if self.count >= self.most() {
-            return Err(Error::new(
-                Kind::Io,
-                format!(
-                    "the chunk index lists more than {} chunks, too many for a file of {} bytes",
-                    self.most(),
-                    self.builder.file_size()
-                ),
-            ));
+            let (most, size) = (self.most(), self.builder.file_size());
+            let cause = format!(
+                "the chunk index lists more than {most} chunks, too many for a file of {size} bytes"
+            );
+            return damaged(cause);
         }
         self.count += 1;
         match &mut self.swizzle {

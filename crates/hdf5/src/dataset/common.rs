@@ -1,12 +1,11 @@
-//! What datasets that are described together have in common: files and element types, each of which
-//! HDF5 is asked about once.
+//! What datasets that are described together have in common: files and element types, each of which is read
+//! from HDF5 once.
 
 use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
-use super::file_info::file_of;
 use super::{FileInfo, FileType};
 use crate::library::{Id, Session};
 
@@ -17,8 +16,8 @@ pub(crate) struct Common {
     pub(super) elements: Elements,
 }
 
-/// Open files. Identifiers stay open, so that none of them comes to stand for another file, and so
-/// that descriptors stay valid.
+/// Open files. Their identifiers stay open, so that HDF5 gives none of them to another file, and so that
+/// descriptors stay valid.
 #[derive(Default)]
 pub(super) struct Files(Vec<(Id, Arc<FileInfo>)>);
 
@@ -40,7 +39,7 @@ const MOST: usize = 64;
 impl Files {
     /// Describes the file of an object.
     pub(super) fn of(&mut self, session: &Session<'_>, object: hid_t) -> Result<Arc<FileInfo>> {
-        let file = file_of(session, object)?;
+        let file = session.file_of(object)?;
         let mut known = self.0.iter().rev().take(MOST);
         if let Some((_, info)) = known.find(|known| known.0.get() == file.get()) {
             return Ok(Arc::clone(info));
@@ -60,14 +59,9 @@ impl Elements {
         dataset: hid_t,
         file: &FileInfo,
     ) -> Result<usize> {
-        let hdf5 = session.hdf5;
-        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
-        let found = unsafe { (hdf5.H5Dget_type)(dataset) };
-        let found = session.own(found, hdf5.H5Tclose, "get the type")?;
+        let found = session.type_of(dataset)?;
         for (number, known) in self.0.iter().enumerate().rev().take(MOST) {
-            // SAFETY: takes owned identifiers.
-            let equal = unsafe { (hdf5.H5Tequal)(known.id.get(), found.get()) };
-            let is_equal = session.check(equal, "compare two types")? > 0;
+            let is_equal = session.are_equal(known.id.get(), found.get())?;
             let is_same_size = known.address_size == file.address_size;
             if is_equal && (is_same_size || known.stored.only_hdf5().is_none()) {
                 return Ok(number);
@@ -96,7 +90,7 @@ impl Common {
         info: Arc<FileInfo>,
     ) -> Result<Common> {
         Ok(Common {
-            files: Files(vec![(file_of(session, object)?, info)]),
+            files: Files(vec![(session.file_of(object)?, info)]),
             elements: Elements::default(),
         })
     }

@@ -12,18 +12,16 @@ use crate::library::{Id, Session};
 ///
 /// The copy converts the fill value to its form in memory. For elements of variable length, HDF5
 /// (1.14.4 to 2.2.0) reads the value from the heap of the file handle that the stored type names. All
-/// handles of a file share the type, and it may name one that was closed, which crashes. `H5Dread`
-/// names the dataset's own handle before it does anything else, so a read of no elements comes first.
-/// It does not do so for such types inside structures and arrays, in whose reads HDF5 itself crashes.
+/// handles of a file share the type. If it names a closed handle, HDF5 crashes. `H5Dread` first stores the
+/// dataset's own handle in the type, so a read of no elements precedes. It does not store it in such types
+/// inside structures and arrays: there HDF5 itself crashes when it reads.
 pub fn creation_properties(session: &Session<'_>, dataset: hid_t) -> Result<Id> {
     let hdf5 = session.hdf5;
-    // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
-    let kind = unsafe { (hdf5.H5Dget_type)(dataset) };
-    let kind = session.own(kind, hdf5.H5Tclose, "get the type")?;
+    let kind = session.type_of(dataset)?;
     if has_variable_length(session, &kind)? {
         read_nothing(session, dataset, &kind)?;
     }
-    // SAFETY: as above.
+    // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
     let list = unsafe { (hdf5.H5Dget_create_plist)(dataset) };
     session.own(list, hdf5.H5Pclose, "get the creation properties")
 }
@@ -40,12 +38,10 @@ fn has_variable_length(session: &Session<'_>, kind: &Id) -> Result<bool> {
     Ok(session.check(is_variable, "get the kind of a string")? > 0)
 }
 
-/// Makes HDF5 name the dataset's own handle, which it does before anything in a read can fail.
+/// Makes HDF5 store the dataset's own handle in its type, which it does before anything in a read can fail.
 fn read_nothing(session: &Session<'_>, dataset: hid_t, kind: &Id) -> Result<()> {
     let hdf5 = session.hdf5;
-    // SAFETY: takes the dataset's identifier and returns an owned one.
-    let space = unsafe { (hdf5.H5Dget_space)(dataset) };
-    let space = session.own(space, hdf5.H5Sclose, "get the dataspace")?;
+    let space = session.space_of(dataset)?;
     // SAFETY: takes owned identifiers. HDF5 accepts a null buffer for no elements.
     unsafe {
         let status = (hdf5.H5Sselect_none)(space.get());

@@ -32,7 +32,7 @@ impl Integer {
 }
 
 /// Positions of the parts of a floating-point number, in bits from the least significant one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloatLayout {
     /// Number of bits of the value.
     pub bits: usize,
@@ -89,21 +89,19 @@ pub enum FloatKind {
 impl Float {
     /// Returns the named format, if it has one.
     pub fn kind(&self) -> Option<FloatKind> {
-        let FloatLayout {
-            bits,
-            shift,
-            sign,
-            exponent,
-            exponent_bits,
-            mantissa,
-            mantissa_bits,
-            bias,
-            implied,
-        } = self.layout;
-        if shift != 0 || mantissa != 0 || exponent != mantissa_bits || sign + 1 != bits {
+        let at = self.layout;
+        let (bits, mantissa) = (at.bits, at.mantissa_bits);
+        if at.shift != 0 || at.mantissa != 0 || at.exponent != mantissa || at.sign + 1 != bits {
             return None;
         }
-        let kind = match (self.size, bits, exponent_bits, mantissa_bits, bias, implied) {
+        let kind = match (
+            self.size,
+            bits,
+            at.exponent_bits,
+            mantissa,
+            at.bias,
+            at.implied,
+        ) {
             (1, 8, 4, 3, 7, true) => FloatKind::F8E4M3,
             (1, 8, 5, 2, 15, true) => FloatKind::F8E5M2,
             (2, 16, 5, 10, 15, true) => FloatKind::F16,

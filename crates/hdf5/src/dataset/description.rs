@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use penstock_array::{ChunkTable, FileSegment, Source, StoredArray, bytes, in_dataset};
 use penstock_codec::{Filter, Pipeline};
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{
     H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_VIRTUAL,
     H5S_MAX_RANK, H5S_NULL, H5S_UNLIMITED, H5Z_FLAG_OPTIONAL, HADDR_UNDEF, hid_t,
@@ -18,8 +18,7 @@ use super::common::Common;
 use super::creation::creation_properties;
 use super::dataspace::{self, MappedSelection};
 use super::extent_index::lists_extent;
-use super::fill::Stored;
-use super::{FileInfo, FileType, Fill};
+use super::{FileInfo, FileType, Fill, damaged};
 use crate::library::{Id, Session};
 
 /// A dataset as its file describes it.
@@ -71,6 +70,18 @@ pub enum Layout {
     External(Vec<FileSegment>),
 }
 
+impl Layout {
+    /// Returns why the elements are not in the dataset's own file at known offsets, if that is so.
+    pub(crate) fn elsewhere(&self) -> Option<&'static str> {
+        match self {
+            Layout::Contiguous { .. } | Layout::Chunked { .. } => None,
+            Layout::Compact => Some("the dataset is compact"),
+            Layout::Virtual(_) => Some("the dataset is virtual"),
+            Layout::External(_) => Some("the dataset is in external files"),
+        }
+    }
+}
+
 /// A mapping of a virtual dataset.
 #[derive(Clone, Debug)]
 pub struct VirtualMapping {
@@ -102,7 +113,7 @@ impl DatasetInfo {
         common: &mut Common,
     ) -> Result<(DatasetInfo, usize)> {
         let reader = Reader { session, dataset };
-        let name = name.map_or_else(|| reader.name(), Ok)?;
+        let name = name.map_or_else(|| name_of(session, dataset), Ok)?;
         let info = reader.info(&name, common);
         info.map_err(|error| in_dataset(error, &name))
     }
@@ -125,12 +136,20 @@ impl DatasetInfo {
         matches!(self.layout, Layout::Contiguous { offset: Some(_) })
     }
 
+    /// Returns the shape of a chunk; nothing if the dataset is not chunked.
+    pub(crate) fn chunk(&self) -> &[u64] {
+        match &self.layout {
+            Layout::Chunked { chunk, .. } => chunk,
+            _ => &[],
+        }
+    }
+
     /// Returns the number of bytes of all elements, or an error if it overflows.
     pub fn bytes(&self) -> Result<u64> {
-        match self.is_null {
-            true => Ok(0),
-            false => bytes(&self.name, &self.shape, self.element.size()),
+        if self.is_null {
+            return Ok(0);
         }
+        bytes(&self.name, &self.shape, self.element.size())
     }
 
     /// Returns the description that the plan of a read needs, as [`array`](Self::array) does; or why HDF5
@@ -147,72 +166,72 @@ impl DatasetInfo {
 
     /// Returns why HDF5 alone reads the elements that were never written, if there are any.
     pub(crate) fn only_hdf5_fills(&self, table: Option<&ChunkTable>) -> Option<&'static str> {
-        self.fill.only_hdf5(self.stored(table))
-    }
-
-    /// Returns how much of the dataset has storage.
-    fn stored(&self, table: Option<&ChunkTable>) -> Stored {
-        match (&self.layout, table) {
-            (Layout::Contiguous { offset: None }, _) => Stored::Nothing,
-            (Layout::Chunked { .. }, Some(table)) if table.is_empty() => Stored::Nothing,
-            (Layout::Chunked { .. }, Some(table))
-                if (table.len() as u64) < table.grid().total() =>
-            {
-                Stored::Part
+        let (stored, all) = match (&self.layout, table) {
+            (Layout::Contiguous { offset: None }, _) => (0, 1),
+            (Layout::Chunked { .. }, Some(table)) => (table.len() as u64, table.grid().total()),
+            _ => (1, 1),
+        };
+        match self.fill {
+            Fill::Undefined if stored == 0 => {
+                Some("nothing was ever written, and the fill value is undefined")
             }
-            _ => Stored::All,
+            Fill::OnlyHdf5 if stored == 0 || stored < all => {
+                Some("the fill value of elements that were never written is stored elsewhere")
+            }
+            _ => None,
         }
     }
 
     /// Returns the description that a plan needs. A chunked dataset needs its chunk table; the
     /// elements of compact and virtual ones must be in memory.
     pub fn array(&self, table: Option<Arc<ChunkTable>>) -> Result<StoredArray> {
-        let mut unfiltered_edges = false;
-        let source = match (&self.layout, table) {
-            (
-                Layout::Chunked {
-                    dont_filter_edges, ..
-                },
-                Some(table),
-            ) => {
-                unfiltered_edges = *dont_filter_edges;
-                Source::Chunks(table)
-            }
+        Ok(self.array_from(match (&self.layout, table) {
+            (Layout::Chunked { .. }, Some(table)) => Source::Chunks(table),
             (Layout::Chunked { .. }, None) => {
                 return Err(Error::invalid("a chunked dataset needs its chunk table"));
             }
-            (Layout::Contiguous { offset }, _) => match offset {
-                Some(offset) => Source::Contiguous { offset: *offset },
-                None => Source::Missing,
-            },
+            (
+                Layout::Contiguous {
+                    offset: Some(offset),
+                },
+                _,
+            ) => Source::Contiguous { offset: *offset },
+            (Layout::Contiguous { offset: None }, _) => Source::Missing,
             (Layout::External(segments), _) => Source::Segments(segments.clone()),
             (Layout::Compact | Layout::Virtual(_), _) => Source::Memory,
+        }))
+    }
+
+    /// Returns the same array with its elements from another source.
+    pub fn array_from(&self, source: Source) -> StoredArray {
+        let unfiltered_edges = match self.layout {
+            Layout::Chunked {
+                dont_filter_edges, ..
+            } => dont_filter_edges,
+            _ => false,
         };
-        Ok(self.array_from(source, unfiltered_edges))
-    }
-
-    /// Returns the same array with all its elements in memory.
-    pub fn array_in_memory(&self) -> StoredArray {
-        self.array_from(Source::Memory, false)
-    }
-
-    /// Returns the same array as if nothing had ever been written.
-    pub fn array_of_fill(&self) -> StoredArray {
-        self.array_from(Source::Missing, false)
-    }
-
-    fn array_from(&self, source: Source, unfiltered_edges: bool) -> StoredArray {
         StoredArray {
             name: self.name.clone(),
             shape: self.shape.clone(),
             element: self.element.size(),
             source,
-            pipeline: Pipeline {
-                filters: self.filters.clone(),
-            },
+            pipeline: self.pipeline(),
             unfiltered_edges,
             fill: self.fill.value().map(<[u8]>::to_vec),
         }
+    }
+
+    pub(crate) fn pipeline(&self) -> Pipeline {
+        let filters = self.filters.clone();
+        Pipeline { filters }
+    }
+
+    /// Returns why only HDF5 can read the elements, if it alone has one of the filters.
+    pub(crate) fn only_hdf5_filters(&self) -> Option<String> {
+        let pipeline = self.pipeline();
+        pipeline
+            .unknown()
+            .map(|filter| format!("only HDF5 has {filter}"))
     }
 
     /// Puts the dataset's name before the cause.
@@ -241,6 +260,14 @@ pub(crate) fn name_of(session: &Session<'_>, object: hid_t) -> Result<String> {
     Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
+/// Returns the folder in which HDF5 looks for the external files of a dataset with these access properties.
+pub(crate) fn external_prefix(session: &Session<'_>, access: &Id) -> Result<Vec<u8>> {
+    session.text("get the prefix of external files", |to, size| {
+        // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
+        unsafe { (session.hdf5.H5Pget_efile_prefix)(access.get(), to, size) }
+    })
+}
+
 /// The system's limit of a path's length.
 const PATH_MAX: usize = 4096;
 
@@ -252,10 +279,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn info(&self, name: &str, common: &mut Common) -> Result<(DatasetInfo, usize)> {
         let hdf5 = self.session.hdf5;
-        let own = |id, close, action| self.session.own(id, close, action);
-        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
-        let space = unsafe { (hdf5.H5Dget_space)(self.dataset) };
-        let space = own(space, hdf5.H5Sclose, "get the dataspace")?;
+        let space = self.session.space_of(self.dataset)?;
         let (shape, max_shape) = dataspace::extent(self.session, space.get())?;
         // SAFETY: takes an owned identifier.
         let class = unsafe { (hdf5.H5Sget_simple_extent_type)(space.get()) };
@@ -291,26 +315,17 @@ impl Reader<'_> {
             H5D_CONTIGUOUS => self.contiguous(&creation, &info)?,
             H5D_CHUNKED => self.chunked(&creation, &info.shape)?,
             H5D_VIRTUAL => Layout::Virtual(self.mappings(&creation)?),
-            other => {
-                return Err(Error::new(
-                    Kind::Io,
-                    format!("the layout class {other} is unknown"),
-                ));
-            }
+            other => return damaged(format!("the layout class {other} is unknown")),
         };
         Ok((info, number))
     }
 
-    fn name(&self) -> Result<String> {
-        name_of(self.session, self.dataset)
-    }
-
-    /// Returns the offset of the elements if they are contiguous in the dataset's own file. Any other
-    /// answer takes the creation properties, whose copy takes longer than all else.
+    /// Returns the offset of the elements if they are contiguous in the dataset's own file. Otherwise the creation
+    /// properties are needed, whose copy takes longer than everything else.
     fn stored_offset(&self, info: &DatasetInfo) -> Option<u64> {
-        let offset = self.told_offset();
+        let offset = self.reported_offset();
         // Without contiguous storage the offset is HADDR_UNDEF, to which some versions add the size of
-        // the user block. The storage of chunks is not asked for: HDF5 would walk through the index.
+        // the user block. The size of the storage of chunks is not queried: HDF5 would walk through the index.
         let is_defined = offset != HADDR_UNDEF && offset >= info.file.user_block;
         if !is_defined {
             return None;
@@ -329,9 +344,8 @@ impl Reader<'_> {
                 .iter()
                 .try_fold(0u64, |all, slot| all.checked_add(slot.size?));
             if room.is_some_and(|room| room < bytes) {
-                return Err(Error::new(
-                    Kind::Io,
-                    format!("its {bytes} bytes do not fit into its external files"),
+                return damaged(format!(
+                    "its {bytes} bytes do not fit into its external files"
                 ));
             }
             return Ok(Layout::External(slots));
@@ -343,32 +357,28 @@ impl Reader<'_> {
     /// Returns the offset of a contiguous dataset; `None` if it has no storage.
     fn offset(&self, info: &DatasetInfo) -> Result<Option<u64>> {
         let bytes = info.bytes()?;
-        let (stored, offset) = (self.storage_size(), self.told_offset());
+        let (stored, offset) = (self.storage_size(), self.reported_offset());
         // Without storage the offset is undefined, and not always HADDR_UNDEF.
         if stored == 0 {
             return Ok(None);
         }
         let end = offset.checked_add(bytes);
         if stored < bytes || end.is_none_or(|end| end > info.file.size) {
-            return Err(Error::new(
-                Kind::Io,
-                format!(
-                    "its {bytes} bytes at offset {offset} have {stored} bytes of storage in a file of {} bytes",
-                    info.file.size
-                ),
+            let size = info.file.size;
+            return damaged(format!(
+                "its {bytes} bytes at offset {offset} have {stored} bytes of storage in a file of {size} bytes"
             ));
         }
         Ok(Some(offset))
     }
 
-    /// Returns the number of bytes of storage.
     fn storage_size(&self) -> u64 {
         // SAFETY: takes the dataset's identifier.
         unsafe { (self.session.hdf5.H5Dget_storage_size)(self.dataset) }
     }
 
-    /// Returns the offset that HDF5 tells, which is undefined without contiguous storage.
-    fn told_offset(&self) -> u64 {
+    /// Returns the offset that HDF5 reports, which is undefined without contiguous storage.
+    fn reported_offset(&self) -> u64 {
         // SAFETY: takes the dataset's identifier.
         unsafe { (self.session.hdf5.H5Dget_offset)(self.dataset) }
     }
@@ -382,17 +392,8 @@ impl Reader<'_> {
         if count == 0 {
             return Ok(slots);
         }
-        // SAFETY: takes the dataset's identifier and returns an owned one.
-        let access = unsafe { (hdf5.H5Dget_access_plist)(self.dataset) };
-        let own = |id, action| self.session.own(id, hdf5.H5Pclose, action);
-        let access = own(access, "get the access properties")?;
-        let prefix = self
-            .session
-            .text("get the prefix of external files", |to, size| {
-                // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
-                unsafe { (hdf5.H5Pget_efile_prefix)(access.get(), to, size) }
-            })?;
-        let prefix = PathBuf::from(OsString::from_vec(prefix));
+        let access = self.session.access_of_dataset(self.dataset)?;
+        let prefix = PathBuf::from(OsString::from_vec(external_prefix(self.session, &access)?));
         for slot in 0..count as u32 {
             let mut name = vec![0u8; PATH_MAX + 1];
             let (mut offset, mut size) = (0i64, 0u64);
@@ -416,11 +417,10 @@ impl Reader<'_> {
             let path = prefix.join(OsString::from_vec(name));
             slots.push(FileSegment {
                 path: std::path::absolute(&path).unwrap_or(path),
-                offset: u64::try_from(offset).map_err(|_| {
-                    Error::new(
-                        Kind::Io,
-                        format!("external file {slot} has the negative offset {offset}"),
-                    )
+                offset: u64::try_from(offset).or_else(|_| {
+                    damaged(format!(
+                        "external file {slot} has the negative offset {offset}"
+                    ))
                 })?,
                 size: (size != H5S_UNLIMITED).then_some(size),
             });
@@ -442,9 +442,8 @@ impl Reader<'_> {
         let got = self.session.check(got, "get the shape of chunks")?;
         self.session.check(status, "get the options of chunks")?;
         if got as usize != rank {
-            return Err(Error::new(
-                Kind::Io,
-                format!("its chunks have {got} dimensions, but it has {rank}"),
+            return damaged(format!(
+                "its chunks have {got} dimensions, but it has {rank}"
             ));
         }
         chunk.truncate(rank);

@@ -38,18 +38,17 @@ pub struct FileInfo {
     pub user_block: u64,
     /// Size in bytes of an address in the file, on which the stored sizes of references depend.
     pub address_size: usize,
-    /// The state of the file before anything of it was described. `None` of a file of which nothing may be kept:
-    /// one that is open for writing or for SWMR, or is not one plain file.
+    /// The state of the file before anything of it was described. `None` if nothing of the file may be cached:
+    /// it is open for writing or for SWMR, or is not one plain file.
     pub unchanged: Option<Arc<Unchanged>>,
 }
 
 impl FileInfo {
     /// Describes the file of an object.
     pub fn of(session: &Session<'_>, object: hid_t) -> Result<FileInfo> {
-        FileInfo::of_file(session, &file_of(session, object)?)
+        FileInfo::of_file(session, &session.file_of(object)?)
     }
 
-    /// Describes an open file.
     pub(super) fn of_file(session: &Session<'_>, file: &Id) -> Result<FileInfo> {
         let hdf5 = session.hdf5;
         // SAFETY: takes an owned identifier and returns one.
@@ -60,13 +59,12 @@ impl FileInfo {
             "get the file's creation properties",
         )?;
         let name = name_of_file(session, file.get())?;
-        let (mut intent, mut user_block) = (0, 0);
-        let (mut address_size, mut length_size) = (0, 0);
+        let intent = session.intent_of(file)?;
+        let (mut user_block, mut address_size, mut length_size) = (0, 0, 0);
         let is_shared = is_shared(hdf5, file);
         // SAFETY: owned identifiers, and places of the right types for all results.
         let statuses = unsafe {
             [
-                (hdf5.H5Fget_intent)(file.get(), &mut intent),
                 (hdf5.H5Pget_userblock)(creation.get(), &mut user_block),
                 (hdf5.H5Pget_sizes)(creation.get(), &mut address_size, &mut length_size),
             ]
@@ -74,15 +72,16 @@ impl FileInfo {
         for status in statuses {
             session.check(status, GET_STATE)?;
         }
-        let size = match is_shared && intent & H5F_ACC_RDWR != 0 {
-            // MPI-IO does not know it after a write, and tells 0 of a new file with a user block. It bounds
-            // nothing then.
-            true => i64::MAX as u64,
-            false => size_with_allocated(session, file)?,
+        let size = if is_shared && intent & H5F_ACC_RDWR != 0 {
+            // MPI-IO does not know the size after a write, and reports 0 for a new file with a user block.
+            i64::MAX as u64
+        } else {
+            size_with_allocated(session, file)?
         };
-        let access = match is_shared {
-            true => Access::default(),
-            false => Access::of(session, file)?,
+        let access = if is_shared {
+            Access::default()
+        } else {
+            Access::of(session, file)?
         };
         let mut info = FileInfo {
             name,
@@ -128,7 +127,6 @@ impl FileInfo {
     }
 }
 
-/// Returns the name with which a file was opened.
 pub(crate) fn name_of_file(session: &Session<'_>, file: hid_t) -> Result<PathBuf> {
     let name = session.text("get the name of the file", |to, size| {
         // SAFETY: HDF5 checks the identifier. `text` passes a buffer of `size` bytes, or null and 0.
@@ -147,7 +145,7 @@ fn size_with_allocated(session: &Session<'_>, file: &Id) -> Result<u64> {
     Ok(size)
 }
 
-/// What the access properties of a file tell.
+/// What the access properties of a file contain.
 #[derive(Default)]
 struct Access {
     is_plain: bool,
@@ -159,9 +157,7 @@ struct Access {
 impl Access {
     fn of(session: &Session<'_>, file: &Id) -> Result<Access> {
         let hdf5 = session.hdf5;
-        // SAFETY: takes an owned identifier and returns one.
-        let list = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
-        let list = session.own(list, hdf5.H5Pclose, "get the file's access properties")?;
+        let list = session.access_of_file(file)?;
         let mut access = Access::default();
         let (mut meta, mut raw) = (0, 0);
         // SAFETY: owned identifiers, and places of the right types for all results.
@@ -177,7 +173,7 @@ impl Access {
             ]
         };
         for status in statuses {
-            session.check(status, "get the state of the file")?;
+            session.check(status, GET_STATE)?;
         }
         // SAFETY: takes an owned identifier; the caller must not close the result.
         let driver = unsafe { (hdf5.H5Pget_driver)(list.get()) };
@@ -191,8 +187,8 @@ impl Access {
     }
 }
 
-/// Returns whether the processes of an MPI program share a file. Its access properties hold a communicator, whose
-/// copy all processes make together, so one process must not ask for them.
+/// Returns whether the processes of an MPI program share a file. Its access properties hold a communicator, which
+/// all processes copy together, so one process must not get them.
 pub(crate) fn is_shared(hdf5: &Hdf5, file: &Id) -> bool {
     let Some(get) = hdf5.H5Fget_mpi_atomicity else {
         return false;
@@ -202,23 +198,12 @@ pub(crate) fn is_shared(hdf5: &Hdf5, file: &Id) -> bool {
     unsafe { get(file.get(), &mut is_atomic) >= 0 }
 }
 
-/// Returns the file of an object.
-pub(super) fn file_of(session: &Session<'_>, object: hid_t) -> Result<Id> {
-    let hdf5 = session.hdf5;
-    // SAFETY: takes a checked identifier and returns an owned one.
-    let file = unsafe { (hdf5.H5Iget_file_id)(object) };
-    session.own(file, hdf5.H5Fclose, "get the file of the dataset")
-}
-
 /// Returns the driver's file handle; null if the driver provides none.
 fn handle(session: &Session<'_>, file: &Id, access: &Id) -> *mut c_void {
     let mut handle = ptr::null_mut();
     // SAFETY: owned identifiers, and a place for a pointer.
     let status = unsafe { (session.hdf5.H5Fget_vfd_handle)(file.get(), access.get(), &mut handle) };
-    match status < 0 {
-        true => ptr::null_mut(),
-        false => handle,
-    }
+    if status < 0 { ptr::null_mut() } else { handle }
 }
 
 /// Returns the length of an open file; 0 if `fstat` fails.

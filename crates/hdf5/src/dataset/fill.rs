@@ -23,33 +23,12 @@ pub enum Fill {
     OnlyHdf5,
 }
 
-/// How much of a dataset has storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stored {
-    Nothing,
-    Part,
-    All,
-}
-
 impl Fill {
     /// Returns the stored element.
     pub fn value(&self) -> Option<&[u8]> {
         match self {
             Fill::Value(value) => Some(value),
             Fill::Nothing | Fill::Undefined | Fill::OnlyHdf5 => None,
-        }
-    }
-
-    /// Returns why HDF5 alone reads the elements that were never written, if that is so.
-    pub(super) fn only_hdf5(&self, stored: Stored) -> Option<&'static str> {
-        match (self, stored) {
-            (Fill::Undefined, Stored::Nothing) => {
-                Some("nothing was ever written, and the fill value is undefined")
-            }
-            (Fill::OnlyHdf5, Stored::Nothing | Stored::Part) => {
-                Some("the fill value of elements that were never written is stored elsewhere")
-            }
-            _ => None,
         }
     }
 
@@ -61,17 +40,7 @@ impl Fill {
         layout: c_int,
         (of_element, element): (&Id, &FileType),
     ) -> Result<Fill> {
-        let hdf5 = session.hdf5;
-        let (mut time, mut defined) = (0, 0);
-        // SAFETY: both have places of their types.
-        let (first, second) = unsafe {
-            (
-                (hdf5.H5Pget_fill_time)(creation.get(), &mut time),
-                (hdf5.H5Pfill_value_defined)(creation.get(), &mut defined),
-            )
-        };
-        session.check(first, "get the fill time")?;
-        session.check(second, "find out whether a fill value is set")?;
+        let (time, defined) = fill_state(session, creation)?;
         // HDF5 fills elements of a virtual dataset that no mapping covers at all times.
         let is_virtual = layout == H5D_VIRTUAL;
         let zeros = || vec![0u8; element.size().0 as usize];
@@ -87,11 +56,25 @@ impl Fill {
                 // and those whose values own memory of HDF5, were excluded above.
                 let status = unsafe {
                     let place = value.as_mut_ptr().cast();
-                    (hdf5.H5Pget_fill_value)(creation.get(), of_element.get(), place)
+                    (session.hdf5.H5Pget_fill_value)(creation.get(), of_element.get(), place)
                 };
                 session.check(status, "get the fill value")?;
                 Ok(Fill::Value(value))
             }
         }
     }
+}
+
+/// Returns HDF5's constants of the fill time, and of the state of the fill value.
+pub(crate) fn fill_state(session: &Session<'_>, creation: &Id) -> Result<(c_int, c_int)> {
+    let hdf5 = session.hdf5;
+    let (mut time, mut value) = (0, 0);
+    // SAFETY: the list is owned, and the results have places of their types.
+    unsafe {
+        let status = (hdf5.H5Pget_fill_time)(creation.get(), &mut time);
+        session.check(status, "get the fill time")?;
+        let status = (hdf5.H5Pfill_value_defined)(creation.get(), &mut value);
+        session.check(status, "get the state of the fill value")?;
+    }
+    Ok((time, value))
 }

@@ -21,7 +21,8 @@ pub struct FileType(ElementType);
 impl MemoryType {
     /// Reads a type.
     pub fn read(session: &Session<'_>, id: hid_t) -> Result<MemoryType> {
-        Reader::of_memory(session).element(id, 0).map(MemoryType)
+        let address = None;
+        Reader { session, address }.element(id, 0).map(MemoryType)
     }
 
     /// Returns the fields, offsets and formats.
@@ -38,9 +39,8 @@ impl MemoryType {
 impl FileType {
     /// Reads a type of a file whose addresses have `address_size` bytes.
     pub fn read(session: &Session<'_>, id: hid_t, address_size: usize) -> Result<FileType> {
-        Reader::of_file(session, address_size)
-            .element(id, 0)
-            .map(FileType)
+        let address = Some(address_size);
+        Reader { session, address }.element(id, 0).map(FileType)
     }
 
     /// Returns the fields, offsets and formats.

@@ -3,6 +3,7 @@
 //! HDF5 returns the place of a chunk only by a walk through the index (H5Dget_chunk_info_by_coord, too). An
 //! extensible or fixed array has an entry for each chunk of the extent, stored or not.
 
+use penstock_array::Selection;
 use penstock_engine::request::MOST_AT_ONCE;
 
 use super::extent_index::{LARGE, chunk_count};
@@ -23,6 +24,12 @@ impl TouchedChunks {
         chunks: 1,
         bytes: 0,
     };
+
+    /// What a selection touches of chunks of this shape.
+    pub(crate) fn of(selection: &Selection, chunk: &[u64], bytes: u64) -> TouchedChunks {
+        let chunks = selection.touched_chunks(chunk);
+        TouchedChunks { chunks, bytes }
+    }
 }
 
 impl DatasetInfo {
@@ -30,12 +37,20 @@ impl DatasetInfo {
     pub(crate) fn index_entries(&self) -> u64 {
         /// The least that a node of a B-tree has for a chunk: its address and coordinates.
         const ENTRY: u64 = 16;
-        let Layout::Chunked { lists_extent, .. } = &self.layout else {
-            return 0;
-        };
-        match lists_extent {
-            true => self.chunk_count(),
-            false => self.chunk_count().min(self.file.size / ENTRY),
+        match &self.layout {
+            Layout::Chunked {
+                chunk,
+                lists_extent,
+                ..
+            } => {
+                let most = if *lists_extent {
+                    u64::MAX
+                } else {
+                    self.file.size / ENTRY
+                };
+                chunk_count(&self.shape, chunk).min(most)
+            }
+            _ => 0,
         }
     }
 
@@ -49,10 +64,10 @@ impl DatasetInfo {
         self.index_entries() >= 1 << 22
     }
 
-    /// Returns how many entries HDF5 lists in the time in which it transfers this. It lists an entry in
-    /// some 0.1 us, looks up a chunk in some 50 us, and decodes a byte of many chunks in some 5 ns, in which
-    /// several workers would decode more. Many chunks count more than they take: a program that reads many
-    /// reads more, for which the table is kept.
+    /// Returns how many entries HDF5 lists in the time of such a transfer. It lists an entry in some 0.1 us,
+    /// looks up a chunk in some 50 us, and decodes a byte in some 5 ns, in which several workers would decode
+    /// more. Many chunks count `MARGIN` times: a program that reads many chunks reads more later, by the same
+    /// table.
     pub(crate) fn entries_for(&self, touched: TouchedChunks) -> u64 {
         const LOOKED_UP: u64 = 500;
         const BYTES: u64 = 20;
@@ -76,13 +91,5 @@ impl DatasetInfo {
     /// Returns whether HDF5 carries out a transfer sooner than it lists the chunks for this one alone.
     pub(crate) fn is_sooner_by_hdf5(&self, touched: TouchedChunks) -> bool {
         self.has_large_index() && self.entries_for(touched) < self.index_entries()
-    }
-
-    /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
-    fn chunk_count(&self) -> u64 {
-        let Layout::Chunked { chunk, .. } = &self.layout else {
-            return 0;
-        };
-        chunk_count(&self.shape, chunk)
     }
 }

@@ -14,13 +14,12 @@ use penstock_sys::hdf5::{
 /// This thread may call HDF5, which checks the identifier.
 pub unsafe fn refuse(hdf5: &Hdf5, memory_type: hid_t) -> Result<()> {
     // SAFETY: upheld by the caller.
-    match unsafe { has_pointers(hdf5, memory_type, 0) } {
-        false => Ok(()),
-        true => Err(Error::invalid(
-            "variable-length elements and references cannot be transferred to or from GPU memory",
-        )
-        .remedy("use host memory for them")),
+    if !unsafe { has_pointers(hdf5, memory_type, 0) } {
+        return Ok(());
     }
+    let cause =
+        "variable-length elements and references cannot be transferred to or from GPU memory";
+    Err(Error::invalid(cause).remedy("use host memory for them"))
 }
 
 /// # Safety

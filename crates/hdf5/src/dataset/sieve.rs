@@ -1,5 +1,5 @@
-//! HDF5's sieve buffer over a contiguous dataset: one window, no longer than the property of the file
-//! says, which may hold changed elements.
+//! HDF5's sieve buffer over a contiguous dataset: one window, of at most the size in the file's access properties,
+//! which may have changed elements.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -81,20 +81,12 @@ pub(crate) fn with_some(
     (start, count): (&[u64], &[u64]),
     mut call: impl FnMut(hid_t, hid_t, hid_t) -> i32,
 ) -> Result<()> {
-    let hdf5 = session.hdf5;
-    // SAFETY: both take an identifier, which HDF5 checks, and return owned ones.
-    let (file_type, space) = unsafe { ((hdf5.H5Dget_type)(dataset), (hdf5.H5Dget_space)(dataset)) };
-    let action = "select elements of the dataset";
-    let file_type = session.own(file_type, hdf5.H5Tclose, action)?;
-    let space = session.own(space, hdf5.H5Sclose, action)?;
-    let length = count.iter().product();
-    // SAFETY: one dimension, whose length is passed; the result is owned.
-    let memory = unsafe { (hdf5.H5Screate_simple)(1, &length, ptr::null()) };
-    let memory = session.own(memory, hdf5.H5Sclose, action)?;
+    let (file_type, space) = (session.type_of(dataset)?, session.space_of(dataset)?);
+    let memory = session.simple_space(&[count.iter().product()])?;
     if !start.is_empty() {
         // SAFETY: there are as many numbers as dimensions.
         let status = unsafe {
-            (hdf5.H5Sselect_hyperslab)(
+            (session.hdf5.H5Sselect_hyperslab)(
                 space.get(),
                 H5S_SELECT_SET,
                 start.as_ptr(),
@@ -103,7 +95,7 @@ pub(crate) fn with_some(
                 ptr::null(),
             )
         };
-        session.check(status, action)?;
+        session.check(status, "select elements of the dataset")?;
     }
     let status = call(file_type.get(), memory.get(), space.get());
     session

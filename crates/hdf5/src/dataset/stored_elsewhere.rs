@@ -7,8 +7,6 @@ pub(super) enum Elsewhere {
     Sequence,
     /// At the target of a reference. The kinds of references differ in their sizes in memory.
     Reference,
-    /// In the element itself.
-    No,
 }
 
 impl Elsewhere {
@@ -20,10 +18,9 @@ impl Elsewhere {
         // The number of an object in a heap takes 4 bytes, beside the address of the heap.
         let in_heap = address + 4;
         match (self, memory) {
-            (Elsewhere::No, _) => memory,
             (Elsewhere::Reference, OBJECT) => address,
             (Elsewhere::Reference, REGION) => in_heap,
-            // Kind and flags of the reference come first.
+            // After the kind and the flags of the reference.
             (Elsewhere::Reference, _) => 2 + 4 + in_heap,
             (Elsewhere::Sequence, _) => 4 + in_heap,
         }

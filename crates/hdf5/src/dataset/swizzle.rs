@@ -3,17 +3,15 @@
 //! An extensible array stores chunks in the order in which the one unlimited dimension is the
 //! slowest. `H5Dchunk_iter` (and `H5Dget_chunk_info`, also by coordinates) iterates as if that were
 //! the first dimension. Where it is another one, all coordinates but the first few are wrong: in
-//! 1.14.4, 1.14.6, 2.0.0 and 2.2.0. Reading a single stored chunk is right, so one such read
-//! decides whether the iteration is correct; a version of HDF5 without this defect is believed.
+//! 1.14.4, 1.14.6, 2.0.0 and 2.2.0. HDF5 finds a single stored chunk correctly, so one such read decides
+//! whether the coordinates need a correction.
 
-use std::ffi::c_int;
-
-use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, hid_t};
-
-use crate::dataset::{DatasetInfo, Layout};
-use crate::library::Session;
 use penstock_array::{StoredChunk, TableBuilder};
+use penstock_engine::error::{Error, Kind, Result};
+use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, hid_t};
+
+use super::{DatasetInfo, Layout, damaged, single_chunk};
+use crate::library::Session;
 
 /// The entries of an index whose coordinates are in doubt.
 pub(crate) struct Swizzle {
@@ -40,11 +38,7 @@ impl Swizzle {
         let Some(unlimited) = unlimited.filter(|at| *at > 0) else {
             return Ok(None);
         };
-        let mut index = 0;
-        // SAFETY: the index type has a place of its type.
-        let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(dataset, &mut index) };
-        session.check(status, "get the kind of the chunk index")?;
-        if index != H5D_CHUNK_IDX_EARRAY {
+        if single_chunk::index_kind(session, dataset)? != H5D_CHUNK_IDX_EARRAY {
             return Ok(None);
         }
         let sizes = info.max_shape.iter().zip(chunk);
@@ -60,19 +54,13 @@ impl Swizzle {
     }
 
     pub(crate) fn add(&mut self, first: &[u64], stored: StoredChunk) -> Result<()> {
-        let room = self
-            .firsts
-            .try_reserve(first.len())
-            .and_then(|()| self.stored.try_reserve(1));
-        room.map_err(|error| {
-            Error::new(
-                Kind::Memory,
-                format!(
-                    "no memory for the table of more than {} chunks: {error}",
-                    self.stored.len()
-                ),
-            )
-        })?;
+        let room = self.firsts.try_reserve(first.len());
+        room.and_then(|()| self.stored.try_reserve(1))
+            .map_err(|error| {
+                let count = self.stored.len();
+                let cause = format!("no memory for the table of more than {count} chunks: {error}");
+                Error::new(Kind::Memory, cause)
+            })?;
         self.firsts.extend_from_slice(first);
         self.stored.push(stored);
         Ok(())
@@ -112,21 +100,19 @@ impl Swizzle {
                 right => right,
             };
             let Some(right) = right else {
-                return Err(Error::new(
-                    Kind::Io,
-                    format!(
-                        "HDF5 lists a chunk at element {first:?} in its index but cannot find it"
-                    ),
-                ));
+                let cause = format!(
+                    "HDF5 lists a chunk at element {first:?} in its index but cannot find it"
+                );
+                return damaged(cause);
             };
             builder.add(&right, *stored)?;
         }
         Ok(())
     }
 
-    /// Returns whether the chunk has an address. Its size alone does not tell, because an unwritten
-    /// chunk in HDF5's cache has one, too. So the chunk is read, which also evicts it from the
-    /// cache. No chunk has more than `most` bytes.
+    /// Returns whether the chunk has an address. Its size does not show that: an unwritten chunk in HDF5's
+    /// cache has one, too. So the chunk is read, which also evicts it from the cache. No chunk has more than
+    /// `most` bytes.
     fn is_allocated(
         &self,
         session: &Session<'_>,
@@ -134,40 +120,24 @@ impl Swizzle {
         first: &[u64],
         most: u64,
     ) -> Result<bool> {
-        let hdf5 = session.hdf5;
-        let (mut size, mut mask) = (0, 0);
-        // SAFETY: there are as many offsets as dimensions, and a place for the size.
-        let status =
-            unsafe { (hdf5.H5Dget_chunk_storage_size)(dataset, first.as_ptr(), &mut size) };
-        if status < 0 || size > most {
-            return absent(session, status);
+        let is_sized = single_chunk::stored_size(session, dataset, first).is_some();
+        if is_sized && single_chunk::read_stored(session, dataset, first, (0, most))?.is_some() {
+            return Ok(true);
         }
-        let mut bytes: Vec<u8> = Vec::new();
-        if bytes.try_reserve_exact(size as usize).is_err() {
-            let cause = format!("no memory for a chunk of {size} bytes");
-            return Err(Error::new(Kind::Memory, cause));
-        }
-        // SAFETY: the buffer has the size that HDF5 has just reported.
-        let status = unsafe {
-            (hdf5.H5Dread_chunk)(
-                dataset,
-                H5P_DEFAULT,
-                first.as_ptr(),
-                &mut mask,
-                bytes.as_mut_ptr().cast(),
-            )
-        };
-        match status < 0 {
-            true => absent(session, status),
-            false => Ok(true),
+        // After a failed system call the place of the chunk is unknown.
+        let error = session.failed("look at a chunk");
+        if error.os_errno() == 0 {
+            Ok(false)
+        } else {
+            Err(error)
         }
     }
 
-    /// Returns the first element of the chunk that the iteration reported at `told`: its place in
+    /// Returns the first element of the chunk that the iteration reported at `reported`: its place in
     /// the array, decoded with the unlimited dimension as the slowest.
-    fn corrected(&self, told: &[u64]) -> Option<Vec<u64>> {
+    fn corrected(&self, reported: &[u64]) -> Option<Vec<u64>> {
         let mut place = 0u64;
-        for ((at, side), most) in told
+        for ((at, side), most) in reported
             .iter()
             .zip(&self.chunk)
             .zip(&self.most)
@@ -176,22 +146,13 @@ impl Swizzle {
             let most = if place == 0 { 1 } else { *most };
             place = place.checked_mul(most)?.checked_add(at / side)?;
         }
-        let mut right = vec![0; told.len()];
-        for at in (0..told.len()).rev().filter(|at| *at != self.unlimited) {
+        let mut right = vec![0; reported.len()];
+        for at in (0..reported.len()).rev().filter(|at| *at != self.unlimited) {
             right[at] = place.checked_rem(self.most[at])? * self.chunk[at];
             place /= self.most[at];
         }
         right[self.unlimited] = place.checked_mul(self.chunk[self.unlimited])?;
         Some(right)
-    }
-}
-
-/// Returns that a chunk is absent, or an error if a system call failed, which says nothing about
-/// the chunk's place.
-fn absent(session: &Session<'_>, status: c_int) -> Result<bool> {
-    match session.check(status, "look at a chunk") {
-        Err(error) if error.os_errno() != 0 => Err(error),
-        _ => Ok(false),
     }
 }
 
@@ -213,9 +174,9 @@ mod tests {
         for along in 0..4 {
             for outer in 0..3 {
                 for inner in 0..2 {
-                    let told = [0, place / 2 * 5, place % 2 * 6];
+                    let reported = [0, place / 2 * 5, place % 2 * 6];
                     let right = vec![outer * 4, along * 5, inner * 6];
-                    assert_eq!(swizzle.corrected(&told), Some(right), "{place}");
+                    assert_eq!(swizzle.corrected(&reported), Some(right), "{place}");
                     place += 1;
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::Result;
 use penstock_sys::hdf5::{
     H5T_ARRAY, H5T_BITFIELD, H5T_COMPLEX, H5T_COMPOUND, H5T_CSET_UTF8, H5T_ENUM, H5T_FLOAT,
     H5T_INTEGER, H5T_NORM_IMPLIED, H5T_OPAQUE, H5T_ORDER_BE, H5T_ORDER_LE, H5T_REFERENCE,
@@ -12,6 +12,7 @@ use penstock_sys::hdf5::{
 use super::stored_elsewhere::Elsewhere;
 use super::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatLayout, Integer, Padding,
+    damaged,
 };
 use crate::library::{Id, Session};
 
@@ -20,30 +21,16 @@ const DEEPEST: usize = 32;
 
 /// Reads types in one of their forms.
 pub(super) struct Reader<'a> {
-    session: &'a Session<'a>,
+    pub session: &'a Session<'a>,
     /// Size of an address in the file; `None` for the form in memory.
-    address: Option<usize>,
-}
-
-impl<'a> Reader<'a> {
-    pub(super) fn of_memory(session: &'a Session<'a>) -> Reader<'a> {
-        let address = None;
-        Reader { session, address }
-    }
-
-    pub(super) fn of_file(session: &'a Session<'a>, address: usize) -> Reader<'a> {
-        let address = Some(address);
-        Reader { session, address }
-    }
+    pub address: Option<usize>,
 }
 
 impl Reader<'_> {
     pub(super) fn element(&self, id: hid_t, depth: usize) -> Result<ElementType> {
         if depth > DEEPEST {
-            return Err(Error::new(
-                Kind::Io,
-                format!("the element type is nested more than {DEEPEST} levels deep"),
-            ));
+            let cause = format!("the element type is nested more than {DEEPEST} levels deep");
+            return damaged(cause);
         }
         let hdf5 = self.session.hdf5;
         // SAFETY: the functions take an identifier, which HDF5 checks, and touch no memory of the
@@ -53,17 +40,14 @@ impl Reader<'_> {
         if size == 0 {
             return Err(self.session.failed("get the size of a type"));
         }
-        let only = |what| Ok(self.only_hdf5(size, what, Elsewhere::No));
+        let only = |what| Ok(ElementType::OnlyHdf5 { size, what });
         match class {
             H5T_INTEGER => self.integer(id, size, ElementType::Integer),
             H5T_BITFIELD => self.integer(id, size, ElementType::Bitfield),
-            H5T_FLOAT => self.float(id, size).map(|float| match float {
-                Some(float) => ElementType::Float(float),
-                None => ElementType::OnlyHdf5 {
-                    size,
-                    what: "numbers in VAX order",
-                },
-            }),
+            H5T_FLOAT => match self.float(id, size)? {
+                Some(float) => Ok(ElementType::Float(float)),
+                None => only("numbers in VAX order"),
+            },
             H5T_TIME => only("times"),
             H5T_REFERENCE => Ok(self.only_hdf5(size, "references", Elsewhere::Reference)),
             H5T_VLEN => Ok(self.only_hdf5(size, "variable-length sequences", Elsewhere::Sequence)),
@@ -89,7 +73,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns a type of `size` bytes in memory.
+    /// Returns a type of `size` bytes in memory, whose values are stored elsewhere.
     fn only_hdf5(&self, size: usize, what: &'static str, elsewhere: Elsewhere) -> ElementType {
         let stored = |address| elsewhere.stored(size, address);
         let size = self.address.map_or(size, stored);
@@ -121,15 +105,11 @@ impl Reader<'_> {
         // SAFETY: both take a checked identifier.
         let (bits, shift) = unsafe { ((hdf5.H5Tget_precision)(id), (hdf5.H5Tget_offset)(id)) };
         let shift = self.session.check(shift, "get the bit offset of a type")? as usize;
-        let inside = bits > 0
-            && size
-                .checked_mul(8)
-                .zip(bits.checked_add(shift))
-                .is_some_and(|(all, end)| end <= all);
-        if !inside {
-            return Err(Error::new(
-                Kind::Io,
-                format!("a number of {size} bytes has {bits} bits from bit {shift} on"),
+        let (all, end) = (size.checked_mul(8), bits.checked_add(shift));
+        let is_inside = bits > 0 && all.zip(end).is_some_and(|(all, end)| end <= all);
+        if !is_inside {
+            return damaged(format!(
+                "a number of {size} bytes has {bits} bits from bit {shift} on"
             ));
         }
         Ok((bits, shift))
@@ -164,50 +144,47 @@ impl Reader<'_> {
         };
         let hdf5 = self.session.hdf5;
         let (bits, shift) = self.bits(id, size)?;
-        let mut fields = [0usize; 5];
-        let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = &mut fields;
-        // SAFETY: the five results have five places.
-        let status = unsafe {
-            (hdf5.H5Tget_fields)(id, sign, exponent, exponent_bits, mantissa, mantissa_bits)
+        let mut layout = FloatLayout {
+            bits,
+            shift,
+            ..FloatLayout::default()
+        };
+        // SAFETY: takes a checked identifier; the five results have places of their types.
+        let (status, norm) = unsafe {
+            let status = (hdf5.H5Tget_fields)(
+                id,
+                &mut layout.sign,
+                &mut layout.exponent,
+                &mut layout.exponent_bits,
+                &mut layout.mantissa,
+                &mut layout.mantissa_bits,
+            );
+            layout.bias = (hdf5.H5Tget_ebias)(id);
+            (status, (hdf5.H5Tget_norm)(id))
         };
         self.session
             .check(status, "get the bit fields of a float")?;
-        // SAFETY: both take a checked identifier.
-        let (bias, norm) = unsafe { ((hdf5.H5Tget_ebias)(id), (hdf5.H5Tget_norm)(id)) };
         self.session
             .check(norm, "get the normalisation of a float")?;
-        let [sign, exponent, exponent_bits, mantissa, mantissa_bits] = fields;
+        layout.implied = norm == H5T_NORM_IMPLIED;
         Ok(Some(Float {
             size,
             order,
-            layout: FloatLayout {
-                bits,
-                shift,
-                sign,
-                exponent,
-                exponent_bits,
-                mantissa,
-                mantissa_bits,
-                bias,
-                implied: norm == H5T_NORM_IMPLIED,
-            },
+            layout,
         }))
     }
 
     fn string(&self, id: hid_t, size: usize) -> Result<ElementType> {
         let hdf5 = self.session.hdf5;
+        let check = |status, action| self.session.check(status, action);
         // SAFETY: each takes a checked identifier.
         let (variable, cset, padding) = unsafe {
             (
-                (hdf5.H5Tis_variable_str)(id),
-                (hdf5.H5Tget_cset)(id),
-                (hdf5.H5Tget_strpad)(id),
+                check((hdf5.H5Tis_variable_str)(id), "get the kind of a string")?,
+                check((hdf5.H5Tget_cset)(id), "get the character set of a string")?,
+                check((hdf5.H5Tget_strpad)(id), "get the padding of a string")?,
             )
         };
-        self.session.check(variable, "get the kind of a string")?;
-        self.session
-            .check(cset, "get the character set of a string")?;
-        self.session.check(padding, "get the padding of a string")?;
         if variable > 0 {
             return Ok(self.only_hdf5(size, "variable-length strings", Elsewhere::Sequence));
         }
@@ -273,19 +250,18 @@ impl Reader<'_> {
         self.session
             .check(status, "get the shape of an array type")?;
         let element = Box::new(self.element(self.base(id)?.get(), depth + 1)?);
+        let size_of_element = element.size() as u64;
         let bytes = dims
             .iter()
-            .try_fold(element.size() as u64, |all, dim| all.checked_mul(*dim));
+            .copied()
+            .try_fold(size_of_element, u64::checked_mul);
         match bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
             Some(bytes) if bytes == size || self.address.is_some() => Ok(ElementType::Array {
                 element,
                 dims,
                 size: bytes,
             }),
-            _ => Err(Error::new(
-                Kind::Io,
-                format!("an array type of shape {dims:?} has {size} bytes"),
-            )),
+            _ => damaged(format!("an array type of shape {dims:?} has {size} bytes")),
         }
     }
 
@@ -308,9 +284,8 @@ impl Reader<'_> {
             // SAFETY: takes an owned identifier.
             let own_size = unsafe { (hdf5.H5Tget_size)(of_member.get()) };
             if offset.checked_add(own_size).is_none_or(|end| end > size) {
-                return Err(Error::new(
-                    Kind::Io,
-                    format!("the field {name:?} extends past the {size} bytes of its compound"),
+                return damaged(format!(
+                    "the field {name:?} extends past the {size} bytes of its compound"
                 ));
             }
             in_memory.push(own_size);

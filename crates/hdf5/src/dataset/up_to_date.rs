@@ -3,7 +3,7 @@
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::hid_t;
 
-use super::{DatasetInfo, Layout, sieve};
+use super::{DatasetInfo, Layout, sieve, single_chunk};
 use crate::library::{Session, plain_files};
 
 /// Whether the file has the elements, or why only HDF5 can transfer them.
@@ -28,7 +28,11 @@ pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
         return Ok(Err(PAGE_BUFFER.to_owned()));
     }
     match &info.layout {
-        Layout::Chunked { chunk, .. } => write_chunks(session, dataset, chunk.len())?,
+        Layout::Chunked { chunk, .. } => {
+            // The lookup of any chunk makes HDF5 write the changed chunks of its cache.
+            single_chunk::in_index(session, dataset, &vec![0; chunk.len()])
+                .ok_or_else(|| session.failed("write the cached chunks"))?;
+        }
         Layout::Contiguous { offset: Some(_) } if info.bytes()? > 0 => {
             if sieve::may_hold_all(info)? {
                 return Ok(Err(BUFFERED_WHOLE.to_owned()));
@@ -47,25 +51,9 @@ pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
         // virtual dataset are datasets of their own.
         Layout::Contiguous { .. } | Layout::External(_) | Layout::Compact | Layout::Virtual(_) => {}
     }
-    // A driver's own buffers are flushed with the file, or when it is told so.
-    let written = info.file.descriptor.map_or(Ok(()), plain_files::write_out);
-    written.map(Ok)
-}
-
-/// Makes HDF5 write the changed chunks of the chunk cache, which the lookup of any chunk does.
-fn write_chunks(session: &Session<'_>, dataset: hid_t, rank: usize) -> Result<()> {
-    let first = vec![0u64; rank];
-    let (mut mask, mut address, mut size) = (0, 0, 0);
-    // SAFETY: HDF5 checks the identifier; there is an offset for each dimension, and the results
-    // have places of their types.
-    let status = unsafe {
-        (session.hdf5.H5Dget_chunk_info_by_coord)(
-            dataset,
-            first.as_ptr(),
-            &mut mask,
-            &mut address,
-            &mut size,
-        )
-    };
-    session.check(status, "write the cached chunks").map(drop)
+    // A driver writes its own buffers when the file is flushed, or on request.
+    info.file
+        .descriptor
+        .map_or(Ok(()), plain_files::write_out)
+        .map(Ok)
 }

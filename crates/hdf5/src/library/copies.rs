@@ -1,8 +1,8 @@
 //! The copies of HDF5 that have called a plugin of Penstock. A process may hold several, each with
 //! its own identifiers: h5py's wheels bring a private copy, an application links another.
 //!
-//! HDF5 passes nothing to `open` that identifies its copy. So each copy has a slot, and each
-//! slot has its own functions, which know their slot by a const parameter.
+//! HDF5 passes nothing to `open` that identifies its copy. So each copy has a slot, and each slot has its own
+//! functions, with the slot as a const parameter.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock};

@@ -3,6 +3,7 @@
 
 pub mod callback;
 pub mod copies;
+mod owned;
 pub mod plain_files;
 mod session;
 

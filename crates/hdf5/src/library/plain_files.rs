@@ -17,8 +17,8 @@ pub struct PlainDriver {
     /// Returns the options of the file that the driver has open with this descriptor; the defaults
     /// if it has no such file.
     pub options_of: fn(c_int) -> Options,
-    /// Writes what the driver itself holds of the file that it has open with this descriptor, if it
-    /// has such a file, and forgets what it has read of it.
+    /// Writes what the driver buffers of the file that it has open with this descriptor, if it has such a
+    /// file, and drops what it has read of it.
     pub write_out: fn(c_int) -> Result<()>,
 }
 
@@ -48,7 +48,7 @@ pub fn options_of(descriptor: c_int) -> Options {
         .unwrap_or_default()
 }
 
-/// Brings a file up to date with what its driver holds of it, before bytes move past the driver.
+/// Writes what a file's driver buffers of it, before bytes move past the driver.
 pub(crate) fn write_out(descriptor: c_int) -> Result<()> {
     match REGISTERED.get() {
         Some(known) => (known.write_out)(descriptor),

@@ -84,9 +84,7 @@ impl<'a> Session<'a> {
             let what = what.split(": time = ").next().unwrap_or_default();
             text.push_str(&format!(": {what} ({function})"));
         }
-        if stack.len() > 1
-            && let Some((function, what)) = stack.last()
-        {
+        if let [_, .., (function, what)] = &stack[..] {
             text.push_str(&format!(", so {what} ({function})"));
         }
         let innermost = stack.first().map_or("", |(_, what)| what);
@@ -101,6 +99,11 @@ impl<'a> Session<'a> {
         let status = unsafe { (self.hdf5.H5Oget_info3)(id, &mut info, H5O_INFO_BASIC) };
         self.check(status, "identify the object")?;
         Ok((info.fileno, info.token))
+    }
+
+    pub(crate) fn has_filter(&self, filter: u32) -> bool {
+        // SAFETY: takes only a number.
+        unsafe { (self.hdf5.H5Zfilter_avail)(filter.cast_signed()) > 0 }
     }
 
     /// Returns a text that HDF5 writes into a buffer. A call without a buffer returns its size.
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn words_without_an_errno_tell_no_system_error() {
+    fn words_without_an_errno_are_no_system_error() {
         assert!(system_error("inappropriate type", "HDF5 cannot read").is_none());
     }
 }

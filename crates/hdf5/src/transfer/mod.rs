@@ -9,8 +9,8 @@
 //!
 //! 1. `execution` starts it, waits for it, and plans it in the order of its conflicts;
 //! 2. `prepare` turns its description into a plan that needs HDF5 no more;
-//! 3. `cache` knows datasets that cannot change, `sinks` are where writes end;
-//! 4. `conflicts` knows the pending operations and what they access;
+//! 3. `cache` has what is known of datasets that cannot change, `sinks` are where writes end;
+//! 4. `conflicts` has the pending operations and what they access;
 //! 5. `request` is what the caller describes, `hdf5_state` what HDF5 is doing.
 //!
 //! Each uses only those below it.

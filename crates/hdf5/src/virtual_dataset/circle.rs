@@ -33,12 +33,16 @@ pub(super) fn error<'a>(
     chain: impl Iterator<Item = &'a str>,
     place: &VirtualDataset,
 ) -> Error {
-    let what = match is_circle {
-        true => "virtual datasets refer to each other in a circle".to_owned(),
-        false => format!("virtual datasets refer to each other more than {DEEPEST} deep"),
+    let how = if is_circle {
+        "in a circle".to_owned()
+    } else {
+        format!("more than {DEEPEST} deep")
     };
     let chain: Vec<&str> = chain.collect();
-    let cause = format!("{what}: {}", chain.join(" -> "));
+    let cause = format!(
+        "virtual datasets refer to each other {how}: {}",
+        chain.join(" -> ")
+    );
     Error::new(Kind::Io, cause).at(&place.info.file.name, 0, 0)
 }
 

@@ -1,4 +1,18 @@
 //! Finds wanted elements that no mapping covers, and mappings that cover the same elements.
+//!
+//! Mappings are boxes: each has a set of indices along each dimension, which may have gaps.
+//!
+//! - Two boxes overlap if they have a common index along every dimension. The boxes are sorted by their first index along
+//!   the dimension with the most distinct first indices, so each is compared only with those that start before it ends.
+//! - What a box leaves of a region is again boxes. Along each dimension in turn, the indices outside the box become a new
+//!   region, and those inside remain for the next dimension:
+//!
+//!   ```text
+//!   region = A1 x A2, box = B1 x B2   ->   (A1 - B1) x A2,  (A1 & B1) x (A2 - B2)
+//!   ```
+//!
+//!   The parts of a series differ along one dimension only. They are first merged into one box.
+//! - Runs of elements are compared by their positions in memory, sorted.
 
 use penstock_array::{Axis, Run, Selection};
 
@@ -169,11 +183,9 @@ fn both(one: &[(u64, u64)], other: &[(u64, u64)]) -> Ranges {
         if low < high {
             common.push((low, high));
         }
-        if one[i].1 < other[j].1 {
-            i += 1
-        } else {
-            j += 1
-        }
+        let is_first = one[i].1 < other[j].1;
+        i += usize::from(is_first);
+        j += usize::from(!is_first);
     }
     common
 }

@@ -1,6 +1,6 @@
 //! Limits of the resolution of virtual datasets, and why it ends early.
 
-use penstock_engine::error::Error;
+use penstock_engine::error::{Error, Kind};
 
 /// Largest number of pieces of a selection, and of steps of work on them. A read with more is left to
 /// HDF5.
@@ -12,7 +12,6 @@ pub(super) const DEEPEST: usize = 32;
 /// Largest number of times that a dataset may be its own source, directly or indirectly.
 pub(super) const MOST_RETURNS: usize = 64;
 
-/// The reason why resolution ended early.
 pub(super) enum Stop {
     Hdf5(String),
     Failed(Error),
@@ -23,6 +22,11 @@ pub(super) enum Stop {
 impl Stop {
     pub(super) fn too_many() -> Stop {
         Stop::Hdf5("the selection consists of too many pieces".to_owned())
+    }
+
+    pub(super) fn other_rank(selected: usize, rank: usize) -> Stop {
+        let cause = format!("a mapping selects {selected} dimensions, but the dataset has {rank}");
+        Stop::Failed(Error::new(Kind::Io, cause))
     }
 }
 

@@ -1,10 +1,7 @@
 //! Turns what is wanted of a virtual dataset into what is wanted of one of its sources.
 
-use penstock_engine::error::{Error, Kind};
-
-use penstock_array::MemoryLayout;
-use penstock_array::Segment;
-use penstock_array::{Axis, Run, Selection};
+use penstock_array::{Axis, MemoryLayout, Run, Segment, Selection};
+use penstock_engine::error::Error;
 
 use super::limits::Stop;
 use super::progression::{Spaced, flipped, meet_all, segments};
@@ -27,6 +24,7 @@ pub(super) enum Touched {
 }
 
 /// The selection on one side of a mapping.
+#[derive(Clone, Copy)]
 pub(super) struct Side<'a> {
     pub selection: &'a Selection,
     /// Shape of the dataspace in which the selection was made.
@@ -35,30 +33,27 @@ pub(super) struct Side<'a> {
     pub shape: &'a [u64],
 }
 
+impl Wanted {
+    /// Returns what is wanted if only these elements are.
+    pub(super) fn only(&self, selection: Selection) -> Wanted {
+        let memory = self.memory.clone();
+        Wanted { selection, memory }
+    }
+}
+
 impl Side<'_> {
     /// Returns the axes, or an error if their number is not that of the dataset.
     fn axes<'b>(&self, axes: &'b [Axis]) -> Result<&'b [Axis], Stop> {
         if axes.len() != self.shape.len() {
-            return Err(Stop::Failed(Error::new(
-                Kind::Io,
-                format!(
-                    "a mapping selects {} dimensions, but the dataset has {}",
-                    axes.len(),
-                    self.shape.len()
-                ),
-            )));
+            return Err(Stop::other_rank(axes.len(), self.shape.len()));
         }
         Ok(axes)
     }
 
     fn numbered(&self) -> Result<Numbered, Stop> {
         for shape in [self.shape, self.made_for] {
-            let elements = shape
-                .iter()
-                .try_fold(1u64, |all, size| all.checked_mul(*size));
-            if elements.is_none() {
-                return Err(Stop::too_many());
-            }
+            let elements = shape.iter().copied().try_fold(1, u64::checked_mul);
+            elements.ok_or_else(Stop::too_many)?;
         }
         Numbered::new(self.selection, self.made_for, self.shape)
     }
@@ -98,26 +93,17 @@ impl Touched {
     }
 
     /// Returns the wanted elements in runs; `None` if the mapping has none.
-    pub(super) fn rows(target: &Side<'_>, wanted: &Rows) -> Result<Option<Touched>, Stop> {
+    pub(super) fn rows(target: &Side<'_>, wanted: &[Run]) -> Result<Option<Touched>, Stop> {
         let target = target.numbered()?;
         let mut runs = Vec::new();
-        for run in &wanted.runs {
+        for run in wanted {
             target.numbers(run.start, run.length, &mut |ahead, number, length| {
-                let position = run.position + ahead;
-                push(
-                    &mut runs,
-                    Run {
-                        start: number,
-                        position,
-                        length,
-                    },
-                )
+                push(&mut runs, number, run.position + ahead, length)
             })?;
         }
         Ok((!runs.is_empty()).then_some(Touched::Rows(runs)))
     }
 
-    /// Returns the number of elements, saturating.
     pub(super) fn elements(&self) -> u64 {
         match self {
             Touched::Grid(along) => along.iter().fold(1, |all, segments| {
@@ -148,19 +134,16 @@ impl Touched {
         }
         // The sides have different shapes, so elements are mapped in runs, but only those within
         // the bounds.
-        let Selection::Grid(targets) = target.selection else {
-            return Err(Stop::Hdf5(
-                "a mapping has an irregular selection".to_owned(),
-            ));
-        };
-        let bounds = Side::bounds(targets).unwrap_or_default();
-        let rows = Rows::new(&wanted.selection, target.shape, &wanted.memory, &bounds)?;
-        match Touched::rows(target, &rows)? {
-            Some(Touched::Rows(runs)) => rows_of_source(&runs, source, &rows.memory),
-            _ => Err(Stop::Hdf5(
-                "a mapping has an irregular selection".to_owned(),
-            )),
+        if let Selection::Grid(targets) = target.selection {
+            let bounds = Side::bounds(targets).unwrap_or_default();
+            let rows = Rows::new(&wanted.selection, target.shape, &wanted.memory, &bounds)?;
+            if let Some(Touched::Rows(runs)) = Touched::rows(target, &rows.runs)? {
+                return rows_of_source(&runs, source, &rows.memory);
+            }
         }
+        Err(Stop::Hdf5(
+            "a mapping has an irregular selection".to_owned(),
+        ))
     }
 }
 
@@ -253,15 +236,7 @@ fn rows_of_source(runs: &[Run], source: &Side<'_>, memory: &MemoryLayout) -> Res
     let mut found = Vec::new();
     for run in runs {
         source.elements(run.start, run.length, &mut |ahead, element, length| {
-            let position = run.position + ahead;
-            push(
-                &mut found,
-                Run {
-                    start: element,
-                    position,
-                    length,
-                },
-            )
+            push(&mut found, element, run.position + ahead, length)
         })?;
     }
     Ok(Wanted {

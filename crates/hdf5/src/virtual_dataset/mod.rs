@@ -1,4 +1,16 @@
 //! Resolution of virtual datasets to the datasets that hold their elements.
+//!
+//! For each mapping of the virtual dataset:
+//!
+//! 1. Intersect its selection of the virtual dataset with what is wanted (`Touched`). The elements of a mapping are
+//!    numbered in the order of its two selections, which have the same number of elements.
+//! 2. If elements are left, open the source as HDF5 does (`Sources`). Without one, the mapping covers nothing.
+//! 3. Turn the numbers into elements of the source (`Touched::of_source`), with the same places in memory.
+//! 4. If the source is virtual, start again with it. Otherwise plan a read of it (`SourcePart`).
+//!
+//! Wanted elements that no mapping covers get the fill value (`cover`). If two mappings cover the same element, HDF5
+//! must read the dataset: its order of the mappings decides. Boxes stay boxes (`grid`) as long as the wanted elements and
+//! all mappings are boxes; otherwise all become runs of elements (`rows`).
 
 mod circle;
 mod cover;
@@ -13,16 +25,17 @@ mod sources;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use penstock_array::{
+    Axis, ChunkCache, ElementMapping, MemoryLayout, MemorySize, Plan, Selection,
+    Source as ArraySource, StoredArray, in_dataset,
+};
 use penstock_engine::error::{Error, Kind};
+use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::hid_t;
 
-use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
-use crate::dataset::{FileType, Fill};
+use crate::dataset::{DatasetInfo, FileType, Fill, Layout, MappedSelection, VirtualMapping};
 use crate::library::Session;
 use crate::open_files::Identity;
-use penstock_array::{Axis, ChunkCache, Selection, in_dataset};
-use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
-use penstock_engine::file::position::Operation;
 
 pub(crate) use files::numbered;
 use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
@@ -30,7 +43,7 @@ use mapping::{Side, Touched, Wanted};
 use rows::Rows;
 pub(crate) use source_dataset::FEW_OF_MANY_CHUNKS;
 pub use source_dataset::{CachedSource, SourceCache, SourceDataset, Store};
-use sources::{Source, Sources, VirtualDataset};
+use sources::{Source, Sources, StoredSource, VirtualDataset};
 
 /// The result of resolving a virtual dataset.
 #[derive(Debug)]
@@ -98,12 +111,13 @@ struct Resolver<'a> {
     returns: usize,
 }
 
+/// A mapping, and its side of the virtual dataset.
+type Target<'a> = (&'a VirtualMapping, Side<'a>);
+
 /// A mapping with wanted elements whose source exists.
 struct Found<'a> {
-    target: &'a Selection,
-    made_for: &'a [u64],
+    target: Target<'a>,
     source: Rc<Source>,
-    mapping: &'a VirtualMapping,
     touched: Touched,
 }
 
@@ -147,27 +161,23 @@ impl Resolver<'_> {
         let all = Selection::all(&place.info.shape);
         let mut targets = Vec::with_capacity(mappings.len());
         for mapping in mappings {
-            for side in [&mapping.target, &mapping.source] {
-                if let MappedSelection::Part { selection, shape } = side {
+            for mapped in [&mapping.target, &mapping.source] {
+                if let MappedSelection::Part { selection, shape } = mapped {
                     let checked = selection.check(shape).map_err(Stop::Failed);
                     checked.map_err(|stop| of_mapping(stop, place, mapping))?;
                 }
             }
-            match (&mapping.target, &mapping.source) {
-                (MappedSelection::Unlimited, _) | (_, MappedSelection::Unlimited) => {
-                    return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
-                }
-                (MappedSelection::All, _) => targets.push((mapping, &all, &place.info.shape)),
-                (MappedSelection::Part { selection, shape }, _) => {
-                    targets.push((mapping, selection, shape));
-                }
+            if [&mapping.target, &mapping.source].contains(&&MappedSelection::Unlimited) {
+                return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
             }
+            targets.push((mapping, side(&mapping.target, &all, &place.info)));
         }
-        let is_grid = |selection: &Selection| matches!(selection, Selection::Grid(_));
-        if is_grid(&wanted.selection) && targets.iter().all(|(_, target, _)| is_grid(target)) {
-            self.grid(place, &targets, wanted)?;
-        } else {
-            self.rows(place, &targets, wanted)?;
+        let is_grid = |target: &Target<'_>| matches!(target.1.selection, Selection::Grid(_));
+        match &wanted.selection {
+            Selection::Grid(axes) if targets.iter().all(is_grid) => {
+                self.grid(place, targets, axes, wanted)?;
+            }
+            _ => self.rows(place, targets, wanted)?,
         }
         self.chain.pop();
         Ok(())
@@ -175,73 +185,51 @@ impl Resolver<'_> {
 
     /// Returns an error if the dataset is its own source without end or too often.
     fn enter(&mut self, place: &VirtualDataset, wanted: &Wanted) -> Result<(), Stop> {
-        let name = &place.info.name;
-        let before = self
-            .chain
-            .iter()
-            .filter(|(file, dataset, _)| *file == place.identity && dataset == name);
-        let mut is_same = false;
-        let mut returns = 0;
-        for (_, _, selection) in before {
-            is_same |= *selection == wanted.selection;
-            returns += 1;
-        }
-        self.returns += returns.min(1);
-        let link = (place.identity, name.clone(), wanted.selection.clone());
+        let link = (
+            place.identity,
+            place.info.name.clone(),
+            wanted.selection.clone(),
+        );
+        let is_same = self.chain.contains(&link);
+        let mut before = self.chain.iter();
+        let returns = before.any(|before| (before.0, &before.1) == (link.0, &link.1));
+        self.returns += usize::from(returns);
         self.chain.push(link);
         if !is_same && self.returns <= MOST_RETURNS && self.chain.len() <= DEEPEST {
             return Ok(());
         }
         let names = self.chain.iter().map(|link| link.1.as_str());
-        Err(Stop::Failed(circle::error(returns > 0, names, place)))
+        Err(Stop::Failed(circle::error(returns, names, place)))
     }
 
     /// Resolves a read in which the wanted elements and all mappings are boxes.
     fn grid(
         &mut self,
         place: &VirtualDataset,
-        targets: &[Target<'_>],
+        targets: Vec<Target<'_>>,
+        axes: &[Axis],
         wanted: &Wanted,
     ) -> Result<(), Stop> {
-        let Selection::Grid(axes) = &wanted.selection else {
-            return self.rows(place, targets, wanted);
-        };
-        let mut found = Vec::new();
-        for (mapping, target, made_for) in targets {
-            let Selection::Grid(boxed) = target else {
+        let (mut found, mut boxes) = (Vec::new(), Vec::new());
+        for target in targets {
+            let Selection::Grid(boxed) = target.1.selection else {
                 continue;
             };
-            let side = Side {
-                selection: target,
-                made_for,
-                shape: &place.info.shape,
-            };
-            let touched = Touched::grid(&side, boxed, axes);
-            let Some(touched) = touched.map_err(|e| of_mapping(e, place, mapping))? else {
-                continue;
-            };
-            self.add(place, (mapping, target, made_for), touched, &mut found)?;
-        }
-        let mut boxes: Vec<&[Axis]> = Vec::with_capacity(found.len());
-        for found in &found {
-            if let Selection::Grid(boxed) = found.target {
-                boxes.push(boxed);
+            let touched = Touched::grid(&target.1, boxed, axes);
+            if let Some(one) = self.found(place, target, touched)? {
+                found.push(one);
+                boxes.push(boxed.as_slice());
             }
         }
         if cover::overlap(&boxes, axes.len())? {
             return Err(overlapping());
         }
-        let covered = found.iter().fold(0, |all, found| {
-            u64::saturating_add(all, found.touched.elements())
-        });
+        let touched = found.iter().map(|found| found.touched.elements());
+        let covered = touched.fold(0, u64::saturating_add);
         let elements = axes.iter().map(selected).try_fold(1, u64::checked_mul);
         if elements != Some(covered) {
             for left in cover::left_of_grid(axes, &boxes)? {
-                let left = Wanted {
-                    selection: Selection::Grid(left),
-                    memory: wanted.memory.clone(),
-                };
-                self.fill(&place.info, left)?;
+                self.fill(&place.info, wanted.only(Selection::Grid(left)))?;
             }
         }
         self.read(place, found, wanted)
@@ -250,7 +238,7 @@ impl Resolver<'_> {
     fn rows(
         &mut self,
         place: &VirtualDataset,
-        targets: &[Target<'_>],
+        targets: Vec<Target<'_>>,
         wanted: &Wanted,
     ) -> Result<(), Stop> {
         let shape = &place.info.shape;
@@ -258,61 +246,44 @@ impl Resolver<'_> {
             Selection::Grid(axes) => Side::bounds(axes).unwrap_or_default(),
             Selection::Runs(_) => Vec::new(),
         };
-        let rows = Rows::new(&wanted.selection, shape, &wanted.memory, &bounds)?;
-        let mut found = Vec::new();
-        let mut taken = Vec::new();
-        for (mapping, target, made_for) in targets {
-            let side = Side {
-                selection: target,
-                made_for,
-                shape,
-            };
-            let touched = Touched::rows(&side, &rows);
-            let Some(touched) = touched.map_err(|e| of_mapping(e, place, mapping))? else {
+        let Rows { runs, memory } = Rows::new(&wanted.selection, shape, &wanted.memory, &bounds)?;
+        let (mut found, mut taken) = (Vec::new(), Vec::new());
+        for target in targets {
+            let touched = Touched::rows(&target.1, &runs);
+            let Some(one) = self.found(place, target, touched)? else {
                 continue;
             };
-            let at = found.len();
-            self.add(place, (mapping, target, made_for), touched, &mut found)?;
-            if let Some(Touched::Rows(runs)) = found.get(at).map(|found| &found.touched) {
+            if let Touched::Rows(runs) = &one.touched {
                 taken.extend(
                     runs.iter()
                         .map(|run| (run.position, run.position + run.length)),
                 );
             }
+            found.push(one);
         }
-        let Some(left) = cover::left_of_rows(&rows.runs, taken)? else {
-            return Err(overlapping());
-        };
-        let wanted = Wanted {
-            selection: Selection::Runs(rows.runs),
-            memory: rows.memory,
-        };
-        let left = Wanted {
-            selection: left,
-            memory: wanted.memory.clone(),
-        };
-        self.fill(&place.info, left)?;
+        let left = cover::left_of_rows(&runs, taken)?.ok_or_else(overlapping)?;
+        let selection = Selection::Runs(runs);
+        let wanted = Wanted { selection, memory };
+        self.fill(&place.info, wanted.only(left))?;
         self.read(place, found, &wanted)
     }
 
-    /// Adds the mapping if its source exists.
-    fn add<'a>(
+    /// Returns a mapping, if it has wanted elements and its source exists.
+    fn found<'a>(
         &mut self,
         place: &VirtualDataset,
-        (mapping, target, made_for): Target<'a>,
-        touched: Touched,
-        found: &mut Vec<Found<'a>>,
-    ) -> Result<(), Stop> {
-        if let Some(source) = self.sources.find(place, mapping)? {
-            found.push(Found {
-                target,
-                made_for,
-                source,
-                mapping,
-                touched,
-            });
-        }
-        Ok(())
+        target: Target<'a>,
+        touched: Result<Option<Touched>, Stop>,
+    ) -> Result<Option<Found<'a>>, Stop> {
+        let Some(touched) = touched.map_err(|stop| of_mapping(stop, place, target.0))? else {
+            return Ok(None);
+        };
+        let source = self.sources.find(place, target.0)?;
+        Ok(source.map(|source| Found {
+            target,
+            source,
+            touched,
+        }))
     }
 
     fn read(
@@ -322,64 +293,43 @@ impl Resolver<'_> {
         wanted: &Wanted,
     ) -> Result<(), Stop> {
         for found in found {
+            let (mapping, target) = found.target;
             let info = match &*found.source {
                 Source::Virtual(place) => &place.info,
                 Source::Stored(source) => &source.info,
             };
             let all = Selection::all(&info.shape);
-            let (selection, made_for) = match &found.mapping.source {
-                MappedSelection::Part { selection, shape } => (selection, shape),
-                _ => (&all, &info.shape),
-            };
-            let target = Side {
-                selection: found.target,
-                made_for: found.made_for,
-                shape: &place.info.shape,
-            };
-            let source = Side {
-                selection,
-                made_for,
-                shape: &info.shape,
-            };
-            let asked = found
-                .touched
-                .of_source(&target, &source, wanted)
-                .and_then(|asked| match asked.selection.check(&info.shape) {
-                    Ok(()) => Ok(asked),
-                    Err(_) => Err(Stop::Outside),
-                });
-            let asked = match asked {
-                Err(Stop::Outside) if may_grow_to(info, selection, made_for) => {
-                    let name = &info.name;
-                    let reason = format!("its source {name} is still smaller than its mapping");
-                    return Err(Stop::Hdf5(reason));
-                }
-                asked => asked.map_err(|stop| of_mapping(stop, place, found.mapping))?,
-            };
+            let from = side(&mapping.source, &all, info);
+            let asked = found.touched.of_source(&target, &from, wanted);
+            let asked = asked.and_then(|asked| {
+                let is_there = asked.selection.check(&info.shape).is_ok();
+                is_there.then_some(asked).ok_or(Stop::Outside)
+            });
+            if matches!(asked, Err(Stop::Outside)) && may_grow_to(info, &from) {
+                let name = &info.name;
+                let reason = format!("its source {name} is still smaller than its mapping");
+                return Err(Stop::Hdf5(reason));
+            }
+            let asked = asked.map_err(|stop| of_mapping(stop, place, mapping))?;
             match &*found.source {
                 Source::Virtual(place) => self.virtual_dataset(place, &asked)?,
-                Source::Stored(source) => {
-                    let info = &source.info;
-                    let array = match &source.store {
-                        Store::Memory(_) => info.array_in_memory(),
-                        _ => {
-                            match info.array_to_read(source.table(self.sources.session, &asked)?)? {
-                                Ok(array) => array,
-                                Err(why) => {
-                                    let name = &info.name;
-                                    return Err(Stop::Hdf5(format!("its source {name}: {why}")));
-                                }
-                            }
-                        }
-                    };
-                    self.push(&source.info, &array, asked, source.store.clone())?;
-                    if let Some(part) = self.parts.last_mut() {
-                        part.decoded = source.cached.as_ref().and_then(|cached| cached.decoded());
-                    }
-                }
+                Source::Stored(source) => self.read_stored(source, asked)?,
             }
         }
         Ok(())
+    }
+
+    fn read_stored(&mut self, source: &StoredSource, asked: Wanted) -> Result<(), Stop> {
+        let info = &source.info;
+        let array = if let Store::Memory(_) = source.store {
+            info.array_from(ArraySource::Memory)
+        } else {
+            let table = source.table(self.sources.session, &asked)?;
+            let why = |why| Stop::Hdf5(format!("its source {}: {why}", info.name));
+            info.array_to_read(table)?.map_err(why)?
+        };
+        let decoded = source.cached.as_ref().and_then(|cached| cached.decoded());
+        self.push(info, &array, asked, (source.store.clone(), decoded))
     }
 
     fn fill(&mut self, info: &Arc<DatasetInfo>, left: Wanted) -> Result<(), Stop> {
@@ -390,12 +340,8 @@ impl Resolver<'_> {
             let reason = format!("the fill value of {} is stored elsewhere", info.name);
             return Err(Stop::Hdf5(reason));
         }
-        self.push(info, &info.array_of_fill(), left, Store::None)
-    }
-
-    fn element(&self, info: &DatasetInfo) -> Result<ElementMapping, Stop> {
-        (self.mapping)(&info.element)
-            .ok_or_else(|| Stop::Hdf5(format!("only HDF5 converts the elements of {}", info.name)))
+        let array = info.array_from(ArraySource::Missing);
+        self.push(info, &array, left, (Store::None, None))
     }
 
     fn push(
@@ -403,12 +349,15 @@ impl Resolver<'_> {
         info: &Arc<DatasetInfo>,
         array: &StoredArray,
         wanted: Wanted,
-        store: Store,
+        (store, decoded): (Store, Option<(Arc<ChunkCache>, u64)>),
     ) -> Result<(), Stop> {
-        let element = self.element(info)?;
-        let selection = match info.is_null {
-            true => Selection::none(),
-            false => wanted.selection,
+        let element = (self.mapping)(&info.element).ok_or_else(|| {
+            Stop::Hdf5(format!("only HDF5 converts the elements of {}", info.name))
+        })?;
+        let selection = if info.is_null {
+            Selection::none()
+        } else {
+            wanted.selection
         };
         let plan = Plan::new(array, selection, &wanted.memory, element, Operation::Read)?;
         if self.parts.len() == MOST_PARTS {
@@ -418,14 +367,24 @@ impl Resolver<'_> {
             info: info.clone(),
             plan: Arc::new(plan),
             store,
-            decoded: None,
+            decoded,
         });
         Ok(())
     }
 }
 
-/// A mapping, its selection of the virtual dataset, and the shape in which that selection was made.
-type Target<'a> = (&'a VirtualMapping, &'a Selection, &'a Vec<u64>);
+/// Returns one side of a mapping, in the dataset that is described. `all` selects all its elements.
+fn side<'a>(mapped: &'a MappedSelection, all: &'a Selection, info: &'a DatasetInfo) -> Side<'a> {
+    let (selection, made_for) = match mapped {
+        MappedSelection::Part { selection, shape } => (selection, shape),
+        MappedSelection::All | MappedSelection::Unlimited => (all, &info.shape),
+    };
+    Side {
+        selection,
+        made_for,
+        shape: &info.shape,
+    }
+}
 
 /// Returns the number of selected elements of an axis, some of whose positions may be missing.
 fn selected(axis: &Axis) -> u64 {
@@ -440,12 +399,12 @@ fn overlapping() -> Stop {
     Stop::Hdf5("its mappings overlap".to_owned())
 }
 
-/// Returns whether the dataset can grow large enough for the selection, which was made in a
-/// dataspace of shape `made_for`. Until then HDF5 returns the fill value.
-fn may_grow_to(info: &DatasetInfo, selection: &Selection, made_for: &[u64]) -> bool {
-    let sizes: Vec<u64> = match selection {
+/// Returns whether the dataset can grow large enough for a side of a mapping. Until then HDF5 returns the
+/// fill value.
+fn may_grow_to(info: &DatasetInfo, side: &Side<'_>) -> bool {
+    let sizes: Vec<u64> = match side.selection {
         Selection::Grid(axes) => axes.iter().map(|a| a.last().map_or(0, |n| n + 1)).collect(),
-        Selection::Runs(_) => made_for.to_vec(),
+        Selection::Runs(_) => side.made_for.to_vec(),
     };
     let fits = |(size, most): (&u64, &Option<u64>)| most.is_none_or(|most| *size <= most);
     matches!(info.layout, Layout::Chunked { .. })

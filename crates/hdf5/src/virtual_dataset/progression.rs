@@ -40,11 +40,7 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
         } else {
             step as u64 * segment.position_step
         };
-        let from_first = if first == 0 {
-            0
-        } else {
-            first as u64 * segment.position_step
-        };
+        let from_first = first as u64 * segment.position_step;
         (segment.position + from_first, position_step)
     };
     let (index, index_step) = along(one, i, step_i);
@@ -59,7 +55,7 @@ pub(super) fn meet(one: &Segment, other: &Segment) -> Option<Segment> {
 }
 
 /// Returns the greatest common divisor, and x with `a * x = divisor` modulo `b`.
-fn common_divisor(a: i128, b: i128) -> (i128, i128) {
+pub(super) fn common_divisor(a: i128, b: i128) -> (i128, i128) {
     let (mut rest, mut next) = (a, b);
     let (mut x, mut next_x) = (1, 0);
     while next != 0 {
@@ -122,7 +118,7 @@ pub(super) fn flipped(segment: Segment) -> Segment {
     }
 }
 
-/// Segments as an axis: its index at position n stands for the position `first + n * step`.
+/// Segments as an axis. Its index at position n has the position `first + n * step` in the segments.
 pub(super) struct Spaced {
     pub axis: Axis,
     pub first: u64,
@@ -142,9 +138,8 @@ impl Spaced {
                 step,
             });
         }
-        let runs = runs(segments)?;
         Ok(Spaced {
-            axis: Axis::Runs(runs),
+            axis: Axis::Runs(runs(segments)?),
             first: 0,
             step: 1,
         })

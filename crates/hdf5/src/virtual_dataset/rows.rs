@@ -1,12 +1,9 @@
 //! Mappings between selections of any form, resolved by runs of elements.
 
-use penstock_engine::error::{Error, Kind};
-
-use penstock_array::MemoryLayout;
-use penstock_array::in_order;
-use penstock_array::{Axis, Run, Selection};
+use penstock_array::{Axis, MemoryLayout, Run, Selection, in_order};
 
 use super::limits::{MOST_PIECES, Stop};
+use super::progression::common_divisor;
 
 /// What is wanted of a dataset and its place in memory, as runs of elements.
 pub(super) struct Rows {
@@ -17,18 +14,27 @@ pub(super) struct Rows {
 }
 
 /// Appends a run, or extends the last one if the run continues it.
-pub(super) fn push(runs: &mut Vec<Run>, run: Run) -> Result<(), Stop> {
+pub(super) fn push(
+    runs: &mut Vec<Run>,
+    start: u64,
+    position: u64,
+    length: u64,
+) -> Result<(), Stop> {
     if let Some(last) = runs.last_mut()
-        && last.start + last.length == run.start
-        && last.position + last.length == run.position
+        && last.start + last.length == start
+        && last.position + last.length == position
     {
-        last.length += run.length;
+        last.length += length;
         return Ok(());
     }
     if runs.len() == MOST_PIECES {
         return Err(Stop::too_many());
     }
-    runs.push(run);
+    runs.push(Run {
+        start,
+        position,
+        length,
+    });
     Ok(())
 }
 
@@ -93,7 +99,7 @@ impl Rows {
         runs.sort_by_key(|run| run.start);
         let mut joined = Vec::new();
         for run in runs {
-            push(&mut joined, run)?;
+            push(&mut joined, run.start, run.position, run.length)?;
         }
         Ok(Rows {
             runs: joined,
@@ -125,7 +131,7 @@ impl Scale {
             let stride = i128::from(*stride);
             if axis.len() > 1 {
                 below += i128::from(axis.len() - 1) * (-stride).max(0);
-                unit = common_divisor(unit, stride.abs());
+                unit = common_divisor(unit, stride.abs()).0;
             }
         }
         let unit = unit.max(1);
@@ -139,13 +145,6 @@ impl Scale {
     fn units(&self, position: i128, stride: i64) -> i128 {
         position * i128::from(stride) / i128::from(self.unit)
     }
-}
-
-fn common_divisor(mut a: i128, mut b: i128) -> i128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// One side of a mapping, whose elements are numbered in the order of its selection.
@@ -172,46 +171,32 @@ impl Numbered {
                 shape: shape.to_vec(),
             }),
             Selection::Runs(_) if made_for.len() == shape.len() => {
-                let runs = in_order(selection, made_for)?;
-                Ok(Numbered::Runs(match made_for == shape {
-                    true => runs,
-                    false => recounted(&runs, made_for, shape)?,
-                }))
+                let mut runs = in_order(selection, made_for)?;
+                if made_for != shape {
+                    runs = recounted(&runs, made_for, shape)?;
+                }
+                Ok(Numbered::Runs(runs))
             }
-            _ => Err(Stop::Failed(Error::new(
-                Kind::Io,
-                format!(
-                    "a mapping selects {} dimensions, but the dataset has {}",
-                    made_for.len(),
-                    shape.len()
-                ),
-            ))),
+            _ => Err(Stop::other_rank(made_for.len(), shape.len())),
         }
     }
 
-    /// Finds the selected ones among the `length` elements from `element` on. Calls `tell` for each
-    /// run with the distance from `element`, the first number and the length.
+    /// Finds the numbers of the selected ones among the `length` elements from `element` on.
     pub(super) fn numbers(
         &self,
         element: u64,
         length: u64,
-        tell: &mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>,
+        report: Report<'_>,
     ) -> Result<(), Stop> {
         let (axes, shape) = match self {
             Numbered::Grid { axes, shape } => (axes, shape),
             Numbered::Runs(runs) => {
-                let first = runs.partition_point(|run| run.start + run.length <= element);
-                let end = element + length;
-                for run in runs[first..].iter().take_while(|run| run.start < end) {
-                    let low = run.start.max(element);
-                    let high = (run.start + run.length).min(end);
-                    tell(low - element, run.position + (low - run.start), high - low)?;
-                }
-                return Ok(());
+                let sides = |run: &Run| (run.start, run.position);
+                return in_runs(runs, sides, (element, length), report).map(drop);
             }
         };
         let Some((last, outer)) = axes.split_last() else {
-            return tell(0, 0, length);
+            return report(0, 0, length);
         };
         let width = shape[outer.len()];
         let mut done = 0;
@@ -231,7 +216,7 @@ impl Numbered {
             if let Some(number) = number {
                 for ranges in last.ranges(column, column + row)? {
                     for (index, position) in ranges.firsts() {
-                        tell(done + index, number + position, ranges.length)?;
+                        report(done + index, number + position, ranges.length)?;
                     }
                 }
             }
@@ -240,40 +225,27 @@ impl Numbered {
         Ok(())
     }
 
-    /// Finds the elements with the `length` numbers from `number` on. Calls `tell` for each run
-    /// with the distance from `number`, the first element and the length. Returns an error if the
-    /// dataset has no such element.
+    /// Finds the elements with the `length` numbers from `number` on. Returns an error if the dataset has
+    /// no such element.
     pub(super) fn elements(
         &self,
         number: u64,
         length: u64,
-        tell: &mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>,
+        report: Report<'_>,
     ) -> Result<(), Stop> {
         let (axes, shape) = match self {
             Numbered::Grid { axes, shape } => (axes, shape),
             Numbered::Runs(runs) => {
-                let first = runs.partition_point(|run| run.position + run.length <= number);
-                let end = number + length;
-                let mut done = 0;
-                for run in runs[first..].iter().take_while(|run| run.position < end) {
-                    let low = run.position.max(number);
-                    let high = (run.position + run.length).min(end);
-                    tell(low - number, run.start + (low - run.position), high - low)?;
-                    done += high - low;
-                }
-                return if done == length {
-                    Ok(())
-                } else {
-                    Err(Stop::Outside)
-                };
+                let sides = |run: &Run| (run.position, run.start);
+                let done = in_runs(runs, sides, (number, length), report)?;
+                return (done == length).then_some(()).ok_or(Stop::Outside);
             }
         };
         let Some((last, outer)) = axes.split_last() else {
-            return if number + length <= 1 {
-                tell(0, 0, length)
-            } else {
-                Err(Stop::Outside)
-            };
+            if number + length > 1 {
+                return Err(Stop::Outside);
+            }
+            return report(0, 0, length);
         };
         let width = last.len();
         if width == 0 {
@@ -302,11 +274,37 @@ impl Numbered {
             if index + run > shape[outer.len()] {
                 return Err(Stop::Outside);
             }
-            tell(done, element + index, run)?;
+            report(done, element + index, run)?;
             done += run;
         }
         Ok(())
     }
+}
+
+/// Receives each run that was found: its distance from the first value that was looked up, its first value on the other
+/// side, and its length.
+type Report<'a> = &'a mut dyn FnMut(u64, u64, u64) -> Result<(), Stop>;
+
+/// Finds `length` values from `first` on, which are on one side of runs, and calls `report` with those on the other
+/// side. Returns how many values were found.
+fn in_runs(
+    runs: &[Run],
+    sides: impl Fn(&Run) -> (u64, u64),
+    (first, length): (u64, u64),
+    report: Report<'_>,
+) -> Result<u64, Stop> {
+    let at = runs.partition_point(|run| sides(run).0 + run.length <= first);
+    let (end, mut found) = (first + length, 0);
+    for run in &runs[at..] {
+        let (here, other) = sides(run);
+        if here >= end {
+            break;
+        }
+        let (low, high) = (here.max(first), (here + run.length).min(end));
+        report(low - first, other + (low - here), high - low)?;
+        found += high - low;
+    }
+    Ok(found)
 }
 
 /// Returns the position of an index. The axes of mappings are slabs.
@@ -364,15 +362,7 @@ fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
             if !is_inside {
                 return Err(Stop::Outside);
             }
-            let position = run.position + done;
-            push(
-                &mut recounted,
-                Run {
-                    start,
-                    position,
-                    length: row,
-                },
-            )?;
+            push(&mut recounted, start, run.position + done, row)?;
             done += row;
         }
     }

@@ -18,8 +18,8 @@ use penstock_sys::hdf5::{
 };
 
 use crate::dataset::{
-    DatasetInfo, Layout, TouchedChunks, VirtualMapping, creation_properties, flush,
-    read_chunk_table,
+    DatasetInfo, Layout, TouchedChunks, VirtualMapping, creation_properties, external_prefix,
+    flush, read_chunk_table,
 };
 use crate::library::{Id, Session};
 use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
@@ -77,10 +77,7 @@ impl StoredSource {
             return Ok(None);
         };
         if let (None, Some(dataset)) = (self.table.get(), &self.unread) {
-            let touched = TouchedChunks {
-                chunks: wanted.selection.touched_chunks(chunk),
-                bytes: wanted.memory.length,
-            };
+            let touched = TouchedChunks::of(&wanted.selection, chunk, wanted.memory.length);
             let cached = self.cached.as_ref();
             if cached.is_some_and(|cached| cached.is_for_hdf5(touched)) {
                 return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));
@@ -111,7 +108,7 @@ pub(super) struct Sources<'a> {
     files: VecDeque<(PathBuf, u32, Rc<Id>)>,
     /// Sources by the file in which the name was looked up, and the name.
     known: HashMap<(Identity, CString), Option<Rc<Source>>>,
-    handed_out: HashMap<Identity, Arc<SourceFile>>,
+    source_files: HashMap<Identity, Arc<SourceFile>>,
 }
 
 impl<'a> Sources<'a> {
@@ -123,7 +120,7 @@ impl<'a> Sources<'a> {
             reader: None,
             files: VecDeque::new(),
             known: HashMap::new(),
-            handed_out: HashMap::new(),
+            source_files: HashMap::new(),
         }
     }
 
@@ -135,29 +132,18 @@ impl<'a> Sources<'a> {
     ) -> Result<VirtualDataset, Stop> {
         let session = self.session;
         let hdf5 = session.hdf5;
-        // SAFETY: takes the dataset's identifier, which HDF5 checks, and returns an owned one.
-        let file = unsafe { (hdf5.H5Iget_file_id)(dataset) };
-        let file = session.own(file, hdf5.H5Fclose, "get the file of the dataset")?;
-        // SAFETY: takes an owned identifier and returns one.
-        let access = unsafe { (hdf5.H5Fget_access_plist)(file.get()) };
-        let action = "get the file's access properties";
-        let file_access = session.own(access, hdf5.H5Pclose, action)?;
+        let file = session.file_of(dataset)?;
+        let file_access = session.access_of_file(&file)?;
         // SAFETY: takes an owned identifier.
         let status = unsafe { (hdf5.H5Pset_fclose_degree)(file_access.get(), H5F_CLOSE_WEAK) };
         session.check(status, "set the close degree of source files")?;
-        // SAFETY: takes the dataset's identifier and returns an owned one.
-        let access = unsafe { (hdf5.H5Dget_access_plist)(dataset) };
-        let action = "get the access properties";
-        let dataset_access = session.own(access, hdf5.H5Pclose, action)?;
+        let dataset_access = session.access_of_dataset(dataset)?;
         let prefix = session.text("get the prefix of source files", |to, size| {
             // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
             unsafe { (hdf5.H5Pget_virtual_prefix)(dataset_access.get(), to, size) }
         })?;
-        let external = session.text("get the prefix of external files", |to, size| {
-            // SAFETY: as above.
-            unsafe { (hdf5.H5Pget_efile_prefix)(dataset_access.get(), to, size) }
-        })?;
-        let intent = self.intent(&file)?;
+        let external = external_prefix(session, &dataset_access)?;
+        let intent = session.intent_of(&file)?;
         let name = info.file.name.clone();
         let (absolute, identity) = whereabouts(&info, &name)?;
         Ok(VirtualDataset {
@@ -176,14 +162,6 @@ impl<'a> Sources<'a> {
         })
     }
 
-    fn intent(&self, file: &Id) -> Result<u32, Stop> {
-        let mut intent = 0;
-        // SAFETY: an owned identifier and a place of the right type.
-        let status = unsafe { (self.session.hdf5.H5Fget_intent)(file.get(), &mut intent) };
-        self.session.check(status, "get the state of the file")?;
-        Ok(intent)
-    }
-
     /// Returns whether a source of that name can be opened, and its origin if it is virtual itself.
     pub(super) fn find_virtual(
         &mut self,
@@ -192,19 +170,11 @@ impl<'a> Sources<'a> {
         name: &Path,
     ) -> Option<Option<VirtualDataset>> {
         let name = CString::new(name.as_os_str().as_bytes()).ok()?;
-        let opened = match file.as_os_str() == "." {
-            true => place.file.clone(),
-            false => self.open(place, file).ok()??.0,
-        };
-        let hdf5 = self.session.hdf5;
-        let own = |id, close| self.session.own(id, close, "open it").ok();
-        let access = place.dataset_access.get();
-        // SAFETY: the name outlives the call; the properties are owned.
-        let dataset = unsafe { (hdf5.H5Dopen2)(opened.get(), name.as_ptr(), access) };
-        let dataset = own(dataset, hdf5.H5Dclose)?;
+        let opened = self.open(place, file).ok()??.0;
+        let dataset = self.open_dataset(place, &opened, &name).ok()?;
         let creation = creation_properties(self.session, dataset.get()).ok()?;
         // SAFETY: takes an owned identifier.
-        if unsafe { (hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
+        if unsafe { (self.session.hdf5.H5Pget_layout)(creation.get()) } != H5D_VIRTUAL {
             return Some(None);
         }
         let info = DatasetInfo::read(self.session, dataset.get()).ok()?;
@@ -225,11 +195,7 @@ impl<'a> Sources<'a> {
         }
         let file = unescaped(mapping.file.as_os_str());
         let is_same = file.as_os_str() == ".";
-        let opened = match is_same {
-            true => Some((place.file.clone(), place.identity)),
-            false => self.open(place, &file)?,
-        };
-        let Some((opened, identity)) = opened else {
+        let Some((opened, identity)) = self.open(place, &file)? else {
             return Ok(None);
         };
         let key = (identity, name);
@@ -241,24 +207,24 @@ impl<'a> Sources<'a> {
         Ok(found)
     }
 
+    /// Opens a source file; `None` if there is none. `.` is the file of the virtual dataset.
     fn open(
         &mut self,
         place: &VirtualDataset,
         file: &Path,
     ) -> Result<Option<(Rc<Id>, Identity)>, Stop> {
-        // Names files, but HDF5 looks at it in every program: others would be the wrong files.
-        for path in place
-            .origin
-            .candidates(file, environment::setting(PREFIXES))
-        {
+        if file.as_os_str() == "." {
+            return Ok(Some((place.file.clone(), place.identity)));
+        }
+        // HDF5 reads the variable in every program, so Penstock must find the same files.
+        let prefixes = environment::setting(PREFIXES);
+        for path in place.origin.candidates(file, prefixes) {
             let found = match fs::metadata(&path) {
                 Ok(meta) => identity(&meta),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(unreadable(&path, &error.to_string())),
+                Err(error) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::NotADirectory => continue,
+                    _ => return Err(unreadable(&path, &error.to_string())),
+                },
             };
             let is_it = |(open, intent, _): &&(PathBuf, u32, Rc<Id>)| {
                 *open == path && *intent == place.intent
@@ -298,6 +264,14 @@ impl<'a> Sources<'a> {
         })
     }
 
+    fn open_dataset(&self, place: &VirtualDataset, file: &Id, name: &CString) -> Result<Id, Error> {
+        let (open, access) = (self.session.hdf5.H5Dopen2, place.dataset_access.get());
+        // SAFETY: the name outlives the call; the properties are owned.
+        let dataset = unsafe { open(file.get(), name.as_ptr(), access) };
+        self.session
+            .own(dataset, self.session.hdf5.H5Dclose, "open it")
+    }
+
     fn load(
         &mut self,
         place: &VirtualDataset,
@@ -307,42 +281,33 @@ impl<'a> Sources<'a> {
     ) -> Result<Option<Source>, Stop> {
         let hdf5 = self.session.hdf5;
         let failed = |error: Error| {
-            let name = name.to_string_lossy();
-            Stop::Hdf5(format!(
-                "its source {name} cannot be opened: {}",
-                error.cause()
-            ))
+            let what = format!("cannot be opened: {}", error.cause());
+            refused(&name.to_string_lossy(), &what)
         };
         // SAFETY: the name outlives the call.
         let exists = unsafe { (hdf5.H5Oexists_by_name)(file.get(), name.as_ptr(), H5P_DEFAULT) };
         if self.session.check(exists, "look for it").map_err(failed)? == 0 {
             return Ok(None);
         }
-        // SAFETY: as above; the properties are owned.
-        let dataset =
-            unsafe { (hdf5.H5Dopen2)(file.get(), name.as_ptr(), place.dataset_access.get()) };
-        let dataset = self
-            .session
-            .own(dataset, hdf5.H5Dclose, "open it")
-            .map_err(failed)?;
+        let dataset = self.open_dataset(place, file, name).map_err(failed)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
         if info.is_null {
+            let name = &info.name;
             return Err(Stop::Hdf5(format!(
-                "its source {} has a null dataspace",
-                info.name
+                "its source {name} has a null dataspace"
             )));
         }
-        // Only HDF5 knows which prefix an origin in another folder would have had.
+        // HDF5 expands the prefix for the folder of the origin. Of another origin it is unknown here.
         let has_prefix = match &info.layout {
             Layout::Virtual(_) => !place.origin.prefix.is_empty(),
             Layout::External(_) => place.external_prefix,
             _ => false,
         };
         if has_prefix && !is_same {
-            return Err(Stop::Hdf5(format!(
-                "its source {} refers to other files while a prefix is set",
-                info.name
-            )));
+            return Err(refused(
+                &info.name,
+                "refers to other files while a prefix is set",
+            ));
         }
         if matches!(info.layout, Layout::Virtual(_)) {
             let place = self.place(dataset.get(), Arc::new(info))?;
@@ -365,11 +330,11 @@ impl<'a> Sources<'a> {
         mut info: DatasetInfo,
         cached: Option<Arc<dyn CachedSource>>,
     ) -> Result<StoredSource, Stop> {
-        if let Some(reason) = info.element.only_hdf5() {
-            return Err(Stop::Hdf5(format!("its source {} has {reason}", info.name)));
+        if let Some(what) = info.element.only_hdf5() {
+            return Err(refused(&info.name, &format!("has {what}")));
         }
         if info.file.is_writable {
-            let buffered = |why| Stop::Hdf5(format!("of its source {}, {why}", info.name));
+            let buffered = |why: String| refused(&info.name, &format!("is left to HDF5: {why}"));
             flush(self.session, dataset.get(), &info)?.map_err(buffered)?;
             // Chunks that were only in memory now have addresses, and the file is longer.
             info.refresh(self.session, dataset.get())?;
@@ -377,7 +342,7 @@ impl<'a> Sources<'a> {
         let store = match info.layout {
             Layout::Compact => Store::Memory(Arc::new(self.read(&dataset, &info)?)),
             _ => {
-                let file = self.hand_out(&info)?;
+                let file = self.source_file(&info)?;
                 // HDF5 closes its descriptor.
                 Arc::make_mut(&mut info.file).descriptor = None;
                 Store::File(file)
@@ -404,35 +369,32 @@ impl<'a> Sources<'a> {
         Ok(source)
     }
 
-    fn hand_out(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {
+    fn source_file(&mut self, info: &DatasetInfo) -> Result<Arc<SourceFile>, Stop> {
         let Some(descriptor) = info.file.descriptor else {
-            return Err(Stop::Hdf5(format!(
-                "the file {} of its source {} is not one plain file",
-                info.file.name.display(),
-                info.name
-            )));
+            let file = info.file.name.display();
+            return Err(refused(
+                &info.name,
+                &format!("is in {file}, which is not one plain file"),
+            ));
         };
         let file = SourceFile::of_descriptor(descriptor)?;
-        let known = self.handed_out.entry(file.identity());
+        let known = self.source_files.entry(file.identity());
         Ok(known.or_insert_with(|| Arc::new(file)).clone())
     }
 
     /// Reads all elements of a small dataset in its own type.
     fn read(&self, dataset: &Id, info: &DatasetInfo) -> Result<Vec<u8>, Stop> {
-        let hdf5 = self.session.hdf5;
         let size = info.bytes()?;
         if size > MOST_COMPACT {
             let cause = format!("the compact dataset {} has {size} bytes", info.name);
             return Err(Stop::Failed(Error::new(Kind::Io, cause)));
         }
-        // SAFETY: takes an owned identifier and returns one.
-        let element = unsafe { (hdf5.H5Dget_type)(dataset.get()) };
-        let element = self.session.own(element, hdf5.H5Tclose, "get the type")?;
+        let element = self.session.type_of(dataset.get())?;
         let mut bytes = vec![0u8; size as usize];
         // SAFETY: the memory is as large as all elements of the dataset in its own type, whose
         // values own no memory of HDF5.
         let status = unsafe {
-            (hdf5.H5Dread)(
+            (self.session.hdf5.H5Dread)(
                 dataset.get(),
                 element.get(),
                 H5S_ALL,
@@ -464,17 +426,20 @@ fn whereabouts(info: &DatasetInfo, name: &Path) -> Result<(PathBuf, Identity), S
     if named.is_ok_and(|named| named == open) {
         return Ok((absolute, open));
     }
-    Err(Stop::Hdf5(format!(
-        "its file was opened as {} relative to another working directory",
-        name.display()
-    )))
+    let name = name.display();
+    let why = format!("its file was opened as {name} relative to another working directory");
+    Err(Stop::Hdf5(why))
 }
 
 fn unnamed(mapping: &VirtualMapping) -> Stop {
+    let name = &mapping.dataset;
     Stop::Hdf5(format!(
-        "the name of its source {:?} contains a NUL",
-        mapping.dataset
+        "the name of its source {name:?} is not UTF-8, or contains a NUL"
     ))
+}
+
+fn refused(source: &str, what: &str) -> Stop {
+    Stop::Hdf5(format!("its source {source} {what}"))
 }
 
 /// Returns whether the process or the system has no descriptor left.

@@ -26,18 +26,18 @@ pub struct Setting {
 }
 
 /// HDF5, held by one test at a time: wheels carry a library that is not thread-safe.
-pub struct Turn {
+pub struct Locked {
     pub setting: &'static Setting,
     _lock: MutexGuard<'static, ()>,
 }
 
 /// `None`, with the reason printed, where the machine has no h5py.
-pub fn turn() -> Option<Turn> {
+pub fn lock() -> Option<Locked> {
     static LOCK: Mutex<()> = Mutex::new(());
     static SETTING: OnceLock<Result<Setting, String>> = OnceLock::new();
     let lock = LOCK.lock().recover();
     match SETTING.get_or_init(set_up) {
-        Ok(setting) => Some(Turn {
+        Ok(setting) => Some(Locked {
             setting,
             _lock: lock,
         }),
@@ -162,7 +162,7 @@ impl Setting {
     pub fn open_with(&self, file: &Path, dataset: &str, flags: u32) -> Opened<'_> {
         let path = CString::new(file.as_os_str().as_bytes()).unwrap();
         let name = CString::new(dataset).unwrap();
-        // SAFETY: the texts outlive the calls, and the caller has the turn.
+        // SAFETY: the texts outlive the calls, and the caller holds the lock.
         let (file, dataset) = unsafe {
             let file = (self.hdf5.H5Fopen)(path.as_ptr(), flags, H5P_DEFAULT);
             (file, (self.hdf5.H5Dopen2)(file, name.as_ptr(), H5P_DEFAULT))

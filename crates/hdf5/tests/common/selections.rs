@@ -3,7 +3,7 @@
 use penstock_array::{Axis, MemoryLayout, Run, Selection};
 use proptest::prelude::*;
 
-/// Index of each selected element along its axis, in the order in which they come out.
+/// Index of each selected element along its axis, in the order of the result.
 fn indices(axis: &Axis) -> Vec<u64> {
     match axis {
         Axis::Slab {
@@ -26,7 +26,7 @@ fn indices(axis: &Axis) -> Vec<u64> {
     }
 }
 
-/// Source element and position along each dimension of what comes out, for each selected element.
+/// Source element and position along each dimension of the result, for each selected element.
 pub fn selected(selection: &Selection, shape: &[u64]) -> Vec<(u64, Vec<u64>)> {
     match selection {
         Selection::Runs(runs) => runs

@@ -5,7 +5,7 @@ use std::ptr;
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_sys::hdf5::H5P_DEFAULT;
 
-use crate::common::{Setting, turn};
+use crate::common::{Setting, lock};
 use crate::types::{Type, both_orders};
 
 /// All values of 8 and 16 bits; of wider numbers those at which something may happen.
@@ -111,8 +111,8 @@ fn is_wrong_in_1_14(setting: &Setting, from: Format, to: Format) -> bool {
 }
 
 fn check_sources(is_wanted: impl Fn(Number) -> bool) {
-    let Some(turn) = turn() else { return };
-    let setting = turn.setting;
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
     for from in Number::ALL.into_iter().filter(|n| is_wanted(*n)) {
         let values = values(from);
         for from in both_orders(from) {

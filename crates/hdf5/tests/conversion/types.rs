@@ -13,7 +13,7 @@ pub fn both_orders(number: Number) -> Vec<Format> {
     formats
 }
 
-/// A type, closed when dropped. Made and dropped by a test that has the turn.
+/// A type, closed when dropped. Made and dropped by a test that holds the lock.
 pub struct Type<'a> {
     hdf5: &'a Hdf5,
     pub id: hid_t,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use cases::{cases, samples};
 use penstock_array::{
     Axis, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, NO_FILTERS, Plan, PlanJob,
-    Selection, StoredChunk, TableBuilder, match_selections,
+    Selection, Source, StoredChunk, TableBuilder, match_selections,
 };
 use penstock_engine::file::position::Operation;
 use penstock_hdf5::dataset::Layout;
@@ -40,7 +40,7 @@ proptest! {
     #[test]
     fn what_hdf5_has_read_is_placed_in_the_same_way(case in cases()) {
         let plan = Plan::new(
-            &case.sample.info.array_in_memory(),
+            &case.sample.info.array_from(Source::Memory),
             case.selection.clone(),
             &case.destination,
             case.element,

@@ -9,7 +9,7 @@ use penstock_codec::Scratch;
 use penstock_hdf5::dataset::{DatasetInfo, read_chunk_table};
 use penstock_sys::hdf5::H5F_ACC_RDONLY;
 
-use crate::common::{Turn, turn};
+use crate::common::{Locked, lock};
 use crate::recipe::{DEFLATE, FLETCHER32, LZ4, Recipe, SHUFFLE, ZSTD, element, write};
 use crate::scene::{FRAME, Memory, Select, Wanted, finish, start, ways};
 
@@ -33,7 +33,7 @@ const PIPELINES: [&[u32]; 9] = [
 /// What is done to the stored bytes of a chunk.
 type Harm = (&'static str, fn(&Recipe, &mut Vec<u8>));
 
-/// What the pipeline makes of so many copies of the chunk.
+/// What the pipeline makes of several copies of the chunk.
 fn copies(recipe: &Recipe, parts: usize, of: usize) -> Vec<u8> {
     let chunk = recipe.decoded(&VICTIM);
     let bytes = chunk.repeat(parts.div_ceil(of))[..chunk.len() * parts / of].to_vec();
@@ -57,16 +57,16 @@ const HARMS: [Harm; 12] = [
     ("more", |recipe, bytes| *bytes = copies(recipe, 4, 1)),
     ("less", |recipe, bytes| *bytes = copies(recipe, 1, 2)),
     ("claim", |_, bytes| {
-        // The size of an LZ4 chunk stands in front; others are merely damaged there.
+        // An LZ4 chunk begins with its size; other chunks are only damaged there.
         let end = bytes.len().min(8);
         bytes[..end].fill(0x7f);
     }),
 ];
 
-fn addresses(turn: &Turn, file: &Path, name: &str) -> BTreeMap<Vec<u64>, (u64, u64)> {
-    let opened = turn.setting.open_with(file, name, H5F_ACC_RDONLY);
-    // SAFETY: the caller has the turn.
-    let session = unsafe { turn.setting.session() };
+fn addresses(locked: &Locked, file: &Path, name: &str) -> BTreeMap<Vec<u64>, (u64, u64)> {
+    let opened = locked.setting.open_with(file, name, H5F_ACC_RDONLY);
+    // SAFETY: the caller holds the lock.
+    let session = unsafe { locked.setting.session() };
     let info = DatasetInfo::read(&session, opened.dataset).unwrap();
     let table = read_chunk_table(&session, opened.dataset, &info).unwrap();
     (0..table.grid().total())
@@ -114,7 +114,7 @@ fn assert_names(text: &str, name: &str, address: u64, what: &str) {
 
 #[test]
 fn a_damaged_chunk_is_named_and_spoils_no_other() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut recipes = Vec::new();
     for filters in PIPELINES {
@@ -129,20 +129,20 @@ fn a_damaged_chunk_is_named_and_spoils_no_other() {
         }
         recipes.push(good.named(format!("good-{}", words.join("-"))));
     }
-    let file = write(turn.setting, folder.path(), &[("damaged.h5", &recipes)]).remove(0);
+    let file = write(locked.setting, folder.path(), &[("damaged.h5", &recipes)]).remove(0);
     for (place, options) in ways() {
         let memory = Memory::new(place, recipes[0].content().len());
         for recipe in &recipes {
             let what = format!("{} {place:?} {options}", recipe.name);
             memory.clear();
             let wanted = Wanted::all(&file, &recipe.name, &SHAPE);
-            let outcome = wanted.read(&turn, &memory, options);
+            let outcome = wanted.read(&locked, &memory, options);
             let found = memory.bytes();
             let victim = recipe.clone().at(&VICTIM).stored.clone();
             match (expected(recipe, &victim), outcome) {
                 (Some(right), Ok(_)) => assert!(found == right, "{what} differs"),
                 (None, Err(error)) => {
-                    let (address, _) = addresses(&turn, &file, &recipe.name)[&VICTIM[..]];
+                    let (address, _) = addresses(&locked, &file, &recipe.name)[&VICTIM[..]];
                     assert_names(&error.to_string(), &recipe.name, address, &what);
                     assert_eq!(error.path(), Some(&*file), "{what}");
                     assert_others_are_intact(recipe, &found, &what);
@@ -158,12 +158,12 @@ fn a_damaged_chunk_is_named_and_spoils_no_other() {
 
 #[test]
 fn a_chunk_behind_the_end_of_the_file_is_named() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
     let recipe = Recipe::honest("far", &SHAPE, &CHUNK, &[SHUFFLE, DEFLATE]);
     let recipes = [recipe.clone()];
-    let file = write(turn.setting, folder.path(), &[("far.h5", &recipes)]).remove(0);
-    let (address, _) = addresses(&turn, &file, "far")[&VICTIM[..]];
+    let file = write(locked.setting, folder.path(), &[("far.h5", &recipes)]).remove(0);
+    let (address, _) = addresses(&locked, &file, "far")[&VICTIM[..]];
     let mut bytes = fs::read(&file).unwrap();
     let far = bytes.len() as u64 + 1000;
     let places: Vec<usize> = bytes
@@ -172,14 +172,14 @@ fn a_chunk_behind_the_end_of_the_file_is_named() {
         .filter(|(_, window)| *window == address.to_le_bytes())
         .map(|(at, _)| at)
         .collect();
-    assert_eq!(places.len(), 1, "the address stands in the index only");
+    assert_eq!(places.len(), 1, "the address is in the index only");
     bytes[places[0]..][..8].copy_from_slice(&far.to_le_bytes());
     fs::write(&file, bytes).unwrap();
     for (place, options) in ways() {
         let what = format!("{place:?} {options}");
         let memory = Memory::new(place, recipe.content().len());
         let wanted = Wanted::all(&file, "far", &SHAPE);
-        let error = wanted.read(&turn, &memory, options).unwrap_err();
+        let error = wanted.read(&locked, &memory, options).unwrap_err();
         assert_names(&error.to_string(), "far", far, &what);
         assert_eq!(error.path(), Some(&*file), "{what}");
         assert_others_are_intact(&recipe, &memory.bytes(), &what);
@@ -188,7 +188,7 @@ fn a_chunk_behind_the_end_of_the_file_is_named() {
 
 #[test]
 fn a_file_that_is_cut_off_after_planning_is_an_error_that_says_where() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
     let recipes = [
         Recipe::honest("deflate", &SHAPE, &CHUNK, &[SHUFFLE, DEFLATE]),
@@ -200,14 +200,14 @@ fn a_file_that_is_cut_off_after_planning_is_an_error_that_says_where() {
         for (place, options) in ways() {
             let what = format!("{} {place:?} {options}", recipe.name);
             let all = [recipe.clone()];
-            let file = write(turn.setting, folder.path(), &[("cut.h5", &all)]).remove(0);
+            let file = write(locked.setting, folder.path(), &[("cut.h5", &all)]).remove(0);
             let memory = Memory::new(place, recipe.content().len());
             let wanted = Wanted::all(&file, &recipe.name, &recipe.shape);
-            let prepared = wanted.prepare(&turn, &memory, options).unwrap();
+            let prepared = wanted.prepare(&locked, &memory, options).unwrap();
             let cut = match recipe.chunk.is_empty() {
                 true => fs::metadata(&file).unwrap().len() - 1000,
                 false => {
-                    let places = addresses(&turn, &file, &recipe.name);
+                    let places = addresses(&locked, &file, &recipe.name);
                     // In the middle of the last chunk of the file.
                     let (address, size) = places.values().max().unwrap();
                     address + size / 2
@@ -228,7 +228,7 @@ fn a_file_that_is_cut_off_after_planning_is_an_error_that_says_where() {
             for (number, bytes) in memory.bytes().chunks_exact(4).enumerate() {
                 let is_intact =
                     bytes == element(number as u64).to_le_bytes() || bytes == [FRAME; 4];
-                // Of the part that was cut off anything may have come.
+                // The part that was cut off may have any contents.
                 assert!(is_intact || recipe.chunk.is_empty(), "{what}: {number}");
             }
         }
@@ -237,7 +237,7 @@ fn a_file_that_is_cut_off_after_planning_is_an_error_that_says_where() {
 
 #[test]
 fn a_chunk_that_claims_more_than_it_can_hold_takes_no_memory() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
     // One element of a chunk of 3 GiB, of which a few bytes are stored.
     let shape = [3 << 28];
@@ -256,7 +256,7 @@ fn a_chunk_that_claims_more_than_it_can_hold_takes_no_memory() {
         recipe.chunk = shape.to_vec();
         recipes.push(recipe);
     }
-    let file = write(turn.setting, folder.path(), &[("bomb.h5", &recipes)]).remove(0);
+    let file = write(locked.setting, folder.path(), &[("bomb.h5", &recipes)]).remove(0);
     for (place, options) in ways() {
         for pair in recipes.chunks_exact(2) {
             let (honest, recipe) = (&pair[0], &pair[1]);
@@ -264,7 +264,7 @@ fn a_chunk_that_claims_more_than_it_can_hold_takes_no_memory() {
             // So that all libraries are loaded, and slots made.
             let memory = Memory::new(place, 32);
             let wanted = Wanted::all(&file, &honest.name, &honest.shape);
-            wanted.read(&turn, &memory, options).unwrap();
+            wanted.read(&locked, &memory, options).unwrap();
             assert!(memory.bytes() == honest.content(), "{what}");
             let memory = Memory::new(place, 4);
             let before = resident();
@@ -272,7 +272,7 @@ fn a_chunk_that_claims_more_than_it_can_hold_takes_no_memory() {
                 select: Select::Points(&[5]),
                 ..Wanted::all(&file, &recipe.name, &[1])
             };
-            let error = wanted.read(&turn, &memory, options).expect_err(&what);
+            let error = wanted.read(&locked, &memory, options).expect_err(&what);
             assert!(error.to_string().contains("[0]"), "{what}: {error}");
             assert!(memory.bytes() == [FRAME; 4], "{what}");
             let grown = resident().saturating_sub(before);

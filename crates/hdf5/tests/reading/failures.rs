@@ -9,7 +9,7 @@ use penstock_engine::gpu::Context;
 use penstock_engine::report::Report;
 use penstock_engine::request::Request;
 
-use crate::common::{Turn, turn};
+use crate::common::{Locked, lock};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, FLETCHER32, LZ4, Recipe, SHUFFLE, write};
 use crate::repetitions::or_more;
@@ -27,7 +27,7 @@ const OPTIONS: [&str; 4] = [
 ];
 
 struct Bench {
-    turn: Turn,
+    locked: Locked,
     file: std::path::PathBuf,
     _folder: tempfile::TempDir,
     memory: Memory,
@@ -36,17 +36,17 @@ struct Bench {
 
 impl Bench {
     fn new(filters: &[u32]) -> Option<Bench> {
-        let turn = turn()?;
+        let locked = lock()?;
         let folder = tempfile::tempdir().unwrap();
         let recipe = Recipe::honest("data", &SHAPE, &CHUNK, filters);
         let all = [recipe.clone()];
-        let file = write(turn.setting, folder.path(), &[("data.h5", &all)]).remove(0);
+        let file = write(locked.setting, folder.path(), &[("data.h5", &all)]).remove(0);
         let content = recipe.content();
         let rows = content.chunks_exact(SHAPE[1] as usize * 4);
         Some(Bench {
             memory: Memory::new(Place::Device, content.len()),
             expected: rows.rev().collect::<Vec<_>>().concat(),
-            turn,
+            locked,
             file,
             _folder: folder,
         })
@@ -68,7 +68,7 @@ impl Bench {
             first: (SHAPE[0] as i64 - 1) * row,
             ..Wanted::all(&self.file, "data", &SHAPE)
         };
-        wanted.start(&self.turn, &self.memory, options, None)
+        wanted.start(&self.locked, &self.memory, options, None)
     }
 
     fn context(&self) -> Arc<Context> {
@@ -130,7 +130,7 @@ fn try_with(filters: &[u32], failures: &[&str]) {
             bench.works(options, &what);
         }
         let after = standin.alive();
-        // What is kept for later reads may have come anew, a few for each worker.
+        // Workers may have cached files and memory for later reads, a few each.
         let is_kept = after.streams <= before.streams + 8 && after.events <= before.events + 24;
         let is_freed = is_fatal || after.allocations <= before.allocations + 12;
         assert!(

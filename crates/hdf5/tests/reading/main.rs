@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 use penstock_engine::allocate;
 
-/// Whether there is a GPU, real or stand-in; says once if not.
+/// Whether there is a GPU, real or stand-in; prints once if there is none.
 fn has_gpu() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {

@@ -57,7 +57,7 @@ pub fn element(number: u64) -> u32 {
     (number / 5) as u32 ^ ((number / 97) as u32) << 16
 }
 
-/// The bytes of so many elements from one on.
+/// The bytes of consecutive elements.
 pub fn elements(count: u64) -> Vec<u8> {
     // Not with `flat_map`, which takes several times as long where nothing is optimized.
     let mut bytes = vec![0; count as usize * 4];

@@ -15,7 +15,7 @@ use penstock_hdf5::dataset::DatasetInfo;
 use penstock_hdf5::transfer::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, prepare};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5S_ALL, H5S_SELECT_SET, hid_t};
 
-use crate::common::{Setting, Turn};
+use crate::common::{Locked, Setting};
 use crate::has_gpu;
 
 /// What untouched memory holds.
@@ -167,10 +167,15 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    pub fn prepare(&self, turn: &Turn, memory: &Memory, options: &str) -> Result<PreparedTransfer> {
-        let setting = turn.setting;
+    pub fn prepare(
+        &self,
+        locked: &Locked,
+        memory: &Memory,
+        options: &str,
+    ) -> Result<PreparedTransfer> {
+        let setting = locked.setting;
         let opened = setting.open_with(self.file, self.name, H5F_ACC_RDONLY);
-        // SAFETY: the dataset is open, and the caller has the turn.
+        // SAFETY: the dataset is open, and the caller holds the lock.
         let memory_type = unsafe { (setting.hdf5.H5Dget_type)(opened.dataset) };
         let space = self.space(setting, opened.dataset);
         let transfer = DatasetTransfer {
@@ -186,7 +191,7 @@ impl<'a> Wanted<'a> {
             options: Options::parse(options).unwrap(),
             file: None,
         };
-        // SAFETY: the caller has the turn; the memory is as long as the array.
+        // SAFETY: the caller holds the lock; the memory is as long as the array.
         let prepared = unsafe {
             let session = setting.session();
             DatasetInfo::read(&session, transfer.dataset).and_then(|info| {
@@ -207,17 +212,17 @@ impl<'a> Wanted<'a> {
     /// Starts a read; the memory must outlive it.
     pub fn start(
         &self,
-        turn: &Turn,
+        locked: &Locked,
         memory: &Memory,
         options: &str,
         stream: Option<StreamOrder>,
     ) -> Result<Request> {
-        let prepared = self.prepare(turn, memory, options)?;
+        let prepared = self.prepare(locked, memory, options)?;
         start(prepared, memory, self.first, options, stream)
     }
 
-    pub fn read(&self, turn: &Turn, memory: &Memory, options: &str) -> Result<Report> {
-        finish(&self.start(turn, memory, options, None)?)
+    pub fn read(&self, locked: &Locked, memory: &Memory, options: &str) -> Result<Report> {
+        finish(&self.start(locked, memory, options, None)?)
     }
 }
 
@@ -252,7 +257,7 @@ pub fn finish(request: &Request) -> Result<Report> {
     Ok(request.report().unwrap())
 }
 
-/// Places and options that make all the difference: who decodes, and how many.
+/// Places and options on which the path depends: the CPU or the GPU decodes, with one worker or several.
 pub fn ways() -> Vec<(Place, &'static str)> {
     let mut ways = vec![(Place::Host, "threads=3")];
     if has_gpu() {

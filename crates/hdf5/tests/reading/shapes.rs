@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Turn, turn};
+use crate::common::{Locked, lock};
 use crate::recipe::{DEFLATE, LZ4, Recipe, SHUFFLE, ZSTD, element, write};
 use crate::repetitions::or_more;
 use crate::scene::{FRAME, Memory, Place, Select, Wanted, ways};
@@ -15,10 +15,10 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(turn: &Turn, recipe: Recipe) -> Sample {
+    fn new(locked: &Locked, recipe: Recipe) -> Sample {
         let folder = tempfile::tempdir().unwrap();
         let all = [recipe.clone()];
-        let file = write(turn.setting, folder.path(), &[("sample.h5", &all)]).remove(0);
+        let file = write(locked.setting, folder.path(), &[("sample.h5", &all)]).remove(0);
         Sample {
             file,
             recipe,
@@ -50,16 +50,22 @@ fn all_ways() -> Vec<(Place, &'static str)> {
     all
 }
 
-fn check(turn: &Turn, wanted: &Wanted<'_>, length: usize, right: &[u8]) {
-    check_in(&all_ways(), turn, wanted, length, right);
+fn check(locked: &Locked, wanted: &Wanted<'_>, length: usize, right: &[u8]) {
+    check_in(&all_ways(), locked, wanted, length, right);
 }
 
-fn check_in(ways: &[(Place, &str)], turn: &Turn, wanted: &Wanted<'_>, length: usize, right: &[u8]) {
+fn check_in(
+    ways: &[(Place, &str)],
+    locked: &Locked,
+    wanted: &Wanted<'_>,
+    length: usize,
+    right: &[u8],
+) {
     for (place, options) in ways.iter().copied() {
         let memory = Memory::new(place, length);
         let what = format!("{} {place:?} {options}", wanted.name);
         wanted
-            .read(turn, &memory, options)
+            .read(locked, &memory, options)
             .unwrap_or_else(|e| panic!("{what}: {e}"));
         assert!(memory.bytes() == right, "{what} differs");
     }
@@ -67,17 +73,17 @@ fn check_in(ways: &[(Place, &str)], turn: &Turn, wanted: &Wanted<'_>, length: us
 
 #[test]
 fn a_hundred_thousand_tiny_chunks_are_read() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let recipe = Recipe::honest("tiny", &[1000, 400], &[2, 2], &[SHUFFLE, DEFLATE]);
     assert_eq!(recipe.chunks.len(), 100_000);
-    let sample = Sample::new(&turn, recipe);
+    let sample = Sample::new(&locked, recipe);
     let content = sample.recipe.content();
-    check_in(&ways(), &turn, &sample.all(), content.len(), &content);
+    check_in(&ways(), &locked, &sample.all(), content.len(), &content);
 }
 
 #[test]
 fn a_large_chunk_is_read() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let all = [&[SHUFFLE, DEFLATE][..], &[ZSTD]];
     // Of 16 or 64 MiB: each filter and each chunk takes many seconds without optimization. The second
     // chunk is one that the dataset does not fill.
@@ -86,17 +92,17 @@ fn a_large_chunk_is_read() {
     let rows = or_more(side, side + 4);
     for filters in &all[..few] {
         let recipe = Recipe::honest("huge", &[rows, side], &[side, side], filters);
-        let sample = Sample::new(&turn, recipe);
+        let sample = Sample::new(&locked, recipe);
         let content = sample.recipe.content();
-        check_in(&ways(), &turn, &sample.all(), content.len(), &content);
+        check_in(&ways(), &locked, &sample.all(), content.len(), &content);
     }
 }
 
 #[test]
 fn scattered_points_are_read_in_their_order() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let recipe = Recipe::honest("points", &[512, 700], &[64, 50], &[SHUFFLE, DEFLATE]);
-    let sample = Sample::new(&turn, recipe);
+    let sample = Sample::new(&locked, recipe);
     let total = 512 * 700;
     // Each once, far from each other.
     let numbers: Vec<u64> = (0..10_000).map(|i| i * 100_003 % total).collect();
@@ -110,14 +116,14 @@ fn scattered_points_are_read_in_their_order() {
         select: Select::Points(&points),
         ..sample.all()
     };
-    check(&turn, &wanted, right.len(), &right);
+    check(&locked, &wanted, right.len(), &right);
 }
 
 #[test]
 fn every_other_element_as_single_points_is_read() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let recipe = Recipe::honest("mask", &[300_000], &[25_000], &[SHUFFLE, DEFLATE]);
-    let sample = Sample::new(&turn, recipe);
+    let sample = Sample::new(&locked, recipe);
     let points: Vec<u64> = (0..150_000).map(|i| i * 2 + i % 3 / 2).collect();
     let right: Vec<u8> = points
         .iter()
@@ -128,14 +134,14 @@ fn every_other_element_as_single_points_is_read() {
         select: Select::Points(&points),
         ..sample.all()
     };
-    check(&turn, &wanted, right.len(), &right);
+    check(&locked, &wanted, right.len(), &right);
 }
 
 #[test]
 fn an_array_with_strides_of_either_sign_gets_its_elements_and_no_other() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let recipe = Recipe::honest("turned", &[90, 110], &[32, 40], &[SHUFFLE, DEFLATE]);
-    let sample = Sample::new(&turn, recipe);
+    let sample = Sample::new(&locked, recipe);
     // Columns backwards, 3 bytes between elements, transposed.
     let (rows, columns, item) = (90i64, 110i64, 7i64);
     let length = (rows * columns * item) as usize;
@@ -154,14 +160,14 @@ fn an_array_with_strides_of_either_sign_gets_its_elements_and_no_other() {
         first,
         ..sample.all()
     };
-    check(&turn, &wanted, length, &right);
+    check(&locked, &wanted, length, &right);
 }
 
 #[test]
 fn a_box_at_odd_places_is_read() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let recipe = Recipe::honest("box", &[200, 300], &[33, 47], &[SHUFFLE, DEFLATE]);
-    let sample = Sample::new(&turn, recipe);
+    let sample = Sample::new(&locked, recipe);
     let right: Vec<u8> = (31..31 + 137u64)
         .flat_map(|row| (5..5 + 251u64).map(move |column| row * 300 + column))
         .flat_map(|number| element(number).to_le_bytes())
@@ -171,12 +177,12 @@ fn a_box_at_odd_places_is_read() {
         select: Select::Box(&[31, 5], &[137, 251]),
         ..sample.all()
     };
-    check(&turn, &wanted, right.len(), &right);
+    check(&locked, &wanted, right.len(), &right);
 }
 
 #[test]
 fn chunks_that_were_never_written_are_filled_whatever_the_strides() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let mut recipe = Recipe::honest("holes", &[512, 512], &[16, 16], &[SHUFFLE, DEFLATE]);
     let is_there = |chunk: &[u64]| (chunk[0] * 5 + chunk[1] * 3).is_multiple_of(11);
     recipe.chunks.retain(|chunk| is_there(&chunk.coordinates));
@@ -184,7 +190,7 @@ fn chunks_that_were_never_written_are_filled_whatever_the_strides() {
     none.chunks.clear();
     for recipe in [recipe, none] {
         let is_empty = recipe.chunks.is_empty();
-        let sample = Sample::new(&turn, recipe);
+        let sample = Sample::new(&locked, recipe);
         let mut right = vec![0; 512 * 512 * 4];
         for number in 0..512 * 512u64 {
             let (row, column) = (number / 512, number % 512);
@@ -199,13 +205,13 @@ fn chunks_that_were_never_written_are_filled_whatever_the_strides() {
             strides: Some(&[4, 2048]),
             ..sample.all()
         };
-        check(&turn, &wanted, right.len(), &right);
+        check(&locked, &wanted, right.len(), &right);
     }
 }
 
 #[test]
 fn small_lz4_blocks_of_odd_sizes_are_read() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     // Each block is stored in a number of bytes that leaves most of its padding empty.
     let mut recipe = Recipe::honest("blocks", &[64 * 8192], &[8192], &[LZ4]);
     for chunk in &mut recipe.chunks {
@@ -218,8 +224,8 @@ fn small_lz4_blocks_of_odd_sizes_are_read() {
             chunk.stored.extend(&block);
         }
     }
-    let sample = Sample::new(&turn, recipe);
-    check(&turn, &sample.all(), 64 * 32768, &vec![0; 64 * 32768]);
+    let sample = Sample::new(&locked, recipe);
+    check(&locked, &sample.all(), 64 * 32768, &vec![0; 64 * 32768]);
 }
 
 /// 1024 zeros as an LZ4 block of 17 bytes: four literals, a match of 19 + 3 * 255 + 231 bytes at

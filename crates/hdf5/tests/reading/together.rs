@@ -7,7 +7,7 @@ use penstock_engine::error::Kind;
 use penstock_engine::request::StreamOrder;
 use penstock_engine::{Stream, drain};
 
-use crate::common::{Turn, turn};
+use crate::common::{Locked, lock};
 use crate::process::run_case;
 use crate::recipe::{DEFLATE, Recipe, SHUFFLE, write};
 use crate::repetitions::or_more;
@@ -15,10 +15,10 @@ use crate::scene::{LIMIT, Memory, Place, Select, Wanted, finish, start, ways};
 
 const SHAPE: [u64; 2] = [512, 512];
 
-fn sample(turn: &Turn, folder: &tempfile::TempDir, names: &[String]) -> PathBuf {
+fn sample(locked: &Locked, folder: &tempfile::TempDir, names: &[String]) -> PathBuf {
     let good = Recipe::honest("", &SHAPE, &[32, 32], &[SHUFFLE, DEFLATE]);
     let recipes: Vec<Recipe> = names.iter().map(|name| good.named(name.clone())).collect();
-    write(turn.setting, folder.path(), &[("together.h5", &recipes)]).remove(0)
+    write(locked.setting, folder.path(), &[("together.h5", &recipes)]).remove(0)
 }
 
 fn content() -> &'static [u8] {
@@ -28,16 +28,16 @@ fn content() -> &'static [u8] {
 
 #[test]
 fn a_cancelled_read_ends_soon_and_the_next_one_works() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let file = sample(&locked, &folder, &["data".to_owned()]);
     let wanted = Wanted::all(&file, "data", &SHAPE);
     for (place, options) in ways() {
         let memory = Memory::new(place, content().len());
         let rounds = or_more(10, 30) as u64;
         for round in 0..rounds {
             memory.clear();
-            let request = wanted.start(&turn, &memory, options, None).unwrap();
+            let request = wanted.start(&locked, &memory, options, None).unwrap();
             // Earlier and later on its way.
             std::thread::sleep(std::time::Duration::from_micros(round * 4500 / rounds));
             request.cancel();
@@ -52,20 +52,20 @@ fn a_cancelled_read_ends_soon_and_the_next_one_works() {
             assert!(memory.bytes() == found, "{place:?} {options}");
         }
         memory.clear();
-        wanted.read(&turn, &memory, options).unwrap();
+        wanted.read(&locked, &memory, options).unwrap();
         assert!(memory.bytes() == content(), "{place:?} {options}");
     }
 }
 
 #[test]
 fn a_read_whose_handle_is_dropped_goes_on() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let file = sample(&locked, &folder, &["data".to_owned()]);
     let wanted = Wanted::all(&file, "data", &SHAPE);
     for (place, options) in ways() {
         let memory = Memory::new(place, content().len());
-        drop(wanted.start(&turn, &memory, options, None).unwrap());
+        drop(wanted.start(&locked, &memory, options, None).unwrap());
         drain().unwrap();
         assert!(memory.bytes() == content(), "{place:?} {options}");
     }
@@ -73,9 +73,9 @@ fn a_read_whose_handle_is_dropped_goes_on() {
 
 #[test]
 fn two_reads_fill_the_halves_of_one_destination() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let file = sample(&locked, &folder, &["data".to_owned()]);
     let half = [SHAPE[0] / 2, SHAPE[1]];
     let lower = [half[0], 0];
     for (place, options) in ways() {
@@ -88,8 +88,8 @@ fn two_reads_fill_the_halves_of_one_destination() {
         let bytes = (half[0] * half[1] * 4) as i64;
         for _ in 0..or_more(4, 10) {
             memory.clear();
-            let one = part(&[0, 0], 0).start(&turn, &memory, options, None);
-            let other = part(&lower, bytes).start(&turn, &memory, options, None);
+            let one = part(&[0, 0], 0).start(&locked, &memory, options, None);
+            let other = part(&lower, bytes).start(&locked, &memory, options, None);
             finish(&one.unwrap()).unwrap();
             finish(&other.unwrap()).unwrap();
             assert!(memory.bytes() == content(), "{place:?} {options}");
@@ -99,10 +99,10 @@ fn two_reads_fill_the_halves_of_one_destination() {
 
 #[test]
 fn eight_threads_read_different_datasets_at_a_time() {
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
     let names: Vec<String> = (0..8).map(|i| format!("data{i}")).collect();
-    let file = sample(&turn, &folder, &names);
+    let file = sample(&locked, &folder, &names);
     for (place, options) in ways() {
         for _ in 0..or_more(2, 4) {
             let prepared: Vec<_> = names
@@ -110,7 +110,7 @@ fn eight_threads_read_different_datasets_at_a_time() {
                 .map(|name| {
                     let memory = Memory::new(place, content().len());
                     let wanted = Wanted::all(&file, name, &SHAPE);
-                    (wanted.prepare(&turn, &memory, options).unwrap(), memory)
+                    (wanted.prepare(&locked, &memory, options).unwrap(), memory)
                 })
                 .collect();
             std::thread::scope(|scope| {
@@ -130,9 +130,9 @@ fn a_stream_that_waits_for_a_read_finds_it_done() {
     if !crate::has_gpu() {
         return;
     }
-    let Some(turn) = turn() else { return };
+    let Some(locked) = lock() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = sample(&turn, &folder, &["data".to_owned()]);
+    let file = sample(&locked, &folder, &["data".to_owned()]);
     let row = SHAPE[1] as i64 * 4;
     // Whole chunks, boxes of them, and rows backwards, which copies alone must bring to their places.
     for (strides, first) in [([row, 4], 0), ([-row, 4], (SHAPE[0] as i64 - 1) * row)] {
@@ -149,7 +149,9 @@ fn a_stream_that_waits_for_a_read_finds_it_done() {
                 after: true,
                 before: true,
             };
-            let request = wanted.start(&turn, &memory, options, Some(order)).unwrap();
+            let request = wanted
+                .start(&locked, &memory, options, Some(order))
+                .unwrap();
             finish(&request).unwrap();
             let mut right = content().to_vec();
             if first > 0 {

@@ -66,6 +66,14 @@ pub enum AccessSet {
 }
 
 impl FileKey {
+    /// Returns the key of a file that HDF5 need not have open.
+    pub fn of_identity(identity: Option<Identity>) -> FileKey {
+        FileKey {
+            number: None,
+            identity,
+        }
+    }
+
     /// Returns whether both are the same file, as far as either number shows.
     pub fn is_same(&self, other: &FileKey) -> bool {
         let same = |one: Option<u64>, other: Option<u64>| one.is_some() && one == other;
@@ -88,11 +96,8 @@ impl Region {
         let Some((low, high)) = bounds else {
             return Region::Everything;
         };
-        let ends = low.into_iter().zip(high);
-        Region::Box(
-            ends.map(|(low, high)| low..high.saturating_add(1))
-                .collect(),
-        )
+        let range = |(low, high): (u64, u64)| low..high.saturating_add(1);
+        Region::Box(low.into_iter().zip(high).map(range).collect())
     }
 
     /// Returns the region extended to whole chunks.
@@ -115,10 +120,8 @@ impl Region {
     /// belongs to a one-dimensional view of the dataset.
     #[must_use]
     pub fn of_blocks(self, block: &[u64]) -> Region {
-        match self {
-            Region::Box(ranges) if ranges.len() == block.len() => {
-                Region::Box(ranges).of_chunks(block)
-            }
+        match &self {
+            Region::Box(ranges) if ranges.len() == block.len() => self.of_chunks(block),
             _ => Region::Everything,
         }
     }
@@ -170,41 +173,30 @@ impl AccessSet {
     /// Extends the elements to whole blocks, because the other elements of each are written back
     /// unchanged.
     #[must_use]
-    pub fn of_blocks(self, block: &[u64]) -> AccessSet {
-        match self {
-            AccessSet::Elements {
-                dataset,
-                region,
-                access,
-            } => AccessSet::Elements {
-                dataset,
-                region: region.of_blocks(block),
-                access,
-            },
-            other => other,
+    pub fn of_blocks(mut self, block: &[u64]) -> AccessSet {
+        if let AccessSet::Elements { region, .. } = &mut self {
+            *region = region.clone().of_blocks(block);
         }
+        self
     }
 
     /// Returns what HDF5 touches when it carries out such a transfer itself. Its buffers extend
     /// past the selection, so a write may also write neighbouring elements as HDF5 found them
     /// earlier. A read of a dataset without storage and fill value reads nothing.
     #[must_use]
-    pub fn by_hdf5(self) -> AccessSet {
-        match self {
-            AccessSet::Elements {
-                dataset,
-                access: Access::Write,
-                ..
-            } => AccessSet::Object(dataset),
-            AccessSet::Elements {
-                dataset, access, ..
-            } => AccessSet::Elements {
-                dataset,
-                region: Region::Everything,
-                access,
-            },
-            other => other,
+    pub fn by_hdf5(mut self) -> AccessSet {
+        if let AccessSet::Elements {
+            dataset,
+            region,
+            access,
+        } = &mut self
+        {
+            if *access == Access::Write {
+                return AccessSet::Object(*dataset);
+            }
+            *region = Region::Everything;
         }
+        self
     }
 
     /// Returns whether this is a set of elements of one dataset.

@@ -133,7 +133,6 @@ impl OfObject {
     }
 }
 
-/// Returns the class and the cell of a box.
 fn place(ranges: &[Range<u64>]) -> (Class, Cell) {
     let log = |range: &Range<u64>| {
         let length = range.end.saturating_sub(range.start);
@@ -203,7 +202,7 @@ mod tests {
         set(1, Region::Box(vec![rows, columns]))
     }
 
-    /// Returns the number of operations that a transfer of each box looks at, at most.
+    /// Returns the largest number of operations that are near one of the boxes.
     fn most_near(boxes: &[AccessSet]) -> usize {
         let mut index = Index::new();
         for (number, of) in boxes.iter().enumerate() {
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn of_thousands_of_equal_parts_a_transfer_looks_at_its_neighbours() {
+    fn a_transfer_of_one_of_thousands_of_equal_parts_is_near_its_neighbours_only() {
         let rows: Vec<_> = (0..4000).map(|n| rectangle(n..n + 1, 0..4096)).collect();
         assert_eq!(most_near(&rows), 2);
         let columns: Vec<_> = (0..4000).map(|n| rectangle(0..100, n..n + 1)).collect();
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_left_is_found_no_more() {
+    fn a_removed_operation_is_not_found() {
         let sets = [
             rectangle(0..3, 5..9),
             rectangle(100..300, 5..9),

@@ -1,6 +1,5 @@
 //! The identities of files and objects that pending operations access.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,15 +12,12 @@ use super::access::{FileKey, ObjectKey};
 use super::pending::Copy;
 use crate::dataset::FileInfo;
 use crate::library::Session;
-use crate::open_files::{Identity, identity_of};
+use crate::open_files::{self, Identity, identity_of};
 
 /// Returns the key of a file that Penstock has opened itself.
 pub fn key_of_file(file: &Arc<File>) -> Option<FileKey> {
-    let metadata = file.metadata().ok()?;
-    Some(FileKey {
-        number: None,
-        identity: Some((metadata.dev(), metadata.ino())),
-    })
+    let identity = open_files::identity(&file.metadata().ok()?);
+    Some(FileKey::of_identity(Some(identity)))
 }
 
 /// Returns HDF5's number of the open file that contains an object.
@@ -53,15 +49,13 @@ fn known() -> MutexGuard<'static, Vec<(Copy, u64, Option<Identity>)>> {
 pub fn known_identity(hdf5: &Hdf5, number: u64) -> Option<Option<Identity>> {
     let copy = Copy::of(hdf5);
     let known = known();
-    let mut of_file = known
-        .iter()
-        .filter(|file| (file.0, file.1) == (copy, number));
-    of_file.next().map(|file| file.2)
+    let mut files = known.iter();
+    let file = files.find(|file| (file.0, file.1) == (copy, number));
+    file.map(|file| file.2)
 }
 
 /// Returns the identity of an object's file, which HDF5 has open under this number.
 pub fn identity_of_file(session: &Session<'_>, object: hid_t, number: u64) -> Option<Identity> {
-    /// Largest number of files whose identities are stored.
     const MOST: usize = 64;
     let file = FileInfo::of(session, object).ok()?;
     let identity = file.descriptor.and_then(identity_of);
@@ -81,6 +75,5 @@ pub fn forget_identities(hdf5: &Hdf5) {
 
 /// Returns the identity of the file with this name.
 pub fn identity(path: &Path) -> Option<Identity> {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+    Some(open_files::identity(&std::fs::metadata(path).ok()?))
 }

@@ -29,7 +29,7 @@ pub enum Effort {
 /// Returns the time that is left; `None` without a time limit.
 pub type Left<'a> = &'a dyn Fn() -> Option<Duration>;
 
-/// An operation that may be in flight, as seen by operations that come after it.
+/// An operation that may be in flight, for operations that come after it.
 ///
 /// Its methods are called by threads that are inside a call of its HDF5, or hold the lock that
 /// guards it.
@@ -126,11 +126,10 @@ impl<T> Entry<T> {
 pub(in crate::transfer) struct Table<T> {
     entries: BTreeMap<u64, Entry<T>>,
     index: Index,
-    /// Number of operations that write.
     writers: usize,
     next: u64,
     /// Number of operations at which [`enter`] and [`enter_on_any_thread`] remove those that are over.
-    look_at: usize,
+    prune_at: usize,
 }
 
 const FEW: usize = 64;
@@ -142,7 +141,7 @@ impl<T: Clone> Table<T> {
             index: Index::new(),
             writers: 0,
             next: 0,
-            look_at: FEW,
+            prune_at: FEW,
         }
     }
 
@@ -173,16 +172,12 @@ impl<T: Clone> Table<T> {
         Some(entry.operation)
     }
 
-    /// Removes and returns the operations for which `is_over` is true.
     pub(in crate::transfer) fn prune(&mut self, is_over: impl Fn(&T) -> bool) -> Vec<T> {
-        let over = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_over(&entry.operation));
+        let entries = self.entries.iter();
+        let over = entries.filter(|(_, entry)| is_over(&entry.operation));
         let over: Vec<u64> = over.map(|(number, _)| *number).collect();
-        over.into_iter()
-            .filter_map(|number| self.leave(number))
-            .collect()
+        let gone = over.into_iter().filter_map(|number| self.leave(number));
+        gone.collect()
     }
 
     /// As [`prune`](Self::prune), but removes only the oldest of many operations, up to the first for which
@@ -247,12 +242,10 @@ impl<T: Clone> Table<T> {
             .any(|entry| entry.is_before(copy, set) && is_there(&entry.operation))
     }
 
-    /// Returns the operations that read or write a file.
     pub(in crate::transfer) fn in_file(&self, copy: Copy, file: &FileKey) -> Vec<T> {
         self.chosen(|entry| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file)))
     }
 
-    /// Returns the oldest operations of a copy of HDF5.
     pub(in crate::transfer) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
         let of_copy = self.entries.values().filter(|entry| entry.copy == copy);
         of_copy
@@ -288,7 +281,7 @@ fn pending() -> Option<MutexGuard<'static, Table<Shared>>> {
 }
 
 /// Calls `act` with the table. Removed operations are dropped after the lock is released: dropping
-/// the last handle of an operation closes identifiers, which may come back here.
+/// the last handle of an operation closes identifiers, which may call this module again.
 fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>)) -> T {
     let Some(mut table) = pending() else {
         return nothing;
@@ -301,44 +294,46 @@ fn with<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> (T, Vec<Shared>))
     answer
 }
 
-/// As [`with_current`], but removes only the oldest of many operations that are over.
-fn with_nearly_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
+/// Calls `act` with the table, after `prune` has removed operations that are over.
+fn with_pruned<T>(
+    prune: fn(&mut Table<Shared>) -> Vec<Shared>,
+    nothing: T,
+    act: impl FnOnce(&mut Table<Shared>) -> T,
+) -> T {
     if has_nothing_pending() {
         return nothing;
     }
     with(nothing, |table| {
-        let gone = table.prune_quickly(|operation| operation.is_over());
+        let gone = prune(table);
         (act(table), gone)
     })
 }
 
-/// Calls `act` with the table, after it has removed the operations that are over.
-fn with_current<T>(nothing: T, act: impl FnOnce(&mut Table<Shared>) -> T) -> T {
-    if has_nothing_pending() {
-        return nothing;
-    }
-    with(nothing, |table| {
-        let gone = table.prune(|operation| operation.is_over());
-        (act(table), gone)
-    })
+fn all(table: &mut Table<Shared>) -> Vec<Shared> {
+    table.prune(|operation| operation.is_over())
+}
+
+/// Removes only the oldest of many operations that are over.
+fn few(table: &mut Table<Shared>) -> Vec<Shared> {
+    table.prune_quickly(|operation| operation.is_over())
 }
 
 /// Adds an operation, for which later ones wait. Returns its number for [`leave`].
 pub fn enter(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
-    enter_and_look(hdf5, sets, operation, |operation| operation.is_over())
+    enter_and_prune(hdf5, sets, operation, |operation| operation.is_over())
 }
 
 /// As [`enter`], on a thread that may neither call HDF5 nor drop what belongs to it. Any thread may drop
 /// the operation.
 pub fn enter_on_any_thread(hdf5: &Hdf5, sets: Vec<AccessSet>, operation: &Shared) -> u64 {
-    enter_and_look(hdf5, sets, operation, |operation| {
+    enter_and_prune(hdf5, sets, operation, |operation| {
         operation.drops_anywhere() && operation.is_over()
     })
 }
 
 /// Adds an operation. Sometimes removes those for which `can_go` is true, so that a program that only
 /// reads, and never waits, has few ended operations in the table.
-fn enter_and_look(
+fn enter_and_prune(
     hdf5: &Hdf5,
     sets: Vec<AccessSet>,
     operation: &Shared,
@@ -346,11 +341,11 @@ fn enter_and_look(
 ) -> u64 {
     with(0, |table| {
         let number = table.enter(Copy::of(hdf5), sets, Arc::clone(operation));
-        if table.len() < table.look_at {
+        if table.len() < table.prune_at {
             return (number, Vec::new());
         }
         let gone = table.prune(can_go);
-        table.look_at = (2 * table.len()).max(FEW);
+        table.prune_at = (2 * table.len()).max(FEW);
         (number, gone)
     })
 }
@@ -362,19 +357,19 @@ pub fn leave(number: u64) {
 
 /// Returns whether no operation is in flight. Failures may still be unreported.
 pub fn is_idle() -> bool {
-    with_nearly_current(true, |table| {
+    with_pruned(few, true, |table| {
         table.are_all(|operation| operation.has_ended())
     })
 }
 
 /// Returns whether no operation is in flight and no failure unreported.
 pub fn is_empty() -> bool {
-    with_nearly_current(true, |table| table.len() == 0)
+    with_pruned(few, true, |table| table.len() == 0)
 }
 
 /// Returns the pending operations that conflict with an access set or for which `also` is true.
 pub fn before_or(hdf5: &Hdf5, set: &AccessSet, also: impl Fn(&Shared) -> bool) -> Vec<Shared> {
-    with_current(Vec::new(), |table| {
+    with_pruned(all, Vec::new(), |table| {
         table.before_or(Copy::of(hdf5), set, also)
     })
 }
@@ -388,7 +383,7 @@ pub fn before(hdf5: &Hdf5, set: &AccessSet) -> Vec<Shared> {
         if table.is_free_for(set) {
             return (Vec::new(), Vec::new());
         }
-        let gone = table.prune_quickly(|operation| operation.is_over());
+        let gone = few(table);
         let mut before = table.before(Copy::of(hdf5), set);
         before.retain(|operation| !operation.is_over());
         (before, gone)
@@ -405,12 +400,12 @@ pub fn has_before(hdf5: &Hdf5, set: &AccessSet) -> bool {
 
 /// Returns the operations that touch a file, including failed ones that were not reported yet.
 pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
-    with_current(Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
+    with_pruned(all, Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
 }
 
 /// Returns up to `most` operations, oldest first.
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
-    with_nearly_current(Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
+    with_pruned(few, Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
 }
 
 /// Finishes operations of the copy of HDF5 with a function at this address, which closes: when it is
@@ -418,7 +413,7 @@ pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
 /// no file is left that could report them. The thread is inside that copy.
 pub fn forget(copy: usize) {
     let copy = Copy::of_address(copy);
-    for operation in with_current(Vec::new(), |table| table.oldest(copy, usize::MAX)) {
+    for operation in with_pruned(all, Vec::new(), |table| table.oldest(copy, usize::MAX)) {
         if operation.finishes_at_close() {
             Arc::clone(&operation).finish();
         }

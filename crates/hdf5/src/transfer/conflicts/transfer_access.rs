@@ -18,14 +18,13 @@ pub(in crate::transfer) fn access_set(
     info: &DatasetInfo,
     access: Access,
 ) -> Result<Option<AccessSet>> {
-    let chunk: &[u64] = match (&info.layout, access) {
+    match (&info.layout, access) {
         (Layout::Virtual(_), Access::Read) => return Ok(None),
         (Layout::Virtual(_) | Layout::External(_), Access::Write) => {
             return Ok(Some(AccessSet::All(access)));
         }
-        (Layout::Chunked { chunk, .. }, _) => chunk,
-        _ => &[],
-    };
+        _ => {}
+    }
     let bounds = match selected {
         FileSelection::Space(H5S_ALL) => None,
         FileSelection::Space(space) => dataspace::bounds(session.hdf5, space),
@@ -34,7 +33,7 @@ pub(in crate::transfer) fn access_set(
             selection.bounds(&info.shape)
         }
     };
-    let region = Region::between(bounds).of_chunks(chunk);
+    let region = Region::between(bounds).of_chunks(info.chunk());
     Ok(Some(AccessSet::Elements {
         dataset: key_of_object(session, dataset, &info.file)?,
         region,
@@ -66,7 +65,10 @@ pub fn rewritten_blocks(prepared: &PreparedTransfer) -> Option<&[u64]> {
 
 /// Returns whether HDF5 has read some elements during planning.
 pub(in crate::transfer) fn is_partly_read(prepared: &PreparedTransfer) -> bool {
-    plans(prepared).iter().any(|bound| bound.given.is_some())
+    match &prepared.kind {
+        TransferKind::Read(plans) => plans.iter().any(|bound| bound.given.is_some()),
+        _ => false,
+    }
 }
 
 /// Returns the access sets of a planned transfer: `set` if that is known, or else that of HDF5 itself.
@@ -91,11 +93,8 @@ pub(in crate::transfer) fn sets_of_plan(
 
 /// Returns the access sets of reads that are not carried out yet.
 fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
-    let files: Vec<FileKey> = plans
-        .iter()
-        .flat_map(|bound| &bound.files)
-        .filter_map(key_of)
-        .collect();
+    let files = plans.iter().flat_map(|bound| &bound.files);
+    let files: Vec<FileKey> = files.filter_map(key_of).collect();
     if files.is_empty() {
         return Vec::new();
     }
@@ -110,17 +109,7 @@ fn of_read(plans: &[BoundPlan], set: Option<&AccessSet>) -> Vec<AccessSet> {
 fn key_of(file: &PlanFile) -> Option<FileKey> {
     match file {
         PlanFile::Open(file) => key_of_file(file),
-        PlanFile::OnDemand(file) => Some(FileKey {
-            number: None,
-            identity: Some(file.identity()),
-        }),
+        PlanFile::OnDemand(file) => Some(FileKey::of_identity(Some(file.identity()))),
         PlanFile::Missing(_) => None,
-    }
-}
-
-fn plans(prepared: &PreparedTransfer) -> &[BoundPlan] {
-    match &prepared.kind {
-        TransferKind::Read(plans) => plans,
-        _ => &[],
     }
 }

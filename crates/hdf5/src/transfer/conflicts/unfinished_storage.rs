@@ -13,18 +13,13 @@ use penstock_sys::hdf5::{
     H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED, hid_t,
 };
 
-use crate::dataset::creation_properties;
+use crate::dataset::{creation_properties, fill_state};
 use crate::library::Session;
 use crate::transfer::conflicts;
 use crate::transfer::hdf5_state::{changed, drop_at_close, has_nothing_pending};
 
-/// Key of a dataset, which all its identifiers have in common.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    hdf5: usize,
-    file: u64,
-    token: [u8; 16],
-}
+/// Key of a dataset, which all its identifiers have in common: copy of HDF5, number of the file, token.
+type Key = (usize, (u64, [u8; 16]));
 
 static UNFINISHED: Mutex<Vec<Key>> = Mutex::new(Vec::new());
 
@@ -84,16 +79,7 @@ pub fn note(session: &Session<'_>, dataset: hid_t) -> Result<()> {
 /// Returns whether HDF5 writes fill values when it allocates the storage. Otherwise nothing can fail
 /// between the address in memory and that in the file.
 fn is_filled(session: &Session<'_>, dataset: hid_t) -> Result<bool> {
-    let hdf5 = session.hdf5;
-    let (mut time, mut value) = (0, 0);
-    let list = creation_properties(session, dataset)?;
-    // SAFETY: the list is owned, and the results have places of their types.
-    unsafe {
-        let status = (hdf5.H5Pget_fill_time)(list.get(), &mut time);
-        session.check(status, "get the fill time")?;
-        let status = (hdf5.H5Pfill_value_defined)(list.get(), &mut value);
-        session.check(status, "get the state of the fill value")?;
-    }
+    let (time, value) = fill_state(session, &creation_properties(session, dataset)?)?;
     Ok(match time {
         H5D_FILL_TIME_NEVER => false,
         H5D_FILL_TIME_IFSET => value == H5D_FILL_VALUE_USER_DEFINED,
@@ -125,7 +111,7 @@ pub fn refuse(session: &Session<'_>, dataset: hid_t) -> Result<()> {
 
 /// Drops all entries of a copy of HDF5 that has no open dataset any more.
 pub fn forget(hdf5: usize) {
-    change(|unfinished| unfinished.retain(|key| key.hdf5 != hdf5));
+    change(|unfinished| unfinished.retain(|key| key.0 != hdf5));
 }
 
 fn has_storage(session: &Session<'_>, dataset: hid_t) -> bool {
@@ -134,10 +120,5 @@ fn has_storage(session: &Session<'_>, dataset: hid_t) -> bool {
 }
 
 fn key(session: &Session<'_>, dataset: hid_t) -> Result<Key> {
-    let (file, token) = session.object(dataset)?;
-    Ok(Key {
-        hdf5: session.hdf5.copy(),
-        file,
-        token,
-    })
+    Ok((session.hdf5.copy(), session.object(dataset)?))
 }

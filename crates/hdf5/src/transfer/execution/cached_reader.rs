@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use penstock_array::execute::{
-    self, Beforehand, BoundPlan, PreparedTransfer, SmallRead, SmallReadOrder, SubmitOptions,
-    TransferKind,
+    self, Beforehand, PreparedTransfer, SmallRead, SmallReadOrder, SubmitOptions, TransferKind,
 };
 use penstock_array::{MemorySide, Plan, Selection, StoredArray};
-use penstock_codec::Pipeline;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
@@ -20,12 +18,12 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::handle::TransferHandle;
 use crate::conversion::Conversion;
-use crate::dataset::{Layout, TouchedChunks};
+use crate::dataset::TouchedChunks;
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::conflicts::{Access, AccessSet, Region, has_before};
 use crate::transfer::hdf5_state::{has_nothing_pending, inside};
-use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemoryShape, direct};
+use crate::transfer::request::{Buffer, DatasetTransfer, FileSelection, MemoryShape, bound};
 
 /// Plans reads of one dataset that cannot change, without calling HDF5.
 pub struct Reader {
@@ -51,46 +49,27 @@ impl Reader {
     /// # Safety
     /// This thread may call HDF5.
     pub unsafe fn open(hdf5: &'static Hdf5, dataset: hid_t, memory_type: hid_t) -> Opened {
-        let mut is_later = false;
-        // SAFETY: upheld by the caller.
-        let found = unsafe { Reader::try_open(hdf5, dataset, memory_type, &mut is_later) };
-        match found {
-            Some(reader) => Opened::Reader(reader),
-            None if is_later => Opened::Later,
-            None => Opened::Never,
-        }
-    }
-
-    unsafe fn try_open(
-        hdf5: &'static Hdf5,
-        dataset: hid_t,
-        memory_type: hid_t,
-        is_later: &mut bool,
-    ) -> Option<Reader> {
-        inside(hdf5, || {
-            // SAFETY: the caller may call HDF5, and no other thread comes between.
+        let opened = inside(hdf5, || {
+            // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
             let session = unsafe { Session::begin(hdf5) };
             let cached = CachedDataset::of(&session, dataset)?;
-            let filters = cached.info.filters.clone();
-            if (Pipeline { filters }).unknown().is_some() {
+            if cached.info.only_hdf5_filters().is_some() {
                 return None;
             }
-            let conversion = cached
-                .conversion(&session, dataset, memory_type)
-                .ok()?
-                .ok()?;
+            let conversion = cached.conversion(&session, dataset, memory_type);
+            let conversion = conversion.ok()?.ok()?;
             if cached.is_for_hdf5(TouchedChunks::ONE) {
-                *is_later = true;
-                return None;
+                return Some(Opened::Later);
             }
             // Reads the chunk table.
             cached.array(&session, dataset).ok()?.ok()?;
-            Some(Reader {
+            Some(Opened::Reader(Reader {
                 hdf5,
                 cached,
                 conversion,
-            })
-        })
+            }))
+        });
+        opened.unwrap_or(Opened::Never)
     }
 
     /// Returns the shape of the dataset.
@@ -115,9 +94,9 @@ impl Reader {
         self.cached.check_open()
     }
 
-    /// Plans a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, and for reads that this
-    /// thread may have to help before they end. `selection` is `None` for all elements. The read
-    /// may come after HDF5 has closed the dataset.
+    /// Plans a read of at most [`MOST_OF_WAITER`] bytes. `None` for longer reads, and for reads of which this
+    /// thread may have to run steps. `selection` is `None` for all elements. HDF5 may close the dataset before
+    /// the read.
     pub fn plan(
         &self,
         selection: Option<&Selection>,
@@ -164,18 +143,6 @@ impl Reader {
         Ok(Some(held.entered(vec![set])))
     }
 
-    /// Plans a read that is faster on the calling thread than with workers. `None` for other reads.
-    fn plan_at_once(
-        &self,
-        selection: Option<&Selection>,
-        shape: (&[u64], Option<&[i64]>),
-        buffer: &Buffer,
-        with: &SubmitOptions,
-    ) -> Option<SmallRead> {
-        let after = preceding_stream(with)?;
-        SmallRead::prepare(self.order(selection, shape, buffer, with, after)?).ok()
-    }
-
     fn order(
         &self,
         selection: Option<&Selection>,
@@ -189,13 +156,8 @@ impl Reader {
         }
         let options = merged_options(with.options).ok()?;
         let info = &self.cached.info;
-        let selection = match selection {
-            None => Selection::all(&info.shape),
-            Some(some) => {
-                some.check(&info.shape).ok()?;
-                some.clone()
-            }
-        };
+        let selection = selection.map_or_else(|| Selection::all(&info.shape), Selection::clone);
+        selection.check(&info.shape).ok()?;
         if !has_nothing_pending() && has_before(self.hdf5, &self.access_set(Some(&selection))) {
             return None;
         }
@@ -212,15 +174,9 @@ impl Reader {
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read);
         let mut plan = plan.ok()?;
         plan.set_holes(with.holes);
+        let files = vec![self.cached.file_for_small_read().ok()?.into()];
         Some(SmallReadOrder {
-            bound: BoundPlan {
-                plan: Arc::new(plan),
-                files: vec![self.cached.file_for_small_read().ok()?.into()],
-                conversion: self.conversion.values,
-                direct: direct(&options),
-                given: None,
-                cache: None,
-            },
+            bound: bound(plan, files, self.conversion.values, &options),
             address: buffer.address,
             length: memory.layout.length,
             is_dense,
@@ -234,9 +190,8 @@ impl Reader {
     /// Returns a read for workers. `None` if it cannot start now.
     fn for_workers(&self, order: SmallReadOrder) -> Option<WorkerRead> {
         let context = order.memory.context.as_ref();
-        let is_done = |stream: Stream| match context {
-            Some(context) => stream.is_idle_in(context).unwrap_or(false),
-            None => false,
+        let is_done = |stream: Stream| {
+            context.is_some_and(|context| stream.is_idle_in(context).unwrap_or(false))
         };
         // A long read must end when its caller is interrupted.
         let is_long = order.bound.plan.work_bytes() > MOST_WORK_OF_WAITER;
@@ -270,14 +225,11 @@ impl Reader {
     /// Returns the access set of a read of these elements, or of all. A write by another handle of the file
     /// may be pending.
     fn access_set(&self, selection: Option<&Selection>) -> AccessSet {
-        let chunk: &[u64] = match &self.cached.info.layout {
-            Layout::Chunked { chunk, .. } => chunk,
-            _ => &[],
-        };
-        let bounds = selection.and_then(|some| some.bounds(&self.cached.info.shape));
+        let info = &self.cached.info;
+        let bounds = selection.and_then(|some| some.bounds(&info.shape));
         AccessSet::Elements {
             dataset: self.cached.key,
-            region: Region::between(bounds).of_chunks(chunk),
+            region: Region::between(bounds).of_chunks(info.chunk()),
             access: Access::Read,
         }
     }
@@ -358,12 +310,10 @@ impl WorkerRead {
         // SAFETY: upheld by the caller; the request ends before this returns.
         let request: Request =
             unsafe { execute::submit(self.prepared, self.address, Some(self.memory), with)? };
-        match request.wait(None) {
-            Waited::Finished(outcome) => outcome?,
-            Waited::Step | Waited::Pending => {
-                return Err(Error::new(Kind::Internal, "unexpected submitter step"));
-            }
-        }
+        let Waited::Finished(outcome) = request.wait(None) else {
+            return Err(Error::new(Kind::Internal, "unexpected submitter step"));
+        };
+        outcome?;
         request
             .report()
             .ok_or_else(|| Error::new(Kind::Internal, "a read has ended without a report"))
@@ -398,5 +348,6 @@ pub unsafe fn small_read(
     let Opened::Reader(reader) = opened else {
         return None;
     };
-    reader.plan_at_once(selection, (shape, strides), buffer, with)
+    let after = preceding_stream(with)?;
+    SmallRead::prepare(reader.order(selection, (shape, strides), buffer, with, after)?).ok()
 }

@@ -100,8 +100,8 @@ impl TransferHandle {
         }
     }
 
-    /// Runs the submitter step that is due, if there is one. No other call of HDF5 comes between
-    /// those of the step. Returns false if this thread cannot run it now.
+    /// Runs the submitter step that is due, if there is one. No other thread calls HDF5
+    /// meanwhile. Returns false if this thread cannot run it now.
     pub fn step(&self) -> bool {
         if self.is_in_step() {
             return true;

@@ -27,7 +27,7 @@ pub unsafe fn start(
     with: SubmitOptions,
 ) -> Result<TransferHandle> {
     inside(hdf5, || {
-        // SAFETY: the caller may call HDF5, and no other thread comes between.
+        // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
         let session = unsafe { Session::begin(hdf5) };
         if buffer.memory.context.is_some() {
             // SAFETY: as above.

@@ -60,14 +60,12 @@ pub unsafe fn wait_for_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
         let session = unsafe { Session::begin(hdf5) };
         let info = FileInfo::of(&session, object)?;
         let key = key_of_object(&session, object, &info)?.file;
-        let in_file = in_file(hdf5, &key);
         let mut first: Option<Error> = None;
-        for operation in in_file {
+        for operation in in_file(hdf5, &key) {
             Arc::clone(&operation).finish();
-            let failure = key
-                .number
-                .and_then(|file| operation.unreported_failure(file));
-            if let Some(failure) = failure {
+            if let Some(file) = key.number
+                && let Some(failure) = operation.unreported_failure(file)
+            {
                 operation.mark_reported();
                 first.get_or_insert(failure);
             }
@@ -81,11 +79,7 @@ pub unsafe fn wait_for_file(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
 /// # Errors
 /// [`cannot_flush`].
 pub fn may_make_durable() -> Result<()> {
-    if may_flush() {
-        Ok(())
-    } else {
-        Err(cannot_flush())
-    }
+    may_flush().then_some(()).ok_or_else(cannot_flush)
 }
 
 /// Waits for all transfers of the file of an object as [`wait_for_file`] does, flushes the file and
@@ -115,12 +109,8 @@ pub unsafe fn wait_for_path(hdf5: &'static Hdf5, path: &Path) {
     if is_idle() {
         return;
     }
-    let Some(identity) = identity(path) else {
-        return;
-    };
-    let file = FileKey {
-        number: None,
-        identity: Some(identity),
-    };
-    inside(hdf5, || finish_before(hdf5, &AccessSet::File(file)));
+    if let Some(identity) = identity(path) {
+        let file = FileKey::of_identity(Some(identity));
+        inside(hdf5, || finish_before(hdf5, &AccessSet::File(file)));
+    }
 }

@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Records that the number of operations, or of unfinished storages, has changed from `before` to `now`.
-/// The caller holds the lock of these.
+/// Records that the number of operations, or of unfinished storages, has changed from `before` to `now`. The caller
+/// has the lock of their table.
 pub(in crate::transfer) fn changed(before: usize, now: usize) {
     if now != before {
         COUNT.fetch_add((now as u64).wrapping_sub(before as u64), Relaxed);
     }
 }
 
-/// Returns whether the number is 0.
 pub(in crate::transfer) fn is_none() -> bool {
     COUNT.load(Relaxed) == 0
 }

@@ -3,10 +3,12 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
 use penstock_engine::error::Error;
-use penstock_sys::hdf5::{Hdf5, PropertyIterate, herr_t, hid_t};
+use penstock_engine::request::inside_callback;
+use penstock_sys::hdf5::{Hdf5, herr_t, hid_t};
 
 use crate::library::Session;
 
@@ -16,9 +18,9 @@ thread_local! {
 }
 
 /// A call of HDF5's own connector in progress on this thread. HDF5 may have parts of a file in use, and
-/// calls functions of the program meanwhile: for each link, object, attribute or chunk, for external
-/// links, filters and conversions. A flush in such a function fails with "cache has protected items"
-/// (1.14.4, 2.0.0), and so does every later flush of the file.
+/// makes callbacks: for each link, object, attribute or chunk, for external links, filters and
+/// conversions. A flush in a callback fails with "cache has protected items" (1.14.4, 2.0.0), and so does
+/// every later flush of the file.
 pub struct InCall(());
 
 impl InCall {
@@ -53,11 +55,7 @@ pub fn may_flush() -> bool {
 
 /// Returns the error of an operation that needs a flush while [`may_flush`] returns false.
 pub fn cannot_flush() -> Error {
-    Error::invalid(
-        "a durable write ends with a flush of the file, which HDF5 cannot carry out inside a function \
-         that it calls during another call",
-    )
-    .remedy("do this after that call, such as an iteration, has returned")
+    inside_callback("a durable write, which ends with a flush of the file,")
 }
 
 /// Returns whether this thread calls HDF5 as part of a transfer. Penstock's connector then forwards
@@ -83,29 +81,16 @@ impl Drop for Inside {
 }
 
 /// Runs `body` inside a call of HDF5. That provides the context that dependent operations of a
-/// connector need, and holds the lock of a thread-safe HDF5, so that no other thread comes between
+/// connector need, and holds the lock of a thread-safe HDF5, so that no other thread calls HDF5 between
 /// the calls that `body` makes. An HDF5 that is not thread-safe has no lock: the caller must
 /// exclude other threads.
 ///
-/// Only some builds export the lock, but every build holds it while it calls back into the program,
+/// Only some builds export the lock, but every build holds it during a callback,
 /// for instance for each property of a list.
 pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
-    struct Run<F, T> {
-        body: Option<F>,
-        answer: Option<std::thread::Result<T>>,
-    }
-    unsafe extern "C" fn run<F: FnOnce() -> T, T>(
-        _: hid_t,
-        _: *const c_char,
-        data: *mut c_void,
-    ) -> herr_t {
-        // SAFETY: `inside` passes its own value, which nothing else uses meanwhile.
-        let run = unsafe { &mut *data.cast::<Run<F, T>>() };
-        if let Some(body) = run.body.take() {
-            // A panic must not unwind through HDF5; it is resumed after the call.
-            let body = std::panic::AssertUnwindSafe(body);
-            run.answer = Some(std::panic::catch_unwind(body));
-        }
+    unsafe extern "C" fn run(_: hid_t, _: *const c_char, act: *mut c_void) -> herr_t {
+        // SAFETY: `inside` passes its own closure, which nothing else uses meanwhile.
+        (unsafe { &mut *act.cast::<&mut dyn FnMut()>() })();
         // Ends the iteration after one property.
         1
     }
@@ -116,26 +101,20 @@ pub fn inside<T>(hdf5: &Hdf5, body: impl FnOnce() -> T) -> T {
     let Some(list) = hdf5.identifier("H5P_LST_DATASET_XFER_ID_g") else {
         return body();
     };
-    let mut run_once = Run {
-        body: Some(body),
-        answer: None,
+    let (mut body, mut answer) = (Some(body), None);
+    let mut act = || {
+        if let Some(body) = body.take() {
+            // A panic must not unwind through HDF5; it is resumed after the call.
+            answer = Some(catch_unwind(AssertUnwindSafe(body)));
+        }
     };
-    fn callback<F: FnOnce() -> T, T>(_: &Run<F, T>) -> PropertyIterate {
-        run::<F, T>
-    }
-    let call = callback(&run_once);
-    // SAFETY: the list is HDF5's own and has properties; the data outlives the call.
-    unsafe {
-        (hdf5.H5Piterate)(
-            list,
-            ptr::null_mut(),
-            call,
-            ptr::from_mut(&mut run_once).cast(),
-        )
-    };
-    match (run_once.answer, run_once.body) {
+    let mut act: &mut dyn FnMut() = &mut act;
+    let data = ptr::from_mut(&mut act).cast();
+    // SAFETY: the list is HDF5's own and has properties; the closure outlives the call.
+    unsafe { (hdf5.H5Piterate)(list, ptr::null_mut(), run, data) };
+    match (answer, body) {
         (Some(Ok(answer)), _) => answer,
-        (Some(Err(panic)), _) => std::panic::resume_unwind(panic),
+        (Some(Err(panic)), _) => resume_unwind(panic),
         // HDF5 is closing: it makes no more callbacks, and admits no other threads.
         (None, Some(body)) => body(),
         (None, None) => unreachable!("the answer is set where the body is taken"),

@@ -1,14 +1,11 @@
 //! Describes a dataset for reads and writes without HDF5, by another process or later.
 
-use std::sync::Arc;
-
 use penstock_array::StoredArray;
-use penstock_codec::Pipeline;
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
 use super::outcome::{Planned, Refused};
-use crate::dataset::{DatasetInfo, Layout, read_chunk_table};
+use crate::dataset::DatasetInfo;
 use crate::library::Session;
 use crate::transfer::hdf5_state::inside;
 
@@ -22,26 +19,15 @@ pub unsafe fn describe(hdf5: &'static Hdf5, dataset: hid_t) -> Result<Planned<St
         // SAFETY: the caller may call HDF5.
         let session = unsafe { Session::begin(hdf5) };
         let info = DatasetInfo::read(&session, dataset)?;
-        let pipeline = Pipeline {
-            filters: info.filters.clone(),
-        };
-        let why = match (&info.layout, pipeline.unknown()) {
-            (Layout::Compact, _) => "the dataset is compact".to_owned(),
-            (Layout::Virtual(_), _) => "the dataset is virtual".to_owned(),
-            (Layout::External(_), _) => "the dataset is in external files".to_owned(),
-            (_, Some(filter)) => format!("only HDF5 knows {filter}"),
-            _ if info.is_null => "the dataset has no elements".to_owned(),
-            (Layout::Chunked { .. }, None) => {
-                let table = read_chunk_table(&session, dataset, &info);
-                let table = table.map_err(|error| info.name_in(error))?;
-                return planned(info.array_to_read(Some(Arc::new(table)))?);
-            }
-            (Layout::Contiguous { .. }, None) => return planned(info.array_to_read(None)?),
-        };
-        Ok(Err(Refused(why)))
+        let elsewhere = info.layout.elsewhere().map(str::to_owned);
+        let why = elsewhere.or_else(|| info.only_hdf5_filters());
+        let empty = info
+            .is_null
+            .then(|| "the dataset has no elements".to_owned());
+        if let Some(why) = why.or(empty) {
+            return Ok(Err(Refused(why)));
+        }
+        let array = info.array_to_read(info.table(&session, dataset)?)?;
+        Ok(array.map_err(Refused))
     })
-}
-
-fn planned(found: std::result::Result<StoredArray, String>) -> Result<Planned<StoredArray>> {
-    Ok(found.map_err(Refused))
 }

@@ -1,29 +1,19 @@
 //! Detects reads that only HDF5 can carry out, by filters and by the length of the file.
 
 use penstock_array::execute::{BoundPlan, PreparedTransfer, TransferKind};
-use penstock_codec::Pipeline;
 use penstock_engine::error::Result;
 
-use super::outcome::{Stop, refused};
+use super::outcome::{OrStop, refused};
 use crate::dataset::DatasetInfo;
 
-/// Refuses a read if only HDF5 knows one of the filters.
-pub(in crate::transfer) fn known_filters(info: &DatasetInfo) -> std::result::Result<(), Stop> {
-    let pipeline = Pipeline {
-        filters: info.filters.clone(),
-    };
-    match pipeline.unknown() {
-        Some(filter) => refused(format!("only HDF5 knows {filter}")),
-        None => Ok(()),
-    }
+/// Refuses a read if only HDF5 has one of the filters.
+pub(in crate::transfer) fn known_filters(info: &DatasetInfo) -> OrStop<()> {
+    info.only_hdf5_filters().map_or(Ok(()), refused)
 }
 
 /// Refuses a read that extends past the end of the file, where HDF5 has allocated storage without writing
 /// it and reads zeros.
-pub(in crate::transfer) fn refuse_cut_off(
-    bound: &BoundPlan,
-    info: &DatasetInfo,
-) -> std::result::Result<(), Stop> {
+pub(in crate::transfer) fn refuse_cut_off(bound: &BoundPlan, info: &DatasetInfo) -> OrStop<()> {
     if !info.file.may_end_early() || bound.plan.end() == 0 {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Plans transfers on the caller's thread. A plan contains all that its execution needs to know of HDF5.
 
-mod conversion;
 mod description;
+mod elements;
 mod files;
 mod hdf5_only;
 mod object_copy;

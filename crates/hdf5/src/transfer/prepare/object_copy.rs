@@ -13,29 +13,28 @@
 //! So neither buffer may hold changes or such chunks when H5Ocopy begins.
 //!
 //! An open virtual dataset keeps the sources that HDF5 has read through it open, with their buffers, but
-//! without identifiers. HDF5 does not report which, so all its sources in the files concerned count as open.
+//! without identifiers. HDF5 does not report which, so all its sources in open files count as open.
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
-use std::ffi::{CStr, CString, OsString, c_char, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
-    H5_INDEX_NAME, H5_ITER_NATIVE, H5D_VIRTUAL, H5F_OBJ_ALL, H5F_OBJ_DATASET, H5F_OBJ_FILE,
-    H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
-    H5P_DEFAULT, Hdf5, herr_t, hid_t,
+    H5_INDEX_NAME, H5_ITER_NATIVE, H5F_OBJ_DATASET, H5F_OBJ_FILE, H5O_COPY_EXPAND_EXT_LINK_FLAG,
+    H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5P_DEFAULT, Hdf5, herr_t,
+    hid_t,
 };
 
-use crate::dataset::{
-    DatasetInfo, Layout, creation_properties, is_shared, name_of_file, read_chunk_table, sieve,
-};
+use crate::dataset::{DatasetInfo, Layout, is_shared, name_of_file, read_chunk_table, sieve};
 use crate::library::{Id, Session};
-use crate::transfer::hdf5_state::inside;
-use crate::transfer::sinks::WrittenDataset;
+use crate::transfer::hdf5_state::{inside, open_ids};
+use crate::transfer::sinks::{StoredChunks, WrittenDataset};
 use crate::virtual_dataset::numbered;
 
 /// The number of an open file, and the token of an object in it.
@@ -66,11 +65,19 @@ pub unsafe fn prepare_for_copy(
     inside(hdf5, || {
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
+        let copied = copied(&session, location, name, list).unwrap_or(Some(HashSet::new()));
+        if copied.as_ref().is_some_and(HashSet::is_empty) {
+            return Ok(());
+        }
+        let is_copied = |key: &Key| copied.as_ref().is_none_or(|copied| copied.contains(key));
+        let mut open = HashMap::new();
+        for dataset in open_ids(&session, H5F_OBJ_DATASET).unwrap_or_default() {
+            add(&session, dataset, &mut open);
+        }
         // The sources stay open until they are prepared.
-        let (datasets, _sources) = copied(&session, location, name, list).unwrap_or_default();
-        datasets
-            .into_iter()
-            .try_for_each(|dataset| prepare(&session, dataset))
+        let _sources = add_sources(&session, &mut open);
+        let mut copied = open.iter().filter(|(key, _)| is_copied(key));
+        copied.try_for_each(|(_, (dataset, info))| prepare(&session, *dataset, info))
     })
 }
 
@@ -82,52 +89,39 @@ pub unsafe fn prepare_for_copy(
 /// # Safety
 /// This thread may call HDF5.
 pub unsafe fn prepare_dataset_for_copy(hdf5: &'static Hdf5, dataset: hid_t) -> Result<()> {
-    // SAFETY: upheld by the caller.
-    inside(hdf5, || prepare(&unsafe { Session::begin(hdf5) }, dataset))
+    inside(hdf5, || {
+        // SAFETY: upheld by the caller.
+        let session = unsafe { Session::begin(hdf5) };
+        let info = DatasetInfo::read(&session, dataset);
+        // H5Ocopy cannot read the header of such a dataset either.
+        info.map_or(Ok(()), |info| prepare(&session, dataset, &info))
+    })
 }
 
-/// Returns one identifier of each open dataset that may be copied: of the source and those below it, or of all
-/// open datasets if the copy includes the targets of links and references. Also returns the identifiers that were
-/// opened for this.
+/// Returns the keys of the objects that are copied: the source and those below it. `None` if any object may be,
+/// because the copy includes the targets of links and references, or because HDF5 cannot visit all objects.
 fn copied(
     session: &Session<'_>,
     location: hid_t,
     name: &CStr,
     list: hid_t,
-) -> Result<(Vec<hid_t>, Vec<Id>)> {
+) -> Result<Option<HashSet<Key>>> {
     let hdf5 = session.hdf5;
     // SAFETY: HDF5 checks the identifier; the name is a C string.
     let source = unsafe { (hdf5.H5Oopen)(location, name.as_ptr(), H5P_DEFAULT) };
     let source = session.own(source, hdf5.H5Oclose, "open the source of a copy")?;
-    let (mut options, mut below) = (0, None);
-    // SAFETY: HDF5 checks the identifier; the options have a place.
-    let status = unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) };
-    // SAFETY: takes an owned identifier and returns one.
-    let file = unsafe { (hdf5.H5Iget_file_id)(source.get()) };
-    let file = session.own(file, hdf5.H5Fclose, "get the file of the source")?;
     // Its processes make the same calls, of which some are collective, and HDF5 caches no chunks while it is written.
-    if is_shared(hdf5, &file) {
-        return Ok((Vec::new(), Vec::new()));
+    if is_shared(hdf5, &session.file_of(source.get())?) {
+        return Ok(Some(HashSet::new()));
     }
-    let expands = status < 0 || options & EXPANDS != 0;
-    if !expands {
-        below = with_all_below(session, source.get());
-    }
-    // It is not one of the open datasets.
-    drop(source);
-    let mut open = open_datasets(session);
-    let files = if expands {
-        open_identifiers(session, H5F_OBJ_FILE)
-    } else {
-        vec![file.get()]
-    };
-    let sources = add_sources(session, &files, &mut open);
-    if !expands {
-        let (number, _) = session.object(file.get())?;
-        let is_copied = |key: &Key| below.as_ref().is_none_or(|below| below.contains(key));
-        open.retain(|key, _| key.0 == number && is_copied(key));
-    }
-    Ok((open.into_values().collect(), sources))
+    let mut options = 0;
+    // SAFETY: HDF5 checks the identifier; the options have a place.
+    let is_known =
+        list == H5P_DEFAULT || unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) } >= 0;
+    let is_limited = is_known && options & EXPANDS == 0;
+    Ok(is_limited
+        .then(|| with_all_below(session, source.get()))
+        .flatten())
 }
 
 /// Returns an object and all objects below it; `None` if HDF5 cannot visit all of them.
@@ -160,63 +154,51 @@ fn with_all_below(session: &Session<'_>, object: hid_t) -> Option<HashSet<Key>> 
     (status >= 0).then_some(found)
 }
 
-/// Returns the identifiers of this type in all files.
-fn open_identifiers(session: &Session<'_>, kind: c_uint) -> Vec<hid_t> {
-    let (hdf5, all) = (session.hdf5, hid_t::from(H5F_OBJ_ALL));
-    // SAFETY: the list has the given length.
-    unsafe {
-        let count = (hdf5.H5Fget_obj_count)(all, kind);
-        let mut open = vec![0; usize::try_from(count).unwrap_or(0)];
-        let found = (hdf5.H5Fget_obj_ids)(all, kind, open.len(), open.as_mut_ptr());
-        open.truncate(usize::try_from(found).unwrap_or(0));
-        open
+/// Open datasets, by key: an identifier of each, and its description. HDF5 has the same buffers for all
+/// identifiers of a dataset.
+type Open = HashMap<Key, (hid_t, DatasetInfo)>;
+
+/// Adds an open dataset, unless it is known or cannot be described: H5Ocopy cannot read its header either. Returns
+/// its key if it is new.
+fn add(session: &Session<'_>, dataset: hid_t, open: &mut Open) -> Option<Key> {
+    let key = session.object(dataset).ok()?;
+    if let Entry::Vacant(place) = open.entry(key) {
+        place.insert((dataset, DatasetInfo::read(session, dataset).ok()?));
+        return Some(key);
     }
+    None
 }
 
-/// Returns the open datasets of all files. HDF5 has the same buffers for all identifiers of one.
-fn open_datasets(session: &Session<'_>) -> HashMap<Key, hid_t> {
-    let key = |id: hid_t| Some((session.object(id).ok()?, id));
-    let open = open_identifiers(session, H5F_OBJ_DATASET);
-    open.into_iter().filter_map(key).collect()
-}
-
-/// Adds the sources of open virtual datasets that lie in one of these files, and returns the identifiers that
-/// it has opened for that. A source may be virtual itself.
-fn add_sources(session: &Session<'_>, files: &[hid_t], open: &mut HashMap<Key, hid_t>) -> Vec<Id> {
-    let hdf5 = session.hdf5;
-    let (mut opened, mut by_number) = (Vec::new(), HashMap::new());
-    for file in files {
-        if let Ok((number, _)) = session.object(*file) {
-            by_number.insert(
-                number,
-                (*file, name_of_file(session, *file).unwrap_or_default()),
-            );
-        }
-    }
-    let mut rest: Vec<(u64, hid_t)> = open.iter().map(|(key, id)| (key.0, *id)).collect();
-    while let Some((own, dataset)) = rest.pop() {
-        for (file, name) in sources(session, dataset).unwrap_or_default() {
-            for (number, (id, path)) in &by_number {
+/// Adds the sources of open virtual datasets that lie in open files, and returns the identifiers that it has
+/// opened for that. A source may be virtual itself.
+fn add_sources(session: &Session<'_>, open: &mut Open) -> Vec<Id> {
+    let mut opened = Vec::new();
+    let file = |id| {
+        let (number, _) = session.object(id).ok()?;
+        Some((number, id, name_of_file(session, id).unwrap_or_default()))
+    };
+    let files = open_ids(session, H5F_OBJ_FILE).unwrap_or_default();
+    let files: Vec<_> = files.into_iter().filter_map(file).collect();
+    let mut rest: Vec<Key> = open.keys().copied().collect();
+    while let Some(key) = rest.pop() {
+        for (source, name) in sources(&open[&key].1) {
+            let is_there = |file: &&(u64, hid_t, PathBuf)| {
                 // HDF5 looks for a file in several folders, but always under the last part of its name.
                 // Links to it that have other names are not recognized.
-                let is_there = if file.as_os_str() == "." {
-                    *number == own
+                if source.as_os_str() == "." {
+                    file.0 == key.0
                 } else {
-                    file.file_name() == path.file_name()
-                };
-                if !is_there {
-                    continue;
+                    source.file_name() == file.2.file_name()
                 }
+            };
+            for (_, file, _) in files.iter().filter(is_there) {
+                let hdf5 = session.hdf5;
                 // SAFETY: HDF5 checks the identifier; the name is a C string.
-                let source = unsafe { (hdf5.H5Dopen2)(*id, name.as_ptr(), H5P_DEFAULT) };
-                let Ok(source) = session.own(source, hdf5.H5Dclose, "open a source") else {
-                    continue;
-                };
-                if let Ok(key) = session.object(source.get())
-                    && let Entry::Vacant(place) = open.entry(key)
+                let source = unsafe { (hdf5.H5Dopen2)(*file, name.as_ptr(), H5P_DEFAULT) };
+                if let Ok(source) = session.own(source, hdf5.H5Dclose, "open a source")
+                    && let Some(key) = add(session, source.get(), open)
                 {
-                    place.insert(source.get());
-                    rest.push((key.0, source.get()));
+                    rest.push(key);
                     opened.push(source);
                 }
             }
@@ -227,50 +209,27 @@ fn add_sources(session: &Session<'_>, files: &[hid_t], open: &mut HashMap<Key, h
 
 /// Returns the files and names of the sources of a dataset, none unless it is virtual. Names with running
 /// numbers are left out: HDF5 may still crash where such sources are copied.
-fn sources(session: &Session<'_>, dataset: hid_t) -> Result<HashSet<(PathBuf, CString)>> {
-    let hdf5 = session.hdf5;
-    let creation = creation_properties(session, dataset)?;
-    let (list, mut count) = (creation.get(), 0);
-    // SAFETY: takes an owned identifier; the count has a place of its type.
-    unsafe {
-        if (hdf5.H5Pget_layout)(list) == H5D_VIRTUAL {
-            let status = (hdf5.H5Pget_virtual_count)(list, &mut count);
-            session.check(status, "count the parts of the virtual dataset")?;
-        }
-    }
-    let source = |at| {
-        let file = session.text("get the file of a part", |to, size| {
-            // SAFETY: `text` passes a buffer of `size` bytes, or null and 0.
-            unsafe { (hdf5.H5Pget_virtual_filename)(list, at, to, size) }
-        })?;
-        let name = session.text("get the dataset of a part", |to, size| {
-            // SAFETY: as above.
-            unsafe { (hdf5.H5Pget_virtual_dsetname)(list, at, to, size) }
-        })?;
-        let (file, name) = (OsString::from_vec(file), OsString::from_vec(name));
-        let ((file, many_files), (name, many)) = (numbered(&file, 0), numbered(&name, 0));
-        let name = CString::new(name.into_os_string().into_vec()).ok();
-        Ok(name
-            .filter(|_| !many && !many_files)
-            .map(|name| (file, name)))
+fn sources(info: &DatasetInfo) -> HashSet<(PathBuf, CString)> {
+    let Layout::Virtual(mappings) = &info.layout else {
+        return HashSet::new();
     };
-    (0..count).filter_map(|at| source(at).transpose()).collect()
+    let sources = mappings.iter().filter_map(|mapping| {
+        let (file, many_files) = numbered(mapping.file.as_os_str(), 0);
+        let (name, many) = numbered(mapping.dataset.as_ref(), 0);
+        let name = CString::new(name.into_os_string().into_vec()).ok()?;
+        (!many && !many_files).then_some((file, name))
+    });
+    sources.collect()
 }
 
-fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
-    // H5Ocopy cannot read the header of such a dataset either.
-    let Ok(info) = DatasetInfo::read(session, dataset) else {
-        return Ok(());
-    };
+fn prepare(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let prepared = match &info.layout {
         Layout::Chunked { chunk, .. } => {
             let elements: u64 = chunk.iter().product();
-            let bytes = elements.saturating_mul(info.element.size().0);
-            if bytes <= cache_size(session, dataset)? {
-                evict_chunks(session, dataset, &info)
-            } else {
-                Ok(())
+            if elements.saturating_mul(info.element.size().0) > cache_size(session, dataset)? {
+                return Ok(());
             }
+            evict_chunks(session, dataset, info)
         }
         Layout::Contiguous { offset: Some(_) } if info.file.is_writable && info.bytes()? > 0 => {
             sieve::read_ends(session, dataset, &info.shape, H5P_DEFAULT)
@@ -282,16 +241,12 @@ fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
 
 /// Returns how many bytes of chunks HDF5 caches for a dataset.
 fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
-    let hdf5 = session.hdf5;
-    let action = "get the size of the chunk cache";
+    let list = session.access_of_dataset(dataset)?;
     let (mut slots, mut bytes, mut weight) = (0, 0, 0.0);
-    // SAFETY: HDF5 checks the identifiers; the results have places of their types.
-    unsafe {
-        let list = (hdf5.H5Dget_access_plist)(dataset);
-        let list = session.own(list, hdf5.H5Pclose, action)?;
-        let status = (hdf5.H5Pget_chunk_cache)(list.get(), &mut slots, &mut bytes, &mut weight);
-        session.check(status, action)?;
-    }
+    let get = session.hdf5.H5Pget_chunk_cache;
+    // SAFETY: an owned identifier; the results have places of their types.
+    let status = unsafe { get(list.get(), &mut slots, &mut bytes, &mut weight) };
+    session.check(status, "get the size of the chunk cache")?;
     Ok(bytes as u64)
 }
 
@@ -302,8 +257,9 @@ fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
 fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let table = read_chunk_table(session, dataset, info)?;
     let grid = table.grid();
-    let written = WrittenDataset::new(session, dataset, info);
-    let forgets_all = !info.filters.is_empty() || written.may_confuse_chunks(session);
+    let written = WrittenDataset::new(session, dataset, Arc::new(info.clone()));
+    let chunks = StoredChunks::of(&written, session);
+    let forgets_all = !info.filters.is_empty() || chunks.may_confuse_chunks();
     let evict = |number: u64| {
         let at = grid.coordinates(number);
         let first: Vec<u64> = at
@@ -311,7 +267,7 @@ fn evict_chunks(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) 
             .zip(grid.chunk())
             .map(|(at, side)| at * side)
             .collect();
-        written.read_stored(session, &first).map(drop)
+        chunks.read_stored(&first).map(drop)
     };
     if grid.total() <= MOST_PLACES {
         let is_evicted = |number: &u64| forgets_all || matches!(table.find(*number), Ok(None));

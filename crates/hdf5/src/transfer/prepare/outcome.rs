@@ -13,11 +13,12 @@ pub struct Refused(pub String);
 /// A plan, or the reason why only HDF5 can carry out the transfer.
 pub type Planned<T> = std::result::Result<T, Refused>;
 
-/// Why planning ended.
 pub(in crate::transfer) enum Stop {
     Refused(Refused),
     Failed(Error),
 }
+
+pub(in crate::transfer) type OrStop<T> = std::result::Result<T, Stop>;
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
@@ -27,7 +28,7 @@ impl From<Error> for Stop {
 
 /// Refuses a transfer whose file could not be opened because no descriptor is left. HDF5 can carry it out
 /// by its own descriptor.
-pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T, Stop> {
+pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> OrStop<T> {
     file.or_else(|error| {
         if error.is_out_of_descriptors() {
             refused("no file descriptor is left")
@@ -37,12 +38,29 @@ pub(in crate::transfer) fn or_hdf5<T>(file: Result<T>) -> std::result::Result<T,
     })
 }
 
-/// Refuses a transfer for this reason.
-pub(in crate::transfer) fn refused<T>(why: impl Into<String>) -> std::result::Result<T, Stop> {
+pub(in crate::transfer) fn refused<T>(why: impl Into<String>) -> OrStop<T> {
     Err(Stop::Refused(Refused(why.into())))
 }
 
-/// Makes a prepared transfer of a plan.
+/// Makes a prepared transfer of a plan, if there is one.
+pub(in crate::transfer) fn finished(
+    transfer: &DatasetTransfer<'_>,
+    info: &DatasetInfo,
+    planned: OrStop<(TransferKind, MemorySide)>,
+) -> Result<Planned<PreparedTransfer>> {
+    match planned {
+        Ok((kind, memory)) => Ok(Ok(prepared(
+            transfer,
+            info,
+            kind,
+            &memory,
+            Beforehand::default(),
+        ))),
+        Err(Stop::Failed(error)) => Err(error),
+        Err(Stop::Refused(why)) => Ok(Err(why)),
+    }
+}
+
 pub(in crate::transfer) fn prepared(
     transfer: &DatasetTransfer<'_>,
     info: &DatasetInfo,

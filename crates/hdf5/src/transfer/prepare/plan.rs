@@ -1,11 +1,13 @@
 //! Plans a transfer without HDF5 if that is possible, and through HDF5 otherwise.
 
+use std::sync::Arc;
+
 use penstock_array::execute::{Beforehand, PreparedTransfer};
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 
-use super::outcome::{Planned, Refused, Stop, prepared};
+use super::outcome::{Planned, Refused, finished, prepared};
 use super::{read, through_hdf5, write};
 use crate::dataset::DatasetInfo;
 use crate::library::Session;
@@ -30,7 +32,7 @@ pub unsafe fn prepare(
         Ok(prepared) => Ok(prepared),
         Err(Refused(why)) => {
             before_hdf5();
-            let info = described.info;
+            let info = Arc::new(described.info);
             // SAFETY: upheld by the caller.
             let (kind, memory, moved) =
                 unsafe { through_hdf5::prepare(session, transfer, &info, host)? };
@@ -68,13 +70,5 @@ fn plan(
         Operation::Read => read::plan(session, transfer, described),
         Operation::Write => write::plan(session, transfer, &mut described.info),
     };
-    let info = &described.info;
-    match planned {
-        Ok((kind, memory)) => {
-            let beforehand = Beforehand::default();
-            Ok(Ok(prepared(transfer, info, kind, &memory, beforehand)))
-        }
-        Err(Stop::Failed(error)) => Err(error),
-        Err(Stop::Refused(why)) => Ok(Err(why)),
-    }
+    finished(transfer, &described.info, planned)
 }

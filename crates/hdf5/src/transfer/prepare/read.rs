@@ -2,50 +2,37 @@
 
 use std::sync::Arc;
 
-use penstock_array::execute::{BoundPlan, TransferKind};
-use penstock_array::{ChunkTable, MemorySide, Plan, StoredArray};
-use penstock_engine::error::Result;
+use penstock_array::execute::TransferKind;
+use penstock_array::{MemorySide, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
-use penstock_sys::hdf5::hid_t;
 
-use super::conversion::conversion_of;
+use super::elements::elements;
 use super::files::files_of_transfer;
 use super::hdf5_only::{known_filters, refuse_cut_off};
-use super::outcome::{Stop, or_hdf5, refused};
+use super::outcome::{OrStop, or_hdf5, refused};
 use super::virtual_read::virtual_parts;
-use crate::dataset::{DatasetInfo, Layout, TouchedChunks, flush, read_chunk_table};
+use crate::dataset::{Layout, TouchedChunks, flush};
 use crate::library::Session;
 use crate::transfer::cache::TransferDescription;
 use crate::transfer::conflicts::unfinished_storage;
-use crate::transfer::request::{DatasetTransfer, direct};
+use crate::transfer::request::{DatasetTransfer, bound};
 use crate::virtual_dataset::FEW_OF_MANY_CHUNKS;
 
 pub(in crate::transfer) fn plan(
     session: &Session<'_>,
     transfer: &DatasetTransfer<'_>,
     described: &mut TransferDescription,
-) -> std::result::Result<(TransferKind, MemorySide), Stop> {
+) -> OrStop<(TransferKind, MemorySide)> {
     let TransferDescription { info, cached } = described;
     if info.is_final() && cached.is_none() {
         unfinished_storage::refuse(session, transfer.dataset)?;
     }
-    let conversion = match conversion_of(transfer, session, info, cached.as_deref())? {
-        Ok(found) => found,
-        Err(why) => return refused(why),
-    };
-    if transfer.is_of_another_shape(session, info)? {
-        return refused("the shape of the dataspace differs from that of the dataset");
-    }
-    let (selection, memory) =
-        transfer.selections(session, info, conversion.element.memory(Operation::Read))?;
+    let (selection, memory, conversion) = elements(session, transfer, info, cached.as_deref())?;
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory));
     }
     if let Layout::Chunked { chunk, .. } = &info.layout {
-        let touched = TouchedChunks {
-            chunks: selection.touched_chunks(chunk),
-            bytes: memory.layout.length,
-        };
+        let touched = TouchedChunks::of(&selection, chunk, memory.layout.length);
         let is_for_hdf5 = match &cached {
             Some(cached) => cached.is_for_hdf5(touched),
             None => info.is_sooner_by_hdf5(touched),
@@ -62,20 +49,19 @@ pub(in crate::transfer) fn plan(
             info.refresh(session, transfer.dataset)?;
         }
     }
-    match &info.layout {
-        Layout::Compact => return refused("the dataset is compact"),
-        Layout::Virtual(_) => {
-            let info = Arc::new(info.clone());
-            let layout = &memory.layout;
-            let parts = virtual_parts(session, transfer, &info, &selection, layout, &conversion)?;
-            let kind = if parts.is_empty() {
-                TransferKind::Nothing
-            } else {
-                TransferKind::Read(parts)
-            };
-            return Ok((kind, memory));
-        }
-        _ => {}
+    if let Layout::Virtual(_) = &info.layout {
+        let info = Arc::new(info.clone());
+        let layout = &memory.layout;
+        let parts = virtual_parts(session, transfer, &info, &selection, layout, &conversion)?;
+        let kind = if parts.is_empty() {
+            TransferKind::Nothing
+        } else {
+            TransferKind::Read(parts)
+        };
+        return Ok((kind, memory));
+    }
+    if matches!(info.layout, Layout::Compact) {
+        return refused("the dataset is compact");
     }
     known_filters(info)?;
     if !info.file.is_plain || info.file.descriptor.is_none() {
@@ -84,43 +70,23 @@ pub(in crate::transfer) fn plan(
     let element = conversion.element;
     let plan =
         |array: &StoredArray| Plan::new(array, selection, &memory.layout, element, Operation::Read);
+    let dataset = transfer.dataset;
     let plan = match cached {
-        Some(cached) => match cached.array(session, transfer.dataset)? {
-            Ok(array) => plan(array)?,
-            Err(why) => return refused(why),
-        },
-        None => match info.array_to_read(chunk_table(session, transfer.dataset, info)?)? {
-            Ok(array) => plan(&array)?,
-            Err(why) => return refused(why),
-        },
+        Some(cached) => plan(cached.array(session, dataset)?.or_else(refused)?)?,
+        None => plan(
+            &info
+                .array_to_read(info.table(session, dataset)?)?
+                .or_else(refused)?,
+        )?,
     };
-    let mut bound = BoundPlan {
-        plan: Arc::new(plan),
-        files: match (&cached, transfer.file) {
-            (Some(cached), None) => vec![or_hdf5(cached.file())?.into()],
-            _ => or_hdf5(files_of_transfer(transfer, info))?,
-        },
-        conversion: conversion.values,
-        direct: direct(&transfer.options),
-        given: None,
-        cache: None,
+    let files = match (&cached, transfer.file) {
+        (Some(cached), None) => vec![or_hdf5(cached.file())?.into()],
+        _ => or_hdf5(files_of_transfer(transfer, info))?,
     };
+    let mut bound = bound(plan, files, conversion.values, &transfer.options);
     if let Some(cached) = cached {
         bound.keep_in((Arc::clone(&cached.chunks), cached.number));
     }
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))
-}
-
-fn chunk_table(
-    session: &Session<'_>,
-    dataset: hid_t,
-    info: &DatasetInfo,
-) -> Result<Option<Arc<ChunkTable>>> {
-    match info.layout {
-        Layout::Chunked { .. } => read_chunk_table(session, dataset, info)
-            .map(|table| Some(Arc::new(table)))
-            .map_err(|error| info.name_in(error)),
-        _ => Ok(None),
-    }
 }

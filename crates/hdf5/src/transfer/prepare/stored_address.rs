@@ -5,21 +5,19 @@
 
 use std::sync::Arc;
 
-use penstock_array::execute::{
-    Beforehand, BoundPlan, PreparedTransfer, Sink, TransferKind, extents,
-};
+use penstock_array::execute::{PreparedTransfer, Sink, TransferKind, extents};
 use penstock_array::{ChunkTable, MemorySide, Plan};
 use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::hid_t;
 
-use super::conversion::conversion_of;
+use super::elements::elements;
 use super::hdf5_only::{known_filters, refuse_cut_off};
-use super::outcome::{Planned, Refused, Stop, prepared, refused};
-use crate::conversion::Conversion;
-use crate::dataset::{DatasetInfo, Layout, read_chunk_table};
+use super::outcome::{OrStop, Planned, Refused, finished, refused};
+use super::write::REPEATS;
+use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
-use crate::transfer::request::{DatasetTransfer, direct};
+use crate::transfer::request::{DatasetTransfer, bound};
 
 /// A dataset and the addresses of its elements.
 #[derive(Debug)]
@@ -31,30 +29,24 @@ pub struct StoredDataset {
 
 impl StoredDataset {
     /// Describes a dataset of a file that processes share; or returns why only HDF5 transfers its elements, which
-    /// is the same in all processes. `reads_together` says that no process reads metadata without the others.
+    /// is the same in all processes. With `reads_together`, all processes read metadata together.
     pub fn read(
         session: &Session<'_>,
         dataset: hid_t,
         reads_together: bool,
     ) -> Result<Planned<StoredDataset>> {
         let info = DatasetInfo::read(session, dataset)?;
-        let why = match &info.layout {
-            Layout::Compact => "the dataset is compact",
-            Layout::Virtual(_) => "the dataset is virtual",
-            Layout::External(_) => "the dataset is in external files",
-            Layout::Chunked { .. } if info.file.is_writable && !info.filters.is_empty() => {
-                "the processes write chunks with filters together"
-            }
-            Layout::Contiguous { .. } => return Ok(Ok(StoredDataset { info, table: None })),
+        let is_chunked = matches!(info.layout, Layout::Chunked { .. });
+        let why = if let Some(why) = info.layout.elsewhere() {
+            why
+        } else if is_chunked && info.file.is_writable && !info.filters.is_empty() {
+            "the processes write chunks with filters together"
+        } else if is_chunked && reads_together {
             // If the engine cannot carry out the transfer of one process, HDF5 does, and looks the chunks up.
-            Layout::Chunked { .. } if reads_together => {
-                "the processes read the chunk index together"
-            }
-            Layout::Chunked { .. } => {
-                let table = read_chunk_table(session, dataset, &info);
-                let table = Some(Arc::new(table.map_err(|error| info.name_in(error))?));
-                return Ok(Ok(StoredDataset { info, table }));
-            }
+            "the processes read the chunk index together"
+        } else {
+            let table = info.table(session, dataset)?;
+            return Ok(Ok(StoredDataset { info, table }));
         };
         Ok(Err(Refused(why.to_owned())))
     }
@@ -90,35 +82,19 @@ impl StoredDataset {
         session: &Session<'static>,
         transfer: &DatasetTransfer<'_>,
     ) -> Result<Planned<PreparedTransfer>> {
-        match self.plan(session, transfer) {
-            Ok((kind, memory)) => {
-                let beforehand = Beforehand::default();
-                Ok(Ok(prepared(
-                    transfer, &self.info, kind, &memory, beforehand,
-                )))
-            }
-            Err(Stop::Failed(error)) => Err(error),
-            Err(Stop::Refused(why)) => Ok(Err(why)),
-        }
+        finished(transfer, &self.info, self.plan(session, transfer))
     }
 
     fn plan(
         &self,
         session: &Session<'static>,
         transfer: &DatasetTransfer<'_>,
-    ) -> std::result::Result<(TransferKind, MemorySide), Stop> {
+    ) -> OrStop<(TransferKind, MemorySide)> {
         let (info, operation) = (&self.info, transfer.operation);
         let Some(file) = transfer.file else {
             return refused("the file cannot be opened a second time");
         };
-        let Conversion { element, values } = match conversion_of(transfer, session, info, None)? {
-            Ok(found) => found,
-            Err(why) => return refused(why),
-        };
-        if transfer.is_of_another_shape(session, info)? {
-            return refused("the shape of the dataspace differs from that of the dataset");
-        }
-        let (selection, memory) = transfer.selections(session, info, element.memory(operation))?;
+        let (selection, memory, conversion) = elements(session, transfer, info, None)?;
         if selection.is_empty() || info.is_null {
             return Ok((TransferKind::Nothing, memory));
         }
@@ -127,20 +103,13 @@ impl StoredDataset {
                 known_filters(info)?;
                 info.array_to_read(self.table.clone())?.or_else(refused)?
             }
-            Operation::Write if selection.has_repeats() => {
-                return refused("elements are selected more than once");
-            }
+            Operation::Write if selection.has_repeats() => return refused(REPEATS),
             Operation::Write => info.array(self.table.clone())?,
         };
+        let element = conversion.element;
         let plan = Plan::new(&array, selection, &memory.layout, element, operation)?;
-        let bound = BoundPlan {
-            plan: Arc::new(plan),
-            files: vec![Arc::clone(file).into()],
-            conversion: values,
-            direct: direct(&transfer.options),
-            given: None,
-            cache: None,
-        };
+        let files = vec![Arc::clone(file).into()];
+        let bound = bound(plan, files, conversion.values, &transfer.options);
         let kind = match operation {
             Operation::Read => {
                 refuse_cut_off(&bound, info)?;

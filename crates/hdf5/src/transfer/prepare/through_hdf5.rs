@@ -12,7 +12,6 @@ use penstock_array::execute::{BoundPlan, DenseSink, InMemory, Sink, TransferKind
 use penstock_array::{
     ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
 };
-use penstock_codec::Filter;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
@@ -20,23 +19,23 @@ use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
 use crate::conversion::byte_order;
-use crate::dataset::{DatasetInfo, FileType, MemoryType};
+use crate::dataset::{DatasetInfo, MemoryType};
 use crate::library::{Id, Session};
 use crate::transfer::hdf5_state::{cannot_flush, may_flush};
 use crate::transfer::request::{
     DatasetTransfer, Dataspace, FileSelection, Hdf5Selection, HostBuffer, MemoryShape,
+    memory_selection,
 };
 use crate::transfer::sinks::WrittenDataset;
 
 /// Has HDF5 carry out what is possible immediately. Returns the rest, and the bytes that HDF5 has moved.
 ///
 /// # Safety
-/// `host` is null or valid for what the transfer describes; for a write it holds its final
-/// contents.
+/// `host` is null or valid for what the transfer describes; for a write it has its final contents.
 pub(in crate::transfer) unsafe fn prepare(
     session: &Session<'static>,
     transfer: &DatasetTransfer<'_>,
-    info: &DatasetInfo,
+    info: &Arc<DatasetInfo>,
     host: HostBuffer,
 ) -> Result<(TransferKind, MemorySide, u64)> {
     let element = transfer.memory_size(session)?;
@@ -44,16 +43,13 @@ pub(in crate::transfer) unsafe fn prepare(
     if selection.is_empty() || info.is_null {
         return Ok((TransferKind::Nothing, memory, 0));
     }
-    let Hdf5Selection {
-        space,
-        shape,
-        taken,
-    } = match transfer.file_selection {
+    let moved = match transfer.file_selection {
         FileSelection::Space(space) => Hdf5Selection::of_space(space, &selection),
         FileSelection::Elements(_) => Hdf5Selection::of_elements(session, &info.shape, &selection)?,
     };
+    let (shape, taken) = (moved.shape, moved.taken);
     let elements = shape.iter().product();
-    let call = LibraryCall::new(session, transfer, info, (space, elements), element)?;
+    let call = LibraryCall::new(session, transfer, info, (moved.space, elements), element)?;
     if let Some(buffer) = host.address()
         && call.intermediate(session)?.is_none()
     {
@@ -64,7 +60,7 @@ pub(in crate::transfer) unsafe fn prepare(
             MemoryShape::Array { .. }
                 if taken.is_none() && memory.is_dense(&selection, element)? =>
             {
-                Some(Dataspace::Own(dense_space(session, elements)?))
+                Some(Dataspace::Own(session.simple_space(&[elements])?))
             }
             MemoryShape::Space(_) | MemoryShape::Array { .. } => None,
         };
@@ -88,31 +84,28 @@ pub(in crate::transfer) unsafe fn prepare(
         MemoryShape::Space(space) => {
             let shape = vec![elements];
             let all = Selection::all(&shape);
-            let (of_memory, extent) = transfer.memory_selection(session, space, info)?;
+            let of_file = transfer.file_selection(session, info)?;
+            let of_file = (&of_file, info.shape.as_slice());
+            let (of_memory, extent) = memory_selection(session, space, of_file)?;
             let (from, layout) = match_selections(&all, &shape, &of_memory, &extent, element)?;
             (shape, from, layout)
         }
     };
-    let array = StoredArray::in_memory(&info.name, shape, element);
-    let mapping = ElementMapping::whole(element);
     if transfer.operation == Operation::Read {
         refuse_more_fields(session, transfer, info)?;
     }
+    let array = StoredArray::in_memory(&info.name, shape, element);
+    let mapping = ElementMapping::whole(element);
     let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
-    let given = match transfer.operation {
-        Operation::Read => Some(InMemory {
-            bytes: Arc::new(call.read_dense(session)?),
-            path: Path::Hdf5,
-        }),
-        Operation::Write => None,
-    };
-    let bound = BoundPlan::in_memory(plan, given);
     let kind = match transfer.operation {
-        Operation::Read => TransferKind::Read(vec![bound]),
+        Operation::Read => {
+            let (bytes, path) = (Arc::new(call.read_dense(session)?), Path::Hdf5);
+            let given = Some(InMemory { bytes, path });
+            TransferKind::Read(vec![BoundPlan::in_memory(plan, given)])
+        }
         Operation::Write => {
-            let bytes = call.bytes;
-            let sink = call.defer(session)?;
-            TransferKind::Write(bound, Sink::Dense(Box::new(sink), bytes))
+            let (bytes, sink) = (call.bytes, Box::new(call.defer(session)?));
+            TransferKind::Write(BoundPlan::in_memory(plan, None), Sink::Dense(sink, bytes))
         }
     };
     Ok((kind, memory, 0))
@@ -129,18 +122,10 @@ fn refuse_more_fields(
     if !in_memory.form().has_more_fields(info.element.form()) {
         return Ok(());
     }
-    Err(Error::invalid(
-        "the elements in memory have fields that the dataset lacks, and would lose them",
-    )
-    .remedy(
-        "read only the fields of the dataset, or into C-contiguous host memory without a stream",
-    ))
-}
-
-fn dense_space(session: &Session<'_>, elements: u64) -> Result<Id> {
-    // SAFETY: one dimension, whose length is passed; the result is owned.
-    let space = unsafe { (session.hdf5.H5Screate_simple)(1, &elements, ptr::null()) };
-    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
+    let cause = "the elements in memory have fields that the dataset lacks, and would lose them";
+    let remedy =
+        "read only the fields of the dataset, or into C-contiguous host memory without a stream";
+    Err(Error::invalid(cause).remedy(remedy))
 }
 
 /// A call of `H5Dread` or `H5Dwrite`, apart from the memory.
@@ -149,20 +134,18 @@ struct LibraryCall {
     dataset: WrittenDataset,
     /// Type of the elements in the caller's memory.
     memory_type: hid_t,
-    stored: FileType,
     file_space: Dataspace,
     transfer_list: hid_t,
     elements: u64,
     /// Bytes of all elements in memory.
     bytes: u64,
-    filters: Vec<Filter>,
 }
 
 impl LibraryCall {
     fn new(
         session: &Session<'static>,
         transfer: &DatasetTransfer<'_>,
-        info: &DatasetInfo,
+        info: &Arc<DatasetInfo>,
         (file_space, elements): (Dataspace, u64),
         element: MemorySize,
     ) -> Result<LibraryCall> {
@@ -175,10 +158,9 @@ impl LibraryCall {
             operation: transfer.operation,
             dataset: WrittenDataset {
                 is_durable: is_durable && info.file.descriptor.is_some(),
-                ..WrittenDataset::new(session, transfer.dataset, info)
+                ..WrittenDataset::new(session, transfer.dataset, Arc::clone(info))
             },
             memory_type: transfer.memory_type,
-            stored: info.element.clone(),
             file_space,
             transfer_list: match transfer.transfer_list {
                 0 => H5P_DEFAULT,
@@ -186,13 +168,12 @@ impl LibraryCall {
             },
             elements,
             bytes: elements.saturating_mul(element.0),
-            filters: info.filters.clone(),
         })
     }
 
     /// Returns the type in which HDF5 must transfer the elements instead of that in memory, if any.
     fn intermediate(&self, session: &Session<'_>) -> Result<Option<Id>> {
-        byte_order::intermediate(session, self.memory_type, &self.stored)
+        byte_order::intermediate(session, self.memory_type, &self.dataset.info.element)
     }
 
     /// Transfers elements that are of type `types` in memory.
@@ -228,10 +209,8 @@ impl LibraryCall {
 
     /// Adds what to do if HDF5 lacks a filter. Its own error names only a folder of plugins.
     fn with_remedy(&self, session: &Session<'_>, error: Error) -> Error {
-        let missing = self.filters.iter().find(|filter| {
-            // SAFETY: takes only a number.
-            unsafe { (session.hdf5.H5Zfilter_avail)(filter.id.cast_signed()) <= 0 }
-        });
+        let filters = &self.dataset.info.filters;
+        let missing = filters.iter().find(|filter| !session.has_filter(filter.id));
         match missing {
             Some(filter) => error.remedy(format!(
                 "HDF5 lacks filter {}: put its plugin into a folder that HDF5_PLUGIN_PATH names, or, \
@@ -249,7 +228,7 @@ impl LibraryCall {
             let text = format!("no memory for the {bytes} bytes that HDF5 reads");
             Error::new(Kind::Memory, text)
         })?;
-        let space = dense_space(session, self.elements)?;
+        let space = session.simple_space(&[self.elements])?;
         let intermediate = self.intermediate(session)?;
         let types = intermediate.as_ref().map_or(self.memory_type, Id::get);
         // SAFETY: the memory has the size of the selected elements, which both types have.
@@ -295,7 +274,7 @@ impl DenseSink for DeferredCall {
         let call = &self.0;
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { call.dataset.session() };
-        let space = dense_space(&session, call.elements)?;
+        let space = session.simple_space(&[call.elements])?;
         let intermediate = call.intermediate(&session)?;
         let types = intermediate.as_ref().map_or(call.memory_type, Id::get);
         let mut reversed: Vec<u8> = Vec::new();

@@ -10,12 +10,12 @@ use penstock_engine::error::Error;
 
 use super::files::files;
 use super::hdf5_only::{known_filters, refuse_cut_off};
-use super::outcome::{Stop, refused};
+use super::outcome::{OrStop, Stop, refused};
 use crate::conversion::{Conversion, byte_order};
 use crate::dataset::{DatasetInfo, FileType, Layout, MemoryType};
 use crate::library::Session;
 use crate::transfer::cache::virtual_source;
-use crate::transfer::request::{DatasetTransfer, direct};
+use crate::transfer::request::{DatasetTransfer, bound};
 use crate::virtual_dataset::{Mapping, Resolution, SourceCache, SourceDataset, Store, resolve};
 
 /// Plans reads of the datasets that a virtual dataset consists of.
@@ -26,7 +26,7 @@ pub(in crate::transfer) fn virtual_parts(
     selection: &Selection,
     memory: &MemoryLayout,
     conversion: &Conversion,
-) -> std::result::Result<Vec<BoundPlan>, Stop> {
+) -> OrStop<Vec<BoundPlan>> {
     let memory_type = MemoryType::read(session, transfer.memory_type)?;
     // Conversions from other types than that of the virtual dataset were not tried with this HDF5,
     // so only those that keep the numbers unchanged are used.
@@ -65,12 +65,8 @@ pub(in crate::transfer) fn virtual_parts(
         let conversion =
             conversion_of(&part.info.element).map_or(TypeConversion::Copy, |found| found.values);
         let mut bound = BoundPlan {
-            plan: part.plan,
-            files,
-            conversion,
-            direct: direct(&transfer.options),
             given,
-            cache: None,
+            ..bound(part.plan, files, conversion, &transfer.options)
         };
         if let Some(cache) = part.decoded {
             bound.keep_in(cache);

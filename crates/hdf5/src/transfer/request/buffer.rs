@@ -23,7 +23,7 @@ impl Buffer {
 /// The caller's buffer, for access by HDF5 while a transfer is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct HostBuffer {
-    /// Its address if it is in host memory and, for a write, holds its final contents; else null.
+    /// Its address if it is in host memory and, for a write, has its final contents; else null.
     address: *mut u8,
     /// What a read does with elements that were never written.
     pub(in crate::transfer) holes: Holes,

@@ -106,14 +106,7 @@ impl DatasetTransfer<'_> {
                 } else {
                     selection
                 };
-                let (memory, shape) = match space {
-                    // As in H5Dread, H5S_ALL means the dataspace of the file.
-                    H5S_ALL => (selection.clone(), info.shape.clone()),
-                    space => (
-                        dataspace::selection(session, space)?,
-                        dataspace::extent(session, space)?.0,
-                    ),
-                };
+                let (memory, shape) = memory_selection(session, space, (&selection, &info.shape))?;
                 let (selection, layout) =
                     match_selections(&selection, &info.shape, &memory, &shape, element)?;
                 Ok((selection, MemorySide::from_start(layout)))
@@ -121,7 +114,11 @@ impl DatasetTransfer<'_> {
         }
     }
 
-    fn file_selection(&self, session: &Session<'_>, info: &DatasetInfo) -> Result<Selection> {
+    pub(crate) fn file_selection(
+        &self,
+        session: &Session<'_>,
+        info: &DatasetInfo,
+    ) -> Result<Selection> {
         let shape = &info.shape;
         match self.file_selection {
             // All of the dataset, whatever is selected in memory.
@@ -149,19 +146,18 @@ impl DatasetTransfer<'_> {
             }
         }
     }
+}
 
-    pub(crate) fn memory_selection(
-        &self,
-        session: &Session<'_>,
-        space: hid_t,
-        info: &DatasetInfo,
-    ) -> Result<(Selection, Vec<u64>)> {
-        match space {
-            H5S_ALL => Ok((self.file_selection(session, info)?, info.shape.clone())),
-            space => Ok((
-                dataspace::selection(session, space)?,
-                dataspace::extent(session, space)?.0,
-            )),
-        }
+/// Returns the selection of a dataspace in memory, and its shape. As in H5Dread, `H5S_ALL` means the
+/// dataspace of the file.
+pub(crate) fn memory_selection(
+    session: &Session<'_>,
+    space: hid_t,
+    (selection, shape): (&Selection, &[u64]),
+) -> Result<(Selection, Vec<u64>)> {
+    if space == H5S_ALL {
+        return Ok((selection.clone(), shape.to_vec()));
     }
+    let selection = dataspace::selection(session, space)?;
+    Ok((selection, dataspace::extent(session, space)?.0))
 }

@@ -4,7 +4,6 @@
 //! repeats, therefore becomes a hyperslab of the listed indices, and a selection of what HDF5 moves.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use penstock_array::{Axis, AxisRun, Run, Selection, make_room};
 use penstock_engine::error::Result;
@@ -12,7 +11,6 @@ use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_AND, H5S_SELECT_OR, H5S_SELECT_SET,
 
 use crate::library::{Id, Session};
 
-/// A dataspace.
 pub(in crate::transfer) enum Dataspace {
     /// The caller's, or `H5S_ALL`.
     Callers(hid_t),
@@ -78,12 +76,12 @@ struct Slab {
 }
 
 impl Slab {
-    fn range(size: u64) -> Slab {
+    fn range(start: u64, length: u64) -> Slab {
         Slab {
-            start: 0,
+            start,
             stride: 1,
             count: 1,
-            block: size,
+            block: length,
         }
     }
 }
@@ -104,7 +102,7 @@ fn of_grid(session: &Session<'_>, shape: &[u64], axes: &[Axis]) -> Result<Hdf5Se
 
 /// Selects every combination of the slabs: what the slabs of all dimensions have in common.
 fn slabs_of_all(session: &Session<'_>, shape: &[u64], sides: &[(Vec<Slab>, Axis)]) -> Result<Id> {
-    let mut whole: Vec<Slab> = shape.iter().map(|size| Slab::range(*size)).collect();
+    let mut whole: Vec<Slab> = shape.iter().map(|size| Slab::range(0, *size)).collect();
     let mut lists = Vec::new();
     for (at, (slabs, _)) in sides.iter().enumerate() {
         match slabs.as_slice() {
@@ -123,8 +121,8 @@ fn slabs_of_all(session: &Session<'_>, shape: &[u64], sides: &[(Vec<Slab>, Axis)
     common.map_or_else(|| hyperslab(session, shape, &whole), Ok)
 }
 
-/// Unites the slabs of a dimension in pairs, then the pairs in pairs and so on: HDF5 copies what is
-/// selected with each union, so that one after the other takes a time of the square of their number.
+/// Unites the slabs of a dimension in pairs, then the pairs in pairs and so on. HDF5 copies the selection with
+/// each union, so unions one after the other would take quadratic time.
 fn union(
     session: &Session<'_>,
     shape: &[u64],
@@ -132,7 +130,7 @@ fn union(
     others: &[Slab],
 ) -> Result<Id> {
     let mut side = others.to_vec();
-    // Each of twice as many slabs or more than the next.
+    // Each has at least twice as many slabs as the next.
     let mut united: Vec<(usize, Id)> = Vec::new();
     for slab in slabs {
         side[dimension] = *slab;
@@ -144,15 +142,13 @@ fn union(
         united.push((count, last));
     }
     let mut rest = united.into_iter().rev().map(|(_, space)| space);
-    let mut last = match rest.next() {
-        Some(last) => last,
-        None => simple(session, shape)?,
-    };
-    for before in rest {
+    let last = rest
+        .next()
+        .map_or_else(|| session.simple_space(shape), Ok)?;
+    rest.try_fold(last, |last, before| {
         combine(session, &before, H5S_SELECT_OR, &last)?;
-        last = before;
-    }
-    Ok(last)
+        Ok(before)
+    })
 }
 
 fn combine(session: &Session<'_>, into: &Id, operation: c_int, other: &Id) -> Result<()> {
@@ -162,7 +158,7 @@ fn combine(session: &Session<'_>, into: &Id, operation: c_int, other: &Id) -> Re
 }
 
 fn hyperslab(session: &Session<'_>, shape: &[u64], slabs: &[Slab]) -> Result<Id> {
-    let space = simple(session, shape)?;
+    let space = session.simple_space(shape)?;
     let all = |number: fn(&Slab) -> u64| slabs.iter().map(number).collect::<Vec<u64>>();
     let (start, stride) = (all(|slab| slab.start), all(|slab| slab.stride));
     let (count, block) = (all(|slab| slab.count), all(|slab| slab.block));
@@ -181,8 +177,7 @@ fn hyperslab(session: &Session<'_>, shape: &[u64], slabs: &[Slab]) -> Result<Id>
     Ok(space)
 }
 
-/// Returns the indices of an axis that selects some, each once and sorted, and the axis in numbers
-/// of these.
+/// Returns the indices of an axis, each once and sorted, and the axis in numbers of these.
 fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
     let runs = match axis {
         Axis::Slab {
@@ -214,12 +209,7 @@ fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
             }
             last => {
                 first += last.map_or(0, |slab| slab.block);
-                slabs.push(Slab {
-                    start: run.start,
-                    stride: 1,
-                    count: 1,
-                    block: run.length,
-                });
+                slabs.push(Slab::range(run.start, run.length));
             }
         }
         let slab_start = slabs.last().map_or(0, |slab| slab.start);
@@ -229,19 +219,18 @@ fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
             length: run.length,
         });
     }
-    let in_order = numbered.iter().all(|run| run.start == run.position)
-        && numbered
-            .windows(2)
-            .all(|w| w[0].start + w[0].length == w[1].start);
-    let taken = match (in_order, numbered.last()) {
-        (true, Some(last)) => Axis::all(last.start + last.length),
+    let is_next = |pair: &[AxisRun]| pair[0].start + pair[0].length == pair[1].start;
+    let in_order =
+        numbered.iter().all(|run| run.start == run.position) && numbered.windows(2).all(is_next);
+    let taken = match numbered.last() {
+        Some(last) if in_order => Axis::all(last.start + last.length),
         _ => Axis::Runs(numbered),
     };
     Ok((slabs, taken))
 }
 
 fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Selection> {
-    let space = simple(session, shape)?;
+    let space = session.simple_space(shape)?;
     let elements: u64 = runs.iter().map(|run| run.length).sum();
     let numbers = usize::try_from(elements).unwrap_or(usize::MAX);
     let mut coordinates: Vec<u64> = Vec::new();
@@ -263,7 +252,7 @@ fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Sel
         });
         moved += run.length;
     }
-    // SAFETY: as many points as are said, of as many numbers as the dataspace has dimensions.
+    // SAFETY: as many points as are passed, of as many numbers as the dataspace has dimensions.
     let status = unsafe {
         (session.hdf5.H5Sselect_elements)(
             space.get(),
@@ -279,11 +268,4 @@ fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Sel
         shape: vec![elements],
         taken: (!in_order).then_some(Selection::Runs(taken)),
     })
-}
-
-fn simple(session: &Session<'_>, shape: &[u64]) -> Result<Id> {
-    // SAFETY: as many lengths as are said; the result is owned.
-    let space =
-        unsafe { (session.hdf5.H5Screate_simple)(shape.len() as i32, shape.as_ptr(), ptr::null()) };
-    session.own(space, session.hdf5.H5Sclose, "create a dataspace")
 }

@@ -25,9 +25,7 @@ pub unsafe fn points(
     inside(hdf5, || {
         // SAFETY: the caller may call HDF5.
         let session = unsafe { Session::begin(hdf5) };
-        // SAFETY: takes an identifier, which HDF5 checks, and returns an owned one.
-        let space = unsafe { (hdf5.H5Dget_space)(dataset) };
-        let space = session.own(space, hdf5.H5Sclose, "get the dataspace")?;
+        let space = session.space_of(dataset)?;
         let (shape, _) = dataspace::extent(&session, space.get())?;
         points_of(&shape, rank, coordinates)
     })

@@ -9,7 +9,7 @@ use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5D_CHUNK_IDX_EARRAY, H5P_DEFAULT, HADDR_UNDEF, herr_t};
 
 use super::written_dataset::WrittenDataset;
-use crate::dataset::FileInfo;
+use crate::dataset::{DatasetInfo, FileInfo, single_chunk};
 use crate::library::Session;
 
 /// A dataset whose chunks HDF5 writes.
@@ -38,16 +38,14 @@ impl ChunkSink for ChunkWriter {
 struct Step<'a> {
     dataset: &'a WrittenDataset,
     session: Session<'static>,
-    /// The chunk written before the last one.
     before: Option<Vec<u64>>,
-    /// The chunk written last.
     last: Option<Vec<u64>>,
 }
 
 impl ChunkStep for Step<'_> {
     fn write(&mut self, chunk: EncodedChunk<'_>) -> Result<()> {
-        self.dataset
-            .write_chunk(&self.session, &chunk, self.last.as_deref())?;
+        let chunks = StoredChunks::of(self.dataset, &self.session);
+        chunks.write(&chunk, self.last.as_deref())?;
         self.before = self.last.replace(chunk.first);
         Ok(())
     }
@@ -55,106 +53,104 @@ impl ChunkStep for Step<'_> {
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        if let (Some(last), true) = (&self.last, self.dataset.has_filters) {
-            let before = self.before.as_deref();
+        if let (Some(last), false) = (&self.last, self.dataset.info.filters.is_empty()) {
+            let chunks = StoredChunks::of(self.dataset, &self.session);
             // An error only means that the lookup is not evicted.
-            let _ = self.dataset.evict_lookup(&self.session, last, before);
+            let _ = chunks.evict_lookup(last, self.before.as_deref());
         }
     }
 }
 
-impl WrittenDataset {
+/// The chunks of a dataset as HDF5 stores them.
+pub(in crate::transfer) struct StoredChunks<'a> {
+    session: &'a Session<'static>,
+    dataset: &'a WrittenDataset,
+    info: &'a DatasetInfo,
+}
+
+impl<'a> StoredChunks<'a> {
+    pub(in crate::transfer) fn of(
+        dataset: &'a WrittenDataset,
+        session: &'a Session<'static>,
+    ) -> StoredChunks<'a> {
+        StoredChunks {
+            session,
+            dataset,
+            info: &dataset.info,
+        }
+    }
+
     /// Writes an encoded chunk through HDF5. `before` is the chunk that was written just before.
     ///
     /// HDF5 (1.14.4, 2.0.0, 2.2.0) writes the filter mask into the index only if the length of the
     /// chunk changes. A chunk that keeps its length, but not its mask, is therefore written with
     /// another length first. If storage is allocated late, the first write to the dataset allocates
     /// all chunks before it writes its own: a new chunk can have the length and another mask then.
-    fn write_chunk(
-        &self,
-        session: &Session<'_>,
-        chunk: &EncodedChunk<'_>,
-        before: Option<&[u64]>,
-    ) -> Result<()> {
+    fn write(&self, chunk: &EncodedChunk<'_>, before: Option<&[u64]>) -> Result<()> {
         let EncodedChunk { first, mask, bytes } = chunk;
-        let stored = self.stored_size(session, first).unwrap_or(0);
-        let may_be_first = stored == 0 && self.may_skip_filters && before.is_none();
+        let stored = self.stored_size(first).unwrap_or(0);
+        let may_be_first = stored == 0
+            && self.info.filters.iter().any(|filter| filter.optional)
+            && before.is_none();
         if may_be_first {
-            self.write_stored(session, first, *mask, bytes)?;
-        } else if stored != bytes.len() as u64 || !self.has_filters {
-            return self.write_stored(session, first, *mask, bytes);
+            self.write_stored(first, *mask, bytes)?;
+        } else if stored != bytes.len() as u64 || self.info.filters.is_empty() {
+            return self.write_stored(first, *mask, bytes);
         }
-        let old = self.indexed(session, first, before)?;
-        if old.as_ref().is_some_and(|(old, _)| old == mask) {
-            return if may_be_first {
-                Ok(())
-            } else {
-                self.write_stored(session, first, *mask, bytes)
-            };
+        let old = self.indexed(first, before)?;
+        match &old {
+            Some((old, _)) if old == mask && may_be_first => return Ok(()),
+            Some((old, _)) if old == mask => return self.write_stored(first, *mask, bytes),
+            _ => {}
         }
         let other: &[u8] = if bytes.len() == 1 { &[0; 2] } else { &[0] };
-        self.write_stored(session, first, *mask, other)?;
-        if let Err(error) = self.write_stored(session, first, *mask, bytes) {
-            let is_back =
-                old.is_some_and(|(mask, old)| self.store(session, first, mask, &old) >= 0);
-            return Err(if is_back {
-                error
-            } else {
-                error.remedy(
-                    "write all elements of this chunk again: those that were stored before are lost",
-                )
-            });
+        self.write_stored(first, *mask, other)?;
+        if let Err(error) = self.write_stored(first, *mask, bytes) {
+            let is_back = old.is_some_and(|(mask, old)| self.store(first, mask, &old) >= 0);
+            let remedy =
+                "write all elements of this chunk again: those that were stored before are lost";
+            return Err(if is_back { error } else { error.remedy(remedy) });
         }
-        let written = self.indexed(session, first, before)?;
+        let written = self.indexed(first, before)?;
         if written.is_some_and(|(written, _)| written == *mask) {
             return Ok(());
         }
         let text = format!("HDF5 did not record the filter mask of the chunk at {first:?}");
-        Err(self.named(
-            Error::new(Kind::Io, text).remedy("write the elements of this chunk to a new dataset"),
-        ))
+        let remedy = "write the elements of this chunk to a new dataset";
+        let error = Error::new(Kind::Io, text).remedy(remedy);
+        Err(self.dataset.named(error))
     }
 
     /// Returns the filter mask of a chunk in the index, and the stored bytes.
     ///
     /// HDF5's cached lookup may have the mask of the last write instead, so it is evicted first. The
     /// caller has queried the stored size, which makes HDF5 write a changed chunk of its chunk cache.
-    fn indexed(
-        &self,
-        session: &Session<'_>,
-        first: &[u64],
-        before: Option<&[u64]>,
-    ) -> Result<Option<(u32, Vec<u8>)>> {
-        self.evict_lookup(session, first, before)?;
-        self.read_stored(session, first)
+    fn indexed(&self, first: &[u64], before: Option<&[u64]>) -> Result<Option<(u32, Vec<u8>)>> {
+        self.evict_lookup(first, before)?;
+        self.read_stored(first)
     }
 
-    fn write_stored(
-        &self,
-        session: &Session<'_>,
-        first: &[u64],
-        mask: u32,
-        bytes: &[u8],
-    ) -> Result<()> {
-        if self.store(session, first, mask, bytes) < 0 {
-            let error = self.named(session.failed(&format!("write the chunk at {first:?}")));
-            self.put_back(session, first, bytes.len() as u64);
+    fn write_stored(&self, first: &[u64], mask: u32, bytes: &[u8]) -> Result<()> {
+        if self.store(first, mask, bytes) < 0 {
+            let error = self.dataset.named(
+                self.session
+                    .failed(&format!("write the chunk at {first:?}")),
+            );
+            self.put_back(first, bytes.len() as u64);
             return Err(error);
         }
-        if self.is_lost(session, first) {
-            Err(self.named(
-                Error::new(
-                    Kind::Io,
-                    format!(
-                        "HDF5 wrote the chunk at {first:?} but did not record it in the file, as \
-                         happens after a write that failed: the data are lost"
-                    ),
-                )
-                .remedy("close the dataset wherever it is open, open it again, and write it again"),
-            ))
-        } else {
-            Ok(())
+        if !self.is_lost(first) {
+            return Ok(());
         }
+        let error = Error::new(
+            Kind::Io,
+            format!(
+                "HDF5 wrote the chunk at {first:?} but did not record it in the file, as happens after \
+                 a write that failed: the data are lost"
+            ),
+        );
+        let remedy = "close the dataset wherever it is open, open it again, and write it again";
+        Err(self.dataset.named(error.remedy(remedy)))
     }
 
     /// Returns whether HDF5 has written a dataset's only chunk to storage that the index lacks.
@@ -162,42 +158,22 @@ impl WrittenDataset {
     /// HDF5 (2.0.0) caches the address of a chunk before it writes it. If that fails, the next write
     /// goes there and succeeds, but the index of a single chunk never gets the address. No lookup
     /// evicts it, because there is no other chunk.
-    fn is_lost(&self, session: &Session<'_>, first: &[u64]) -> bool {
-        let is_only = self
-            .shape
-            .iter()
-            .zip(&self.chunk)
-            .all(|(size, side)| size <= side);
-        is_only
-            && self
-                .stored_at(session, first)
-                .is_some_and(|(_, address, _)| address == HADDR_UNDEF)
+    fn is_lost(&self, first: &[u64]) -> bool {
+        let mut sides = self.info.shape.iter().zip(self.info.chunk());
+        sides.all(|(size, side)| size <= side)
+            && matches!(self.stored_at(first), Some((_, HADDR_UNDEF, _)))
     }
 
-    /// Returns the filter mask, the address and the size of a chunk according to the index.
-    fn stored_at(&self, session: &Session<'_>, first: &[u64]) -> Option<(u32, u64, u64)> {
-        let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
-        // SAFETY: there are as many offsets as dimensions, and places of their types for the
-        // results.
-        let status = unsafe {
-            (session.hdf5.H5Dget_chunk_info_by_coord)(
-                self.dataset,
-                first.as_ptr(),
-                &mut mask,
-                &mut address,
-                &mut size,
-            )
-        };
-        (status >= 0).then_some((mask, address, size))
+    fn stored_at(&self, first: &[u64]) -> Option<(u32, u64, u64)> {
+        single_chunk::in_index(self.session, self.dataset.dataset, first)
     }
 
-    /// Returns the status of `H5Dwrite_chunk`.
-    fn store(&self, session: &Session<'_>, first: &[u64], mask: u32, bytes: &[u8]) -> herr_t {
+    fn store(&self, first: &[u64], mask: u32, bytes: &[u8]) -> herr_t {
         // SAFETY: HDF5 checks the identifier; there are as many offsets as dimensions, and the size
         // is that of the bytes.
         unsafe {
-            (session.hdf5.H5Dwrite_chunk)(
-                self.dataset,
+            (self.session.hdf5.H5Dwrite_chunk)(
+                self.dataset.dataset,
                 H5P_DEFAULT,
                 mask,
                 first.as_ptr(),
@@ -214,43 +190,43 @@ impl WrittenDataset {
     /// data would be placed in it, and be lost when the chunk is written again. So the old contents
     /// are written once more, to storage that the index then has. If that is impossible, HDF5's
     /// cached lookup is evicted.
-    fn put_back(&self, session: &Session<'_>, first: &[u64], length: u64) {
-        let stored = self.stored_at(session, first);
+    fn put_back(&self, first: &[u64], length: u64) {
+        let stored = self.stored_at(first);
         let freed = stored.filter(|(_, address, size)| {
-            self.has_filters
+            !self.info.filters.is_empty()
                 && *address != HADDR_UNDEF
                 && *size != length
-                && self.stored_size(session, first) == Some(length)
+                && self.stored_size(first) == Some(length)
         });
         if let Some((mask, address, size)) = freed
-            && !self.may_confuse_chunks(session)
-            && let Some(bytes) = self.bytes_at(session, address, size)
+            && !self.may_confuse_chunks()
+            && let Some(bytes) = self.bytes_at(address, size)
         {
             // A failure leaves the chunk as it is.
-            self.store(session, first, mask, &bytes);
+            self.store(first, mask, &bytes);
         }
         // The caller returns an error already. An error here only means that the lookup is not evicted.
-        let _ = self.evict_lookup(session, first, None);
+        let _ = self.evict_lookup(first, None);
     }
 
     /// Returns whether HDF5 may confuse chunks when it looks them up by coordinates: see
     /// `dataset::swizzle`.
-    pub(in crate::transfer) fn may_confuse_chunks(&self, session: &Session<'_>) -> bool {
-        let mut index = 0;
-        // SAFETY: the index type has a place of its type.
-        let status = unsafe { (session.hdf5.H5Dget_chunk_index_type)(self.dataset, &mut index) };
-        let unlimited = self.max_shape.iter().position(Option::is_none);
-        status < 0 || (index == H5D_CHUNK_IDX_EARRAY && unlimited.is_some_and(|at| at > 0))
+    pub(in crate::transfer) fn may_confuse_chunks(&self) -> bool {
+        let unlimited = self.info.max_shape.iter().position(Option::is_none);
+        single_chunk::index_kind(self.session, self.dataset.dataset).map_or(true, |kind| {
+            kind == H5D_CHUNK_IDX_EARRAY && unlimited > Some(0)
+        })
     }
 
     /// Returns bytes of the file as they are stored.
-    fn bytes_at(&self, session: &Session<'_>, address: u64, size: u64) -> Option<Vec<u8>> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
+    fn bytes_at(&self, address: u64, size: u64) -> Option<Vec<u8>> {
         // A forged size in the index must not exhaust memory.
-        if size > most_stored(decoded) {
+        if size > most_stored(self.decoded_size()) {
             return None;
         }
-        let descriptor = FileInfo::of(session, self.dataset).ok()?.descriptor?;
+        let descriptor = FileInfo::of(self.session, self.dataset.dataset)
+            .ok()?
+            .descriptor?;
         // SAFETY: HDF5 keeps the descriptor open throughout the session, and closes it itself.
         let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
         let mut bytes = zeroed(usize::try_from(size).ok()?)?;
@@ -260,90 +236,63 @@ impl WrittenDataset {
 
     /// Evicts HDF5's cached lookup of the chunk at `last`.
     ///
-    /// HDF5 caches one lookup. After a write it still holds the old filter mask (seen in 2.0.0),
-    /// and after a failed write an address that the index lacks (seen in 1.14.4 and 2.2.0). The
-    /// lookup of another chunk replaces it, unless that chunk is in the chunk cache; neither the
-    /// chunk written just `before` nor one that does not exist is in it.
-    fn evict_lookup(
-        &self,
-        session: &Session<'_>,
-        last: &[u64],
-        before: Option<&[u64]>,
-    ) -> Result<()> {
+    /// HDF5 caches one lookup. After a write it still has the old filter mask (2.0.0), and after a failed
+    /// write an address that the index lacks (1.14.4, 2.2.0). The lookup of another chunk replaces it, unless
+    /// that chunk is in the chunk cache. Neither the chunk written just `before` nor one that does not exist
+    /// is in the chunk cache.
+    fn evict_lookup(&self, last: &[u64], before: Option<&[u64]>) -> Result<()> {
         if let Some(before) = before {
-            self.stored_size(session, before);
+            self.stored_size(before);
             return Ok(());
         }
-        let sides = || self.shape.iter().zip(&self.chunk);
+        let sides = || self.info.shape.iter().zip(self.info.chunk());
         let mut other = last.to_vec();
         // The first chunk past the end of a dimension that can still grow does not exist.
         let ends = sides().map(|(size, side)| size.div_ceil(*side).saturating_mul(*side));
-        let grows = self.max_shape.iter().zip(ends).enumerate();
+        let grows = self.info.max_shape.iter().zip(ends).enumerate();
         let free = |(_, (most, end)): &(usize, (&Option<u64>, u64))| most.is_none_or(|m| m > *end);
         if let Some((at, (_, end))) = grows.into_iter().find(free) {
             other[at] = end;
-            self.stored_size(session, &other);
+            self.stored_size(&other);
             return Ok(());
         }
         match sides().position(|(size, side)| size > side) {
             // The index is that of a single chunk, or a tree.
             None => {
-                if let (Some(at), Some(side)) = (other.first_mut(), self.chunk.first()) {
+                if let (Some(at), Some(side)) = (other.first_mut(), self.info.chunk().first()) {
                     *at += side;
                 }
-                self.stored_size(session, &other);
+                self.stored_size(&other);
             }
             Some(at) => {
-                other[at] = if last[at] == 0 { self.chunk[at] } else { 0 };
-                self.read_stored(session, &other)?;
+                other[at] = if last[at] == 0 {
+                    self.info.chunk()[at]
+                } else {
+                    0
+                };
+                self.read_stored(&other)?;
             }
         }
         Ok(())
     }
 
-    fn stored_size(&self, session: &Session<'_>, first: &[u64]) -> Option<u64> {
-        let mut size = 0;
-        // SAFETY: there are as many offsets as dimensions, and a place for the size.
-        let status = unsafe {
-            (session.hdf5.H5Dget_chunk_storage_size)(self.dataset, first.as_ptr(), &mut size)
-        };
-        (status >= 0).then_some(size)
+    fn stored_size(&self, first: &[u64]) -> Option<u64> {
+        single_chunk::stored_size(self.session, self.dataset.dataset, first)
     }
 
     /// Reads a chunk as it is stored, which evicts it from the chunk cache. Returns its filter mask and bytes.
     ///
     /// # Errors
     /// There is no memory for the bytes, so nothing is evicted.
-    pub(in crate::transfer) fn read_stored(
-        &self,
-        session: &Session<'_>,
-        first: &[u64],
-    ) -> Result<Option<(u32, Vec<u8>)>> {
-        let decoded = self.chunk.iter().product::<u64>() * self.element.0;
-        // A chunk without a size has no address, and nothing is read.
-        let stored = self.stored_size(session, first).unwrap_or(0);
-        // A forged size in the index must not exhaust memory.
-        if stored > most_stored(decoded) {
-            return Ok(None);
-        }
-        let size = usize::try_from(stored.max(decoded)).unwrap_or(usize::MAX);
-        let mut bytes = zeroed(size).ok_or_else(|| {
-            let text = format!("no memory for the {size} bytes of the chunk at {first:?}");
-            self.named(Error::new(Kind::Memory, text))
-        })?;
-        let mut mask = 0;
-        // SAFETY: the buffer has at least the size that HDF5 has just reported.
-        let status = unsafe {
-            (session.hdf5.H5Dread_chunk)(
-                self.dataset,
-                H5P_DEFAULT,
-                first.as_ptr(),
-                &mut mask,
-                bytes.as_mut_ptr().cast(),
-            )
-        };
-        bytes.truncate(stored as usize);
-        Ok((status >= 0).then_some((mask, bytes)))
+    pub(in crate::transfer) fn read_stored(&self, first: &[u64]) -> Result<Option<(u32, Vec<u8>)>> {
+        let decoded = self.decoded_size();
+        let sizes = (decoded, most_stored(decoded));
+        single_chunk::read_stored(self.session, self.dataset.dataset, first, sizes)
+            .map_err(|e| self.dataset.named(e))
+    }
+
+    fn decoded_size(&self) -> u64 {
+        self.info.chunk().iter().product::<u64>() * self.info.element.size().0
     }
 }
 

@@ -23,7 +23,7 @@ impl BlockSink for ContiguousStorage {
     fn end(&self) {
         // SAFETY: the submitter guarantees that HDF5 may be called on the thread of the step.
         let session = unsafe { self.0.session() };
-        // On failure HDF5's buffer has old data, of a dataset that HDF5 cannot read.
+        // On failure HDF5's buffer keeps old data, but HDF5 cannot read this dataset either.
         let _ = self.0.refill_sieve(&session);
     }
 }
@@ -35,12 +35,12 @@ impl WrittenDataset {
     /// The buffer is one window, no longer than the distance from the first element to the last. So
     /// at least one of the two reads finds its element outside, and refills the window.
     pub(in crate::transfer) fn refill_sieve(&self, session: &Session<'_>) -> Result<()> {
-        sieve::read_ends(session, self.dataset, &self.shape, H5P_DEFAULT).map_err(|e| self.named(e))
+        sieve::read_ends(session, self.dataset, &self.info.shape, H5P_DEFAULT)
+            .map_err(|e| self.named(e))
     }
 
     /// Makes HDF5 allocate contiguous storage without buffering any of it, by writing the fill
-    /// value to elements that are about to be written. A write that is cancelled or fails leaves
-    /// them so.
+    /// value to elements that are about to be written. They keep it if the write fails or is cancelled.
     ///
     /// The last elements are best, because the file then gets its final length. Every write here
     /// may wait for writes in the background, which hold the lock of the file.
@@ -57,9 +57,10 @@ impl WrittenDataset {
         past_sieve: Option<Id>,
     ) -> Result<()> {
         let elements = count.iter().product::<u64>() as usize;
-        let bytes = match fill.filter(|fill| fill.len() as u64 == self.element.0) {
+        let size = self.info.element.size().0 as usize;
+        let bytes = match fill.filter(|fill| fill.len() == size) {
             Some(fill) => fill.repeat(elements),
-            None => vec![0u8; elements * self.element.0 as usize],
+            None => vec![0u8; elements * size],
         };
         let list = past_sieve.as_ref().map_or(H5P_DEFAULT, Id::get);
         let write = |file_type, memory, space| {

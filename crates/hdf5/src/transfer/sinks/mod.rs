@@ -4,6 +4,6 @@ mod chunks;
 mod contiguous;
 mod written_dataset;
 
-pub(super) use chunks::ChunkWriter;
+pub(super) use chunks::{ChunkWriter, StoredChunks};
 pub(super) use contiguous::ContiguousStorage;
 pub(super) use written_dataset::WrittenDataset;

@@ -1,12 +1,11 @@
 //! The dataset of a write in flight, as its sink needs it.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use penstock_array::{StoredSize, in_dataset};
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
-use crate::dataset::{DatasetInfo, Layout};
+use crate::dataset::DatasetInfo;
 use crate::library::Session;
 use crate::transfer::hdf5_state::{flush_and_sync, may_flush};
 
@@ -15,18 +14,7 @@ use crate::transfer::hdf5_state::{flush_and_sync, may_flush};
 pub(in crate::transfer) struct WrittenDataset {
     pub hdf5: &'static Hdf5,
     pub dataset: hid_t,
-    /// Name of the dataset, for errors.
-    pub name: String,
-    /// Name of the file, for errors.
-    pub path: PathBuf,
-    pub shape: Vec<u64>,
-    pub max_shape: Vec<Option<u64>>,
-    /// Empty if the dataset is not chunked.
-    pub chunk: Vec<u64>,
-    pub element: StoredSize,
-    pub has_filters: bool,
-    /// Whether chunks may be stored without some of the filters.
-    pub may_skip_filters: bool,
+    pub info: Arc<DatasetInfo>,
     /// Whether the file is flushed and synced at the end.
     pub is_durable: bool,
 }
@@ -35,22 +23,12 @@ impl WrittenDataset {
     pub(in crate::transfer) fn new(
         session: &Session<'static>,
         dataset: hid_t,
-        info: &DatasetInfo,
+        info: Arc<DatasetInfo>,
     ) -> WrittenDataset {
         WrittenDataset {
             hdf5: session.hdf5,
             dataset,
-            name: info.name.clone(),
-            path: info.file.name.clone(),
-            shape: info.shape.clone(),
-            max_shape: info.max_shape.clone(),
-            chunk: match &info.layout {
-                Layout::Chunked { chunk, .. } => chunk.clone(),
-                _ => Vec::new(),
-            },
-            element: info.element.size(),
-            has_filters: !info.filters.is_empty(),
-            may_skip_filters: info.filters.iter().any(|filter| filter.optional),
+            info,
             is_durable: false,
         }
     }
@@ -77,23 +55,13 @@ impl WrittenDataset {
 
     /// Flushes HDF5's buffers and syncs the file, if the write is durable.
     pub(in crate::transfer) fn make_durable(&self, session: &Session<'_>) -> Result<()> {
-        if self.is_durable {
-            flush_and_sync(session, self.dataset)
-        } else {
-            Ok(())
+        if !self.is_durable {
+            return Ok(());
         }
+        flush_and_sync(session, self.dataset)
     }
 
     pub(in crate::transfer) fn named(&self, error: Error) -> Error {
-        in_dataset(error, &self.name).in_file(&self.path)
-    }
-}
-
-impl std::fmt::Debug for WrittenDataset {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WrittenDataset")
-            .field("dataset", &self.dataset)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        self.info.name_in(error).in_file(&self.info.file.name)
     }
 }

@@ -74,7 +74,7 @@ fn a_read_looks_at_other_operations_only_while_one_writes() {
 }
 
 #[test]
-fn a_call_asks_few_of_thousands_of_pending_operations_whether_they_are_over() {
+fn a_call_checks_few_of_thousands_of_pending_operations() {
     use std::cell::Cell;
 
     let mut table = Table::new();
@@ -85,24 +85,24 @@ fn a_call_asks_few_of_thousands_of_pending_operations_whether_they_are_over() {
             row,
         );
     }
-    let asked = Cell::new(0);
+    let checks = Cell::new(0);
     let is_over = |limit: u64| {
-        let asked = &asked;
+        let checks = &checks;
         move |row: &u64| {
-            asked.set(asked.get() + 1);
+            checks.set(checks.get() + 1);
             *row < limit
         }
     };
     assert_eq!(table.prune_quickly(is_over(0)), [0; 0]);
-    assert_eq!(asked.take(), 1);
+    assert_eq!(checks.take(), 1);
     assert_eq!(table.prune_quickly(is_over(10)).len(), 10);
-    assert_eq!(asked.take(), 11);
+    assert_eq!(checks.take(), 11);
     assert_eq!(table.prune_quickly(is_over(4000)).len(), 3990);
     assert_eq!(table.len(), 0);
 }
 
 #[test]
-fn what_is_known_less_well_conflicts_with_more() {
+fn whole_objects_and_files_conflict_with_the_elements_in_them() {
     let write = elements(1, &[0..1, 0..1], Access::Write);
     let everything = AccessSet::Elements {
         dataset: dataset(1),

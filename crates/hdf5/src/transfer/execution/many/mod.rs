@@ -8,7 +8,6 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use penstock_array::ChunkTable;
-use penstock_codec::Pipeline;
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
@@ -57,7 +56,6 @@ enum Stored {
     Known(Option<Arc<ChunkTable>>, Origin),
     /// The dataset, which is planned through HDF5 when it is read.
     Dataset {
-        /// The identifier.
         id: hid_t,
         /// Whether it is closed with the description.
         is_own: bool,
@@ -79,7 +77,7 @@ pub unsafe fn describe<'a>(
     wanted: impl Iterator<Item = Wanted<'a>>,
 ) -> Result<Many> {
     inside(hdf5, || {
-        // SAFETY: the caller may call HDF5, and no other thread comes between.
+        // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
         let session = unsafe { Session::begin(hdf5) };
         let mut many = Many {
             hdf5,
@@ -142,19 +140,11 @@ fn described(
 /// Returns whether a description has all that a later read needs.
 fn is_known(info: &DatasetInfo) -> bool {
     let file = &info.file;
-    let is_unchanging = !file.is_writable && !file.is_swmr;
-    let is_here = matches!(
-        info.layout,
-        Layout::Contiguous { .. } | Layout::Chunked { .. }
-    );
-    let pipeline = || Pipeline {
-        filters: info.filters.clone(),
-    };
-    is_unchanging
+    !file.may_end_early()
         && file.is_plain
         && file.descriptor.is_some()
-        && is_here
-        && (info.filters.is_empty() || pipeline().unknown().is_none())
+        && info.layout.elsewhere().is_none()
+        && info.only_hdf5_filters().is_none()
 }
 
 impl Many {

@@ -45,10 +45,8 @@ impl Opener {
     fn along_group(&mut self, session: &Session<'_>, place: hid_t, path: &CStr) -> Option<Id> {
         let bytes = path.to_bytes_with_nul();
         let at = bytes.iter().rposition(|byte| *byte == b'/')?;
-        let (groups, last) = (
-            &bytes[..at],
-            CStr::from_bytes_with_nul(&bytes[at + 1..]).ok()?,
-        );
+        let groups = &bytes[..at];
+        let last = CStr::from_bytes_with_nul(&bytes[at + 1..]).ok()?;
         if groups.is_empty() || matches!(last.to_bytes(), b"" | b".") {
             return None;
         }
@@ -64,7 +62,6 @@ impl Opener {
         open(session, self.group.as_ref()?.get(), last).ok()
     }
 
-    /// Returns the path in the file.
     fn full(&self, path: &CStr) -> String {
         let path = path.to_string_lossy();
         match &self.place {
@@ -76,7 +73,6 @@ impl Opener {
     }
 }
 
-/// Opens one object.
 pub(in crate::transfer) fn open(session: &Session<'_>, place: hid_t, path: &CStr) -> Result<Id> {
     let hdf5 = session.hdf5;
     // SAFETY: HDF5 checks the identifier; the path is a C string.

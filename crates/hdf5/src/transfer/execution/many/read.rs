@@ -1,7 +1,6 @@
 //! Plans the reads of datasets that were described, and starts them as one request.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of,
 use crate::transfer::execution::handle::TransferHandle;
 use crate::transfer::execution::ordered_plan::prepare_in_order;
 use crate::transfer::hdf5_state::inside;
-use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, direct};
+use crate::transfer::request::{DatasetTransfer, FileSelection, HostBuffer, MemoryShape, bound};
 
 /// The elements to read of a dataset, and their destination.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +60,7 @@ impl Many {
     ) -> Result<TransferHandle> {
         let hdf5 = self.hdf5;
         inside(hdf5, || {
-            // SAFETY: the caller may call HDF5, and no other thread comes between.
+            // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
             let session = unsafe { Session::begin(hdf5) };
             let mut reading = Reading {
                 session: &session,
@@ -96,7 +95,6 @@ impl Many {
     }
 }
 
-/// A read that is being planned.
 struct Reading<'s> {
     session: &'s Session<'static>,
     types: &'s [hid_t],
@@ -115,7 +113,6 @@ struct Reading<'s> {
     beforehand: Beforehand,
 }
 
-/// A file of the read.
 struct OpenedFile {
     /// Address of the description, which datasets of one file share.
     description: usize,
@@ -133,36 +130,30 @@ impl Reading<'_> {
     /// # Safety
     /// As for [`Many::read`].
     unsafe fn add(&mut self, described: &DescribedDataset, part: &DatasetPart<'_>) -> Result<()> {
-        self.look_at(part)?;
-        if let Stored::Known(table, origin) = &described.stored {
-            match self.conversion(described, part)? {
-                Ok(conversion)
-                    if let Some(file) = self.file_or_hdf5(&described.info, origin)? =>
-                {
-                    return self.add_known(&described.info, (table, file), part, conversion);
-                }
-                _ => {
-                    return match origin {
-                        // SAFETY: upheld by the caller.
-                        Origin::Open(id) => unsafe { self.add_dataset(*id, part) },
-                        Origin::Named(place, name) => {
-                            let opened = open(self.session, *place, name)?;
-                            // SAFETY: upheld by the caller. HDF5 reads it before the call returns.
-                            unsafe { self.add_dataset(opened.get(), part) }
-                        }
-                    };
-                }
-            }
-        }
-        match described.stored {
+        self.find_memory(part)?;
+        let (table, origin) = match &described.stored {
+            Stored::Known(table, origin) => (table, origin),
             // SAFETY: upheld by the caller.
-            Stored::Dataset { id, .. } => unsafe { self.add_dataset(id, part) },
-            Stored::Known(..) => Ok(()),
+            Stored::Dataset { id, .. } => return unsafe { self.add_dataset(*id, part) },
+        };
+        if let Ok(conversion) = self.conversion(described, part)?
+            && let Some(file) = self.file_or_hdf5(&described.info, origin)?
+        {
+            return self.add_known(&described.info, (table, file), part, conversion);
+        }
+        match origin {
+            // SAFETY: upheld by the caller.
+            Origin::Open(id) => unsafe { self.add_dataset(*id, part) },
+            Origin::Named(place, name) => {
+                let opened = open(self.session, *place, name)?;
+                // SAFETY: upheld by the caller. HDF5 reads it before the call returns.
+                unsafe { self.add_dataset(opened.get(), part) }
+            }
         }
     }
 
     /// Finds the memory of an array, which must be on the same device as that of the other arrays.
-    fn look_at(&mut self, part: &DatasetPart<'_>) -> Result<()> {
+    fn find_memory(&mut self, part: &DatasetPart<'_>) -> Result<()> {
         let last = self.memory.as_ref();
         let is_same = |memory: &Memory| {
             let range = memory.range.as_ref();
@@ -187,25 +178,28 @@ impl Reading<'_> {
         described: &DescribedDataset,
         part: &DatasetPart<'_>,
     ) -> Result<std::result::Result<Conversion, String>> {
-        let is_gpu = self.memory.as_ref().is_some_and(|m| m.context.is_some());
-        Ok(
-            match self
-                .conversions
-                .entry((described.element, part.memory_type))
-            {
-                Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(place) => {
-                    if is_gpu {
-                        // SAFETY: this thread may call HDF5.
-                        unsafe { pointers::refuse(self.session.hdf5, part.memory_type)? };
-                    }
-                    let stored = self.types[described.element];
-                    let stored = (stored, &described.info.element);
-                    let found = Conversion::of_read(self.session, stored, part.memory_type)?;
-                    place.insert(found).clone()
-                }
-            },
-        )
+        let key = (described.element, part.memory_type);
+        if let Some(known) = self.conversions.get(&key) {
+            return Ok(known.clone());
+        }
+        self.refuse_pointers(part)?;
+        let stored = (self.types[described.element], &described.info.element);
+        let found = Conversion::of_read(self.session, stored, part.memory_type)?;
+        self.conversions.insert(key, found.clone());
+        Ok(found)
+    }
+
+    fn is_gpu(&self) -> bool {
+        let memory = self.memory.as_ref();
+        memory.is_some_and(|memory| memory.context.is_some())
+    }
+
+    fn refuse_pointers(&self, part: &DatasetPart<'_>) -> Result<()> {
+        if !self.is_gpu() {
+            return Ok(());
+        }
+        // SAFETY: this thread may call HDF5.
+        unsafe { pointers::refuse(self.session.hdf5, part.memory_type) }
     }
 
     /// Plans the read of a dataset without HDF5.
@@ -225,14 +219,7 @@ impl Reading<'_> {
         }
         let array = info.array(table.clone())?;
         let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Read)?;
-        let bound = BoundPlan {
-            plan: Arc::new(plan),
-            files: vec![file.into()],
-            conversion: conversion.values,
-            direct: direct(&self.options),
-            given: None,
-            cache: None,
-        };
+        let bound = bound(plan, vec![file.into()], conversion.values, &self.options);
         self.place(vec![bound], part, memory.low, memory.layout.length)
     }
 
@@ -241,12 +228,8 @@ impl Reading<'_> {
     /// # Safety
     /// As for [`Many::read`].
     unsafe fn add_dataset(&mut self, dataset: hid_t, part: &DatasetPart<'_>) -> Result<()> {
-        let is_gpu = self.memory.as_ref().is_some_and(|m| m.context.is_some());
-        if is_gpu {
-            // SAFETY: this thread may call HDF5.
-            unsafe { pointers::refuse(self.session.hdf5, part.memory_type)? };
-        }
-        let address = if is_gpu || self.is_after {
+        self.refuse_pointers(part)?;
+        let address = if self.is_gpu() || self.is_after {
             std::ptr::null_mut()
         } else {
             part.address as *mut u8
@@ -300,9 +283,8 @@ impl Reading<'_> {
     /// Returns the file of a dataset, which is opened once for all its datasets.
     fn file(&mut self, info: &DatasetInfo, origin: &Origin) -> Result<Arc<File>> {
         let description = Arc::as_ptr(&info.file) as usize;
-        let known = self.files.iter().rev();
-        let mut known = known.filter(|opened| opened.description == description);
-        if let Some(opened) = known.next() {
+        let mut known = self.files.iter().rev();
+        if let Some(opened) = known.find(|opened| opened.description == description) {
             return Ok(Arc::clone(&opened.file));
         }
         let file = open_file(&info.file, Operation::Read)?;
@@ -332,8 +314,8 @@ impl Reading<'_> {
         }
         let start = part.address.checked_add_signed(low as isize);
         let memory = start.and_then(|start| Some(start..start.checked_add(length as usize)?));
-        let memory = memory
-            .ok_or_else(|| Error::invalid("the array extends past the end of the address space"))?;
+        let past_end = || Error::invalid("the array extends past the end of the address space");
+        let memory = memory.ok_or_else(past_end)?;
         self.placed.push(Placed { plans, memory });
         Ok(())
     }
