@@ -7,7 +7,7 @@ use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::{PATHS, Path, Report};
 use penstock_engine::request::Request;
 
-use crate::options::ROUTES;
+use crate::options::{ROUTES, number_of};
 use crate::structs;
 
 const NOTE: usize = 256;
@@ -49,10 +49,7 @@ impl From<&Report> for CReport {
             struct_size: size_of::<CReport>(),
             route: match report.route {
                 RouteName::Hdf5 => ROUTE_HDF5,
-                route => ROUTES
-                    .iter()
-                    .position(|r| *r == route)
-                    .map_or(0, |at| at as i32 + 1),
+                route => number_of(Some(route), &ROUTES),
             },
             device: report.device,
             bytes: report.bytes(),
