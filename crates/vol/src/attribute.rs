@@ -137,17 +137,10 @@ unsafe extern "C" fn read(
             let _quiet = Quiet::begin(under.library());
             let mut memory = AttributeMemory::of(under, mem_type_id, buf)?;
             let (address, request) = (memory.address(), memory.request(req));
-            let read = under.calls.H5VLattr_read;
-            let status = under.container.in_call(|| {
-                read(
-                    under.object,
-                    under.id,
-                    mem_type_id,
-                    address,
-                    dxpl_id,
-                    request,
-                )
-            });
+            let (read, object, id) = (under.calls.H5VLattr_read, under.object, under.id);
+            let container = &under.container;
+            let status =
+                container.in_call(|| read(object, id, mem_type_id, address, dxpl_id, request));
             if status >= 0 {
                 memory.copy_back()?;
             }
@@ -179,17 +172,10 @@ unsafe extern "C" fn write(
                 Err(error) => return Err(error),
             };
             let (address, request) = (memory.address(), memory.request(req));
-            let write = under.calls.H5VLattr_write;
-            let status = under.container.in_call(|| {
-                write(
-                    under.object,
-                    under.id,
-                    mem_type_id,
-                    address,
-                    dxpl_id,
-                    request,
-                )
-            });
+            let (write, object, id) = (under.calls.H5VLattr_write, under.object, under.id);
+            let container = &under.container;
+            let status =
+                container.in_call(|| write(object, id, mem_type_id, address, dxpl_id, request));
             let zeros = "write the attribute again in all processes: it may contain zeros now";
             failed.map_or(Ok(status), |error| Err(error.remedy(zeros)))
         })

@@ -15,7 +15,7 @@ use super::background::{self, file_identity, finish_before_replacing, finish_def
 use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
-use super::info::Info;
+use super::info::ConnectorInfo;
 use super::registration::NAME;
 use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
@@ -44,7 +44,7 @@ impl AccessList {
     unsafe fn of(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
         // SAFETY: the caller guarantees this.
         let (info, is_parallel) = unsafe {
-            let info = Info::of_access_list(library, fapl)?;
+            let info = ConnectorInfo::of_access_list(library, fapl)?;
             (info, is_parallel(library, fapl))
         };
         let container = Container::new(&info.below, &info.settings, is_parallel)?;
@@ -104,7 +104,7 @@ unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum OpenMode {
     New,
     ForWriting,
     ForReading,
@@ -119,7 +119,7 @@ unsafe fn open_below(
     slot: usize,
     name: *const c_char,
     fapl_id: hid_t,
-    way: Way,
+    mode: OpenMode,
     api_call: ApiCall,
     before: impl FnOnce(CallingLibrary),
     call: impl FnOnce(&CallingLibrary, hid_t) -> *mut c_void,
@@ -142,7 +142,7 @@ unsafe fn open_below(
         before(library);
         let opening = if access.container.is_parallel {
             // SAFETY: the caller guarantees the name. The list is this connector's own.
-            Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? })
+            Some(unsafe { access.opening(CStr::from_ptr(name), mode != OpenMode::ForReading)? })
         } else {
             None
         };
@@ -162,7 +162,7 @@ unsafe fn open_below(
             // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
             unsafe {
                 share(&access, CStr::from_ptr(name), wrapped, opening)?;
-                if way == Way::New {
+                if mode == OpenMode::New {
                     write_first_metadata(&Wrapped::of(wrapped).under());
                 }
             }
@@ -272,7 +272,7 @@ unsafe extern "C" fn create<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
-            Way::New,
+            OpenMode::New,
             ApiCall::of(c"H5Fcreate_async", req),
             |library| finish_before_replacing(library, name),
             |library, fapl| {
@@ -289,10 +289,10 @@ unsafe extern "C" fn open<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
-    let way = if flags & H5F_ACC_RDWR != 0 {
-        Way::ForWriting
+    let mode = if flags & H5F_ACC_RDWR != 0 {
+        OpenMode::ForWriting
     } else {
-        Way::ForReading
+        OpenMode::ForReading
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
@@ -300,7 +300,7 @@ unsafe extern "C" fn open<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
-            way,
+            mode,
             ApiCall::of(c"H5Fopen_async", req),
             |_| (),
             |library, fapl| (library.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),

@@ -9,7 +9,7 @@ use super::CLASSES;
 use super::api_call::ApiCall;
 use super::callback::operate;
 use super::calling_library::CallingLibrary;
-use super::info::{INFO, Info};
+use super::info::{ConnectorInfo, INFO};
 use super::registration::CAP_FLAGS;
 use penstock_hdf5::library::callback::{FAIL, caught};
 
@@ -38,7 +38,7 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
     let Some(library) = CallingLibrary::of(SLOT) else {
         return FAIL;
     };
-    let answer = |info: &Info| {
+    let answer = |info: &ConnectorInfo| {
         // SAFETY: the identifier is open, its connector has made the information, and HDF5 gives a pointer
         // for the answer.
         unsafe {
@@ -51,9 +51,9 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
         }
     };
     // SAFETY: HDF5 gives null or information of this connector.
-    let body = || match unsafe { info.cast::<Info>().as_ref() } {
+    let body = || match unsafe { info.cast::<ConnectorInfo>().as_ref() } {
         Some(info) => answer(info),
-        None => answer(&Info::native(library)?),
+        None => answer(&ConnectorInfo::native(library)?),
     };
     caught(library.hdf5, INFO, body).unwrap_or(FAIL)
 }

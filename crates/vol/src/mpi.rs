@@ -130,10 +130,10 @@ pub(crate) unsafe fn forbid_sieving(
         if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut given).cast()) } < 0 {
             return None;
         }
-        let info = if given == Info::new(mpi)?.free() {
-            Info::new(mpi)?
+        let info = if given == MpiInfo::new(mpi)?.free() {
+            MpiInfo::new(mpi)?
         } else {
-            Info { mpi, handle: given }
+            MpiInfo { mpi, handle: given }
         };
         for (key, value) in HINTS {
             info.set(key, value)?;
@@ -149,17 +149,17 @@ pub(crate) unsafe fn forbid_sieving(
 }
 
 /// An `MPI_Info` that belongs to this connector.
-struct Info {
+struct MpiInfo {
     mpi: &'static Mpi,
     handle: Handle,
 }
 
-impl Info {
-    fn new(mpi: &'static Mpi) -> Option<Info> {
+impl MpiInfo {
+    fn new(mpi: &'static Mpi) -> Option<MpiInfo> {
         let mut handle: Handle = 0;
         // SAFETY: MPI is running, because the program has made a list with a communicator. The answer has a place.
         let status = unsafe { (mpi.MPI_Info_create)(&mut handle) };
-        (status == MPI_SUCCESS).then_some(Info { mpi, handle })
+        (status == MPI_SUCCESS).then_some(MpiInfo { mpi, handle })
     }
 
     fn set(&self, key: &CStr, value: &CStr) -> Option<()> {
@@ -177,7 +177,7 @@ impl Info {
     }
 }
 
-impl Drop for Info {
+impl Drop for MpiInfo {
     fn drop(&mut self) {
         // SAFETY: as in `free`.
         unsafe { (self.mpi.MPI_Info_free)(&mut self.handle) };

@@ -26,7 +26,7 @@ const FOREVER: u64 = u64::MAX;
 ///
 /// # Safety
 /// HDF5 gives a request of this connector.
-unsafe fn dispatch(
+unsafe fn handle(
     req: *mut c_void,
     own: impl FnOnce(&Arc<AsyncOperation>, &ReportOrder) -> Result<()>,
     call: impl FnOnce(&Under) -> herr_t,
@@ -40,6 +40,18 @@ unsafe fn dispatch(
             }
         })
     }
+}
+
+/// Calls [`handle`] with a function of the connector below.
+macro_rules! dispatch {
+    ($req:ident, $own:ident, $function:ident($($argument:ident),*)) => {
+        // SAFETY: HDF5 gives a request of this connector; the call passes HDF5's arguments on.
+        unsafe {
+            handle($req, $own, |under| {
+                (under.calls.$function)(under.object, under.id $(, $argument)*)
+            })
+        }
+    };
 }
 
 unsafe extern "C" fn wait(
@@ -60,12 +72,7 @@ unsafe extern "C" fn wait(
         unsafe { *status = outcome.map_or(H5VL_REQUEST_STATUS_IN_PROGRESS, Outcome::status) };
         Ok(())
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_wait)(under.object, under.id, timeout, status)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_wait(timeout, status))
 }
 
 /// Waits for all event sets when the library closes. HDF5 cannot free an event set with operations,
@@ -147,12 +154,7 @@ unsafe extern "C" fn notify(
         unsafe { operation.notify(cb, ctx) };
         Ok(())
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_notify)(under.object, under.id, cb, ctx)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_notify(cb, ctx))
 }
 
 unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t) -> herr_t {
@@ -172,12 +174,7 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
         unsafe { *status = answer };
         Ok(())
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_cancel)(under.object, under.id, status)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_cancel(status))
 }
 
 unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific_args_t) -> herr_t {
@@ -204,23 +201,13 @@ unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific
             }
         }
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_specific)(under.object, under.id, args)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_specific(args))
 }
 
 unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t) -> herr_t {
     // SAFETY: HDF5 gives the arguments.
     let own = |_: &Arc<AsyncOperation>, _: &ReportOrder| Err(unknown(unsafe { (*args).op_type }));
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_optional)(under.object, under.id, args)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_optional(args))
 }
 
 /// Frees a request after waiting for its operation. Neither waiting nor cancelling frees it.
@@ -229,16 +216,12 @@ unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
         operation.wait_if_possible();
         Ok(())
     };
-    // SAFETY: HDF5 releases a request of this connector.
-    unsafe {
-        let status = dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_free)(under.object, under.id)
-        });
-        if status >= 0 {
-            Wrapped::release(req);
-        }
-        status
+    let status = dispatch!(req, own, H5VLrequest_free());
+    if status >= 0 {
+        // SAFETY: HDF5 releases the request.
+        unsafe { Wrapped::release(req) };
     }
+    status
 }
 
 fn unknown(operation: i32) -> Error {

@@ -113,7 +113,7 @@ pub(crate) fn forget_open_files(library: CallingLibrary) {
 }
 
 /// Description of a dataset, with the number of changes of its extent at that time.
-pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
+pub(crate) type VersionedDescription = (u64, Arc<Planned<StoredDataset>>);
 
 impl SharedFile {
     /// Returns the file that HDF5 has open with this number, or the reason why only HDF5 can access
@@ -268,7 +268,7 @@ impl SharedFile {
         session: &Session<'_>,
         dataset: hid_t,
         key: &ObjectKey,
-    ) -> Result<Described> {
+    ) -> Result<VersionedDescription> {
         let changes = self.changes_of(key);
         let stored = if key.file.number == self.key.number {
             StoredDataset::read(session, dataset, self.reads_together)?

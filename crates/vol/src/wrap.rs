@@ -12,8 +12,9 @@ use penstock_sys::hdf5::herr_t;
 
 use super::container::Container;
 use super::temporary_id::take_wrapping;
+use super::under::CALL;
 use super::wrapped::Wrapped;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 
 /// Context of [`wrap_object`] for objects in the same file as the object of [`get_wrap_ctx`].
 struct WrapContext {
@@ -73,29 +74,25 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
             *wrap_ctx = marked(wrapped.container());
             return SUCCEED;
         }
-        if wrapped.own_request().is_some() || wrapped.is_gone() {
-            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed
-            // file.
-            let context = WrapContext {
+        let body = || {
+            let mut context = WrapContext {
                 container: Arc::clone(wrapped.container()),
                 under: ptr::null_mut(),
             };
-            *wrap_ctx = Box::into_raw(Box::new(context)).cast();
-            return SUCCEED;
-        }
-        let under = Wrapped::of(obj).under();
-        let body = || {
-            let mut context = WrapContext {
-                container: Arc::clone(&under.container),
-                under: ptr::null_mut(),
-            };
-            let status = (under.calls.H5VLget_wrap_ctx)(under.object, under.id, &mut context.under);
-            if status >= 0 {
-                *wrap_ctx = Box::into_raw(Box::new(context)).cast();
+            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed
+            // file.
+            if wrapped.own_request().is_none() && !wrapped.is_gone() {
+                let under = wrapped.under();
+                let get = under.calls.H5VLget_wrap_ctx;
+                let status = get(under.object, under.id, &mut context.under);
+                if status < 0 {
+                    return Ok(status);
+                }
             }
-            Ok(status)
+            *wrap_ctx = Box::into_raw(Box::new(context)).cast();
+            Ok(SUCCEED)
         };
-        under.caught(body).unwrap_or(FAIL)
+        caught(wrapped.library().hdf5, CALL, body).unwrap_or(FAIL)
     }
 }
 
