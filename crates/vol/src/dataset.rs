@@ -17,7 +17,8 @@ use super::api_call::{ApiCall, NO_REQUEST};
 use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_and_report, make, operate};
 use super::calling_library::Quiet;
-use super::dataspace::{H5S_BLOCK, OwnedSpace, block_for};
+use super::dataspace::{H5S_BLOCK, block_for, nothing_of};
+use super::owned_id::OwnedId;
 use super::temporary_id::{TemporaryId, kind_of};
 use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
@@ -242,7 +243,7 @@ unsafe fn transfer(
 /// The dataspaces of the memory of a call, with H5S_BLOCK replaced by dataspaces of this connector.
 struct Blocks {
     memory_spaces: Vec<hid_t>,
-    _own: Vec<OwnedSpace>,
+    _own: Vec<OwnedId>,
 }
 
 impl Blocks {
@@ -373,7 +374,7 @@ unsafe fn carry_out(
 /// The arguments of a process that takes part in a collective call without elements.
 #[derive(Default)]
 struct Nothing {
-    spaces: Vec<OwnedSpace>,
+    spaces: Vec<OwnedId>,
     memory: [u64; 1],
 }
 
@@ -382,8 +383,8 @@ impl Nothing {
     /// The thread is inside a callback on these datasets.
     unsafe fn of(unders: &[Under]) -> Result<Nothing> {
         // SAFETY: the caller guarantees this.
-        let space = |under| unsafe { OwnedSpace::nothing_of(under) };
-        let spaces: Option<Vec<OwnedSpace>> = unders.iter().map(space).collect();
+        let space = |under| unsafe { nothing_of(under) };
+        let spaces: Option<Vec<OwnedId>> = unders.iter().map(space).collect();
         let failed = || Error::invalid("HDF5 cannot copy the dataspace of the dataset");
         Ok(Nothing {
             spaces: spaces.ok_or_else(failed)?,

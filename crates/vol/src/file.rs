@@ -16,6 +16,7 @@ use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::ConnectorInfo;
+use super::owned_id::OwnedId;
 use super::registration::NAME;
 use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
@@ -32,7 +33,7 @@ const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERAT
 struct AccessList {
     library: CallingLibrary,
     container: Arc<Container>,
-    fapl: hid_t,
+    fapl: OwnedId,
 }
 
 impl AccessList {
@@ -49,43 +50,22 @@ impl AccessList {
         };
         let container = Container::new(&info.below, &info.settings, is_parallel)?;
         // SAFETY: HDF5 checks the identifier.
-        let fapl = unsafe { (library.calls.H5Pcopy)(fapl) };
-        if fapl < 0 {
-            return Err(Error::invalid(
-                "HDF5 cannot copy the file access property list",
-            ));
-        }
-        let access = AccessList {
-            library,
-            container,
-            fapl,
-        };
+        let fapl = OwnedId::of(library, unsafe { (library.calls.H5Pcopy)(fapl) })
+            .ok_or_else(|| Error::invalid("HDF5 cannot copy the file access property list"))?;
+        let set = library.calls.H5Pset_vol;
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
-        let status = unsafe { (library.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
+        let status = unsafe { set(fapl.id, info.below.id, info.under_info()) };
         if status < 0 {
             Err(Error::invalid(
                 "HDF5 cannot set the connector below in the file access property list",
             ))
         } else {
-            Ok(access)
+            Ok(AccessList {
+                library,
+                container,
+                fapl,
+            })
         }
-    }
-
-    /// Prepares to open a file that processes share.
-    ///
-    /// # Safety
-    /// The thread is inside a call of the library.
-    unsafe fn opening(&self, name: &CStr, is_writable: bool) -> Result<Planned<Opening>> {
-        // SAFETY: the caller guarantees this; the list is a copy.
-        unsafe { Opening::of(self.library, name, (self.fapl, is_writable)) }
-    }
-}
-
-impl Drop for AccessList {
-    fn drop(&mut self) {
-        // SAFETY: this object has made the list, and nothing uses it later.
-        self.library
-            .keeping_errors(|| unsafe { (self.library.hdf5.H5Pclose)(self.fapl) });
     }
 }
 
@@ -142,11 +122,14 @@ unsafe fn open_below(
         before(library);
         let opening = if access.container.is_parallel {
             // SAFETY: the caller guarantees the name. The list is this connector's own.
-            Some(unsafe { access.opening(CStr::from_ptr(name), mode != OpenMode::ForReading)? })
+            Some(unsafe {
+                let is_writable = mode != OpenMode::ForReading;
+                Opening::of(library, CStr::from_ptr(name), (access.fapl.id, is_writable))?
+            })
         } else {
             None
         };
-        let file = access.container.in_call(|| call(&library, access.fapl));
+        let file = access.container.in_call(|| call(&library, access.fapl.id));
         if file.is_null() {
             return Ok(file);
         }
@@ -334,7 +317,7 @@ unsafe fn by_name(
         let _quiet = Quiet::begin(library);
         let mut args = H5VL_file_specific_args_t {
             op_type: operation,
-            args: args(access.fapl),
+            args: args(access.fapl.id),
         };
         // SAFETY: the caller guarantees this; an operation on a name takes no object.
         unsafe {

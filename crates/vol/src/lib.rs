@@ -36,6 +36,7 @@ mod log;
 mod mpi;
 mod object;
 mod operation;
+mod owned_id;
 mod policy;
 mod registration;
 mod report_order;

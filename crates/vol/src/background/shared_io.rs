@@ -8,7 +8,6 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
-use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
 
@@ -16,14 +15,14 @@ use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::finish_in_shared_file;
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
-    BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
+    BelowCall, Disposition, carry_out, host_buffers, leave_to_hdf5, plan_all, why_only_hdf5,
 };
-use super::pending::{conflicting_with, wait_for_conflicting};
-use crate::dataspace::{OwnedSpace, is_special};
+use super::pending::conflicting_with;
+use crate::dataspace::{is_special, lengths_of};
 use crate::log::Execution;
 use crate::shared_file::{Alone, SharedFile};
 use crate::temporary_id::TemporaryId;
-use crate::transfer_list::{OwnedList, is_collective, read_transfer_list};
+use crate::transfer_list::{independent, is_collective, read_transfer_list};
 use crate::under::Under;
 use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
@@ -227,7 +226,7 @@ pub(super) unsafe fn together(
                 return Ok(None);
             }
             let stream = read_transfer_list(under.library(), call.list)?.stream;
-            host_buffers(call, &memories, stream).map(Some)
+            host_buffers(call, &memories, stream)
         }
     };
     let (host, failed) = match host() {
@@ -333,11 +332,10 @@ pub(crate) unsafe fn extend_alone(under: &Under, extend: impl FnOnce() -> herr_t
         if alone.is_some() {
             return extend();
         }
-        let extent = || OwnedSpace::nothing_of(under)?.extent();
-        let before = extent();
+        let before = lengths_of(under);
         let status = extend();
         let shrinks = |old: &[u64], new: &[u64]| iter::zip(old, new).any(|(old, new)| new < old);
-        if let (Some(before), Some(after)) = (before, extent())
+        if let (Some(before), Some(after)) = (before, lengths_of(under))
             && shrinks(&before, &after)
         {
             shared.meet();
@@ -365,33 +363,22 @@ unsafe fn alone(
             call.log(Execution::Sync, 0, "nothing is selected");
             return Ok(Disposition::Done);
         }
-        let independent = if is_collective(library, call.list) {
-            Some(OwnedList::independent(library, call.list)?)
-        } else {
-            None
-        };
+        let independent = is_collective(library, call.list)
+            .then(|| independent(library, call.list))
+            .transpose()?;
         let list = independent.as_ref().map_or(call.list, |list| list.id);
         let read = read_transfer_list(library, list)?;
         let call = &DatasetCall { list, ..*call };
-        let by_hdf5 = |independent, why: &str| {
+        let by_hdf5 = |list, why: &str| {
             check_host_memory(call, &memories)?;
-            for (_, set) in call.access_sets()? {
-                wait_for_conflicting(library, &set.by_hdf5());
-            }
-            call.take_failures()?;
-            call.log(Execution::Sync, 0, why);
-            let host = if is_on_gpu {
-                Some(host_buffers(call, &memories, read.stream)?)
-            } else {
-                None
-            };
-            Ok(Disposition::Below(BelowCall {
-                host,
-                list: independent,
-                ..BelowCall::default()
-            }))
+            let below = leave_to_hdf5(call, &memories, read.stream, Some(why))?;
+            Ok(Disposition::Below(BelowCall { list, ..below }))
         };
-        if let Some(why) = why_hdf5(call, read.is_plain, shared) {
+        let why_file = || {
+            let why = "this process cannot open the file a second time";
+            shared.file.is_none().then_some(why)
+        };
+        if let Some(why) = why_only_hdf5(call, read.is_plain, why_file) {
             return by_hdf5(independent, why);
         }
         let is_small = call.datasets.len() == 1 && small_transfer(call).is_some();
@@ -406,20 +393,6 @@ unsafe fn alone(
         carry_out(call, plans, read.stream)?;
     }
     Ok(Disposition::Done)
-}
-
-/// Returns the reason if HDF5 carries out this process's part.
-fn why_hdf5(call: &DatasetCall<'_>, is_plain: bool, shared: &SharedFile) -> Option<&'static str> {
-    if refuse_fork().is_err() {
-        return Some("the process was forked from one that had used Penstock");
-    }
-    if shared.file.is_none() {
-        return Some("this process cannot open the file a second time");
-    }
-    if !is_plain {
-        return Some("the transfer property list has properties that only HDF5 supports");
-    }
-    names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
 }
 
 /// Returns whether the call selects no element of any dataset.
