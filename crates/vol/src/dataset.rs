@@ -18,6 +18,7 @@ use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_and_report, make, operate};
 use super::calling_library::Quiet;
 use super::dataspace::{H5S_BLOCK, block_for, nothing_of};
+use super::host_buffers::HostBuffers;
 use super::owned_id::OwnedId;
 use super::temporary_id::{TemporaryId, kind_of};
 use super::under::{Below, CALL, Under};
@@ -179,7 +180,7 @@ struct Arguments {
 /// Reads or writes in the background, or by the connector below. `call` calls that connector.
 ///
 /// # Safety
-/// HDF5 has given the arguments. Otherwise as for [`operate`].
+/// HDF5 has passed the arguments. Otherwise as for [`operate`].
 unsafe fn transfer(
     operation: Operation,
     arguments: Arguments,
@@ -229,10 +230,10 @@ unsafe fn transfer(
                 first.together_with(&under)?;
                 unders.push(under);
             }
-            let blocks = Blocks::of(&transfer, &unders);
+            let (memory_spaces, _own) = memory_spaces(&transfer, &unders);
             let transfer = DatasetCall {
                 unders: &unders,
-                memory_spaces: &blocks.memory_spaces,
+                memory_spaces: &memory_spaces,
                 ..transfer
             };
             carry_out(&transfer, memories, arguments, call)
@@ -240,33 +241,24 @@ unsafe fn transfer(
     }
 }
 
-/// The dataspaces of the memory of a call, with H5S_BLOCK replaced by dataspaces of this connector.
-struct Blocks {
-    memory_spaces: Vec<hid_t>,
-    _own: Vec<OwnedId>,
-}
-
-impl Blocks {
-    /// # Safety
-    /// As for [`transfer`].
-    unsafe fn of(call: &DatasetCall<'_>, unders: &[Under]) -> Blocks {
-        let mut memory_spaces = call.memory_spaces.to_vec();
-        let mut own = Vec::new();
-        for (at, space) in memory_spaces.iter_mut().enumerate() {
-            if *space != H5S_BLOCK {
-                continue;
-            }
+/// Returns the dataspaces of the memory of a call. Dataspaces of this connector, which the second
+/// list owns, replace H5S_BLOCK.
+///
+/// # Safety
+/// As for [`transfer`].
+unsafe fn memory_spaces(call: &DatasetCall<'_>, unders: &[Under]) -> (Vec<hid_t>, Vec<OwnedId>) {
+    let mut spaces = call.memory_spaces.to_vec();
+    let mut own = Vec::new();
+    for (at, space) in spaces.iter_mut().enumerate() {
+        if *space == H5S_BLOCK
             // SAFETY: the caller guarantees this.
-            if let Some(block) = unsafe { block_for(&unders[at], call.file_spaces[at]) } {
-                *space = block.id;
-                own.push(block);
-            }
-        }
-        Blocks {
-            memory_spaces,
-            _own: own,
+            && let Some(block) = unsafe { block_for(&unders[at], call.file_spaces[at]) }
+        {
+            *space = block.id;
+            own.push(block);
         }
     }
+    (spaces, own)
 }
 
 /// Makes the application's call of the connector below.
@@ -324,19 +316,23 @@ unsafe fn carry_out(
         if !first.container.is_parallel {
             refuse_unfinished(unders)?;
         }
-        let nothing = match &below.failed {
-            Some(_) => Nothing::of(unders)?,
-            None => Nothing::default(),
-        };
-        let mut spaces = nothing.spaces();
-        let mut addresses = match (&mut below.host, &below.failed) {
-            (Some(host), _) => host.addresses(),
-            (None, Some(_)) => vec![nothing.memory(); unders.len()],
-            (None, None) => Vec::new(),
-        };
+        let (mut own, mut spaces, mut unused) = (Vec::new(), Vec::new(), 0u64);
+        let mut addresses = below
+            .host
+            .as_mut()
+            .map_or(Vec::new(), HostBuffers::addresses);
         if below.failed.is_some() {
+            // This process takes part without elements.
+            for under in unders {
+                let space = nothing_of(under).ok_or_else(|| {
+                    Error::invalid("HDF5 cannot copy the dataspace of the dataset")
+                })?;
+                spaces.push(space.id);
+                own.push(space);
+            }
             passed.memory = spaces.as_mut_ptr();
             passed.file = spaces.as_mut_ptr();
+            addresses = vec![(&raw mut unused).cast(); unders.len()];
         }
         if !addresses.is_empty() {
             passed.buffers = addresses.as_mut_ptr();
@@ -368,37 +364,6 @@ unsafe fn carry_out(
             note_unfinished(first)?;
         }
         Ok(status)
-    }
-}
-
-/// The arguments of a process that takes part in a collective call without elements.
-#[derive(Default)]
-struct Nothing {
-    spaces: Vec<OwnedId>,
-    memory: [u64; 1],
-}
-
-impl Nothing {
-    /// # Safety
-    /// The thread is inside a callback on these datasets.
-    unsafe fn of(unders: &[Under]) -> Result<Nothing> {
-        // SAFETY: the caller guarantees this.
-        let space = |under| unsafe { nothing_of(under) };
-        let spaces: Option<Vec<OwnedId>> = unders.iter().map(space).collect();
-        let failed = || Error::invalid("HDF5 cannot copy the dataspace of the dataset");
-        Ok(Nothing {
-            spaces: spaces.ok_or_else(failed)?,
-            memory: [0],
-        })
-    }
-
-    fn spaces(&self) -> Vec<hid_t> {
-        self.spaces.iter().map(|space| space.id).collect()
-    }
-
-    /// Returns valid memory that no transfer uses.
-    fn memory(&self) -> *mut c_void {
-        (&raw const self.memory).cast_mut().cast()
     }
 }
 
@@ -452,15 +417,11 @@ unsafe fn after_pending(
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
-    let finish = |under: &Under| unsafe {
-        background::finish_conflicting(under, || object_access(under, H5I_DATASET))
-    };
-    // SAFETY: the caller guarantees this.
-    unsafe { after(obj, api_call, finish, call) }
+    unsafe { after(obj, api_call, true, call) }
 }
 
 /// As [`after_pending`], for a call that returns 0 or `HADDR_UNDEF` on failure, as for a dataset
-/// without storage.
+/// without storage. It reports no failure of an earlier operation.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -469,32 +430,30 @@ unsafe fn answer_after_pending(
     api_call: ApiCall,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
-    let finish = |under: &Under| {
-        // SAFETY: the caller guarantees this.
-        unsafe { background::finish_unreported(under, || object_access(under, H5I_DATASET)) };
-        Ok(())
-    };
     // SAFETY: the caller guarantees this.
-    unsafe { after(obj, api_call, finish, call) }
+    unsafe { after(obj, api_call, false, call) }
 }
 
-/// Makes a call of the connector below after `finish`. An internal call of this connector skips
-/// `finish`.
+/// Makes a call of the connector below after the pending operations on the dataset. An internal
+/// call of this connector waits for none.
 ///
 /// # Safety
 /// As for [`operate`].
 unsafe fn after(
     obj: *mut c_void,
     api_call: ApiCall,
-    finish: impl FnOnce(&Under) -> Result<()>,
+    reports_failures: bool,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
     unsafe {
         attempt(obj, api_call, |under| {
             let _quiet = Quiet::begin(under.library());
-            if !under.is_internal {
-                finish(under)?;
+            let set = || object_access(under, H5I_DATASET);
+            if !reports_failures {
+                background::finish_unreported(under, set);
+            } else if !under.is_internal {
+                background::finish_conflicting(under, set)?;
             }
             Ok(under.container.in_call(|| call(under)))
         })

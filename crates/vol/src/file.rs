@@ -54,7 +54,7 @@ impl AccessList {
             .ok_or_else(|| Error::invalid("HDF5 cannot copy the file access property list"))?;
         let set = library.calls.H5Pset_vol;
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
-        let status = unsafe { set(fapl.id, info.below.id, info.under_info()) };
+        let status = unsafe { set(fapl.id, info.below.id, info.under_info) };
         if status < 0 {
             Err(Error::invalid(
                 "HDF5 cannot set the connector below in the file access property list",
@@ -94,7 +94,7 @@ enum OpenMode {
 /// `before` first.
 ///
 /// # Safety
-/// HDF5 has given the name of a file, a file access property list, and null or a place for a request.
+/// HDF5 has passed the name of a file, a file access property list, and null or a place for a request.
 unsafe fn open_below(
     slot: usize,
     name: *const c_char,
@@ -110,7 +110,9 @@ unsafe fn open_below(
     let body = || {
         // SAFETY: the caller guarantees this.
         let access = unsafe { AccessList::of(library, fapl_id)? };
-        if access.container.is_parallel && access.container.policy.options().durable == Some(true) {
+        if access.container.is_parallel
+            && access.container.policy.settings.options.durable == Some(true)
+        {
             return Err(Error::invalid(
                 "option durable is not available for files that processes share",
             )
@@ -202,7 +204,7 @@ unsafe fn notes_free_space(under: &Under) -> bool {
     let library = under.library();
     let (mut strategy, mut notes, mut threshold) = (0, false, 0);
     let get = library.calls.H5Pget_file_space_strategy;
-    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the answers have places.
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the pointers are valid for the answers.
     let status = library.keeping_errors(|| unsafe {
         let Ok(file) = TemporaryId::of(under, H5I_FILE) else {
             return FAIL;

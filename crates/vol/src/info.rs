@@ -22,7 +22,7 @@ pub(crate) struct ConnectorInfo {
     pub(crate) below: Arc<ConnectorBelow>,
     /// Configuration of the connector below, in that connector's format; null without one. This
     /// object owns it.
-    under_info: *mut c_void,
+    pub(crate) under_info: *mut c_void,
     pub(crate) settings: Arc<ConnectorSettings>,
 }
 
@@ -91,13 +91,9 @@ impl ConnectorInfo {
         if info.is_null() {
             ConnectorInfo::native(library)
         } else {
-            // SAFETY: HDF5 has made a copy with `copy`, and hands over its ownership.
+            // SAFETY: HDF5 has made a copy with `copy`, and transfers its ownership.
             Ok(*unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) })
         }
-    }
-
-    pub(crate) fn under_info(&self) -> *const c_void {
-        self.under_info
     }
 
     /// Copies the information, with other settings. Returns `None` if the connector below cannot
@@ -136,7 +132,7 @@ impl ConnectorInfo {
             );
         }
         match order {
-            0 => self.settings.text().cmp(other.settings.text()) as c_int,
+            0 => self.settings.text.cmp(&other.settings.text) as c_int,
             order => order,
         }
     }
@@ -170,9 +166,9 @@ impl ConnectorInfo {
             }
         }
         text.push('}');
-        if !self.settings.text().is_empty() {
+        if !self.settings.text.is_empty() {
             text.push(';');
-            text.push_str(self.settings.text());
+            text.push_str(&self.settings.text);
         }
         Ok(text)
     }
@@ -199,7 +195,7 @@ unsafe fn of<'a>(info: *const c_void) -> &'a ConnectorInfo {
 }
 
 unsafe extern "C" fn copy(info: *const c_void) -> *mut c_void {
-    // SAFETY: HDF5 gives information of this connector.
+    // SAFETY: HDF5 passes information of this connector.
     let info = unsafe { of(info) };
     let body = || {
         let copied = info.with_settings(Arc::clone(&info.settings));
@@ -215,7 +211,7 @@ unsafe extern "C" fn cmp(
     info1: *const c_void,
     info2: *const c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives information of this connector, and a pointer for the answer.
+    // SAFETY: HDF5 passes information of this connector, and a pointer for the answer.
     unsafe {
         let (one, other) = (of(info1), of(info2));
         let order = caught(one.below.library.hdf5, INFO, || Ok(one.compare(other)));
@@ -227,7 +223,7 @@ unsafe extern "C" fn cmp(
 }
 
 unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 hands over the ownership of information of this connector.
+    // SAFETY: HDF5 transfers the ownership of information of this connector.
     let info = unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) };
     let hdf5 = info.below.library.hdf5;
     caught(hdf5, INFO, || {
@@ -238,13 +234,13 @@ unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
 }
 
 unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_t {
-    // SAFETY: HDF5 gives information of this connector.
+    // SAFETY: HDF5 passes information of this connector.
     let info = unsafe { of(info) };
     let library = info.below.library;
     let body = || {
         let text = c_text(&info.text()?);
         let text = text.as_bytes_with_nul();
-        // SAFETY: the memory is as large as the text. HDF5 gives a pointer for its address, and frees it.
+        // SAFETY: the memory is as large as the text. HDF5 passes a pointer for its address, and frees it.
         unsafe {
             let memory = (library.calls.H5allocate_memory)(text.len(), false).cast::<u8>();
             if memory.is_null() {
@@ -277,12 +273,12 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
         return FAIL;
     };
     let body = || {
-        // SAFETY: HDF5 gives a C string.
+        // SAFETY: HDF5 passes a C string.
         let text = without_stray_byte(unsafe { CStr::from_ptr(str) }.to_bytes());
         let text = std::str::from_utf8(text)
             .map_err(|_| Error::invalid("the connector's configuration is not UTF-8"))?;
         let parsed = Box::new(ConnectorInfo::parse(library, text)?);
-        // SAFETY: HDF5 gives a pointer for the answer.
+        // SAFETY: HDF5 passes a pointer for the answer.
         unsafe { *info = Box::into_raw(parsed).cast() };
         Ok(SUCCEED)
     };

@@ -39,10 +39,10 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
         return FAIL;
     };
     let answer = |info: &ConnectorInfo| {
-        // SAFETY: the identifier is open, its connector has made the information, and HDF5 gives a pointer
+        // SAFETY: the identifier is open, its connector has made the information, and HDF5 passes a pointer
         // for the answer.
         unsafe {
-            let (under_info, id) = (info.under_info(), info.below.id);
+            let (under_info, id) = (info.under_info, info.below.id);
             let status = (library.calls.H5VLintrospect_get_cap_flags)(under_info, id, cap_flags);
             if status >= 0 {
                 *cap_flags |= CAP_FLAGS;
@@ -50,7 +50,7 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
             Ok(status)
         }
     };
-    // SAFETY: HDF5 gives null or information of this connector.
+    // SAFETY: HDF5 passes null or information of this connector.
     let body = || match unsafe { info.cast::<ConnectorInfo>().as_ref() } {
         Some(info) => answer(info),
         None => answer(&ConnectorInfo::native(library)?),

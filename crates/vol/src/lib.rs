@@ -92,7 +92,7 @@ unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
 /// Registers [`finish`] with the library.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(library) = CallingLibrary::of(SLOT) {
-        // H5close forgets connectors. A library that is initialised again numbers its files anew.
+        // H5close forgets connectors. A library that is initialised again restarts the numbers of its files.
         forget_identities(library.hdf5);
         shared_file::forget_open_files(library);
         // After a failure, HDF5 may be trying each connector that it finds.

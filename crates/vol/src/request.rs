@@ -25,7 +25,7 @@ const FOREVER: u64 = u64::MAX;
 /// Handles a request of this connector with `own`, any other with `call`.
 ///
 /// # Safety
-/// HDF5 gives a request of this connector.
+/// HDF5 passes a request of this connector.
 unsafe fn handle(
     req: *mut c_void,
     own: impl FnOnce(&Arc<AsyncOperation>, &ReportOrder) -> Result<()>,
@@ -45,7 +45,7 @@ unsafe fn handle(
 /// Calls [`handle`] with a function of the connector below.
 macro_rules! dispatch {
     ($req:ident, $own:ident, $function:ident($($argument:ident),*)) => {
-        // SAFETY: HDF5 gives a request of this connector; the call passes HDF5's arguments on.
+        // SAFETY: HDF5 passes a request of this connector; the call passes HDF5's arguments on.
         unsafe {
             handle($req, $own, |under| {
                 (under.calls.$function)(under.object, under.id $(, $argument)*)
@@ -68,7 +68,7 @@ unsafe extern "C" fn wait(
         if outcome.is_none() {
             order.reports_in_progress();
         }
-        // SAFETY: HDF5 gives a pointer for the answer.
+        // SAFETY: HDF5 passes a pointer for the answer.
         unsafe { *status = outcome.map_or(H5VL_REQUEST_STATUS_IN_PROGRESS, Outcome::status) };
         Ok(())
     };
@@ -130,7 +130,7 @@ fn is_first(req: *mut c_void) -> bool {
         search.is_found = status >= 0 && count > 0 && first == search.request;
         herr_t::from(search.is_found)
     }
-    // SAFETY: HDF5 has given a request of this connector.
+    // SAFETY: HDF5 has passed a request of this connector.
     let library = unsafe { Wrapped::of(req) }.container().below.library;
     let mut search = Search {
         library,
@@ -150,7 +150,7 @@ unsafe extern "C" fn notify(
     ctx: *mut c_void,
 ) -> herr_t {
     let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
-        // SAFETY: HDF5 gives a function and its argument.
+        // SAFETY: HDF5 passes a function and its argument.
         unsafe { operation.notify(cb, ctx) };
         Ok(())
     };
@@ -170,7 +170,7 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
         if stays(answer) {
             order.reports_in_progress();
         }
-        // SAFETY: HDF5 gives a pointer for the answer.
+        // SAFETY: HDF5 passes a pointer for the answer.
         unsafe { *status = answer };
         Ok(())
     };
@@ -179,7 +179,7 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
 
 unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific_args_t) -> herr_t {
     let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
-        // SAFETY: HDF5 gives a request and the arguments of this operation, with pointers for the answers.
+        // SAFETY: HDF5 passes a request and the arguments of this operation, with pointers for the answers.
         unsafe {
             match (*args).op_type {
                 H5VL_REQUEST_GET_ERR_STACK => {
@@ -205,7 +205,7 @@ unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific
 }
 
 unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t) -> herr_t {
-    // SAFETY: HDF5 gives the arguments.
+    // SAFETY: HDF5 passes the arguments.
     let own = |_: &Arc<AsyncOperation>, _: &ReportOrder| Err(unknown(unsafe { (*args).op_type }));
     dispatch!(req, own, H5VLrequest_optional(args))
 }

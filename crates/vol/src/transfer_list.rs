@@ -117,7 +117,7 @@ pub(crate) unsafe fn is_collective(library: CallingLibrary, list: hid_t) -> bool
     else {
         return false;
     };
-    // SAFETY: the caller guarantees this; the mode has a place.
+    // SAFETY: the caller guarantees this; `mode` receives the answer.
     let status = library.keeping_errors(|| unsafe { get(list, &mut mode) });
     status >= 0 && mode == H5FD_MPIO_COLLECTIVE
 }

@@ -58,7 +58,7 @@ unsafe fn of_marked(wrap_ctx: *mut c_void) -> Option<ManuallyDrop<Arc<Container>
 }
 
 unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
-    // SAFETY: HDF5 gives an object of this connector.
+    // SAFETY: HDF5 passes an object of this connector.
     unsafe {
         let under = Wrapped::of(obj).under();
         let found = under.caught(|| Ok((under.calls.H5VLget_object)(under.object, under.id)));
@@ -67,7 +67,7 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void) -> herr_t {
-    // SAFETY: HDF5 gives an object of this connector, and a pointer for the answer.
+    // SAFETY: HDF5 passes an object of this connector, and a pointer for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
         if let Some(Some(_)) = wrapped.container().native.get() {
@@ -101,7 +101,7 @@ unsafe extern "C" fn wrap_object(
     obj_type: H5I_type_t,
     wrap_ctx: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: HDF5 gives a context of this connector.
+    // SAFETY: HDF5 passes a context of this connector.
     let above_native = unsafe { of_marked(wrap_ctx) };
     let (container, of_below) = match &above_native {
         Some(container) => (&**container, ptr::null_mut()),
@@ -146,7 +146,7 @@ unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn free_wrap_ctx(wrap_ctx: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 hands over the ownership of a context of this connector.
+    // SAFETY: HDF5 transfers the ownership of a context of this connector.
     unsafe {
         match of_marked(wrap_ctx) {
             Some(container) => drop(ManuallyDrop::into_inner(container)),

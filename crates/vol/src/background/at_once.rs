@@ -67,7 +67,7 @@ pub(crate) unsafe fn goes_below_at_once(
             check_memory(call, 0, elements)?;
         }
     }
-    if policy.is_implicit() {
+    if policy.settings.implicit {
         call.take_failures()?;
     }
     let why = if continues {

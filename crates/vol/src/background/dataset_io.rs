@@ -45,7 +45,7 @@ pub(crate) enum Disposition {
 pub(crate) struct BelowCall {
     /// Buffers in host memory.
     pub(crate) host: Option<HostBuffers>,
-    /// A transfer property list that replaces the given one.
+    /// A transfer property list that replaces that of the application.
     pub(crate) list: Option<OwnedId>,
     /// Reason why this process takes part in a collective call without elements.
     pub(crate) failed: Option<Error>,
@@ -57,7 +57,7 @@ pub(crate) struct BelowCall {
 /// call have finished by then. `memories` is the result of [`DatasetCall::memories`].
 ///
 /// # Safety
-/// The thread is inside the callback, and HDF5 has given these arguments.
+/// The thread is inside the callback, and HDF5 has passed these arguments.
 pub(crate) unsafe fn read_or_write(
     call: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
@@ -274,7 +274,7 @@ unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
     }
     finish_when_exiting(call.unders[0].library());
     if !call.req.is_null() {
-        // SAFETY: HDF5 gives a pointer for the request.
+        // SAFETY: HDF5 passes a pointer for the request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };
     }
 }

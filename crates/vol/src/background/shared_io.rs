@@ -49,7 +49,7 @@ pub(super) unsafe fn read_or_write(
             return Ok(Disposition::Below(below));
         }
         let stored = describe_all(call, shared).inspect_err(|_| drop(meet_at_end(call, way.1)))?;
-        let wanted = call.policy().collective();
+        let wanted = call.policy().settings.collective;
         let mut whys = stored
             .iter()
             .map(|stored| shared.why_together(stored, way, wanted));
@@ -158,7 +158,7 @@ fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
 
 /// Returns whether a call is complete when it returns.
 fn is_plain(call: &DatasetCall<'_>) -> bool {
-    call.req.is_null() && !call.policy().is_implicit()
+    call.req.is_null() && !call.policy().settings.implicit
 }
 
 /// Makes the processes meet at the end of a collective call that is complete when it returns, even
@@ -277,7 +277,7 @@ pub(crate) unsafe fn alone_if_it_allocates(
 unsafe fn end_of_file(under: &Under, kind: H5I_type_t) -> Option<u64> {
     let library = under.library();
     let mut end = 0;
-    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the end has a place.
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and `end` receives the answer.
     unsafe {
         let object = TemporaryId::of(under, kind).ok()?;
         library.keeping_errors(|| {
@@ -298,7 +298,7 @@ pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Optio
     let shared = under.container.shared.get();
     let shared = shared.filter(|shared| shared.is_sieved())?;
     let (library, mut time) = (under.library(), H5D_FILL_TIME_NEVER);
-    // SAFETY: HDF5 checks the identifier, and the time has a place.
+    // SAFETY: HDF5 checks the identifier, and `time` receives the answer.
     let (is_chunked, filters) = library.keeping_errors(|| unsafe {
         (library.hdf5.H5Pget_fill_time)(creation_list, &mut time);
         let is_chunked = (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED;
