@@ -174,24 +174,23 @@ unsafe fn share(
     let under = unsafe { Wrapped::of(wrapped) }.under();
     // SAFETY: as above.
     let is_native = unsafe { under.ends_in_native() };
-    match opening {
+    let shared = match opening {
         Ok(mut opening) if is_native => {
             // SAFETY: as above.
             opening.has_gaps |= unsafe { notes_free_space(&under) };
             // SAFETY: as above.
             let (number, _) = unsafe { place_of(&under, H5I_FILE)? };
-            match SharedFile::of(*library, (number, name), opening) {
-                Ok(shared) => drop(container.shared.set(shared)),
-                Err(Refused(why)) => drop(container.why_hdf5s.set(why)),
-            }
+            SharedFile::of(*library, (number, name), opening)
         }
         Ok(_) => {
             let why = "the connector below does not store in HDF5's own files";
-            let _ = container.why_hdf5s.set(why.to_owned());
+            Err(Refused(why.to_owned()))
         }
-        Err(Refused(why)) => {
-            let _ = container.why_hdf5s.set(why);
-        }
+        Err(refused) => Err(refused),
+    };
+    match shared {
+        Ok(shared) => drop(container.shared.set(shared)),
+        Err(Refused(why)) => drop(container.why_hdf5s.set(why)),
     }
     Ok(())
 }

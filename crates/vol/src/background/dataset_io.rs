@@ -12,9 +12,7 @@ use penstock_sys::hdf5::H5S_ALL;
 
 use super::dataset_call::DatasetCall;
 use super::dataset_plan::{DatasetPlan, plan};
-use super::pending::{
-    add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting,
-};
+use super::pending::{add_pending, finish_when_exiting, may_conflict, poll_oldest};
 use super::shared_io;
 use super::start::{Continuing, start};
 use crate::dataspace::{is_special, shifted_to_first, touched_bytes};
@@ -29,7 +27,7 @@ use crate::transfer_list::read_transfer_list;
 use crate::wrapped::Wrapped;
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::transfer::conflicts::AccessSet;
+use penstock_hdf5::transfer::conflicts::{self, AccessSet};
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 
 /// How a call is carried out.
@@ -160,10 +158,10 @@ pub(super) unsafe fn plan_all(
         let why = "the call touches the same elements twice";
         return Ok(Err(Refused(why.to_owned())));
     }
-    let library = call.unders[0].library();
+    let hdf5 = call.unders[0].library().hdf5;
     let mut waited = 0;
     for set in &sets {
-        waited += wait_for_conflicting(library, set);
+        waited += conflicts::finish_before(hdf5, set);
     }
     let mut plans = Vec::with_capacity(sets.len());
     for (at, (id, set)) in ids.into_iter().zip(&mut sets).enumerate() {
@@ -174,7 +172,7 @@ pub(super) unsafe fn plan_all(
         };
         if let Some(block) = rewritten_blocks(&plan.prepared) {
             *set = set.clone().of_blocks(block);
-            waited += wait_for_conflicting(library, set);
+            waited += conflicts::finish_before(hdf5, set);
         }
         plans.push(plan);
     }
@@ -206,7 +204,7 @@ unsafe fn wait_before_hdf5(call: &DatasetCall<'_>) -> Result<()> {
     if call.unders.iter().any(may_conflict) {
         // SAFETY: the caller guarantees this.
         for (_, set) in unsafe { call.access_sets()? } {
-            wait_for_conflicting(call.unders[0].library(), &set.by_hdf5());
+            conflicts::finish_before(call.unders[0].library().hdf5, &set.by_hdf5());
         }
     }
     Ok(())
