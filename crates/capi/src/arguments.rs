@@ -37,7 +37,7 @@ pub(crate) unsafe fn string_of<'a>(text: *const c_char, name: &str) -> Result<&'
 /// # Safety
 /// As for [`string_of`].
 pub(crate) unsafe fn path_of<'a>(path: *const c_char, name: &str) -> Result<&'a Path> {
-    // SAFETY: passed on.
+    // SAFETY: by contract of this function.
     let path = unsafe { string_of(path, name)? };
     Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
@@ -71,7 +71,7 @@ pub(crate) unsafe fn optional_list<'a, T>(
     count: u64,
     name: &str,
 ) -> Result<Option<&'a [T]>> {
-    // SAFETY: passed on.
+    // SAFETY: by contract of this function.
     (!start.is_null())
         .then(|| unsafe { list(start, count, name) })
         .transpose()

@@ -17,8 +17,8 @@ unsafe extern "C" fn penstock_place_find(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         let (folder, name) = (place_of(folder, "folder")?, place_of(name, "name")?);
-        let (found, its_name) = Place::find(path_of(path, "path")?)?.into_parts();
-        *name = its_name.into_raw();
+        let (found, name_found) = Place::find(path_of(path, "path")?)?.into_parts();
+        *name = name_found.into_raw();
         *folder = found.into_raw_fd();
         Ok(())
     })

@@ -89,7 +89,7 @@ fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
 /// # Safety
 /// `target` is null or points to a `penstock_report`.
 pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
-    // SAFETY: passed on.
+    // SAFETY: by contract of this function.
     unsafe { structs::check_size(target.cast(), "report") }
 }
 
@@ -99,7 +99,7 @@ pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
 /// `target` is null or as for [`structs::fill`].
 pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
     if !target.is_null() {
-        // SAFETY: passed on.
+        // SAFETY: by contract of this function.
         unsafe { structs::fill(target, CReport::from(report)) };
     }
 }
@@ -110,7 +110,7 @@ pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
 /// As for [`write`].
 pub(crate) unsafe fn write_of(target: *mut CReport, request: &Request) {
     if let Some(report) = request.report() {
-        // SAFETY: passed on.
+        // SAFETY: by contract of this function.
         unsafe { write(target, &report) };
     }
 }

@@ -358,20 +358,20 @@ unsafe extern "C" fn specific<const SLOT: usize>(
                 SUCCEED
             }
             operation @ H5VL_FILE_IS_ACCESSIBLE => {
-                let asked = (*args).args.is_accessible;
-                finish_deferred_close(asked.filename);
-                by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
-                    let is_accessible = FileIsAccessible { fapl_id, ..asked };
+                let passed = (*args).args.is_accessible;
+                finish_deferred_close(passed.filename);
+                by_name(SLOT, passed.fapl_id, dxpl_id, req, operation, |fapl_id| {
+                    let is_accessible = FileIsAccessible { fapl_id, ..passed };
                     FileSpecific { is_accessible }
                 })
             }
             operation @ H5VL_FILE_DELETE => {
-                let asked = (*args).args.del;
+                let passed = (*args).args.del;
                 if let Some(library) = CallingLibrary::of(SLOT) {
-                    finish_before_replacing(library, asked.filename);
+                    finish_before_replacing(library, passed.filename);
                 }
-                by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
-                    let del = FileDelete { fapl_id, ..asked };
+                by_name(SLOT, passed.fapl_id, dxpl_id, req, operation, |fapl_id| {
+                    let del = FileDelete { fapl_id, ..passed };
                     FileSpecific { del }
                 })
             }
@@ -446,11 +446,11 @@ unsafe fn flush(
 ) -> herr_t {
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        let asked = (*args).args.flush;
+        let passed = (*args).args.flush;
         let native = move |under: &Under, req: Req| {
             let mut args = H5VL_file_specific_args_t {
                 op_type: H5VL_FILE_FLUSH,
-                args: FileSpecific { flush: asked },
+                args: FileSpecific { flush: passed },
             };
             let call = under.calls.H5VLfile_specific;
             let container = &under.container;
@@ -473,9 +473,9 @@ unsafe fn flush(
                 }
                 return Ok(status);
             }
-            let set = || file_access(under, asked.obj_type);
+            let set = || file_access(under, passed.obj_type);
             // The application may close an object before its deferred flush. A file stays open.
-            let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
+            let is_request = !req.is_null() && passed.obj_type == H5I_FILE;
             let later = move |under: &Under| native(under, NO_REQUEST);
             if is_request && background::defer(api_call, under, set, later)? {
                 return Ok(SUCCEED);

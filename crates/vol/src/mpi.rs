@@ -124,16 +124,19 @@ pub(crate) unsafe fn forbid_sieving(
     const PROPERTY: &CStr = c"mpi_params_info";
     let calls = library.calls;
     let body = || {
-        let mut given: Handle = 0;
+        let mut present: Handle = 0;
         // SAFETY: the property of this name (1.14, 2.x) is an `MPI_Info`, for which a handle has room. The answer
         // is a copy.
-        if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut given).cast()) } < 0 {
+        if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut present).cast()) } < 0 {
             return None;
         }
-        let info = if given == MpiInfo::new(mpi)?.free() {
+        let info = if present == MpiInfo::new(mpi)?.free() {
             MpiInfo::new(mpi)?
         } else {
-            MpiInfo { mpi, handle: given }
+            MpiInfo {
+                mpi,
+                handle: present,
+            }
         };
         for (key, value) in HINTS {
             info.set(key, value)?;
