@@ -23,8 +23,8 @@ BELOW = {
     "another": {"HDF5_VOL_CONNECTOR": TWICE},
 }
 MANY = "ten_thousand_operations_are_pending_at_once"
-"""It does not run above another connector: the lower one takes the queries with which the
-upper one plans a transfer for calls of the application, and waits for operations on the dataset. Its
+"""It does not run above another connector: the lower one takes the queries with which the upper
+one plans a transfer for calls of the application, and waits for operations on the dataset. Its
 thousands of copies take long on the stand-in, so they happen above the driver only."""
 
 
