@@ -1,4 +1,4 @@
-/* A library that says when it is loaded. */
+/* A library that prints when it is loaded. */
 #include <unistd.h>
 
 __attribute__((constructor)) static void announce(void) {

@@ -157,7 +157,7 @@ static herr_t append_description(unsigned n, const H5E_error2_t *error, void *te
     return 0;
 }
 
-/* All that HDF5's error stack of this thread says. */
+/* HDF5's error stack of this thread as text. */
 static inline const char *error_text(void) {
     static char text[8192];
     text[0] = 0;
@@ -168,7 +168,7 @@ static inline const char *error_text(void) {
 #define CHECK_ERROR_SAYS(words) \
     do { \
         if (strstr(error_text(), words) == NULL) \
-            fail(__FILE__, __LINE__, "the error does not say: " words); \
+            fail(__FILE__, __LINE__, "the error does not contain: " words); \
     } while (0)
 
 /* Runs this program again with one argument, its role, and returns the exit status. A child of fork

@@ -32,7 +32,7 @@ static bool is_held;
 static pthread_t holder;
 static int held_calls;
 
-static inline void let_go_on(void) {
+static inline void release_held(void) {
     pthread_mutex_lock(&gate);
     is_held = false;
     pthread_cond_broadcast(&gate_changes);
@@ -42,7 +42,7 @@ static inline void let_go_on(void) {
 /* Until the process exits at the latest: HDF5 waits then. */
 static inline void hold(void) {
     static bool is_registered;
-    if (!is_registered) CHECK(atexit(let_go_on) == 0);
+    if (!is_registered) CHECK(atexit(release_held) == 0);
     is_registered = true;
     pthread_mutex_lock(&gate);
     is_held = true;
@@ -50,7 +50,7 @@ static inline void hold(void) {
     pthread_mutex_unlock(&gate);
 }
 
-/* Returns when an access waits: its caller is then known to be under way. */
+/* Returns when an access waits: the operation that makes it is then pending. */
 static inline void wait_for_held_call(void) {
     pthread_mutex_lock(&gate);
     while (held_calls == 0) pthread_cond_wait(&gate_changes, &gate);

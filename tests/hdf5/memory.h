@@ -1,6 +1,6 @@
 /* Memory of the kind that PENSTOCK_TEST_MEMORY names, "host" or "device", for programs that do the
- * same with either. The CUDA driver is opened as an application opens it, which knows nothing of
- * Penstock; on the stand-in its device memory faults when the CPU touches it. */
+ * same with either. The CUDA driver is opened as an application without Penstock opens
+ * it; on the stand-in its device memory faults when the CPU touches it. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
@@ -77,7 +77,7 @@ static inline void free_device_memory(void *memory) {
     CUDA(cuMemFree_v2, ADDRESS(memory), 0, 0);
 }
 
-/* The driver knows by the addresses which way to copy. */
+/* The driver derives the direction of the copy from the addresses. */
 static inline void copy_memory(void *to, const void *from, size_t bytes) {
     if (cuda != NULL)
         CUDA(cuMemcpy, ADDRESS(to), ADDRESS(from), bytes);

@@ -1,4 +1,4 @@
-"""Each program shows one behaviour of operations that go on after their call."""
+"""Each program shows one behaviour of operations that continue after their call."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BELOW = {
     "driver": {"HDF5_DRIVER": "penstock"},
     "another": {"HDF5_VOL_CONNECTOR": TWICE},
 }
-MANY = "ten_thousand_operations_are_under_way_at_once"
-"""It does not run above another connector: the lower one takes what the upper one asks to make a
-plan for a call of the application, and waits for what is under way in the dataset. Its thousands
-of copies take the stand-in long, so they happen above the driver only."""
+MANY = "ten_thousand_operations_are_pending_at_once"
+"""It does not run above another connector: the lower one takes the queries with which the upper
+one plans a transfer for calls of the application, and waits for operations on the dataset. Its
+thousands of copies take long on the stand-in, so they happen above the driver only."""
 
 
 def cases() -> Iterator[tuple[Path, str, str]]:

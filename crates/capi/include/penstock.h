@@ -587,7 +587,7 @@ PENSTOCK_API int penstock_object_prepare_copy(penstock_hid location, const char 
  * penstock_request_wait nor penstock_request_test returned its outcome. Of several such failures it returns
  * the first, and later calls return none of them. */
 PENSTOCK_API int penstock_hdf5_settle(penstock_hid object);
-/* Waits for all transfers of the file with this name. Call it before the file is created anew
+/* Waits for all transfers of the file with this name. Call it before the file is recreated
  * (H5F_ACC_TRUNC) or deleted: a transfer may still read a source of a virtual dataset after HDF5 has closed
  * its file. */
 PENSTOCK_API int penstock_hdf5_settle_path(const char *path);

@@ -8,53 +8,34 @@ use penstock_vol as connector;
 
 use crate::dataset::hdf5_of_process;
 use crate::driver::text;
-use crate::error::{OK, guard};
+use crate::error::guard;
 
 /// Returns the connector class for the HDF5 that contains `code`, the address of an instruction;
 /// for the plugin. Returns null on failure, which `penstock_last_error` describes.
-///
-/// # Safety
-/// May be called at any time.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_connector_class(code: *const c_void) -> *const H5VL_class_t {
     let mut class = std::ptr::null();
     guard(|| {
         class = connector::class_for(code)?;
-        Ok(OK)
+        Ok(())
     });
     class
 }
 
-/// # Safety
-/// `options` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_check_connector_options(options: *const c_char) -> c_int {
-    // SAFETY: passed on.
-    guard(|| unsafe {
-        connector::check(text(options)?)?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { connector::check(text(options)?) })
 }
 
-/// # Safety
-/// `options` is null or a C string; no other thread is inside a call of HDF5, unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_fapl_set_connector(fapl_id: hid_t, options: *const c_char) -> c_int {
-    // SAFETY: passed on.
-    guard(|| unsafe {
-        connector::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { connector::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?) })
 }
 
-/// # Safety
-/// `stream` is a live CUDA stream as long as the list is used; no other thread is inside a call of HDF5,
-/// unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dxpl_set_stream(dxpl_id: hid_t, stream: *mut c_void) -> c_int {
-    // SAFETY: passed on.
-    guard(|| unsafe {
-        connector::set_stream(hdf5_of_process()?, dxpl_id, stream)?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { connector::set_stream(hdf5_of_process()?, dxpl_id, stream) })
 }

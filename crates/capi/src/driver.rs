@@ -7,20 +7,18 @@ use penstock_sys::hdf5::driver::H5FD_class_t;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 use penstock_vfd as driver;
 
+use crate::arguments::place_of;
 use crate::dataset::hdf5_of_process;
-use crate::error::{OK, guard, null};
+use crate::error::guard;
 
 /// Returns the driver class for the HDF5 that contains `code`, the address of an instruction; for
 /// the plugin. Returns null on failure, which `penstock_last_error` describes.
-///
-/// # Safety
-/// May be called at any time.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_class_t {
     let mut class = std::ptr::null();
     guard(|| {
         class = driver::class_for(code)?;
-        Ok(OK)
+        Ok(())
     });
     class
 }
@@ -39,73 +37,49 @@ pub(crate) unsafe fn text<'a>(options: *const c_char) -> Result<&'a str> {
         .map_err(|_| Error::invalid("the options are not valid UTF-8"))
 }
 
-/// # Safety
-/// `options` is null or a C string; no other thread is inside a call of HDF5, unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_fapl_set(fapl_id: hid_t, options: *const c_char) -> c_int {
-    // SAFETY: passed on.
-    guard(|| unsafe {
-        driver::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?)?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { driver::set_on_access_list(hdf5_of_process()?, fapl_id, text(options)?) })
 }
 
 /// As [`penstock_fapl_set`], for a library that replaces that of another driver. Uses the HDF5
 /// linked with the object that contains `code`, the address of an instruction of the caller.
-///
-/// # Safety
-/// As for [`penstock_fapl_set`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_fapl_set_for(
     code: *const c_void,
     fapl_id: hid_t,
     options: *const c_char,
 ) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: by contract of `penstock_fapl_set`.
     guard(|| unsafe {
         let hdf5 = Hdf5::of_caller(code).map_err(|absent| {
             Error::new(Kind::Unavailable, absent.to_string())
                 .remedy("the caller must be linked with HDF5 1.14 or 2.x as a shared library")
         })?;
-        driver::set_on_access_list_and_push(&hdf5, fapl_id, text(options)?)?;
-        Ok(OK)
+        driver::set_on_access_list_and_push(&hdf5, fapl_id, text(options)?)
     })
 }
 
-/// # Safety
-/// `options` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_check_options(options: *const c_char) -> c_int {
-    guard(|| {
-        // SAFETY: passed on.
-        driver::Settings::parse(unsafe { text(options)? })?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| driver::Settings::parse(unsafe { text(options)? }).map(drop))
 }
 
-/// # Safety
-/// As for [`penstock_fapl_set`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_set_options(file_id: hid_t, options: *const c_char) -> c_int {
-    // SAFETY: passed on.
-    guard(|| unsafe {
-        driver::set_options(hdf5_of_process()?, file_id, text(options)?)?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { driver::set_options(hdf5_of_process()?, file_id, text(options)?) })
 }
 
-/// # Safety
-/// As for [`penstock_fapl_set`]; `json` is null or valid for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_hdf5_file_report(file_id: hid_t, json: *mut *mut c_char) -> c_int {
-    guard(|| {
-        if json.is_null() {
-            return Err(null("json"));
-        }
-        // SAFETY: passed on.
-        let report = unsafe { driver::report(hdf5_of_process()?, file_id)? };
-        // SAFETY: by contract, the pointer is valid.
-        unsafe { *json = CString::new(report).unwrap_or_default().into_raw() };
-        Ok(OK)
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = place_of(json, "json")?;
+        let report = driver::report(hdf5_of_process()?, file_id)?;
+        *place = CString::new(report).unwrap_or_default().into_raw();
+        Ok(())
     })
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use penstock_array::execute::{EncodedChunks, submit};
 use penstock_engine::file::position::Operation;
 
-use crate::dataset::CArray;
-use crate::error::{OK, guard, null};
+use crate::arguments::{list, place_of};
+use crate::array::CArray;
+use crate::error::guard;
 use crate::file::{CFile, file_of};
 use crate::handle::Table;
-use crate::lists::list;
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
-use crate::request::{self as requests, AnyRequest, CRequest};
+use crate::request::{AnyRequest, CRequest, store};
 use crate::selection::CSelection;
-use crate::stored::{CStored, StoredCall};
+use crate::stored::{CStored, prepare};
 
 /// The type to which a `penstock_encoded *` points; see [`crate::handle`].
 pub(crate) enum CEncoded {}
@@ -23,8 +23,6 @@ pub(crate) enum CEncoded {}
 /// Calls hold the outer `Arc`; writes in flight hold the inner one.
 static ENCODED: Table<Arc<EncodedChunks>> = Table::new("list of encoded chunks");
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stored_encode(
     stored: *mut CStored,
@@ -36,18 +34,18 @@ unsafe extern "C" fn penstock_stored_encode(
     report: *mut CReport,
     encoded: *mut *mut CEncoded,
 ) -> c_int {
-    let call = StoredCall::new(stored, selection, array, options, stream, flags);
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         check_size(report)?;
-        let place = encoded.as_mut().ok_or_else(|| null("encoded"))?;
-        let prepared = call.prepare(Operation::Write, |array| array.encode())?;
-        let ((prepared, collected), address, with) = prepared;
+        let place = place_of(encoded, "encoded")?;
+        let arguments = (stored, selection, array, (options, stream, flags));
+        let ((prepared, collected), address, with) =
+            prepare(Operation::Write, arguments, |transfer| transfer.encode())?;
         let request = submit(prepared, address, None, with)?;
         request.finish()?;
         report::write_of(report, &request);
-        *place = ENCODED.insert(Arc::new(Arc::new(collected.take())));
-        Ok(OK)
+        *place = ENCODED.insert(Arc::new(collected.take()));
+        Ok(())
     })
 }
 
@@ -62,8 +60,6 @@ unsafe fn put<T>(start: *mut T, at: usize, value: T) {
     }
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_encoded_list(
     encoded: *mut CEncoded,
@@ -73,23 +69,20 @@ unsafe extern "C" fn penstock_encoded_list(
     masks: *mut u32,
     bytes: *mut *const c_void,
 ) -> c_int {
-    // SAFETY: by contract of this function, each list that is not null has room for all chunks.
+    // SAFETY: by contract, each list that is not null has room for all chunks.
     guard(|| unsafe {
         let chunks = ENCODED.get(encoded)?;
-        let count = count.as_mut().ok_or_else(|| null("count"))?;
-        *count = chunks.list().len() as u64;
+        *place_of(count, "count")? = chunks.list().len() as u64;
         for (at, (number, stored, mask)) in chunks.list().enumerate() {
             put(numbers, at, number);
             put(sizes, at, stored.len() as u64);
             put(masks, at, mask);
             put(bytes, at, stored.as_ptr().cast());
         }
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_encoded_write_submit(
     encoded: *mut CEncoded,
@@ -101,24 +94,17 @@ unsafe extern "C" fn penstock_encoded_write_submit(
 ) -> c_int {
     // SAFETY: by contract of this function.
     guard(|| unsafe {
-        let place = requests::place_of(request)?;
+        let place = place_of(request, "request")?;
         let chunks = ENCODED.get(encoded)?;
         let addresses = list(addresses, count, "addresses")?;
         let options = options::read(options)?;
         let started = chunks.submit(&*file_of(file)?, addresses, options)?;
-        requests::store(place, AnyRequest::Plain(started));
-        Ok(OK)
+        store(place, AnyRequest::Plain(started));
+        Ok(())
     })
 }
 
-/// # Safety
-/// `encoded` is null or a handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_encoded_close(encoded: *mut CEncoded) -> c_int {
-    guard(|| {
-        if !encoded.is_null() {
-            drop(ENCODED.take(encoded)?);
-        }
-        Ok(OK)
-    })
+    guard(|| ENCODED.close(encoded))
 }

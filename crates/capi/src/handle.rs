@@ -6,7 +6,7 @@
 //! process: a forked child with its own library detects handles of its parent.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
 
@@ -14,7 +14,7 @@ use penstock_engine::Recover;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::refuse_fork;
 
-use crate::error::null;
+use crate::arguments::null;
 
 /// The next handle of all tables, so that handles of files and requests never coincide. Handles are
 /// odd, so that the address of an aligned object is never a handle.
@@ -25,7 +25,7 @@ const PROCESS_SHIFT: u32 = 40;
 
 const SHARDS: usize = 16;
 
-type Shard<T> = RwLock<HashMap<usize, Arc<T>, Multiplicative>>;
+type Shard<T> = RwLock<HashMap<usize, Arc<T>, BuildHasherDefault<Multiplicative>>>;
 
 pub(crate) struct Table<T> {
     /// Name of the objects in errors.
@@ -36,7 +36,7 @@ pub(crate) struct Table<T> {
 /// Frees the object in the caller's variable, and sets the variable to null.
 ///
 /// # Safety
-/// `place` is null or valid, and `free` takes what it holds, null too.
+/// `place` is null or valid. `free` accepts its value, which may be null.
 pub(crate) unsafe fn release<T, R>(place: *mut *mut T, free: impl FnOnce(*mut T) -> R) {
     // SAFETY: by contract of this function.
     if let Some(place) = unsafe { place.as_mut() } {
@@ -48,7 +48,8 @@ impl<T> Table<T> {
     pub(crate) const fn new(name: &'static str) -> Self {
         Table {
             name,
-            shards: [const { RwLock::new(HashMap::with_hasher(Multiplicative)) }; SHARDS],
+            shards: [const { RwLock::new(HashMap::with_hasher(BuildHasherDefault::new())) };
+                SHARDS],
         }
     }
 
@@ -56,29 +57,37 @@ impl<T> Table<T> {
         &self.shards[handle / 2 % SHARDS]
     }
 
-    pub(crate) fn insert<C>(&self, object: Arc<T>) -> *mut C {
+    pub(crate) fn insert<C>(&self, object: T) -> *mut C {
         let handle = process() | NEXT.fetch_add(2, Relaxed);
         let mut shard = self.shard(handle).write().recover();
-        shard.insert(handle, object);
+        shard.insert(handle, Arc::new(object));
         std::ptr::without_provenance_mut(handle)
     }
 
     pub(crate) fn get<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.check(handle)?;
         let shard = self.shard(handle.addr()).read().recover();
-        shard
-            .get(&handle.addr())
-            .map(Arc::clone)
-            .ok_or_else(|| self.unknown(handle.addr()))
+        let found = shard.get(&handle.addr()).map(Arc::clone);
+        found.ok_or_else(|| self.unknown(handle.addr()))
     }
 
     /// As [`get`](Self::get), and removes the handle. Of several concurrent calls, one succeeds.
     pub(crate) fn take<C>(&self, handle: *mut C) -> Result<Arc<T>> {
         self.check(handle)?;
-        let mut shard = self.shard(handle.addr()).write().recover();
-        shard
-            .remove(&handle.addr())
-            .ok_or_else(|| self.unknown(handle.addr()))
+        let taken = self
+            .shard(handle.addr())
+            .write()
+            .recover()
+            .remove(&handle.addr());
+        taken.ok_or_else(|| self.unknown(handle.addr()))
+    }
+
+    /// As [`take`](Self::take), and drops the object. Null is no handle and is ignored.
+    pub(crate) fn close<C>(&self, handle: *mut C) -> Result<()> {
+        if handle.is_null() {
+            return Ok(());
+        }
+        self.take(handle).map(drop)
     }
 
     /// Fails in a child of fork(), which must not use the locks: threads of the parent may hold them.
@@ -112,20 +121,10 @@ fn process() -> usize {
 }
 
 /// Multiplicative hashing, so that the upper bits of consecutive numbers differ as well.
-#[derive(Clone, Copy)]
-struct Multiplicative;
+#[derive(Default)]
+struct Multiplicative(u64);
 
-struct MultiplicativeHasher(u64);
-
-impl BuildHasher for Multiplicative {
-    type Hasher = MultiplicativeHasher;
-
-    fn build_hasher(&self) -> MultiplicativeHasher {
-        MultiplicativeHasher(0)
-    }
-}
-
-impl Hasher for MultiplicativeHasher {
+impl Hasher for Multiplicative {
     fn write(&mut self, bytes: &[u8]) {
         bytes
             .iter()
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn a_handle_finds_its_object_until_it_is_taken() {
         let table = Table::new("thing");
-        let handle: *mut Handle = table.insert(Arc::new(7));
+        let handle: *mut Handle = table.insert(7);
         assert_eq!(*table.get(handle).unwrap(), 7);
         assert_eq!(*table.take(handle).unwrap(), 7);
         assert_eq!(table.get(handle).unwrap_err().kind(), Kind::Invalid);
@@ -161,9 +160,9 @@ mod tests {
     #[test]
     fn a_handle_is_never_reused() {
         let table = Table::new("thing");
-        let first: *mut Handle = table.insert(Arc::new(1));
+        let first: *mut Handle = table.insert(1);
         table.take(first).unwrap();
-        let second: *mut Handle = table.insert(Arc::new(2));
+        let second: *mut Handle = table.insert(2);
         assert_ne!(first, second);
         assert!(table.get(first).is_err());
     }
@@ -171,15 +170,15 @@ mod tests {
     #[test]
     fn a_handle_of_another_table_is_unknown() {
         let (files, requests) = (Table::new("file"), Table::new("request"));
-        let file: *mut Handle = files.insert(Arc::new(1));
-        let _: *mut Handle = requests.insert(Arc::new(2));
+        let file: *mut Handle = files.insert(1);
+        let _: *mut Handle = requests.insert(2);
         assert!(requests.get(file).is_err());
     }
 
     #[test]
     fn an_error_names_a_handle_of_another_process() {
         let table = Table::new("thing");
-        let handle: *mut Handle = table.insert(Arc::new(1));
+        let handle: *mut Handle = table.insert(1);
         let others = std::ptr::without_provenance_mut::<Handle>(handle.addr() ^ 1 << PROCESS_SHIFT);
         assert_eq!(table.get(others).unwrap_err().kind(), Kind::Forked);
     }
@@ -187,7 +186,7 @@ mod tests {
     #[test]
     fn the_address_of_an_object_is_not_a_handle() {
         let table = Table::new("thing");
-        let _: *mut Handle = table.insert(Arc::new(1));
+        let _: *mut Handle = table.insert(1);
         let mut number = 5_u64;
         assert!(table.get(&raw mut number).is_err());
         assert!(table.get::<Handle>(std::ptr::null_mut()).is_err());
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn one_of_several_threads_takes_the_object_of_a_handle() {
         let table = Table::new("thing");
-        let handle: *mut Handle = table.insert(Arc::new(1));
+        let handle: *mut Handle = table.insert(1);
         let address = handle.addr();
         let taken: usize = std::thread::scope(|scope| {
             let takers: Vec<_> = (0..4)

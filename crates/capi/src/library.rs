@@ -1,14 +1,12 @@
 //! Functions for the library as a whole.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use penstock_engine::{describe, drain, refuse_fork, trace};
 use penstock_sys::add_library_folders;
 
-use crate::error::{OK, guard, null};
-use crate::file::path_of;
+use crate::arguments::{path_of, place_of};
+use crate::error::guard;
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_api_version() -> c_int {
@@ -20,18 +18,13 @@ extern "C" fn penstock_is_forked() -> c_int {
     refuse_fork().is_err().into()
 }
 
-/// # Safety
-/// `folder` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_search_folder(folder: *const c_char) -> c_int {
     guard(|| {
-        if folder.is_null() {
-            return Err(null("folder"));
-        }
-        // SAFETY: the caller gives a C string.
-        let folder = unsafe { CStr::from_ptr(folder) };
-        add_library_folders(&[PathBuf::from(OsStr::from_bytes(folder.to_bytes()))]);
-        Ok(OK)
+        // SAFETY: by contract of this function.
+        let folder = unsafe { path_of(folder, "folder")? };
+        add_library_folders(&[folder.to_owned()]);
+        Ok(())
     })
 }
 
@@ -45,31 +38,19 @@ extern "C" fn penstock_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// # Safety
-/// `path` is null or a C string; `json` is null or valid for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_describe(path: *const c_char, json: *mut *mut c_char) -> c_int {
-    guard(|| {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
         refuse_fork()?;
-        if json.is_null() {
-            return Err(null("json"));
-        }
-        let path: Option<&Path> = if path.is_null() {
-            None
-        } else {
-            // SAFETY: the caller gives a C string.
-            Some(unsafe { path_of(path)? })
-        };
-        let text = describe::describe(path).to_string();
-        let text = CString::new(text).unwrap_or_default();
-        // SAFETY: by contract, the pointer is valid.
-        unsafe { *json = text.into_raw() };
-        Ok(OK)
+        let place = place_of(json, "json")?;
+        let path = (!path.is_null()).then(|| path_of(path, "path"));
+        let text = describe::describe(path.transpose()?).to_string();
+        *place = CString::new(text).unwrap_or_default().into_raw();
+        Ok(())
     })
 }
 
-/// # Safety
-/// `string` is null or a string from this library that was not freed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
     if !string.is_null() {
@@ -80,18 +61,15 @@ unsafe extern "C" fn penstock_string_free(string: *mut c_char) {
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_drain() -> c_int {
-    guard(|| drain().map(|()| OK))
+    guard(drain)
 }
 
-/// # Safety
-/// `path` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
     guard(|| {
         refuse_fork()?;
         // SAFETY: by contract of this function.
-        trace::start(unsafe { path_of(path)? })?;
-        Ok(OK)
+        trace::start(unsafe { path_of(path, "path")? })
     })
 }
 
@@ -99,6 +77,6 @@ unsafe extern "C" fn penstock_trace_start(path: *const c_char) -> c_int {
 extern "C" fn penstock_trace_stop() -> c_int {
     guard(|| {
         refuse_fork()?;
-        trace::stop().map(|()| OK)
+        trace::stop()
     })
 }

@@ -1,24 +1,24 @@
 //! Reads of many datasets as one request.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_array::Selection;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::refuse_fork;
 use penstock_hdf5::transfer::many::{DatasetPart, Many, Wanted, describe};
-use penstock_hdf5::transfer::{MemoryShape, TransferHandle};
+use penstock_hdf5::transfer::{TransferHandle, points_of};
 use penstock_sys::hdf5::hid_t;
 
+use crate::arguments::{list, null, place_of, string_of};
+use crate::array::{CArray, array_of};
 use crate::copied::end_for_connector;
-use crate::dataset::{CArray, array_of, hdf5_of_process};
-use crate::error::{OK, guard, null};
+use crate::dataset::hdf5_of_process;
+use crate::error::guard;
 use crate::handle::Table;
-use crate::lists::list;
-use crate::options::{self, COptions};
+use crate::options::COptions;
 use crate::report::CReport;
-use crate::request::{self as requests, CRequest};
+use crate::request::{CRequest, SubmitArguments, submit_options};
 use crate::selection::{CSelection, check_outputs, hand_over, selection_of};
 
 #[repr(C)]
@@ -34,33 +34,29 @@ pub(crate) struct CShape {
     lengths: *const u64,
 }
 
-/// An opaque handle.
-pub(crate) struct CDatasets;
+/// The type to which a `penstock_datasets *` points; see [`crate::handle`].
+pub(crate) enum CDatasets {}
 
 /// Descriptions of a caller's datasets.
 struct Datasets {
     many: Many,
-    /// Lengths of all dimensions, one dataset after the other.
-    lengths: Vec<u64>,
+    /// Lengths of all dimensions, one dataset after the other. The caller's structs point to them.
+    _lengths: Vec<u64>,
 }
 
 static DATASETS: Table<Datasets> = Table::new("set of datasets");
 
-/// Options of a read.
-struct Call {
-    pieces: *const CPiece,
-    count: usize,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
-}
-
 /// # Safety
 /// As the header requires. This thread may call HDF5.
-unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<TransferHandle> {
+unsafe fn start(
+    many: &Many,
+    (pieces, count): (*const CPiece, usize),
+    submit: SubmitArguments,
+    began: Instant,
+) -> Result<TransferHandle> {
     // SAFETY: by contract of this function.
     unsafe {
-        let pieces = list(call.pieces, call.count as u64, "pieces")?;
+        let pieces = list(pieces, count as u64, "pieces")?;
         let datasets = many.datasets();
         if pieces.len() != datasets.len() {
             return Err(Error::invalid(format!(
@@ -69,21 +65,12 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<TransferHand
                 datasets.len()
             )));
         }
-        let options = options::read(call.options)?;
-        let with = requests::submit_options(options, call.stream, call.flags)?;
+        let with = submit_options(submit)?;
         let mut selections: Vec<Option<Selection>> = Vec::with_capacity(pieces.len());
         for (piece, dataset) in pieces.iter().zip(datasets) {
             let info = &dataset.info;
-            let selection = selection_of(piece.selection, |rank, points| {
-                if rank == info.shape.len() {
-                    Selection::points(&info.shape, points)
-                } else {
-                    Err(Error::invalid(format!(
-                        "the selection has {rank} dimensions, but the dataset has {}",
-                        info.shape.len()
-                    )))
-                }
-            });
+            let of_points = |rank, points: &[u64]| points_of(&info.shape, rank, points);
+            let selection = selection_of(piece.selection, of_points);
             selections.push(selection.map_err(|error| info.name_in(error))?);
         }
         let mut parts: Vec<Option<DatasetPart<'_>>> = Vec::with_capacity(pieces.len());
@@ -92,27 +79,34 @@ unsafe fn start(many: &Many, call: &Call, began: Instant) -> Result<TransferHand
                 parts.push(None);
                 continue;
             }
-            let (array, shape) = array_of(&raw const piece.array)?;
-            let MemoryShape::Array { shape, strides } = shape else {
-                return Err(Error::invalid("an array has no shape"));
-            };
+            let array = array_of(&raw const piece.array)?;
             parts.push(Some(DatasetPart {
                 selection: selection.as_ref(),
                 memory_type: array.element,
-                address: array.data as usize,
-                shape,
-                strides,
+                address: array.address,
+                shape: array.shape,
+                strides: array.strides,
             }));
         }
-        let held = many.read(parts.into_iter(), with)?;
-        held.count_from(began);
-        end_for_connector(hdf5_of_process()?, &held);
-        Ok(held)
+        let started = many.read(parts.into_iter(), with)?;
+        started.count_from(began);
+        end_for_connector(hdf5_of_process()?, &started);
+        Ok(started)
     }
 }
 
+/// Describes datasets that the caller has open.
+///
 /// # Safety
 /// As the header requires.
+unsafe fn describe_open(datasets: *const hid_t, count: usize) -> Result<Many> {
+    // SAFETY: by contract of this function.
+    unsafe {
+        let ids = list(datasets, count as u64, "datasets")?;
+        describe(hdf5_of_process()?, ids.iter().map(|id| Wanted::Open(*id)))
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_read_many(
     datasets: *const hid_t,
@@ -124,26 +118,17 @@ unsafe extern "C" fn penstock_dataset_read_many(
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = Call {
-        pieces,
-        count,
-        options,
-        stream,
-        flags,
-    };
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
         let began = Instant::now();
         check_outputs(report, request)?;
-        let ids = list(datasets, count as u64, "datasets")?;
-        let many = describe(hdf5_of_process()?, ids.iter().map(|id| Wanted::Open(*id)))?;
-        hand_over(start(&many, &call, began)?, report, request)
+        let many = describe_open(datasets, count)?;
+        let started = start(&many, (pieces, count), (options, stream, flags), began)?;
+        hand_over(started, report, request)
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_datasets_open(
     location: hid_t,
@@ -156,47 +141,40 @@ unsafe extern "C" fn penstock_datasets_open(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
-        let place = opened.as_mut().ok_or_else(|| null("opened"))?;
+        let place = place_of(opened, "opened")?;
         if shapes.is_null() && count > 0 {
             return Err(null("shapes"));
         }
-        let hdf5 = hdf5_of_process()?;
         let many = if names.is_null() {
-            let ids = list(datasets, count as u64, "datasets")?;
-            describe(hdf5, ids.iter().map(|id| Wanted::Open(*id)))?
+            describe_open(datasets, count)?
         } else {
-            let names = list(names, count as u64, "names")?;
-            if names.iter().any(|name| name.is_null()) {
-                return Err(null("names"));
-            }
-            let names = names.iter().map(|name| CStr::from_ptr(*name));
-            describe(hdf5, names.map(|name| Wanted::Named(location, name)))?
+            let names = list(names, count as u64, "names")?.iter();
+            let names: Vec<&CStr> = names
+                .map(|name| string_of(*name, "names"))
+                .collect::<Result<_>>()?;
+            let wanted = names.iter().map(|name| Wanted::Named(location, name));
+            describe(hdf5_of_process()?, wanted)?
         };
-        let dimensions = many.datasets().iter().map(|one| one.info.shape.len()).sum();
-        let mut set = Datasets {
-            lengths: Vec::with_capacity(dimensions),
-            many,
-        };
-        for one in set.many.datasets() {
-            set.lengths.extend(&one.info.shape);
-        }
-        let mut lengths = set.lengths.as_ptr();
-        for (at, one) in set.many.datasets().iter().enumerate() {
+        let shapes_of = many.datasets().iter().map(|one| &one.info.shape[..]);
+        let lengths = shapes_of.collect::<Vec<_>>().concat();
+        let mut start = lengths.as_ptr();
+        for (at, one) in many.datasets().iter().enumerate() {
             let rank = one.info.shape.len();
             shapes.add(at).write(CShape {
                 rank: if one.info.is_null { -1 } else { rank as i32 },
                 element: one.element as i32,
-                lengths,
+                lengths: start,
             });
-            lengths = lengths.add(rank);
+            start = start.add(rank);
         }
-        *place = DATASETS.insert(Arc::new(set));
-        Ok(OK)
+        *place = DATASETS.insert(Datasets {
+            many,
+            _lengths: lengths,
+        });
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_datasets_can_change(
     opened: *mut CDatasets,
@@ -204,16 +182,14 @@ unsafe extern "C" fn penstock_datasets_can_change(
 ) -> c_int {
     // SAFETY: by contract of this function.
     guard(|| unsafe {
-        let place = can_change.as_mut().ok_or_else(|| null("can_change"))?;
+        let place = place_of(can_change, "can_change")?;
         let set = DATASETS.get(opened)?;
         let mut datasets = set.many.datasets().iter();
         *place = c_int::from(datasets.any(|one| one.info.file.is_writable));
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_datasets_read(
     opened: *mut CDatasets,
@@ -225,30 +201,17 @@ unsafe extern "C" fn penstock_datasets_read(
     report: *mut CReport,
     request: *mut *mut CRequest,
 ) -> c_int {
-    let call = Call {
-        pieces,
-        count,
-        options,
-        stream,
-        flags,
-    };
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         let began = Instant::now();
         check_outputs(report, request)?;
         let set = DATASETS.get(opened)?;
-        hand_over(start(&set.many, &call, began)?, report, request)
+        let started = start(&set.many, (pieces, count), (options, stream, flags), began)?;
+        hand_over(started, report, request)
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_datasets_close(opened: *mut CDatasets) -> c_int {
-    guard(|| {
-        if !opened.is_null() {
-            drop(DATASETS.take(opened)?);
-        }
-        Ok(OK)
-    })
+    guard(|| DATASETS.close(opened))
 }

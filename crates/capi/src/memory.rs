@@ -4,11 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use penstock_engine::{Stream, allocate, buffer};
 
-use crate::error::{OK, guard, null};
+use crate::arguments::place_of;
+use crate::error::guard;
 use crate::handle::release;
 
-/// # Safety
-/// `kind` and `device` are null or valid for the results.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_memory_kind(
     pointer: *const c_void,
@@ -26,144 +25,103 @@ unsafe extern "C" fn penstock_memory_kind(
                 *device = ordinal;
             }
         }
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// `count` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_count(count: *mut c_int) -> c_int {
-    guard(|| {
-        // SAFETY: by contract, the pointer is null or valid.
-        *unsafe { count.as_mut() }.ok_or_else(|| null("count"))? = allocate::device_count()?;
-        Ok(OK)
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        *place_of(count, "count")? = allocate::device_count()?;
+        Ok(())
     })
 }
 
-/// # Safety
-/// `pointer` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_alloc(
     device: c_int,
     bytes: u64,
     pointer: *mut *mut c_void,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: by contract, the pointer is null or valid.
-        let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = place_of(pointer, "pointer")?;
         *place = allocate::device_alloc(device, bytes)? as usize as *mut c_void;
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// `pointer` came from `penstock_device_alloc`, and nothing uses the memory any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_free(pointer: *mut c_void) -> c_int {
-    guard(|| {
-        // SAFETY: passed on.
-        unsafe { allocate::device_free(pointer as u64)? };
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { allocate::device_free(pointer as u64) })
 }
 
-/// # Safety
-/// `place` is null, or points to null or to memory as for [`penstock_device_free`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_device_release(place: *mut *mut c_void) {
     // SAFETY: by contract of this function.
     unsafe { release(place, |pointer| penstock_device_free(pointer)) };
 }
 
-/// # Safety
-/// `place` is null, or points to null or to memory as for [`penstock_host_free`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_host_release(place: *mut *mut c_void) {
     // SAFETY: by contract of this function.
     unsafe { release(place, |pointer| penstock_host_free(pointer)) };
 }
 
-/// # Safety
-/// `pointer` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_host_alloc(bytes: u64, pointer: *mut *mut c_void) -> c_int {
-    guard(|| {
-        // SAFETY: by contract, the pointer is null or valid.
-        let place = unsafe { pointer.as_mut() }.ok_or_else(|| null("pointer"))?;
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = place_of(pointer, "pointer")?;
         *place = allocate::host_alloc(bytes)?;
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// `pointer` came from `penstock_host_alloc`, and nothing uses the memory any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_host_free(pointer: *mut c_void) -> c_int {
-    guard(|| {
-        // SAFETY: passed on.
-        unsafe { allocate::host_free(pointer)? };
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { allocate::host_free(pointer) })
 }
 
-/// # Safety
-/// Both pointers are valid for `bytes` bytes, and the ranges do not overlap.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_copy(
     destination: *mut c_void,
     source: *const c_void,
     bytes: u64,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: passed on.
-        unsafe { allocate::copy(destination as usize, source as usize, bytes)? };
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| unsafe { allocate::copy(destination as usize, source as usize, bytes) })
 }
 
-/// # Safety
-/// `stream` is a live stream.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) -> c_int {
-    guard(|| {
-        // SAFETY: passed on.
-        unsafe { Stream::from_raw(stream) }.synchronize(device)?;
-        Ok(OK)
-    })
+    // SAFETY: by contract, the stream is live.
+    guard(|| unsafe { Stream::from_raw(stream) }.synchronize(device))
 }
 
-/// # Safety
-/// `stream` is a live stream; `is_idle` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stream_query(
     device: c_int,
     stream: *mut c_void,
     is_idle: *mut c_int,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: by contract, the pointer is null or valid.
-        let result = unsafe { is_idle.as_mut() }.ok_or_else(|| null("is_idle"))?;
-        // SAFETY: passed on.
-        *result = unsafe { Stream::from_raw(stream) }.is_idle(device)?.into();
-        Ok(OK)
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = place_of(is_idle, "is_idle")?;
+        *place = Stream::from_raw(stream).is_idle(device)?.into();
+        Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_buffer_register(pointer: *mut c_void, bytes: u64) -> c_int {
-    guard(|| {
-        buffer::register(pointer as usize, bytes)?;
-        Ok(OK)
-    })
+    guard(|| buffer::register(pointer as usize, bytes))
 }
 
-/// # Safety
-/// No request uses the memory.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_buffer_deregister(pointer: *mut c_void) -> c_int {
-    guard(|| {
-        buffer::deregister(pointer as usize)?;
-        Ok(OK)
-    })
+    guard(|| buffer::deregister(pointer as usize))
 }

@@ -1,13 +1,14 @@
 //! `penstock_options` and the engine's options.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use penstock_engine::error::{Error, Result};
 use penstock_engine::options::{Choice, Decoder, IoMode, Options, RouteName};
 use penstock_engine::set_process_options;
 use penstock_engine::size;
 
-use crate::error::{OK, guard, null};
+use crate::arguments::{null, place_of, string_of};
+use crate::error::guard;
 use crate::structs::{check_size, fill};
 
 #[repr(C)]
@@ -38,14 +39,10 @@ fn named<T: Copy>(key: &str, number: i32, values: &[T]) -> Result<Option<T>> {
     }
 }
 
-/// Returns the enumerator of a value in the header.
-fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
-    value.map_or(0, |v| {
-        values
-            .iter()
-            .position(|known| *known == v)
-            .map_or(0, |at| at as i32 + 1)
-    })
+/// Returns the enumerator of a value in the header; 0 without one.
+pub(crate) fn number_of<T: PartialEq>(value: Option<T>, values: &[T]) -> i32 {
+    let position = value.and_then(|value| values.iter().position(|known| *known == value));
+    position.map_or(0, |at| at as i32 + 1)
 }
 
 pub(crate) const ROUTES: [RouteName; 5] = [
@@ -82,11 +79,12 @@ pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
         );
     }
     let set = |n: u32| (n != 0).then_some(n);
+    let set_bytes = |n: u64| (n != 0).then_some(n);
     let options = Options {
         threads: set(known.threads),
         queue_depth: set(known.queue_depth),
         slots: set(known.slots),
-        block: (known.block != 0).then_some(known.block),
+        block: set_bytes(known.block),
         route: named("route", known.route, &ROUTES)?,
         io: named("io", known.io, &IOS)?,
         direct: named("direct", known.direct, &CHOICES)?,
@@ -95,7 +93,7 @@ pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
             Some(Choice::No) => Some(false),
             Some(Choice::Auto) | None => None,
         },
-        scratch: (known.scratch != 0).then_some(known.scratch),
+        scratch: set_bytes(known.scratch),
         decode: named("decode", known.decode, &DECODERS)?,
     };
     options.check()?;
@@ -103,6 +101,8 @@ pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
 }
 
 fn write(options: &Options) -> COptions {
+    let choice = |is_durable| if is_durable { Choice::Yes } else { Choice::No };
+    let durable = options.durable.map(choice);
     COptions {
         struct_size: size_of::<COptions>(),
         threads: options.threads.unwrap_or(0),
@@ -111,70 +111,42 @@ fn write(options: &Options) -> COptions {
         route: number_of(options.route, &ROUTES),
         io: number_of(options.io, &IOS),
         direct: number_of(options.direct, &CHOICES),
-        durable: number_of(
-            options
-                .durable
-                .map(|d| if d { Choice::Yes } else { Choice::No }),
-            &CHOICES,
-        ),
+        durable: number_of(durable, &CHOICES),
         scratch: options.scratch.unwrap_or(0),
         decode: number_of(options.decode, &DECODERS),
         slots: options.slots.unwrap_or(0),
     }
 }
 
-/// # Safety
-/// `text` is a C string; `options` points to a `penstock_options` with its size set.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_options_parse(text: *const c_char, options: *mut COptions) -> c_int {
-    guard(|| {
-        if text.is_null() {
-            return Err(null("text"));
-        }
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let text = string_of(text, "text")?.to_string_lossy();
         if options.is_null() {
             return Err(null("options"));
         }
-        // SAFETY: by contract, the struct starts with its size.
-        unsafe { check_size(options.cast(), "options")? };
-        // SAFETY: the caller gives a C string.
-        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-        let parsed = Options::parse(&text)?;
-        // SAFETY: by contract, the struct has `struct_size` bytes, and the size was checked.
-        unsafe { fill(options, write(&parsed)) };
-        Ok(OK)
+        check_size(options.cast(), "options")?;
+        fill(options, write(&Options::parse(&text)?));
+        Ok(())
     })
 }
 
-/// # Safety
-/// `text` is a C string; `bytes` points to a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_parse_size(text: *const c_char, bytes: *mut u64) -> c_int {
-    guard(|| {
-        if text.is_null() {
-            return Err(null("text"));
-        }
-        if bytes.is_null() {
-            return Err(null("bytes"));
-        }
-        // SAFETY: the caller gives a C string.
-        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-        let parsed = size::parse(&text).ok_or_else(|| {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let text = string_of(text, "text")?.to_string_lossy();
+        *place_of(bytes, "bytes")? = size::parse(&text).ok_or_else(|| {
             Error::invalid(format!("{text:?} is not a size below 2^63 bytes"))
                 .remedy("write, for example, 4194304, 64KiB, 1.5MiB or 1GB")
         })?;
-        // SAFETY: by contract.
-        unsafe { *bytes = parsed };
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// `options` is null or points to a `penstock_options`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_set_default_options(options: *const COptions) -> c_int {
-    guard(|| {
-        // SAFETY: passed on.
-        set_process_options(unsafe { read(options)? })?;
-        Ok(OK)
-    })
+    // SAFETY: by contract of this function.
+    guard(|| set_process_options(unsafe { read(options)? }))
 }

@@ -1,15 +1,13 @@
 //! Finds the final name and the permissions of new files that callers write themselves.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::os::fd::IntoRawFd;
 
 use penstock_engine::save::{ResolvedPath, take_rights};
 
-use crate::error::{OK, guard, null};
-use crate::file::path_of;
+use crate::arguments::{path_of, place_of, string_of};
+use crate::error::guard;
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_place_find(
     path: *const c_char,
@@ -18,18 +16,14 @@ unsafe extern "C" fn penstock_place_find(
 ) -> c_int {
     // SAFETY: by contract of this function.
     guard(|| unsafe {
-        if folder.is_null() || name.is_null() {
-            return Err(null("folder or name"));
-        }
-        let (found, its_name): (_, CString) = ResolvedPath::of(path_of(path)?)?.into_parts();
-        *name = its_name.into_raw();
+        let (folder, name) = (place_of(folder, "folder")?, place_of(name, "name")?);
+        let (found, name_found) = ResolvedPath::of(path_of(path, "path")?)?.into_parts();
+        *name = name_found.into_raw();
         *folder = found.into_raw_fd();
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_place_take_rights(
     made: c_int,
@@ -37,10 +31,5 @@ unsafe extern "C" fn penstock_place_take_rights(
     name: *const c_char,
 ) -> c_int {
     // SAFETY: by contract of this function.
-    guard(|| unsafe {
-        if name.is_null() {
-            return Err(null("name"));
-        }
-        take_rights(made, folder, CStr::from_ptr(name)).map(|()| OK)
-    })
+    guard(|| unsafe { take_rights(made, folder, string_of(name, "name")?) })
 }

@@ -7,7 +7,7 @@ use penstock_engine::options::{Options, RouteName};
 use penstock_engine::report::{PATHS, Path, Report};
 use penstock_engine::request::Request;
 
-use crate::options::ROUTES;
+use crate::options::{ROUTES, number_of};
 use crate::structs;
 
 const NOTE: usize = 256;
@@ -49,10 +49,7 @@ impl From<&Report> for CReport {
             struct_size: size_of::<CReport>(),
             route: match report.route {
                 RouteName::Hdf5 => ROUTE_HDF5,
-                route => ROUTES
-                    .iter()
-                    .position(|r| *r == route)
-                    .map_or(0, |at| at as i32 + 1),
+                route => number_of(Some(route), &ROUTES),
             },
             device: report.device,
             bytes: report.bytes(),
@@ -92,7 +89,7 @@ fn string<const SIZE: usize>(text: &str) -> [c_char; SIZE] {
 /// # Safety
 /// `target` is null or points to a `penstock_report`.
 pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
-    // SAFETY: passed on.
+    // SAFETY: by contract of this function.
     unsafe { structs::check_size(target.cast(), "report") }
 }
 
@@ -102,7 +99,7 @@ pub(crate) unsafe fn check_size(target: *const CReport) -> Result<()> {
 /// `target` is null or as for [`structs::fill`].
 pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
     if !target.is_null() {
-        // SAFETY: passed on.
+        // SAFETY: by contract of this function.
         unsafe { structs::fill(target, CReport::from(report)) };
     }
 }
@@ -113,7 +110,7 @@ pub(crate) unsafe fn write(target: *mut CReport, report: &Report) {
 /// As for [`write`].
 pub(crate) unsafe fn write_of(target: *mut CReport, request: &Request) {
     if let Some(report) = request.report() {
-        // SAFETY: passed on.
+        // SAFETY: by contract of this function.
         unsafe { write(target, &report) };
     }
 }

@@ -2,20 +2,19 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_array::Holes;
 use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
-use penstock_engine::options::Options;
 use penstock_engine::request::{Order, Request, StreamOrder, Waited, submit, submit_save};
 use penstock_engine::{Stream, refuse_fork};
 use penstock_hdf5::transfer;
 
-use crate::error::{OK, PENDING, TURN, guard, null};
-use crate::file::{CFile, file_of, path_of};
+use crate::arguments::{null, path_of, place_of};
+use crate::error::{OK, PENDING, TURN, guard, guard_status};
+use crate::file::{CFile, file_of};
 use crate::handle::{Table, release};
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
@@ -98,20 +97,27 @@ unsafe fn order_of(stream: *mut c_void, flags: c_int) -> Result<Option<StreamOrd
     }))
 }
 
+/// Options, stream and flags of a function that transfers an array.
+pub(crate) type SubmitArguments = (*const COptions, *mut c_void, c_int);
+
 /// Returns the submit options of the functions that transfer arrays.
 ///
 /// # Safety
-/// As for [`order_of`].
+/// As for [`order_of`]; `options` as for [`options::read`].
 pub(crate) unsafe fn submit_options(
-    options: Options,
-    stream: *mut c_void,
-    flags: c_int,
+    (options, stream, flags): SubmitArguments,
 ) -> Result<SubmitOptions> {
     let caller_waits = flags & CALLER_WAITS != 0;
+    // SAFETY: by contract of this function.
+    let (options, stream) = unsafe {
+        (
+            options::read(options)?,
+            order_of(stream, flags & !ZERO_HOLES)?,
+        )
+    };
     Ok(SubmitOptions {
         options,
-        // SAFETY: by contract of this function.
-        stream: unsafe { order_of(stream, flags & !ZERO_HOLES)? },
+        stream,
         background: !caller_waits,
         waiter_shares: caller_waits,
         holes: if flags & ZERO_HOLES != 0 {
@@ -121,13 +127,6 @@ pub(crate) unsafe fn submit_options(
         },
         owner: None,
     })
-}
-
-/// # Safety
-/// `place` is null or valid for a pointer for `'a`.
-pub(crate) unsafe fn place_of<'a>(place: *mut *mut CRequest) -> Result<&'a mut *mut CRequest> {
-    // SAFETY: by contract of this function.
-    unsafe { place.as_mut() }.ok_or_else(|| null("request"))
 }
 
 pub(crate) fn operation_of(number: c_int) -> Result<Operation> {
@@ -140,7 +139,7 @@ pub(crate) fn operation_of(number: c_int) -> Result<Operation> {
 
 /// Stores a handle of the request in `place`. The C caller frees it.
 pub(crate) fn store(place: &mut *mut CRequest, request: AnyRequest) {
-    *place = REQUESTS.insert(Arc::new(request));
+    *place = REQUESTS.insert(request);
 }
 
 fn status(waited: Waited<Error>) -> Result<c_int> {
@@ -151,8 +150,11 @@ fn status(waited: Waited<Error>) -> Result<c_int> {
     }
 }
 
-/// # Safety
-/// As the header requires.
+/// Returns the time limit of a wait; `None` for a negative number.
+fn limit_of(timeout_ns: i64) -> Option<Duration> {
+    u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_submit(
     file: *mut CFile,
@@ -166,7 +168,7 @@ unsafe extern "C" fn penstock_submit(
 ) -> c_int {
     // SAFETY: by contract of this function.
     guard(|| unsafe {
-        let place = place_of(request)?;
+        let place = place_of(request, "request")?;
         let operation = operation_of(operation)?;
         let extents = extents_of(ranges, count)?;
         let mut order = Order::new(operation, &extents, options::read(options)?);
@@ -175,12 +177,10 @@ unsafe extern "C" fn penstock_submit(
         let file = file_of(file)?;
         let submitted = submit(&file, order, order_of(stream, flags)?, None)?;
         store(place, AnyRequest::Plain(submitted));
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_save_submit(
     path: *const c_char,
@@ -194,46 +194,34 @@ unsafe extern "C" fn penstock_save_submit(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
-        let place = place_of(request)?;
-        let submitted = submit_save(
-            path_of(path)?,
-            buffer as usize,
-            length,
-            options::read(options)?,
-            order_of(stream, flags)?,
-            None,
-        )?;
+        let place = place_of(request, "request")?;
+        let (path, options) = (path_of(path, "path")?, options::read(options)?);
+        let order = order_of(stream, flags)?;
+        let submitted = submit_save(path, buffer as usize, length, options, order, None)?;
         store(place, AnyRequest::Plain(submitted));
-        Ok(OK)
+        Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_request_wait(request: *mut CRequest, timeout_ns: i64) -> c_int {
-    guard(|| {
-        // A negative timeout means no limit.
-        let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
+    guard_status(|| {
         let request = REQUESTS.get(request)?;
-        request.status(request.wait(limit))
+        request.status(request.wait(limit_of(timeout_ns)))
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_request_watch(request: *mut CRequest, timeout_ns: i64) -> c_int {
-    guard(|| {
-        let limit = u64::try_from(timeout_ns).ok().map(Duration::from_nanos);
-        status(REQUESTS.get(request)?.watch(limit))
-    })
+    guard_status(|| status(REQUESTS.get(request)?.watch(limit_of(timeout_ns))))
 }
 
-/// # Safety
-/// no other thread is inside a call of HDF5, unless HDF5 is thread-safe.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
         if request.step() {
-            Ok(OK)
+            Ok(())
         } else {
             Err(request.is_for_later())
         }
@@ -242,7 +230,7 @@ unsafe extern "C" fn penstock_request_turn(request: *mut CRequest) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
-    guard(|| {
+    guard_status(|| {
         let request = REQUESTS.get(request)?;
         request.status(request.test())
     })
@@ -252,80 +240,66 @@ extern "C" fn penstock_request_test(request: *mut CRequest) -> c_int {
 extern "C" fn penstock_request_cancel(request: *mut CRequest) -> c_int {
     guard(|| {
         REQUESTS.get(request)?.cancel();
-        Ok(OK)
+        Ok(())
     })
 }
 
-/// # Safety
-/// `bytes` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_progress(request: *mut CRequest, bytes: *mut u64) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        // SAFETY: by contract, the pointer is null or valid.
-        *unsafe { bytes.as_mut() }.ok_or_else(|| null("bytes"))? = request.moved();
-        Ok(OK)
+        // SAFETY: by contract of this function.
+        *unsafe { place_of(bytes, "bytes")? } = request.moved();
+        Ok(())
     })
 }
 
-/// # Safety
-/// `report` is null or points to a report with its size set.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_report(
     request: *mut CRequest,
     report: *mut CReport,
 ) -> c_int {
-    guard(|| {
+    // SAFETY: by contract of this function.
+    guard_status(|| unsafe {
         if report.is_null() {
             return Err(null("report"));
         }
-        // SAFETY: by contract of this function.
-        unsafe { check_size(report)? };
-        Ok(match REQUESTS.get(request)?.report() {
-            None => PENDING,
-            Some(done) => {
-                // SAFETY: by contract of this function; the size was checked.
-                unsafe { report::write(report, &done) };
-                OK
-            }
-        })
+        check_size(report)?;
+        let done = REQUESTS.get(request)?.report();
+        Ok(done.map_or(PENDING, |done| {
+            report::write(report, &done);
+            OK
+        }))
     })
 }
 
-/// # Safety
-/// `fd` is null or valid for the result.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_fd(request: *mut CRequest, fd: *mut c_int) -> c_int {
     guard(|| {
         let request = REQUESTS.get(request)?;
-        // SAFETY: by contract, the pointer is null or valid.
-        *unsafe { fd.as_mut() }.ok_or_else(|| null("fd"))? = request.descriptor()?;
-        Ok(OK)
+        // SAFETY: by contract of this function.
+        *unsafe { place_of(fd, "fd")? } = request.descriptor()?;
+        Ok(())
     })
 }
 
-/// # Safety
-/// `stream` is a live stream.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_hold_stream(
     request: *mut CRequest,
     stream: *mut c_void,
 ) -> c_int {
     guard(|| {
-        let request = REQUESTS.get(request)?;
-        // SAFETY: by contract of this function.
-        request.hold_stream(unsafe { Stream::from_raw(stream) })?;
-        Ok(OK)
+        // SAFETY: by contract, the stream is live.
+        let stream = unsafe { Stream::from_raw(stream) };
+        REQUESTS.get(request)?.hold_stream(stream)
     })
 }
 
-/// # Safety
-/// As for [`penstock_request_turn`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
     guard(|| {
         if request.is_null() || refuse_fork().is_err() {
-            return Ok(OK);
+            return Ok(());
         }
         // penstock_hdf5_settle reports a failure that no call has returned.
         let request = REQUESTS.take(request)?;
@@ -333,12 +307,10 @@ unsafe extern "C" fn penstock_request_free(request: *mut CRequest) {
         if let AnyRequest::Dataset(transfer) = &*request {
             transfer.leave_if_ended();
         }
-        Ok(OK)
+        Ok(())
     });
 }
 
-/// # Safety
-/// `place` is null, or points to a handle or null. Otherwise as for [`penstock_request_turn`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_release(place: *mut *mut CRequest) {
     // SAFETY: by contract of this function.

@@ -1,9 +1,8 @@
 //! Selections of datasets without a dataspace.
 
 use std::ffi::{c_int, c_void};
-use std::slice;
+use std::time::Instant;
 
-use penstock_array::execute::SmallRead;
 use penstock_array::{Axis, Selection};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
@@ -11,11 +10,14 @@ use penstock_engine::refuse_fork;
 use penstock_hdf5::transfer::{self, FileSelection};
 use penstock_sys::hdf5::{H5S_ALL, H5S_MAX_RANK, hid_t};
 
-use crate::dataset::{ArrayCall, CArray, hdf5_of_process, start_array};
-use crate::error::{OK, guard, null};
+use crate::arguments::{list, place_of};
+use crate::array::CArray;
+use crate::dataset::{array_transfer, hdf5_of_process, start};
+use crate::error::guard;
 use crate::options::COptions;
 use crate::report::{self, CReport, check_size};
-use crate::request::{self as requests, AnyRequest, CRequest};
+use crate::request::{AnyRequest, CRequest, store};
+use crate::structs::check_complete;
 
 #[repr(C)]
 struct CAxis {
@@ -48,13 +50,7 @@ pub(crate) unsafe fn selection_of(
     let Some(selection) = (unsafe { selection.as_ref() }) else {
         return Ok(None);
     };
-    if selection.struct_size < size_of::<CSelection>() {
-        return Err(Error::invalid(format!(
-            "struct_size of penstock_selection is {}",
-            selection.struct_size
-        ))
-        .remedy("initialise selections with PENSTOCK_SELECTION_INIT"));
-    }
+    check_complete::<CSelection>(selection.struct_size, "selection")?;
     let rank = usize::try_from(selection.rank)
         .ok()
         .filter(|rank| *rank <= H5S_MAX_RANK)
@@ -65,26 +61,15 @@ pub(crate) unsafe fn selection_of(
             ))
         })?;
     if !selection.axes.is_null() || rank == 0 {
-        let axes: &[CAxis] = match rank {
-            0 => &[],
-            // SAFETY: by contract, one axis for each dimension.
-            _ => unsafe { slice::from_raw_parts(selection.axes, rank) },
-        };
+        // SAFETY: by contract, one axis for each dimension.
+        let axes = unsafe { list(selection.axes, rank as u64, "axes")? };
         // SAFETY: by contract, the lists have as many indices as they say.
         let axes = axes.iter().map(|axis| unsafe { axis_of(axis) });
         return Ok(Some(Selection::Grid(axes.collect::<Result<_>>()?)));
     }
-    let numbers = usize::try_from(selection.point_count)
-        .ok()
-        .and_then(|count| count.checked_mul(rank))
-        .ok_or_else(|| Error::invalid("the points are more than memory can hold"))?;
-    let coordinates: &[u64] = match numbers {
-        0 => &[],
-        _ if selection.points.is_null() => return Err(null("points")),
-        // SAFETY: by contract, `rank` numbers for each point.
-        _ => unsafe { slice::from_raw_parts(selection.points, numbers) },
-    };
-    of_points(rank, coordinates).map(Some)
+    let numbers = selection.point_count.saturating_mul(rank as u64);
+    // SAFETY: by contract, `rank` numbers for each point.
+    of_points(rank, unsafe { list(selection.points, numbers, "points")? }).map(Some)
 }
 
 /// # Safety
@@ -93,55 +78,8 @@ unsafe fn axis_of(axis: &CAxis) -> Result<Axis> {
     if axis.indices.is_null() {
         return Ok(Axis::strided(axis.start, axis.step.max(1), axis.count).normal());
     }
-    let count = usize::try_from(axis.count)
-        .map_err(|_| Error::invalid("the indices are more than memory can hold"))?;
     // SAFETY: by contract of this function.
-    Axis::list(unsafe { slice::from_raw_parts(axis.indices, count) })
-}
-
-/// Plans a read that this thread carries out faster than workers; `None` for all other reads.
-///
-/// # Safety
-/// As the header requires.
-unsafe fn small_read(call: &ArrayCall, selected: FileSelection<'_>) -> Result<Option<SmallRead>> {
-    // SAFETY: by contract of this function.
-    unsafe {
-        let (transfer, buffer, with) = call.read(Operation::Read, selected)?;
-        let hdf5 = hdf5_of_process()?;
-        Ok(transfer::small_read(hdf5, &transfer, &buffer, &with))
-    }
-}
-
-/// # Safety
-/// As the header requires.
-unsafe fn transfer_selected(
-    operation: Operation,
-    call: &ArrayCall,
-    selection: *const CSelection,
-    report: *mut CReport,
-    request: *mut *mut CRequest,
-) -> c_int {
-    // SAFETY: by contract of this function.
-    guard(|| unsafe {
-        refuse_fork()?;
-        check_outputs(report, request)?;
-        let selection = selection_of(selection, |rank, points| {
-            transfer::points(hdf5_of_process()?, call.dataset, rank, points)
-        })?;
-        let selected = match &selection {
-            Some(selection) => FileSelection::Elements(selection),
-            None => FileSelection::Space(H5S_ALL),
-        };
-        if request.is_null()
-            && operation == Operation::Read
-            && let Some(small) = small_read(call, selected)?
-        {
-            report::write(report, &small.run()?);
-            return Ok(OK);
-        }
-        let started = start_array(operation, call, selected)?;
-        hand_over(started, report, request)
-    })
+    Axis::list(unsafe { list(axis.indices, axis.count, "indices")? })
 }
 
 /// Returns an error if the caller requests the report of an unfinished transfer.
@@ -170,51 +108,56 @@ pub(crate) unsafe fn hand_over(
     started: transfer::TransferHandle,
     report: *mut CReport,
     request: *mut *mut CRequest,
-) -> Result<c_int> {
+) -> Result<()> {
     // SAFETY: by contract of this function.
     unsafe {
         if request.is_null() {
             started.finish()?;
             report::write_of(report, &started);
         } else {
-            requests::store(requests::place_of(request)?, AnyRequest::Dataset(started));
+            store(place_of(request, "request")?, AnyRequest::Dataset(started));
         }
     }
-    Ok(OK)
+    Ok(())
 }
 
-/// # Safety
-/// As the header requires.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn penstock_dataset_read_selected(
-    dataset: hid_t,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
-    report: *mut CReport,
-    request: *mut *mut CRequest,
-) -> c_int {
-    let call = ArrayCall::new(dataset, array, options, stream, flags);
-    // SAFETY: passed on.
-    unsafe { transfer_selected(Operation::Read, &call, selection, report, request) }
-}
-
-/// # Safety
-/// As the header requires.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn penstock_dataset_write_selected(
-    dataset: hid_t,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
-    report: *mut CReport,
-    request: *mut *mut CRequest,
-) -> c_int {
-    let call = ArrayCall::new(dataset, array, options, stream, flags);
-    // SAFETY: passed on.
-    unsafe { transfer_selected(Operation::Write, &call, selection, report, request) }
+read_and_write! {
+    fn penstock_dataset_read_selected, penstock_dataset_write_selected(
+        operation,
+        dataset: hid_t,
+        selection: *const CSelection,
+        array: *const CArray,
+        options: *const COptions,
+        stream: *mut c_void,
+        flags: c_int,
+        report: *mut CReport,
+        request: *mut *mut CRequest,
+    ) {
+        // SAFETY: by contract of this function.
+        guard(|| unsafe {
+            let began = Instant::now();
+            refuse_fork()?;
+            check_outputs(report, request)?;
+            let selection = selection_of(selection, |rank, points| {
+                transfer::points(hdf5_of_process()?, dataset, rank, points)
+            })?;
+            let selected = match &selection {
+                Some(selection) => FileSelection::Elements(selection),
+                None => FileSelection::Space(H5S_ALL),
+            };
+            let submit = (options, stream, flags);
+            let (transfer, buffer, with) =
+                array_transfer(operation, dataset, selected, array, submit)?;
+            // This thread carries out a small read faster than workers.
+            if request.is_null()
+                && operation == Operation::Read
+                && let Some(small) =
+                    transfer::small_read(hdf5_of_process()?, &transfer, &buffer, &with)
+            {
+                report::write(report, &small.run()?);
+                return Ok(());
+            }
+            hand_over(start(&transfer, buffer, with, began)?, report, request)
+        })
+    }
 }

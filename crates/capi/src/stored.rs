@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
-use penstock_array::execute::{ArrayTransfer, PreparedTransfer, SubmitOptions, submit};
+use penstock_array::execute::{ArrayTransfer, SubmitOptions, submit};
 use penstock_array::{
     ChunkGrid, ChunkTable, MemorySize, Selection, Source, StoredArray, StoredChunk, StoredSize,
     TableBuilder, bytes,
@@ -11,29 +11,29 @@ use penstock_array::{
 use penstock_codec::convert::{Format, Number, TypeConversion};
 use penstock_codec::{Filter, Pipeline};
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::refuse_fork;
-use penstock_hdf5::transfer::{self, MemoryShape, Refused};
+use penstock_hdf5::transfer::{self, Refused};
 use penstock_sys::hdf5::{H5S_MAX_RANK, hid_t};
 
-use crate::dataset::{CArray, array_of, hdf5_of_process};
-use crate::error::{OK, guard, null};
+use crate::arguments::{c_string, list, null, optional_list, place_of};
+use crate::array::{CArray, array_of};
+use crate::dataset::hdf5_of_process;
+use crate::error::guard;
 use crate::file::{CFile, file_of};
 use crate::handle::Table;
-use crate::lists::list;
-use crate::options::{self, COptions};
-use crate::request::{self as requests, AnyRequest, CRequest, submit_options};
+use crate::options::COptions;
+use crate::request::{AnyRequest, CRequest, SubmitArguments, store, submit_options};
 use crate::selection::{CSelection, selection_of};
-use crate::structs::{check_size, fill};
+use crate::structs::{check_complete, check_size, fill};
 
 /// The type to which a `penstock_stored *` points; see [`crate::handle`].
 pub(crate) enum CStored {}
 
-static STORED: Table<Described> = Table::new("stored array");
+static STORED: Table<StoredDescription> = Table::new("stored array");
 
 /// A description, with the C structs that point into it.
-pub(crate) struct Described {
+pub(crate) struct StoredDescription {
     array: StoredArray,
     number: c_int,
     name: CString,
@@ -88,8 +88,8 @@ const BIG: c_int = 256;
 /// allows 32.
 const MOST_FILTERS: u32 = 64;
 
-impl Described {
-    fn new(array: StoredArray, number: c_int) -> Described {
+impl StoredDescription {
+    fn new(array: StoredArray, number: c_int) -> StoredDescription {
         let filters = array.pipeline.filters.iter().map(|filter| CFilter {
             id: filter.id,
             is_optional: u32::from(filter.optional),
@@ -101,11 +101,11 @@ impl Described {
             Source::Chunks(table) => lists_of(table, array.element.0),
             _ => Default::default(),
         };
-        Described {
+        StoredDescription {
             filters: filters.collect(),
             sizes,
             masks,
-            name: CString::new(array.name.replace('\0', "")).unwrap_or_default(),
+            name: c_string(&array.name),
             number,
             array,
         }
@@ -152,17 +152,6 @@ fn format_of(code: c_int) -> Result<Option<Format>> {
             big: code & BIG != 0,
         })),
         None => Err(Error::invalid(format!("{code} is not a penstock_number"))),
-    }
-}
-
-/// # Safety
-/// As for [`list`].
-unsafe fn list_if_any<'a, T>(start: *const T, count: u64, name: &str) -> Result<Option<&'a [T]>> {
-    if start.is_null() {
-        Ok(None)
-    } else {
-        // SAFETY: passed on.
-        unsafe { list(start, count, name).map(Some) }
     }
 }
 
@@ -229,7 +218,7 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
             }
             false => Source::Chunks(Arc::new(table_of(from, &shape, rank, &pipeline)?)),
         };
-        let fill = list_if_any(from.fill.cast::<u8>(), from.element, "fill")?;
+        let fill = optional_list(from.fill.cast::<u8>(), from.element, "fill")?;
         Ok(StoredArray {
             name,
             shape,
@@ -254,7 +243,7 @@ unsafe fn table_of(
     let (chunk, addresses) = unsafe {
         (
             list(from.chunk, rank, "chunk")?,
-            list_if_any(from.chunk_addresses, from.chunk_count, "chunk_addresses")?,
+            optional_list(from.chunk_addresses, from.chunk_count, "chunk_addresses")?,
         )
     };
     let grid = ChunkGrid::new(shape, chunk)?;
@@ -280,9 +269,9 @@ unsafe fn table_of(
     // SAFETY: by contract of this function.
     let (numbers, sizes, masks) = unsafe {
         (
-            list_if_any(from.chunk_numbers, from.chunk_count, "chunk_numbers")?,
-            list_if_any(from.chunk_sizes, from.chunk_count, "chunk_sizes")?,
-            list_if_any(from.chunk_masks, from.chunk_count, "chunk_masks")?,
+            optional_list(from.chunk_numbers, from.chunk_count, "chunk_numbers")?,
+            optional_list(from.chunk_sizes, from.chunk_count, "chunk_sizes")?,
+            optional_list(from.chunk_masks, from.chunk_count, "chunk_masks")?,
         )
     };
     let mut builder = TableBuilder::new(grid, file_size);
@@ -297,8 +286,6 @@ unsafe fn table_of(
     Ok(builder.finish())
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stored_open(
     array: *const CStoredArray,
@@ -307,41 +294,29 @@ unsafe extern "C" fn penstock_stored_open(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
-        let place = stored.as_mut().ok_or_else(|| null("stored"))?;
+        let place = place_of(stored, "stored")?;
         let from = array.as_ref().ok_or_else(|| null("array"))?;
-        if from.struct_size < size_of::<CStoredArray>() {
-            return Err(Error::invalid(format!(
-                "struct_size of penstock_stored_array is {}",
-                from.struct_size
-            )));
-        }
-        let described = Described::new(array_described(from)?, from.number);
-        *place = STORED.insert(Arc::new(described));
-        Ok(OK)
+        check_complete::<CStoredArray>(from.struct_size, "stored_array")?;
+        *place = STORED.insert(StoredDescription::new(array_described(from)?, from.number));
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_dataset_describe(dataset: hid_t, stored: *mut *mut CStored) -> c_int {
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         refuse_fork()?;
-        let place = stored.as_mut().ok_or_else(|| null("stored"))?;
-        match transfer::describe(hdf5_of_process()?, dataset)? {
-            Ok(array) => {
-                *place = STORED.insert(Arc::new(Described::new(array, 0)));
-                Ok(OK)
-            }
-            Err(Refused(why)) => Err(Error::new(Kind::Unavailable, why)
-                .remedy("read it through HDF5, for instance by penstock_dataset_read")),
-        }
+        let place = place_of(stored, "stored")?;
+        let array = transfer::describe(hdf5_of_process()?, dataset)?.map_err(|Refused(why)| {
+            Error::new(Kind::Unavailable, why)
+                .remedy("read it through HDF5, for instance by penstock_dataset_read")
+        })?;
+        *place = STORED.insert(StoredDescription::new(array, 0));
+        Ok(())
     })
 }
 
-/// # Safety
-/// As the header requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stored_describe(
     stored: *mut CStored,
@@ -354,11 +329,11 @@ unsafe extern "C" fn penstock_stored_describe(
         }
         check_size(array.cast(), "stored_array")?;
         fill(array, STORED.get(stored)?.as_struct());
-        Ok(OK)
+        Ok(())
     })
 }
 
-impl Described {
+impl StoredDescription {
     /// Returns the C struct, whose pointers refer to this description.
     fn as_struct(&self) -> CStoredArray {
         let array = &self.array;
@@ -436,149 +411,80 @@ impl Described {
     }
 }
 
-/// # Safety
-/// `stored` is null or a handle.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stored_close(stored: *mut CStored) -> c_int {
-    guard(|| {
-        if !stored.is_null() {
-            drop(STORED.take(stored)?);
-        }
-        Ok(OK)
-    })
+    guard(|| STORED.close(stored))
 }
 
-/// The arguments of a transfer of a stored array.
-pub(crate) struct StoredCall {
-    stored: *mut CStored,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
+/// The stored array, the selection and the memory of a transfer, and its submit options.
+pub(crate) type TransferArguments = (
+    *mut CStored,
+    *const CSelection,
+    *const CArray,
+    SubmitArguments,
+);
+
+/// Prepares a transfer by `prepare`. Also returns the address of the memory and the submit
+/// options.
+///
+/// # Safety
+/// As the header requires.
+pub(crate) unsafe fn prepare<T>(
+    operation: Operation,
+    (stored, selection, array, submit): TransferArguments,
+    prepare: impl FnOnce(ArrayTransfer<'_>) -> Result<T>,
+) -> Result<(T, usize, SubmitOptions)> {
+    refuse_fork()?;
+    let description = STORED.get(stored)?;
+    let stored = &description.array;
+    let of_points = |rank, points: &[u64]| transfer::points_of(&stored.shape, rank, points);
+    // SAFETY: by contract of this function.
+    let (array, selection, with) = unsafe {
+        (
+            array_of(array)?,
+            selection_of(selection, of_points)?,
+            submit_options(submit)?,
+        )
+    };
+    let number = c_int::try_from(array.element)
+        .map_err(|_| Error::invalid("the type of the array is not a penstock_number"))?;
+    let (conversion, element) = description.conversion(number, operation)?;
+    let prepared = prepare(ArrayTransfer {
+        array: stored,
+        selection: selection.unwrap_or_else(|| Selection::all(&stored.shape)),
+        shape: array.shape,
+        strides: array.strides,
+        conversion,
+        element,
+        options: with.options,
+    })?;
+    Ok((prepared, array.address, with))
 }
 
-impl StoredCall {
-    pub(crate) fn new(
+read_and_write! {
+    fn penstock_stored_read_submit, penstock_stored_write_submit(
+        operation,
+        file: *mut CFile,
         stored: *mut CStored,
         selection: *const CSelection,
         array: *const CArray,
         options: *const COptions,
         stream: *mut c_void,
         flags: c_int,
-    ) -> StoredCall {
-        StoredCall {
-            stored,
-            selection,
-            array,
-            options,
-            stream,
-            flags,
-        }
-    }
-
-    /// Prepares a transfer by `prepare`. Also returns the address of the memory and the submit
-    /// options.
-    ///
-    /// # Safety
-    /// As the header requires.
-    pub(crate) unsafe fn prepare<T>(
-        &self,
-        operation: Operation,
-        prepare: impl FnOnce(ArrayTransfer<'_>) -> Result<T>,
-    ) -> Result<(T, usize, SubmitOptions)> {
-        refuse_fork()?;
-        let described = STORED.get(self.stored)?;
-        let stored = &described.array;
+        request: *mut *mut CRequest,
+    ) {
         // SAFETY: by contract of this function.
-        unsafe {
-            let (array, shape) = array_of(self.array)?;
-            let MemoryShape::Array { shape, strides } = shape else {
-                return Err(Error::invalid("the array has no shape"));
-            };
-            let number = c_int::try_from(array.element)
-                .map_err(|_| Error::invalid("the type of the array is not a penstock_number"))?;
-            let (conversion, element) = described.conversion(number, operation)?;
-            let selection = selection_of(self.selection, |rank, points| {
-                transfer::points_of(&stored.shape, rank, points)
-            })?;
-            let options = options::read(self.options)?;
-            let with = submit_options(options, self.stream, self.flags)?;
-            let prepared = prepare(ArrayTransfer {
-                array: stored,
-                selection: selection.unwrap_or_else(|| Selection::all(&stored.shape)),
-                shape,
-                strides,
-                conversion,
-                element,
-                options: with.options,
-            })?;
-            Ok((prepared, array.data as usize, with))
-        }
-    }
-}
-
-/// # Safety
-/// As the header requires.
-unsafe fn start(
-    operation: Operation,
-    file: *mut CFile,
-    call: &StoredCall,
-    request: *mut *mut CRequest,
-    prepare: impl FnOnce(ArrayTransfer<'_>, Arc<File>) -> Result<PreparedTransfer>,
-) -> c_int {
-    // SAFETY: by contract of this function.
-    guard(|| unsafe {
-        let place = requests::place_of(request)?;
-        let file = file_of(file)?;
-        let prepared = call.prepare(operation, |array| prepare(array, Arc::clone(&file)));
-        let (prepared, address, with) = prepared?;
-        let started = submit(prepared, address, None, with)?;
-        requests::store(place, AnyRequest::Plain(started));
-        Ok(OK)
-    })
-}
-
-/// # Safety
-/// As the header requires.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn penstock_stored_read_submit(
-    file: *mut CFile,
-    stored: *mut CStored,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
-    request: *mut *mut CRequest,
-) -> c_int {
-    let call = StoredCall::new(stored, selection, array, options, stream, flags);
-    // SAFETY: passed on.
-    unsafe {
-        start(Operation::Read, file, &call, request, |array, file| {
-            array.read(file)
-        })
-    }
-}
-
-/// # Safety
-/// As the header requires.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn penstock_stored_write_submit(
-    file: *mut CFile,
-    stored: *mut CStored,
-    selection: *const CSelection,
-    array: *const CArray,
-    options: *const COptions,
-    stream: *mut c_void,
-    flags: c_int,
-    request: *mut *mut CRequest,
-) -> c_int {
-    let call = StoredCall::new(stored, selection, array, options, stream, flags);
-    // SAFETY: passed on.
-    unsafe {
-        start(Operation::Write, file, &call, request, |array, file| {
-            array.write_in_place(file)
+        guard(|| unsafe {
+            let place = place_of(request, "request")?;
+            let file = file_of(file)?;
+            let arguments = (stored, selection, array, (options, stream, flags));
+            let prepared = prepare(operation, arguments, |transfer| match operation {
+                Operation::Read => transfer.read(Arc::clone(&file)),
+                Operation::Write => transfer.write_in_place(Arc::clone(&file)),
+            });
+            let (prepared, address, with) = prepared?;
+            store(place, AnyRequest::Plain(submit(prepared, address, None, with)?));
+            Ok(())
         })
     }
 }

@@ -1,5 +1,5 @@
 //! Structs of the caller, which start with their size: their version may be older or newer than
-//! this library.
+//! this library. `name` is the name of a struct in the header without `penstock_`.
 
 use std::ffi::c_void;
 
@@ -8,20 +8,32 @@ use penstock_engine::error::{Error, Result};
 /// Upper bound of the size of all structs. A larger struct_size is uninitialised memory.
 const LARGEST: usize = 4096;
 
-/// Returns an error if the size of a struct was not set. `name` is the name of the struct in the
-/// header without `penstock_`.
+/// Returns an error if the size of a struct was not set.
 ///
 /// # Safety
 /// `target` is null or points to a struct that starts with its size.
 pub(crate) unsafe fn check_size(target: *const c_void, name: &str) -> Result<()> {
     // SAFETY: by contract of this function.
     match unsafe { target.cast::<usize>().as_ref() } {
-        Some(&size) if !(size_of::<usize>()..=LARGEST).contains(&size) => Err(Error::invalid(
-            format!("struct_size of penstock_{name} is {size}"),
-        )
-        .remedy(format!("set struct_size to sizeof(penstock_{name})"))),
+        Some(&size) if !(size_of::<usize>()..=LARGEST).contains(&size) => {
+            Err(wrong_size(size, name))
+        }
         _ => Ok(()),
     }
+}
+
+/// Returns an error if a struct is smaller than this library's version, `T`.
+pub(crate) fn check_complete<T>(size: usize, name: &str) -> Result<()> {
+    if size < size_of::<T>() {
+        Err(wrong_size(size, name))
+    } else {
+        Ok(())
+    }
+}
+
+fn wrong_size(size: usize, name: &str) -> Error {
+    Error::invalid(format!("struct_size of penstock_{name} is {size}"))
+        .remedy(format!("set struct_size to sizeof(penstock_{name})"))
 }
 
 /// Copies as much of `value` as fits into the caller's struct, except for the size.

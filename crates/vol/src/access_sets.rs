@@ -5,7 +5,9 @@ use std::ptr;
 
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
-use penstock_sys::hdf5::{H5D_CHUNKED, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK, hid_t};
+use penstock_sys::hdf5::{
+    H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5P_DEFAULT, H5S_MAX_RANK, hid_t,
+};
 
 use super::dataspace::bounds;
 use super::temporary_id::TemporaryId;
@@ -62,7 +64,7 @@ pub(crate) unsafe fn place_of(under: &Under, kind: H5I_type_t) -> Result<(u64, [
 ///
 /// # Safety
 /// As for [`place_of`].
-unsafe fn key_by(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> Result<ObjectKey> {
+unsafe fn key_of(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> Result<ObjectKey> {
     // SAFETY: the caller guarantees this.
     let (number, token) = unsafe { place_of(under, kind)? };
     let hdf5 = under.library().hdf5;
@@ -92,33 +94,24 @@ unsafe fn key_by(under: &Under, kind: H5I_type_t, id: Option<&TemporaryId>) -> R
     })
 }
 
-/// Returns the key of any object.
-///
-/// # Safety
-/// As for [`place_of`].
-unsafe fn key_of(under: &Under, kind: H5I_type_t) -> Result<ObjectKey> {
-    // SAFETY: the caller guarantees this.
-    unsafe { key_by(under, kind, None) }
-}
-
 /// Returns the access set of the whole file that contains an object. If HDF5 does not identify the
 /// file, returns the access set of everything.
 ///
 /// # Safety
-/// As for [`key_of`].
+/// As for [`place_of`].
 pub(crate) unsafe fn file_access(under: &Under, kind: H5I_type_t) -> AccessSet {
     if let Some(shared) = under.container.shared.get() {
         return AccessSet::File(shared.key);
     }
     // SAFETY: the caller guarantees this.
-    unsafe { key_of(under, kind) }.map_or(EVERYTHING, |key| AccessSet::File(key.file))
+    unsafe { key_of(under, kind, None) }.map_or(EVERYTHING, |key| AccessSet::File(key.file))
 }
 
 /// Returns the access set of an object. If HDF5 does not identify the object, returns the access
 /// set of everything.
 ///
 /// # Safety
-/// As for [`key_of`].
+/// As for [`place_of`].
 pub(crate) unsafe fn object_access(under: &Under, kind: H5I_type_t) -> AccessSet {
     // HDF5 may read metadata to identify the object. Processes that share a file may do that only
     // together.
@@ -126,7 +119,7 @@ pub(crate) unsafe fn object_access(under: &Under, kind: H5I_type_t) -> AccessSet
         return AccessSet::File(shared.key);
     }
     // SAFETY: the caller guarantees this.
-    unsafe { key_of(under, kind) }.map_or(EVERYTHING, AccessSet::Object)
+    unsafe { key_of(under, kind, None) }.map_or(EVERYTHING, AccessSet::Object)
 }
 
 impl DatasetAccess {
@@ -144,7 +137,7 @@ impl DatasetAccess {
         // SAFETY: the identifiers are open, and `chunk` has the given length.
         unsafe {
             let list = list.get();
-            let key = key_by(under, H5I_DATASET, Some(id))?;
+            let key = key_of(under, H5I_DATASET, Some(id))?;
             let layout = (hdf5.H5Pget_layout)(list);
             let rank = match layout {
                 H5D_CHUNKED => (hdf5.H5Pget_chunk)(list, chunk.len() as c_int, chunk.as_mut_ptr()),
@@ -158,7 +151,7 @@ impl DatasetAccess {
             Ok(DatasetAccess {
                 key,
                 chunk: chunk[..rank].to_vec(),
-                is_elsewhere: !matches!(layout, H5D_CHUNKED | H5D_CONTIGUOUS | COMPACT)
+                is_elsewhere: !matches!(layout, H5D_CHUNKED | H5D_CONTIGUOUS | H5D_COMPACT)
                     || external != 0,
             })
         }
@@ -209,5 +202,3 @@ impl DatasetAccess {
         }
     }
 }
-
-const COMPACT: c_int = penstock_sys::hdf5::H5D_COMPACT;

@@ -28,79 +28,30 @@ forward! {
     close close_attribute = H5VLattr_close, c"H5Aclose_async";
 }
 
-/// Memory of an attribute's elements that HDF5 can access.
-enum AttributeMemory {
-    OnHost(*mut c_void),
-    /// Host memory that replaces GPU memory.
-    OnGpu(HostBuffers),
-    /// Host memory that replaces inaccessible memory.
-    Zeros(Vec<u8>),
-}
-
-impl AttributeMemory {
-    /// Copies the elements to host memory if `memory` is on a GPU.
-    ///
-    /// # Safety
-    /// The thread is inside a callback on `under`, an attribute, and `memory` has room for its elements.
-    unsafe fn of(
-        under: &Under,
-        memory_type: hid_t,
-        memory: *mut c_void,
-    ) -> Result<AttributeMemory> {
-        if is_on_host(memory as usize)? {
-            return Ok(AttributeMemory::OnHost(memory));
-        }
-        // SAFETY: HDF5 checks the identifiers; the caller guarantees the memory.
-        unsafe {
-            refuse_pointers(under.library(), memory_type)?;
-            let bytes = bytes_of(under, memory_type)?;
-            let touched = |_| {
-                Ok(Some(Touched {
-                    range: 0..bytes,
-                    elements: None,
-                }))
-            };
-            HostBuffers::of(&[memory as usize], touched).map(AttributeMemory::OnGpu)
-        }
+/// Copies the elements of an attribute to host memory if `memory` is on a GPU. Returns `None` for
+/// host memory.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, an attribute, and `memory` has room for its elements.
+unsafe fn host_buffers(
+    under: &Under,
+    memory_type: hid_t,
+    memory: *const c_void,
+) -> Result<Option<HostBuffers>> {
+    if is_on_host(memory as usize)? {
+        return Ok(None);
     }
-
-    /// Makes zeros that replace the elements.
-    ///
-    /// # Safety
-    /// As for [`AttributeMemory::of`].
-    unsafe fn zeros(under: &Under, memory_type: hid_t) -> Result<AttributeMemory> {
-        // SAFETY: the caller guarantees this.
-        let bytes = unsafe { bytes_of(under, memory_type)? } as usize;
-        Ok(AttributeMemory::Zeros(vec![0; bytes]))
-    }
-
-    /// Returns the pointer for the request of the connector below. It is null for memory that ends
-    /// with the call.
-    fn request(&self, req: Req) -> Req {
-        match self {
-            AttributeMemory::OnHost(_) => req,
-            AttributeMemory::OnGpu(_) | AttributeMemory::Zeros(_) => NO_REQUEST,
-        }
-    }
-
-    fn address(&mut self) -> *mut c_void {
-        match self {
-            AttributeMemory::OnHost(memory) => *memory,
-            AttributeMemory::OnGpu(buffers) => buffers.addresses()[0],
-            AttributeMemory::Zeros(zeros) => zeros.as_mut_ptr().cast(),
-        }
-    }
-
-    /// Copies what HDF5 has read to the GPU.
-    ///
-    /// # Safety
-    /// As for [`AttributeMemory::of`].
-    unsafe fn copy_back(self) -> Result<()> {
-        match self {
-            AttributeMemory::OnHost(_) | AttributeMemory::Zeros(_) => Ok(()),
-            // SAFETY: the caller guarantees this.
-            AttributeMemory::OnGpu(buffers) => unsafe { buffers.copy_back() },
-        }
+    // SAFETY: HDF5 checks the identifiers; the caller guarantees the memory.
+    unsafe {
+        refuse_pointers(under.library(), memory_type)?;
+        let bytes = bytes_of(under, memory_type)?;
+        let touched = |_| {
+            Ok(Some(Touched {
+                range: 0..bytes,
+                elements: None,
+            }))
+        };
+        HostBuffers::of(&[memory as usize], touched).map(Some)
     }
 }
 
@@ -135,21 +86,17 @@ unsafe extern "C" fn read(
     unsafe {
         attempt(attr, ApiCall::of(c"H5Aread_async", req), |under| {
             let _quiet = Quiet::begin(under.library());
-            let mut memory = AttributeMemory::of(under, mem_type_id, buf)?;
-            let (address, request) = (memory.address(), memory.request(req));
-            let read = under.calls.H5VLattr_read;
-            let status = under.container.in_call(|| {
-                read(
-                    under.object,
-                    under.id,
-                    mem_type_id,
-                    address,
-                    dxpl_id,
-                    request,
-                )
-            });
-            if status >= 0 {
-                memory.copy_back()?;
+            let mut host = host_buffers(under, mem_type_id, buf)?;
+            let (address, request) = match &mut host {
+                Some(host) => (host.addresses()[0], NO_REQUEST),
+                None => (buf, req),
+            };
+            let (read, object, id) = (under.calls.H5VLattr_read, under.object, under.id);
+            let container = &under.container;
+            let status =
+                container.in_call(|| read(object, id, mem_type_id, address, dxpl_id, request));
+            if let Some(host) = host.filter(|_| status >= 0) {
+                host.copy_back()?;
             }
             Ok(status)
         })
@@ -167,29 +114,27 @@ unsafe extern "C" fn write(
     unsafe {
         attempt(attr, ApiCall::of(c"H5Awrite_async", req), |under| {
             let _quiet = Quiet::begin(under.library());
-            let given = AttributeMemory::of(under, mem_type_id, buf.cast_mut());
-            let (mut memory, failed) = match given {
-                Ok(memory) => (memory, None),
+            let mut zeros: Vec<u8> = Vec::new();
+            let (mut host, failed) = match host_buffers(under, mem_type_id, buf) {
+                Ok(host) => (host, None),
                 // Each process caches the metadata of a shared file. If one process skips a change
                 // that the others make, later collective calls deadlock.
                 Err(error) if under.container.is_parallel => {
-                    let zeros = AttributeMemory::zeros(under, mem_type_id)?;
-                    (zeros, Some(error))
+                    zeros.resize(bytes_of(under, mem_type_id)? as usize, 0);
+                    (None, Some(error))
                 }
                 Err(error) => return Err(error),
             };
-            let (address, request) = (memory.address(), memory.request(req));
-            let write = under.calls.H5VLattr_write;
-            let status = under.container.in_call(|| {
-                write(
-                    under.object,
-                    under.id,
-                    mem_type_id,
-                    address,
-                    dxpl_id,
-                    request,
-                )
-            });
+            // The connector below must not continue with memory that ends with the call.
+            let (address, request) = match (&mut host, &failed) {
+                (Some(host), _) => (host.addresses()[0], NO_REQUEST),
+                (None, Some(_)) => (zeros.as_mut_ptr().cast(), NO_REQUEST),
+                (None, None) => (buf.cast_mut(), req),
+            };
+            let (write, object, id) = (under.calls.H5VLattr_write, under.object, under.id);
+            let container = &under.container;
+            let status =
+                container.in_call(|| write(object, id, mem_type_id, address, dxpl_id, request));
             let zeros = "write the attribute again in all processes: it may contain zeros now";
             failed.map_or(Ok(status), |error| Err(error.remedy(zeros)))
         })

@@ -174,26 +174,13 @@ pub(crate) unsafe fn close(
 }
 
 /// As [`close`], for an object that may have pending operations. The close waits for them, or
-/// becomes a deferred operation.
+/// becomes a deferred operation. After a successful close it returns the error of `report`, if any.
+/// The call then fails, and HDF5 keeps the identifier, which is invalid until the application closes
+/// it again.
 ///
 /// # Safety
-/// As for [`close`]. `native` makes the call, now or later.
-pub(crate) unsafe fn close_after(
-    object: *mut c_void,
-    api_call: ApiCall,
-    set: impl FnOnce(&Under) -> AccessSet,
-    native: impl Fn(&Under, Req) -> herr_t + 'static,
-) -> herr_t {
-    // SAFETY: the caller guarantees this.
-    unsafe { close_and_report(object, api_call, set, native, |_| Ok(())) }
-}
-
-/// As [`close_after`]. After a successful close it returns the error of `report`, if any. The call
-/// then fails, and HDF5 keeps the identifier, which is invalid until the application closes it
-/// again.
-///
-/// # Safety
-/// As for [`close_after`]. HDF5 keeps the identifier of such an object if its close fails.
+/// As for [`close`]. `native` makes the call, now or later. If `report` may fail, HDF5 keeps the
+/// identifier of such an object when its close fails.
 pub(crate) unsafe fn close_and_report(
     object: *mut c_void,
     api_call: ApiCall,

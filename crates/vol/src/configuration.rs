@@ -20,13 +20,13 @@ pub(crate) struct Configuration<'a> {
     pub(crate) settings: String,
 }
 
-const NATIVE: UnderVol<'_> = UnderVol::Value(0);
+const DEFAULT: UnderVol<'_> = UnderVol::Value(0);
 
 impl<'a> Configuration<'a> {
     /// Splits the text. All keys are optional. Without `under_vol` the native connector is below.
     pub(crate) fn parse(text: &'a str) -> Result<Configuration<'a>> {
         let mut parts = Configuration {
-            under_vol: NATIVE,
+            under_vol: DEFAULT,
             under_info: "",
             settings: String::new(),
         };
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn the_native_connector_is_the_default() {
-        assert_eq!(parts(""), (NATIVE, "", String::new()));
-        assert_eq!(parts("threads=4"), (NATIVE, "", "threads=4".to_owned()));
+        assert_eq!(parts(""), (DEFAULT, "", String::new()));
+        assert_eq!(parts("threads=4"), (DEFAULT, "", "threads=4".to_owned()));
         let written = "under_vol=0;under_info={}";
-        assert_eq!(parts(written), (NATIVE, "", String::new()));
+        assert_eq!(parts(written), (DEFAULT, "", String::new()));
     }
 
     #[test]

@@ -13,11 +13,11 @@ use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::connector::H5VL_dataset_class_t;
 
 use super::connector_below::ConnectorBelow;
+use super::owned_id::OwnedId;
 use super::policy::Policy;
 use super::registration::VALUE;
 use super::settings::ConnectorSettings;
 use super::shared_file::SharedFile;
-use super::transfer_list::OwnedList;
 use penstock_hdf5::dataset::FileInfo;
 use penstock_hdf5::transfer::InCall;
 use penstock_hdf5::transfer::conflicts::{FileKey, Identity};
@@ -49,7 +49,7 @@ pub(crate) struct Container {
     pub(crate) file: OnceLock<usize>,
     pub(crate) is_closed: AtomicBool,
     /// The list of the last transfer, if this connector made it.
-    list: Mutex<Option<OwnedList>>,
+    list: Mutex<Option<OwnedId>>,
 }
 
 impl Drop for Container {
@@ -119,7 +119,7 @@ impl Container {
 
     /// Keeps a transfer list while HDF5 may write into it, at the end of the application's call.
     /// Closes the previous list.
-    pub(crate) fn keep_list(&self, list: OwnedList) {
+    pub(crate) fn keep_list(&self, list: OwnedId) {
         let mut kept = self.list.lock().recover();
         *kept = Some(list);
     }

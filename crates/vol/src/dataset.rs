@@ -15,9 +15,11 @@ use penstock_sys::hdf5::{H5P_DEFAULT, herr_t, hid_t};
 use super::access_sets::object_access;
 use super::api_call::{ApiCall, NO_REQUEST};
 use super::background::{self, DatasetCall, Disposition};
-use super::callback::{attempt, close_after, make, operate};
+use super::callback::{attempt, close_and_report, make, operate};
 use super::calling_library::Quiet;
-use super::dataspace::{H5S_BLOCK, OwnedSpace, block_for};
+use super::dataspace::{H5S_BLOCK, block_for, nothing_of};
+use super::host_buffers::HostBuffers;
+use super::owned_id::OwnedId;
 use super::temporary_id::{TemporaryId, kind_of};
 use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
@@ -107,130 +109,84 @@ unsafe extern "C" fn open(
     }
 }
 
-unsafe extern "C" fn read(
-    count: usize,
-    dset: *mut *mut c_void,
-    mem_type_id: *mut hid_t,
-    mem_space_id: *mut hid_t,
-    file_space_id: *mut hid_t,
-    dxpl_id: hid_t,
-    buf: *mut *mut c_void,
-    req: Req,
-) -> herr_t {
-    let arguments = Arguments {
-        count,
-        dset,
-        mem_type_id,
-        mem_space_id,
-        file_space_id,
-        dxpl_id,
-        buf,
-        req,
-    };
-    // SAFETY: the call passes HDF5's arguments on.
-    unsafe {
-        transfer(Operation::Read, &arguments, |below, datasets, passed| {
-            let (types, memory, file) = (mem_type_id, passed.memory_spaces, passed.file_spaces);
-            let Passed {
-                list, buffers, req, ..
-            } = *passed;
-            match below {
-                Below::Native(native) => native.read.map_or(FAIL, |read| {
-                    read(count, datasets, types, memory, file, list, buffers, req)
-                }),
-                Below::Other(under) => under.quietly(|| {
-                    let (read, id) = (under.calls.H5VLdataset_read, under.id);
-                    read(count, datasets, id, types, memory, file, list, buffers, req)
-                }),
+/// Defines the function `$name` that reads or writes datasets. `$function` is that of the connector below.
+macro_rules! transfer_function {
+    ($name:ident, $operation:expr, $function:ident, $memory:ty) => {
+        unsafe extern "C" fn $name(
+            count: usize,
+            dset: *mut *mut c_void,
+            mem_type_id: *mut hid_t,
+            mem_space_id: *mut hid_t,
+            file_space_id: *mut hid_t,
+            dxpl_id: hid_t,
+            buf: *mut $memory,
+            req: Req,
+        ) -> herr_t {
+            let arguments = Arguments {
+                count,
+                objects: dset,
+                types: mem_type_id,
+                memory: mem_space_id,
+                file: file_space_id,
+                list: dxpl_id,
+                buffers: buf.cast(),
+                req,
+            };
+            // SAFETY: the call passes HDF5's arguments on. A write only reads the buffers.
+            unsafe {
+                transfer($operation, arguments, |below, passed| {
+                    let Arguments {
+                        count,
+                        objects,
+                        types,
+                        memory,
+                        file,
+                        list,
+                        buffers,
+                        req,
+                    } = passed;
+                    let buffers = buffers.cast();
+                    match below {
+                        Below::Native(native) => native.$name.map_or(FAIL, |call| {
+                            call(count, objects, types, memory, file, list, buffers, req)
+                        }),
+                        Below::Other(under) => under.quietly(|| {
+                            let (call, id) = (under.calls.$function, under.id);
+                            call(count, objects, id, types, memory, file, list, buffers, req)
+                        }),
+                    }
+                })
             }
-        })
-    }
+        }
+    };
 }
 
-unsafe extern "C" fn write(
-    count: usize,
-    dset: *mut *mut c_void,
-    mem_type_id: *mut hid_t,
-    mem_space_id: *mut hid_t,
-    file_space_id: *mut hid_t,
-    dxpl_id: hid_t,
-    buf: *mut *const c_void,
-    req: Req,
-) -> herr_t {
-    let arguments = Arguments {
-        count,
-        dset,
-        mem_type_id,
-        mem_space_id,
-        file_space_id,
-        dxpl_id,
-        buf: buf.cast(),
-        req,
-    };
-    // SAFETY: the call passes HDF5's arguments on. A write only reads the buffers.
-    unsafe {
-        transfer(Operation::Write, &arguments, |below, datasets, passed| {
-            let (types, memory, file) = (mem_type_id, passed.memory_spaces, passed.file_spaces);
-            let Passed { list, req, .. } = *passed;
-            let buffers = passed.buffers.cast();
-            match below {
-                Below::Native(native) => native.write.map_or(FAIL, |write| {
-                    write(count, datasets, types, memory, file, list, buffers, req)
-                }),
-                Below::Other(under) => under.quietly(|| {
-                    let (write, id) = (under.calls.H5VLdataset_write, under.id);
-                    write(count, datasets, id, types, memory, file, list, buffers, req)
-                }),
-            }
-        })
-    }
-}
+transfer_function!(read, Operation::Read, H5VLdataset_read, *mut c_void);
+transfer_function!(write, Operation::Write, H5VLdataset_write, *const c_void);
 
 /// The arguments of a read or write of several datasets.
+#[derive(Clone, Copy)]
 struct Arguments {
     count: usize,
-    dset: *mut *mut c_void,
-    mem_type_id: *mut hid_t,
-    mem_space_id: *mut hid_t,
-    file_space_id: *mut hid_t,
-    dxpl_id: hid_t,
-    buf: *mut *mut c_void,
-    req: Req,
-}
-
-/// The arguments of the connector below's call that may differ from those of the application.
-struct Passed {
-    memory_spaces: *mut hid_t,
-    file_spaces: *mut hid_t,
+    objects: *mut *mut c_void,
+    types: *mut hid_t,
+    memory: *mut hid_t,
+    file: *mut hid_t,
     list: hid_t,
     buffers: *mut *mut c_void,
     req: Req,
 }
 
-impl Passed {
-    /// Copies the arguments of the application.
-    fn of(arguments: &Arguments) -> Passed {
-        Passed {
-            memory_spaces: arguments.mem_space_id,
-            file_spaces: arguments.file_space_id,
-            list: arguments.dxpl_id,
-            buffers: arguments.buf,
-            req: arguments.req,
-        }
-    }
-}
-
-/// Reads or writes in the background, or by the connector below. `call` calls that connector with
-/// its own objects.
+/// Reads or writes in the background, or by the connector below. `call` calls that connector.
 ///
 /// # Safety
-/// HDF5 has given the arguments. Otherwise as for [`operate`].
+/// HDF5 has passed the arguments. Otherwise as for [`operate`].
 unsafe fn transfer(
     operation: Operation,
-    arguments: &Arguments,
-    call: impl Fn(Below<'_>, *mut *mut c_void, &Passed) -> herr_t,
+    arguments: Arguments,
+    call: impl Fn(Below<'_>, Arguments) -> herr_t,
 ) -> herr_t {
-    let Arguments { count, req, .. } = *arguments;
+    let Arguments { count, req, .. } = arguments;
     if count == 0 {
         return SUCCEED;
     }
@@ -238,13 +194,13 @@ unsafe fn transfer(
     unsafe {
         let transfer = DatasetCall {
             operation,
-            datasets: slice::from_raw_parts(arguments.dset.cast::<&Wrapped>(), count),
+            datasets: slice::from_raw_parts(arguments.objects.cast::<&Wrapped>(), count),
             unders: &[],
-            memory_types: slice::from_raw_parts(arguments.mem_type_id, count),
-            memory_spaces: slice::from_raw_parts(arguments.mem_space_id, count),
-            file_spaces: slice::from_raw_parts(arguments.file_space_id, count),
-            list: arguments.dxpl_id,
-            buffers: slice::from_raw_parts(arguments.buf.cast::<usize>(), count),
+            memory_types: slice::from_raw_parts(arguments.types, count),
+            memory_spaces: slice::from_raw_parts(arguments.memory, count),
+            file_spaces: slice::from_raw_parts(arguments.file, count),
+            list: arguments.list,
+            buffers: slice::from_raw_parts(arguments.buffers.cast::<usize>(), count),
             req,
             stored: &[],
         };
@@ -264,7 +220,7 @@ unsafe fn transfer(
             return FAIL;
         };
         if goes_below {
-            return at_once(&transfer, &Passed::of(arguments), call);
+            return at_once(&transfer, arguments, call);
         }
         let object: *const Wrapped = first;
         attempt(object.cast(), ApiCall::NONE, |first| {
@@ -274,44 +230,35 @@ unsafe fn transfer(
                 first.together_with(&under)?;
                 unders.push(under);
             }
-            let blocks = Blocks::of(&transfer, &unders);
+            let (memory_spaces, _own) = memory_spaces(&transfer, &unders);
             let transfer = DatasetCall {
                 unders: &unders,
-                memory_spaces: &blocks.memory_spaces,
+                memory_spaces: &memory_spaces,
                 ..transfer
             };
-            carry_out(&transfer, memories, Passed::of(arguments), call)
+            carry_out(&transfer, memories, arguments, call)
         })
     }
 }
 
-/// The dataspaces of the memory of a call, with H5S_BLOCK replaced by dataspaces of this connector.
-struct Blocks {
-    memory_spaces: Vec<hid_t>,
-    _own: Vec<OwnedSpace>,
-}
-
-impl Blocks {
-    /// # Safety
-    /// As for [`transfer`].
-    unsafe fn of(call: &DatasetCall<'_>, unders: &[Under]) -> Blocks {
-        let mut memory_spaces = call.memory_spaces.to_vec();
-        let mut own = Vec::new();
-        for (at, space) in memory_spaces.iter_mut().enumerate() {
-            if *space != H5S_BLOCK {
-                continue;
-            }
+/// Returns the dataspaces of the memory of a call. Dataspaces of this connector, which the second
+/// list owns, replace H5S_BLOCK.
+///
+/// # Safety
+/// As for [`transfer`].
+unsafe fn memory_spaces(call: &DatasetCall<'_>, unders: &[Under]) -> (Vec<hid_t>, Vec<OwnedId>) {
+    let mut spaces = call.memory_spaces.to_vec();
+    let mut own = Vec::new();
+    for (at, space) in spaces.iter_mut().enumerate() {
+        if *space == H5S_BLOCK
             // SAFETY: the caller guarantees this.
-            if let Some(block) = unsafe { block_for(&unders[at], call.file_spaces[at]) } {
-                *space = block.id;
-                own.push(block);
-            }
-        }
-        Blocks {
-            memory_spaces,
-            _own: own,
+            && let Some(block) = unsafe { block_for(&unders[at], call.file_spaces[at]) }
+        {
+            *space = block.id;
+            own.push(block);
         }
     }
+    (spaces, own)
 }
 
 /// Makes the application's call of the connector below.
@@ -320,22 +267,22 @@ impl Blocks {
 /// As for [`transfer`]; `passed` are the arguments of HDF5.
 unsafe fn at_once(
     transfer: &DatasetCall<'_>,
-    passed: &Passed,
-    call: impl Fn(Below<'_>, *mut *mut c_void, &Passed) -> herr_t,
+    mut passed: Arguments,
+    call: impl Fn(Below<'_>, Arguments) -> herr_t,
 ) -> herr_t {
-    let (dataset, req) = (transfer.datasets[0], transfer.req);
+    let dataset = transfer.datasets[0];
     let mut object = dataset.object();
+    passed.objects = &mut object;
     // SAFETY: the caller guarantees this.
     unsafe {
         let status = match dataset.container().native.get() {
             Some(Some(native)) => dataset
                 .container()
-                .in_call(|| call(Below::Native(native), &mut object, passed)),
+                .in_call(|| call(Below::Native(native), passed)),
             _ => {
                 let under = dataset.under();
-                let container = &under.container;
-                let status = container.in_call(|| call(under.below(), &mut object, passed));
-                Wrapped::wrap_request(req, dataset.container());
+                let status = under.container.in_call(|| call(under.below(), passed));
+                Wrapped::wrap_request(passed.req, dataset.container());
                 status
             }
         };
@@ -355,8 +302,8 @@ unsafe fn at_once(
 unsafe fn carry_out(
     transfer: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
-    mut passed: Passed,
-    call: impl Fn(Below<'_>, *mut *mut c_void, &Passed) -> herr_t,
+    mut passed: Arguments,
+    call: impl Fn(Below<'_>, Arguments) -> herr_t,
 ) -> Result<herr_t> {
     let (unders, req) = (transfer.unders, transfer.req);
     let first = &unders[0];
@@ -369,19 +316,23 @@ unsafe fn carry_out(
         if !first.container.is_parallel {
             refuse_unfinished(unders)?;
         }
-        let nothing = match &below.failed {
-            Some(_) => Nothing::of(unders)?,
-            None => Nothing::default(),
-        };
-        let mut spaces = nothing.spaces();
-        let mut addresses = match (&mut below.host, &below.failed) {
-            (Some(host), _) => host.addresses(),
-            (None, Some(_)) => vec![nothing.memory(); unders.len()],
-            (None, None) => Vec::new(),
-        };
+        let (mut own, mut spaces, mut unused) = (Vec::new(), Vec::new(), 0u64);
+        let mut addresses = below
+            .host
+            .as_mut()
+            .map_or(Vec::new(), HostBuffers::addresses);
         if below.failed.is_some() {
-            passed.memory_spaces = spaces.as_mut_ptr();
-            passed.file_spaces = spaces.as_mut_ptr();
+            // This process takes part without elements.
+            for under in unders {
+                let space = nothing_of(under).ok_or_else(|| {
+                    Error::invalid("HDF5 cannot copy the dataspace of the dataset")
+                })?;
+                spaces.push(space.id);
+                own.push(space);
+            }
+            passed.memory = spaces.as_mut_ptr();
+            passed.file = spaces.as_mut_ptr();
+            addresses = vec![(&raw mut unused).cast(); unders.len()];
         }
         if !addresses.is_empty() {
             passed.buffers = addresses.as_mut_ptr();
@@ -393,10 +344,8 @@ unsafe fn carry_out(
             first.container.keep_list(list);
         }
         let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
-        let objects = objects.as_mut_ptr();
-        let status = first
-            .container
-            .in_call(|| call(first.below(), objects, &passed));
+        passed.objects = objects.as_mut_ptr();
+        let status = first.container.in_call(|| call(first.below(), passed));
         drop(below.alone);
         if let Some(error) = below.failed {
             return Err(background::took_part(error));
@@ -415,37 +364,6 @@ unsafe fn carry_out(
             note_unfinished(first)?;
         }
         Ok(status)
-    }
-}
-
-/// The arguments of a process that takes part in a collective call without elements.
-#[derive(Default)]
-struct Nothing {
-    spaces: Vec<OwnedSpace>,
-    memory: [u64; 1],
-}
-
-impl Nothing {
-    /// # Safety
-    /// The thread is inside a callback on these datasets.
-    unsafe fn of(unders: &[Under]) -> Result<Nothing> {
-        // SAFETY: the caller guarantees this.
-        let space = |under| unsafe { OwnedSpace::nothing_of(under) };
-        let spaces: Option<Vec<OwnedSpace>> = unders.iter().map(space).collect();
-        let failed = || Error::invalid("HDF5 cannot copy the dataspace of the dataset");
-        Ok(Nothing {
-            spaces: spaces.ok_or_else(failed)?,
-            memory: [0],
-        })
-    }
-
-    fn spaces(&self) -> Vec<hid_t> {
-        self.spaces.iter().map(|space| space.id).collect()
-    }
-
-    /// Returns valid memory that no transfer uses.
-    fn memory(&self) -> *mut c_void {
-        (&raw const self.memory).cast_mut().cast()
     }
 }
 
@@ -499,15 +417,11 @@ unsafe fn after_pending(
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
-    let finish = |under: &Under| unsafe {
-        background::finish_conflicting(under, || object_access(under, H5I_DATASET))
-    };
-    // SAFETY: the caller guarantees this.
-    unsafe { after(obj, api_call, finish, call) }
+    unsafe { after(obj, api_call, true, call) }
 }
 
 /// As [`after_pending`], for a call that returns 0 or `HADDR_UNDEF` on failure, as for a dataset
-/// without storage.
+/// without storage. It reports no failure of an earlier operation.
 ///
 /// # Safety
 /// As for [`operate`].
@@ -516,32 +430,30 @@ unsafe fn answer_after_pending(
     api_call: ApiCall,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
-    let finish = |under: &Under| {
-        // SAFETY: the caller guarantees this.
-        unsafe { background::finish_unreported(under, || object_access(under, H5I_DATASET)) };
-        Ok(())
-    };
     // SAFETY: the caller guarantees this.
-    unsafe { after(obj, api_call, finish, call) }
+    unsafe { after(obj, api_call, false, call) }
 }
 
-/// Makes a call of the connector below after `finish`. An internal call of this connector skips
-/// `finish`.
+/// Makes a call of the connector below after the pending operations on the dataset. An internal
+/// call of this connector waits for none.
 ///
 /// # Safety
 /// As for [`operate`].
 unsafe fn after(
     obj: *mut c_void,
     api_call: ApiCall,
-    finish: impl FnOnce(&Under) -> Result<()>,
+    reports_failures: bool,
     call: impl FnOnce(&Under) -> herr_t,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
     unsafe {
         attempt(obj, api_call, |under| {
             let _quiet = Quiet::begin(under.library());
-            if !under.is_internal {
-                finish(under)?;
+            let set = || object_access(under, H5I_DATASET);
+            if !reports_failures {
+                background::finish_unreported(under, set);
+            } else if !under.is_internal {
+                background::finish_conflicting(under, set)?;
             }
             Ok(under.container.in_call(|| call(under)))
         })
@@ -623,7 +535,7 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
         let set = |under: &Under| object_access(under, H5I_DATASET);
         let api_call = ApiCall::of(background::CLOSE_DATASET, req);
         let under = Wrapped::of(dset).under();
-        let status = close_after(dset, api_call, set, native);
+        let status = close_and_report(dset, api_call, set, native, |_| Ok(()));
         if status < 0 && was_called.get() && may_fail_later(&under, req) {
             // HDF5 (1.14.4, 2.0.0, 2.2.0) frees an object that cannot be closed, but keeps its
             // identifier. It reads freed memory when it iterates over its identifiers, as each

@@ -7,6 +7,7 @@ use penstock_sys::hdf5::connector::DatasetGetSpace;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, H5S_MAX_RANK, hid_t};
 
 use super::calling_library::CallingLibrary;
+use super::owned_id::OwnedId;
 use super::under::{Below, Under};
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::callback::FAIL;
@@ -63,10 +64,7 @@ pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
         if status < 0 {
             return None;
         }
-        let space = OwnedSpace {
-            library,
-            id: args.space_id,
-        };
+        let space = OwnedId::of(library, args.space_id)?;
         let elements = (library.calls.H5Sget_simple_extent_npoints)(space.id);
         let (now, most) = (now.as_mut_ptr(), most.as_mut_ptr());
         let rank = (library.hdf5.H5Sget_simple_extent_dims)(space.id, now, most);
@@ -78,51 +76,37 @@ pub(crate) unsafe fn extent_of_dataset(under: &Under) -> Option<Extent> {
     }
 }
 
-/// A dataspace made by this connector. Dropping it closes it.
-pub(crate) struct OwnedSpace {
-    library: CallingLibrary,
-    pub(crate) id: hid_t,
-}
-
-impl Drop for OwnedSpace {
-    fn drop(&mut self) {
-        // SAFETY: the identifier is open, and nothing uses it later.
-        self.library
-            .keeping_errors(|| unsafe { (self.library.hdf5.H5Sclose)(self.id) });
+/// Makes a copy of a dataset's dataspace without selected elements. Returns `None` if HDF5 cannot.
+///
+/// # Safety
+/// As for [`extent_of_dataset`].
+pub(crate) unsafe fn nothing_of(under: &Under) -> Option<OwnedId> {
+    let (library, none) = (under.library(), ptr::null_mut());
+    let mut args = DatasetGetSpace::default();
+    // SAFETY: the caller guarantees this; the arguments belong to the operation.
+    unsafe {
+        let get = under.calls.H5VLdataset_get;
+        let status =
+            under.quietly(|| get(under.object, under.id, args.as_args(), H5P_DEFAULT, none));
+        let space = (status >= 0).then(|| OwnedId::of(library, args.space_id))??;
+        ((library.hdf5.H5Sselect_none)(space.id) >= 0).then_some(space)
     }
 }
 
-impl OwnedSpace {
-    /// Makes a copy of a dataset's dataspace without selected elements. Returns `None` if HDF5
-    /// cannot.
-    ///
-    /// # Safety
-    /// As for [`extent_of_dataset`].
-    pub(crate) unsafe fn nothing_of(under: &Under) -> Option<OwnedSpace> {
-        let (library, none) = (under.library(), ptr::null_mut());
-        let mut args = DatasetGetSpace::default();
-        // SAFETY: the caller guarantees this; the arguments belong to the operation.
-        unsafe {
-            let get = under.calls.H5VLdataset_get;
-            let status =
-                under.quietly(|| get(under.object, under.id, args.as_args(), H5P_DEFAULT, none));
-            let space = (status >= 0).then_some(OwnedSpace {
-                library,
-                id: args.space_id,
-            })?;
-            ((library.hdf5.H5Sselect_none)(space.id) >= 0).then_some(space)
-        }
-    }
-
-    /// Returns the length of each dimension; `None` if HDF5 does not return it.
-    pub(crate) fn extent(&self) -> Option<Vec<u64>> {
-        let mut lengths = vec![0; H5S_MAX_RANK];
-        let (get, none) = (self.library.hdf5.H5Sget_simple_extent_dims, ptr::null_mut());
-        // SAFETY: the identifier is open, and there is room for the largest rank.
-        let rank = unsafe { get(self.id, lengths.as_mut_ptr(), none) };
-        lengths.truncate(usize::try_from(rank).ok()?);
-        Some(lengths)
-    }
+/// Returns the length of each dimension of a dataset; `None` if HDF5 does not return it.
+///
+/// # Safety
+/// As for [`extent_of_dataset`].
+pub(crate) unsafe fn lengths_of(under: &Under) -> Option<Vec<u64>> {
+    let mut lengths = vec![0; H5S_MAX_RANK];
+    // SAFETY: the caller guarantees this; there is room for the largest rank.
+    let rank = unsafe {
+        let space = nothing_of(under)?;
+        let get = under.library().hdf5.H5Sget_simple_extent_dims;
+        get(space.id, lengths.as_mut_ptr(), ptr::null_mut())
+    };
+    lengths.truncate(usize::try_from(rank).ok()?);
+    Some(lengths)
 }
 
 /// Makes the dataspace that replaces [`H5S_BLOCK`] in a transfer with this dataspace of the file.
@@ -130,7 +114,7 @@ impl OwnedSpace {
 ///
 /// # Safety
 /// As for [`extent_of_dataset`]; HDF5 checks the identifier.
-pub(crate) unsafe fn block_for(under: &Under, file_space: hid_t) -> Option<OwnedSpace> {
+pub(crate) unsafe fn block_for(under: &Under, file_space: hid_t) -> Option<OwnedId> {
     let library = under.library();
     // SAFETY: the caller guarantees this. The dataspace has one dimension, whose length is passed.
     unsafe {
@@ -141,9 +125,9 @@ pub(crate) unsafe fn block_for(under: &Under, file_space: hid_t) -> Option<Owned
                 u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()
             })?,
         };
-        let id =
-            library.keeping_errors(|| (library.hdf5.H5Screate_simple)(1, &elements, ptr::null()));
-        (id >= 0).then_some(OwnedSpace { library, id })
+        let create = library.hdf5.H5Screate_simple;
+        let id = library.keeping_errors(|| create(1, &elements, ptr::null()));
+        OwnedId::of(library, id)
     }
 }
 
@@ -152,7 +136,7 @@ pub(crate) unsafe fn block_for(under: &Under, file_space: hid_t) -> Option<Owned
 ///
 /// # Safety
 /// As for [`bounds`].
-pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> Option<OwnedSpace> {
+pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> Option<OwnedId> {
     // SAFETY: the caller guarantees this.
     let (low, _) = unsafe { bounds(library, space)? };
     if low.iter().all(|at| *at == 0) {
@@ -160,11 +144,8 @@ pub(crate) unsafe fn shifted_to_first(library: CallingLibrary, space: hid_t) -> 
     }
     // SAFETY: HDF5 checks the identifier, and each list has a number for each dimension.
     unsafe {
-        let id = (library.hdf5.H5Scopy)(space);
-        if id < 0 {
-            return None;
-        }
-        let space = OwnedSpace { library, id };
+        let space = OwnedId::of(library, (library.hdf5.H5Scopy)(space))?;
+        let id = space.id;
         // H5Sselect_adjust ignores the offset of H5Soffset_simple.
         let no_offset = vec![0i64; low.len()];
         if (library.hdf5.H5Soffset_simple)(id, no_offset.as_ptr()) < 0 {

@@ -15,7 +15,8 @@ use super::background::{self, file_identity, finish_before_replacing, finish_def
 use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
-use super::info::Info;
+use super::info::ConnectorInfo;
+use super::owned_id::OwnedId;
 use super::registration::NAME;
 use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
@@ -32,7 +33,7 @@ const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERAT
 struct AccessList {
     library: CallingLibrary,
     container: Arc<Container>,
-    fapl: hid_t,
+    fapl: OwnedId,
 }
 
 impl AccessList {
@@ -44,48 +45,27 @@ impl AccessList {
     unsafe fn of(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
         // SAFETY: the caller guarantees this.
         let (info, is_parallel) = unsafe {
-            let info = Info::of_access_list(library, fapl)?;
+            let info = ConnectorInfo::of_access_list(library, fapl)?;
             (info, is_parallel(library, fapl))
         };
         let container = Container::new(&info.below, &info.settings, is_parallel)?;
         // SAFETY: HDF5 checks the identifier.
-        let fapl = unsafe { (library.calls.H5Pcopy)(fapl) };
-        if fapl < 0 {
-            return Err(Error::invalid(
-                "HDF5 cannot copy the file access property list",
-            ));
-        }
-        let access = AccessList {
-            library,
-            container,
-            fapl,
-        };
+        let fapl = OwnedId::of(library, unsafe { (library.calls.H5Pcopy)(fapl) })
+            .ok_or_else(|| Error::invalid("HDF5 cannot copy the file access property list"))?;
+        let set = library.calls.H5Pset_vol;
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
-        let status = unsafe { (library.calls.H5Pset_vol)(fapl, info.below.id, info.under_info()) };
+        let status = unsafe { set(fapl.id, info.below.id, info.under_info) };
         if status < 0 {
             Err(Error::invalid(
                 "HDF5 cannot set the connector below in the file access property list",
             ))
         } else {
-            Ok(access)
+            Ok(AccessList {
+                library,
+                container,
+                fapl,
+            })
         }
-    }
-
-    /// Prepares to open a file that processes share.
-    ///
-    /// # Safety
-    /// The thread is inside a call of the library.
-    unsafe fn opening(&self, name: &CStr, is_writable: bool) -> Result<Planned<Opening>> {
-        // SAFETY: the caller guarantees this; the list is a copy.
-        unsafe { Opening::of(self.library, name, (self.fapl, is_writable)) }
-    }
-}
-
-impl Drop for AccessList {
-    fn drop(&mut self) {
-        // SAFETY: this object has made the list, and nothing uses it later.
-        self.library
-            .keeping_errors(|| unsafe { (self.library.hdf5.H5Pclose)(self.fapl) });
     }
 }
 
@@ -104,7 +84,7 @@ unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum OpenMode {
     New,
     ForWriting,
     ForReading,
@@ -114,12 +94,12 @@ enum Way {
 /// `before` first.
 ///
 /// # Safety
-/// HDF5 has given the name of a file, a file access property list, and null or a place for a request.
+/// HDF5 has passed the name of a file, a file access property list, and null or a place for a request.
 unsafe fn open_below(
     slot: usize,
     name: *const c_char,
     fapl_id: hid_t,
-    way: Way,
+    mode: OpenMode,
     api_call: ApiCall,
     before: impl FnOnce(CallingLibrary),
     call: impl FnOnce(&CallingLibrary, hid_t) -> *mut c_void,
@@ -130,7 +110,9 @@ unsafe fn open_below(
     let body = || {
         // SAFETY: the caller guarantees this.
         let access = unsafe { AccessList::of(library, fapl_id)? };
-        if access.container.is_parallel && access.container.policy.options().durable == Some(true) {
+        if access.container.is_parallel
+            && access.container.policy.settings.options.durable == Some(true)
+        {
             return Err(Error::invalid(
                 "option durable is not available for files that processes share",
             )
@@ -142,11 +124,14 @@ unsafe fn open_below(
         before(library);
         let opening = if access.container.is_parallel {
             // SAFETY: the caller guarantees the name. The list is this connector's own.
-            Some(unsafe { access.opening(CStr::from_ptr(name), way != Way::ForReading)? })
+            Some(unsafe {
+                let is_writable = mode != OpenMode::ForReading;
+                Opening::of(library, CStr::from_ptr(name), (access.fapl.id, is_writable))?
+            })
         } else {
             None
         };
-        let file = access.container.in_call(|| call(&library, access.fapl));
+        let file = access.container.in_call(|| call(&library, access.fapl.id));
         if file.is_null() {
             return Ok(file);
         }
@@ -162,7 +147,7 @@ unsafe fn open_below(
             // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
             unsafe {
                 share(&access, CStr::from_ptr(name), wrapped, opening)?;
-                if way == Way::New {
+                if mode == OpenMode::New {
                     write_first_metadata(&Wrapped::of(wrapped).under());
                 }
             }
@@ -189,24 +174,23 @@ unsafe fn share(
     let under = unsafe { Wrapped::of(wrapped) }.under();
     // SAFETY: as above.
     let is_native = unsafe { under.ends_in_native() };
-    match opening {
+    let shared = match opening {
         Ok(mut opening) if is_native => {
             // SAFETY: as above.
             opening.has_gaps |= unsafe { notes_free_space(&under) };
             // SAFETY: as above.
             let (number, _) = unsafe { place_of(&under, H5I_FILE)? };
-            match SharedFile::of(*library, (number, name), opening) {
-                Ok(shared) => drop(container.shared.set(shared)),
-                Err(Refused(why)) => drop(container.why_hdf5s.set(why)),
-            }
+            SharedFile::of(*library, (number, name), opening)
         }
         Ok(_) => {
             let why = "the connector below does not store in HDF5's own files";
-            let _ = container.why_hdf5s.set(why.to_owned());
+            Err(Refused(why.to_owned()))
         }
-        Err(Refused(why)) => {
-            let _ = container.why_hdf5s.set(why);
-        }
+        Err(refused) => Err(refused),
+    };
+    match shared {
+        Ok(shared) => drop(container.shared.set(shared)),
+        Err(Refused(why)) => drop(container.why_hdf5s.set(why)),
     }
     Ok(())
 }
@@ -219,7 +203,7 @@ unsafe fn notes_free_space(under: &Under) -> bool {
     let library = under.library();
     let (mut strategy, mut notes, mut threshold) = (0, false, 0);
     let get = library.calls.H5Pget_file_space_strategy;
-    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the answers have places.
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the pointers are valid for the answers.
     let status = library.keeping_errors(|| unsafe {
         let Ok(file) = TemporaryId::of(under, H5I_FILE) else {
             return FAIL;
@@ -272,7 +256,7 @@ unsafe extern "C" fn create<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
-            Way::New,
+            OpenMode::New,
             ApiCall::of(c"H5Fcreate_async", req),
             |library| finish_before_replacing(library, name),
             |library, fapl| {
@@ -289,10 +273,10 @@ unsafe extern "C" fn open<const SLOT: usize>(
     dxpl_id: hid_t,
     req: Req,
 ) -> *mut c_void {
-    let way = if flags & H5F_ACC_RDWR != 0 {
-        Way::ForWriting
+    let mode = if flags & H5F_ACC_RDWR != 0 {
+        OpenMode::ForWriting
     } else {
-        Way::ForReading
+        OpenMode::ForReading
     };
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
@@ -300,7 +284,7 @@ unsafe extern "C" fn open<const SLOT: usize>(
             SLOT,
             name,
             fapl_id,
-            way,
+            mode,
             ApiCall::of(c"H5Fopen_async", req),
             |_| (),
             |library, fapl| (library.calls.H5VLfile_open)(name, flags, fapl, dxpl_id, req),
@@ -334,7 +318,7 @@ unsafe fn by_name(
         let _quiet = Quiet::begin(library);
         let mut args = H5VL_file_specific_args_t {
             op_type: operation,
-            args: args(access.fapl),
+            args: args(access.fapl.id),
         };
         // SAFETY: the caller guarantees this; an operation on a name takes no object.
         unsafe {
@@ -374,20 +358,20 @@ unsafe extern "C" fn specific<const SLOT: usize>(
                 SUCCEED
             }
             operation @ H5VL_FILE_IS_ACCESSIBLE => {
-                let asked = (*args).args.is_accessible;
-                finish_deferred_close(asked.filename);
-                by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
-                    let is_accessible = FileIsAccessible { fapl_id, ..asked };
+                let passed = (*args).args.is_accessible;
+                finish_deferred_close(passed.filename);
+                by_name(SLOT, passed.fapl_id, dxpl_id, req, operation, |fapl_id| {
+                    let is_accessible = FileIsAccessible { fapl_id, ..passed };
                     FileSpecific { is_accessible }
                 })
             }
             operation @ H5VL_FILE_DELETE => {
-                let asked = (*args).args.del;
+                let passed = (*args).args.del;
                 if let Some(library) = CallingLibrary::of(SLOT) {
-                    finish_before_replacing(library, asked.filename);
+                    finish_before_replacing(library, passed.filename);
                 }
-                by_name(SLOT, asked.fapl_id, dxpl_id, req, operation, |fapl_id| {
-                    let del = FileDelete { fapl_id, ..asked };
+                by_name(SLOT, passed.fapl_id, dxpl_id, req, operation, |fapl_id| {
+                    let del = FileDelete { fapl_id, ..passed };
                     FileSpecific { del }
                 })
             }
@@ -462,11 +446,11 @@ unsafe fn flush(
 ) -> herr_t {
     // SAFETY: the call passes HDF5's arguments on.
     unsafe {
-        let asked = (*args).args.flush;
+        let passed = (*args).args.flush;
         let native = move |under: &Under, req: Req| {
             let mut args = H5VL_file_specific_args_t {
                 op_type: H5VL_FILE_FLUSH,
-                args: FileSpecific { flush: asked },
+                args: FileSpecific { flush: passed },
             };
             let call = under.calls.H5VLfile_specific;
             let container = &under.container;
@@ -489,9 +473,9 @@ unsafe fn flush(
                 }
                 return Ok(status);
             }
-            let set = || file_access(under, asked.obj_type);
+            let set = || file_access(under, passed.obj_type);
             // The application may close an object before its deferred flush. A file stays open.
-            let is_request = !req.is_null() && asked.obj_type == H5I_FILE;
+            let is_request = !req.is_null() && passed.obj_type == H5I_FILE;
             let later = move |under: &Under| native(under, NO_REQUEST);
             if is_request && background::defer(api_call, under, set, later)? {
                 return Ok(SUCCEED);

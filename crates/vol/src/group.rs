@@ -30,8 +30,8 @@ unsafe extern "C" fn specific(
                 (under.calls.H5VLgroup_specific)(under.object, under.id, args, dxpl_id, req)
             });
         }
-        let asked = (*args).args.mount;
-        for object in [obj, asked.child_file]
+        let passed = (*args).args.mount;
+        for object in [obj, passed.child_file]
             .into_iter()
             .filter(|it| !it.is_null())
         {
@@ -42,7 +42,7 @@ unsafe extern "C" fn specific(
         }
         operate_on_two(
             obj,
-            asked.child_file,
+            passed.child_file,
             ApiCall::of(c"H5Fmount", req),
             |under, group, child_file| {
                 let mut args = H5VL_group_specific_args_t {
@@ -50,7 +50,7 @@ unsafe extern "C" fn specific(
                     args: GroupSpecific {
                         mount: GroupMount {
                             child_file,
-                            ..asked
+                            ..passed
                         },
                     },
                 };

@@ -29,7 +29,7 @@ pub(crate) struct HostBuffers {
 /// One buffer of a call.
 struct CallBuffer {
     /// Address of the application's buffer.
-    given: usize,
+    address: usize,
     /// `None` if the buffer is in host memory.
     copy: Option<HostCopy>,
 }
@@ -71,14 +71,14 @@ impl HostBuffers {
         buffers: &[usize],
         touched: impl Fn(usize) -> Result<Option<Touched>>,
     ) -> Result<HostBuffers> {
-        let buffer = |(at, given): (usize, &usize)| {
-            let given = *given;
+        let buffer = |(at, address): (usize, &usize)| {
+            let address = *address;
             let copy = match touched(at)? {
                 None => None,
                 // SAFETY: the caller guarantees this.
-                Some(touched) => Some(unsafe { HostCopy::of(given, touched)? }),
+                Some(touched) => Some(unsafe { HostCopy::of(address, touched)? }),
             };
-            Ok(CallBuffer { given, copy })
+            Ok(CallBuffer { address, copy })
         };
         let buffers = buffers.iter().enumerate().map(buffer);
         Ok(HostBuffers {
@@ -91,7 +91,7 @@ impl HostBuffers {
     pub(crate) fn addresses(&mut self) -> Vec<*mut c_void> {
         let address = |buffer: &mut CallBuffer| match &mut buffer.copy {
             Some(copy) => copy.bytes.as_mut_ptr().wrapping_sub(copy.start).cast(),
-            None => buffer.given as *mut c_void,
+            None => buffer.address as *mut c_void,
         };
         self.buffers.iter_mut().map(address).collect()
     }
@@ -108,12 +108,12 @@ impl HostBuffers {
                 elements,
             }) = buffer.copy
             {
-                let given = buffer.given.wrapping_add(start);
+                let address = buffer.address.wrapping_add(start);
                 // SAFETY: the caller guarantees this.
                 unsafe {
                     match elements {
-                        None => copy(given, bytes.as_ptr() as usize, bytes.len())?,
-                        Some(elements) => elements.place(given, bytes)?,
+                        None => copy(address, bytes.as_ptr() as usize, bytes.len())?,
+                        Some(elements) => elements.place(address, bytes)?,
                     }
                 }
             }
@@ -125,7 +125,7 @@ impl HostBuffers {
 impl HostCopy {
     /// # Safety
     /// As for [`HostBuffers::of`].
-    unsafe fn of(given: usize, touched: Touched) -> Result<HostCopy> {
+    unsafe fn of(address: usize, touched: Touched) -> Result<HostCopy> {
         let Touched { range, elements } = touched;
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let (start, length) = (
@@ -138,7 +138,7 @@ impl HostCopy {
             Error::new(Kind::Memory, text)
         })?;
         bytes.resize(length, 0);
-        let from = given.wrapping_add(start);
+        let from = address.wrapping_add(start);
         // SAFETY: the caller guarantees this; `bytes` is as long.
         unsafe { copy(bytes.as_mut_ptr() as usize, from, length)? };
         Ok(HostCopy {
@@ -161,13 +161,13 @@ impl ElementsApart {
         let mapping = ElementMapping::whole(self.element);
         let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
         // No byte past the touched ones is part of a selected element.
-        let given = InMemory {
+        let source = InMemory {
             bytes: Arc::new(bytes),
             path: Path::Hdf5,
         };
         let prepared = PreparedTransfer {
             length: layout.length,
-            kind: TransferKind::Read(vec![BoundPlan::in_memory(plan, Some(given))]),
+            kind: TransferKind::Read(vec![BoundPlan::in_memory(plan, Some(source))]),
             direction: Operation::Read,
             low: 0,
             path: PathBuf::new(),

@@ -18,26 +18,26 @@ use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what
 pub(crate) const INFO: What = what(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
 
 /// HDF5 holds the address, and calls the functions of [`class`] to copy and free the object.
-pub(crate) struct Info {
+pub(crate) struct ConnectorInfo {
     pub(crate) below: Arc<ConnectorBelow>,
     /// Configuration of the connector below, in that connector's format; null without one. This
     /// object owns it.
-    under_info: *mut c_void,
+    pub(crate) under_info: *mut c_void,
     pub(crate) settings: Arc<ConnectorSettings>,
 }
 
-impl Info {
+impl ConnectorInfo {
     /// Returns the information for a property list without any: the native connector is below.
-    pub(crate) fn native(library: CallingLibrary) -> Result<Info> {
-        Info::parse(library, "")
+    pub(crate) fn native(library: CallingLibrary) -> Result<ConnectorInfo> {
+        ConnectorInfo::parse(library, "")
     }
 
-    pub(crate) fn parse(library: CallingLibrary, text: &str) -> Result<Info> {
+    pub(crate) fn parse(library: CallingLibrary, text: &str) -> Result<ConnectorInfo> {
         let parts = Configuration::parse(text)?;
         // An error here leaves nothing to release.
         let settings = Arc::new(ConnectorSettings::parse(&parts.settings)?);
         let below = ConnectorBelow::find(library, parts.under_vol)?;
-        let mut info = Info::above(below, ptr::null_mut(), settings);
+        let mut info = ConnectorInfo::above(below, ptr::null_mut(), settings);
         if !parts.under_info.is_empty() {
             let text = c_text(parts.under_info);
             // SAFETY: the identifier is open, the text is a C string, and `under_info` receives the answer.
@@ -63,8 +63,8 @@ impl Info {
         below: ConnectorBelow,
         under_info: *mut c_void,
         settings: Arc<ConnectorSettings>,
-    ) -> Info {
-        Info {
+    ) -> ConnectorInfo {
+        ConnectorInfo {
             below: Arc::new(below),
             under_info,
             settings,
@@ -76,7 +76,10 @@ impl Info {
     ///
     /// # Safety
     /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
-    pub(crate) unsafe fn of_access_list(library: CallingLibrary, fapl: hid_t) -> Result<Info> {
+    pub(crate) unsafe fn of_access_list(
+        library: CallingLibrary,
+        fapl: hid_t,
+    ) -> Result<ConnectorInfo> {
         let mut info = ptr::null_mut();
         // SAFETY: `info` receives the answer.
         let status = unsafe { (library.calls.H5Pget_vol_info)(fapl, &mut info) };
@@ -86,21 +89,17 @@ impl Info {
             ));
         }
         if info.is_null() {
-            Info::native(library)
+            ConnectorInfo::native(library)
         } else {
-            // SAFETY: HDF5 has made a copy with `copy`, and hands over its ownership.
-            Ok(*unsafe { Box::from_raw(info.cast::<Info>()) })
+            // SAFETY: HDF5 has made a copy with `copy`, and transfers its ownership.
+            Ok(*unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) })
         }
-    }
-
-    pub(crate) fn under_info(&self) -> *const c_void {
-        self.under_info
     }
 
     /// Copies the information, with other settings. Returns `None` if the connector below cannot
     /// copy its configuration.
-    pub(crate) fn with_settings(&self, settings: Arc<ConnectorSettings>) -> Option<Info> {
-        let mut copied = Info {
+    pub(crate) fn with_settings(&self, settings: Arc<ConnectorSettings>) -> Option<ConnectorInfo> {
+        let mut copied = ConnectorInfo {
             below: Arc::clone(&self.below),
             under_info: ptr::null_mut(),
             settings,
@@ -116,7 +115,7 @@ impl Info {
         (status >= 0).then_some(copied)
     }
 
-    fn compare(&self, other: &Info) -> c_int {
+    fn compare(&self, other: &ConnectorInfo) -> c_int {
         let order = self.below.compare(&other.below);
         if order != 0 {
             return order;
@@ -133,12 +132,12 @@ impl Info {
             );
         }
         match order {
-            0 => self.settings.text().cmp(other.settings.text()) as c_int,
+            0 => self.settings.text.cmp(&other.settings.text) as c_int,
             order => order,
         }
     }
 
-    /// Returns the text from which [`Info::parse`] makes equal information.
+    /// Returns the text from which [`ConnectorInfo::parse`] makes equal information.
     fn text(&self) -> Result<String> {
         let library = self.below.library;
         let mut value = 0;
@@ -167,15 +166,15 @@ impl Info {
             }
         }
         text.push('}');
-        if !self.settings.text().is_empty() {
+        if !self.settings.text.is_empty() {
             text.push(';');
-            text.push_str(self.settings.text());
+            text.push_str(&self.settings.text);
         }
         Ok(text)
     }
 }
 
-impl Drop for Info {
+impl Drop for ConnectorInfo {
     fn drop(&mut self) {
         if !self.under_info.is_null() {
             let library = self.below.library;
@@ -190,13 +189,13 @@ impl Drop for Info {
 
 /// # Safety
 /// `info` was made by this module and is not freed.
-unsafe fn of<'a>(info: *const c_void) -> &'a Info {
+unsafe fn of<'a>(info: *const c_void) -> &'a ConnectorInfo {
     // SAFETY: the caller guarantees this.
-    unsafe { &*info.cast::<Info>() }
+    unsafe { &*info.cast::<ConnectorInfo>() }
 }
 
 unsafe extern "C" fn copy(info: *const c_void) -> *mut c_void {
-    // SAFETY: HDF5 gives information of this connector.
+    // SAFETY: HDF5 passes information of this connector.
     let info = unsafe { of(info) };
     let body = || {
         let copied = info.with_settings(Arc::clone(&info.settings));
@@ -212,7 +211,7 @@ unsafe extern "C" fn cmp(
     info1: *const c_void,
     info2: *const c_void,
 ) -> herr_t {
-    // SAFETY: HDF5 gives information of this connector, and a pointer for the answer.
+    // SAFETY: HDF5 passes information of this connector, and a pointer for the answer.
     unsafe {
         let (one, other) = (of(info1), of(info2));
         let order = caught(one.below.library.hdf5, INFO, || Ok(one.compare(other)));
@@ -224,8 +223,8 @@ unsafe extern "C" fn cmp(
 }
 
 unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 hands over the ownership of information of this connector.
-    let info = unsafe { Box::from_raw(info.cast::<Info>()) };
+    // SAFETY: HDF5 transfers the ownership of information of this connector.
+    let info = unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) };
     let hdf5 = info.below.library.hdf5;
     caught(hdf5, INFO, || {
         drop(info);
@@ -235,13 +234,13 @@ unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
 }
 
 unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_t {
-    // SAFETY: HDF5 gives information of this connector.
+    // SAFETY: HDF5 passes information of this connector.
     let info = unsafe { of(info) };
     let library = info.below.library;
     let body = || {
         let text = c_text(&info.text()?);
         let text = text.as_bytes_with_nul();
-        // SAFETY: the memory is as large as the text. HDF5 gives a pointer for its address, and frees it.
+        // SAFETY: the memory is as large as the text. HDF5 passes a pointer for its address, and frees it.
         unsafe {
             let memory = (library.calls.H5allocate_memory)(text.len(), false).cast::<u8>();
             if memory.is_null() {
@@ -274,12 +273,12 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
         return FAIL;
     };
     let body = || {
-        // SAFETY: HDF5 gives a C string.
+        // SAFETY: HDF5 passes a C string.
         let text = without_stray_byte(unsafe { CStr::from_ptr(str) }.to_bytes());
         let text = std::str::from_utf8(text)
             .map_err(|_| Error::invalid("the connector's configuration is not UTF-8"))?;
-        let parsed = Box::new(Info::parse(library, text)?);
-        // SAFETY: HDF5 gives a pointer for the answer.
+        let parsed = Box::new(ConnectorInfo::parse(library, text)?);
+        // SAFETY: HDF5 passes a pointer for the answer.
         unsafe { *info = Box::into_raw(parsed).cast() };
         Ok(SUCCEED)
     };
@@ -288,7 +287,7 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
 
 pub(crate) const fn class<const SLOT: usize>() -> H5VL_info_class_t {
     H5VL_info_class_t {
-        size: size_of::<Info>(),
+        size: size_of::<ConnectorInfo>(),
         copy: Some(copy),
         cmp: Some(cmp),
         free: Some(free),

@@ -9,7 +9,7 @@ use super::CLASSES;
 use super::api_call::ApiCall;
 use super::callback::operate;
 use super::calling_library::CallingLibrary;
-use super::info::{INFO, Info};
+use super::info::{ConnectorInfo, INFO};
 use super::registration::CAP_FLAGS;
 use penstock_hdf5::library::callback::{FAIL, caught};
 
@@ -38,11 +38,11 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
     let Some(library) = CallingLibrary::of(SLOT) else {
         return FAIL;
     };
-    let answer = |info: &Info| {
-        // SAFETY: the identifier is open, its connector has made the information, and HDF5 gives a pointer
+    let answer = |info: &ConnectorInfo| {
+        // SAFETY: the identifier is open, its connector has made the information, and HDF5 passes a pointer
         // for the answer.
         unsafe {
-            let (under_info, id) = (info.under_info(), info.below.id);
+            let (under_info, id) = (info.under_info, info.below.id);
             let status = (library.calls.H5VLintrospect_get_cap_flags)(under_info, id, cap_flags);
             if status >= 0 {
                 *cap_flags |= CAP_FLAGS;
@@ -50,10 +50,10 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
             Ok(status)
         }
     };
-    // SAFETY: HDF5 gives null or information of this connector.
-    let body = || match unsafe { info.cast::<Info>().as_ref() } {
+    // SAFETY: HDF5 passes null or information of this connector.
+    let body = || match unsafe { info.cast::<ConnectorInfo>().as_ref() } {
         Some(info) => answer(info),
-        None => answer(&Info::native(library)?),
+        None => answer(&ConnectorInfo::native(library)?),
     };
     caught(library.hdf5, INFO, body).unwrap_or(FAIL)
 }

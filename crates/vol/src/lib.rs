@@ -36,6 +36,7 @@ mod log;
 mod mpi;
 mod object;
 mod operation;
+mod owned_id;
 mod policy;
 mod registration;
 mod report_order;
@@ -62,7 +63,7 @@ use callback::operate;
 use calling_library::CallingLibrary;
 use configuration::Configuration;
 use connector_below::ConnectorBelow;
-use info::Info;
+use info::ConnectorInfo;
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
@@ -91,7 +92,7 @@ unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
 /// Registers [`finish`] with the library.
 unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
     if let Some(library) = CallingLibrary::of(SLOT) {
-        // H5close forgets connectors. A library that is initialised again numbers its files anew.
+        // H5close forgets connectors. A library that is initialised again restarts the numbers of its files.
         forget_identities(library.hdf5);
         shared_file::forget_open_files(library);
         // After a failure, HDF5 may be trying each connector that it finds.
@@ -205,7 +206,7 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             id: present,
         };
         let info = if present.compare(&own) == 0 {
-            let info = Info::of_access_list(library, fapl)?;
+            let info = ConnectorInfo::of_access_list(library, fapl)?;
             let changed = info.with_settings(settings);
             changed.ok_or_else(|| failed("copy the configuration of the connector below"))?
         } else {
@@ -215,9 +216,9 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
                     "find the configuration of the connector of the list",
                 ));
             }
-            Info::above(present, under_info, settings)
+            ConnectorInfo::above(present, under_info, settings)
         };
-        let info: *const Info = &info;
+        let info: *const ConnectorInfo = &info;
         if (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
             Err(failed("set the connector"))
         } else {

@@ -38,7 +38,7 @@ impl Communicator {
         let get = library.calls.H5Pget_fapl_mpio.ok_or_else(failed)?;
         let copy_of = |list| {
             let mut handle: Handle = 0;
-            // SAFETY: the caller guarantees this. The copy has a place, and null requests no information.
+            // SAFETY: the caller guarantees this. `handle` receives the copy, and null requests no information.
             let status = unsafe { get(list, (&raw mut handle).cast(), ptr::null_mut()) };
             (handle, status >= 0)
         };
@@ -57,7 +57,7 @@ impl Communicator {
     /// Returns the number of processes.
     pub(crate) fn size(&self) -> usize {
         let mut size = 0;
-        // SAFETY: the communicator exists until it is dropped. The answer has a place.
+        // SAFETY: the communicator exists until it is dropped. `handle` receives the answer.
         let status = unsafe { (self.mpi.MPI_Comm_size)(self.handle, &mut size) };
         match status {
             MPI_SUCCESS => usize::try_from(size).unwrap_or(1),
@@ -71,7 +71,7 @@ impl Communicator {
         // A reduction would need a datatype and an operation, whose handles only the header of the
         // MPI library defines.
         // SAFETY: the communicator exists until it is dropped, and the thread makes a call of HDF5 that all processes
-        // make. The answers have places.
+        // make. The pointers are valid for the answers.
         unsafe {
             if (self.mpi.MPI_Comm_split)(self.handle, number, 0, &mut same) != MPI_SUCCESS {
                 return false;
@@ -124,16 +124,19 @@ pub(crate) unsafe fn forbid_sieving(
     const PROPERTY: &CStr = c"mpi_params_info";
     let calls = library.calls;
     let body = || {
-        let mut given: Handle = 0;
+        let mut present: Handle = 0;
         // SAFETY: the property of this name (1.14, 2.x) is an `MPI_Info`, for which a handle has room. The answer
         // is a copy.
-        if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut given).cast()) } < 0 {
+        if unsafe { (calls.H5Pget)(fapl, PROPERTY.as_ptr(), (&raw mut present).cast()) } < 0 {
             return None;
         }
-        let info = if given == Info::new(mpi)?.free() {
-            Info::new(mpi)?
+        let info = if present == MpiInfo::new(mpi)?.free() {
+            MpiInfo::new(mpi)?
         } else {
-            Info { mpi, handle: given }
+            MpiInfo {
+                mpi,
+                handle: present,
+            }
         };
         for (key, value) in HINTS {
             info.set(key, value)?;
@@ -149,17 +152,17 @@ pub(crate) unsafe fn forbid_sieving(
 }
 
 /// An `MPI_Info` that belongs to this connector.
-struct Info {
+struct MpiInfo {
     mpi: &'static Mpi,
     handle: Handle,
 }
 
-impl Info {
-    fn new(mpi: &'static Mpi) -> Option<Info> {
+impl MpiInfo {
+    fn new(mpi: &'static Mpi) -> Option<MpiInfo> {
         let mut handle: Handle = 0;
-        // SAFETY: MPI is running, because the program has made a list with a communicator. The answer has a place.
+        // SAFETY: MPI is running, because the program has made a list with a communicator. `handle` receives the answer.
         let status = unsafe { (mpi.MPI_Info_create)(&mut handle) };
-        (status == MPI_SUCCESS).then_some(Info { mpi, handle })
+        (status == MPI_SUCCESS).then_some(MpiInfo { mpi, handle })
     }
 
     fn set(&self, key: &CStr, value: &CStr) -> Option<()> {
@@ -177,7 +180,7 @@ impl Info {
     }
 }
 
-impl Drop for Info {
+impl Drop for MpiInfo {
     fn drop(&mut self) {
         // SAFETY: as in `free`.
         unsafe { (self.mpi.MPI_Info_free)(&mut self.handle) };

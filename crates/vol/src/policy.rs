@@ -7,11 +7,10 @@ use std::time::Duration;
 use std::{cmp, fs};
 
 use penstock_engine::error::{Error, Result};
-use penstock_engine::options::Options;
 use penstock_sys::environment;
 
 use super::log::{Execution, Log};
-use super::settings::{Collective, ConnectorSettings};
+use super::settings::ConnectorSettings;
 use penstock_hdf5::transfer::conflicts::Failures;
 
 /// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
@@ -26,7 +25,7 @@ pub(crate) enum StartsAt {
 
 /// How operations on one file run. Created when the file is opened.
 pub(crate) struct Policy {
-    settings: Arc<ConnectorSettings>,
+    pub(crate) settings: Arc<ConnectorSettings>,
     pub(crate) starts_at: StartsAt,
     /// The delay before an operation begins, for [`StartsAt::Now`].
     pub(crate) delay: Option<Duration>,
@@ -78,18 +77,6 @@ impl Policy {
         *self.limit.get_or_init(default_limit)
     }
 
-    pub(crate) fn options(&self) -> Options {
-        self.settings.options
-    }
-
-    pub(crate) fn collective(&self) -> Collective {
-        self.settings.collective
-    }
-
-    pub(crate) fn is_implicit(&self) -> bool {
-        self.settings.implicit
-    }
-
     /// Returns the size in bytes below which a transfer does not continue after the call.
     pub(crate) fn small(&self, has_event_set: bool) -> u64 {
         /// Bytes that HDF5 transfers while the background plans a transfer.
@@ -98,11 +85,6 @@ impl Policy {
         const PLAIN: u64 = 512 << 10;
         let default = if has_event_set { WITH_EVENT_SET } else { PLAIN };
         self.settings.small.unwrap_or(default)
-    }
-
-    /// Returns whether a write that continues after the call copies its buffer.
-    pub(crate) fn copies_writes(&self) -> bool {
-        !self.settings.in_place
     }
 }
 

@@ -25,8 +25,8 @@ const FOREVER: u64 = u64::MAX;
 /// Handles a request of this connector with `own`, any other with `call`.
 ///
 /// # Safety
-/// HDF5 gives a request of this connector.
-unsafe fn dispatch(
+/// HDF5 passes a request of this connector.
+unsafe fn handle(
     req: *mut c_void,
     own: impl FnOnce(&Arc<AsyncOperation>, &ReportOrder) -> Result<()>,
     call: impl FnOnce(&Under) -> herr_t,
@@ -40,6 +40,18 @@ unsafe fn dispatch(
             }
         })
     }
+}
+
+/// Calls [`handle`] with a function of the connector below.
+macro_rules! dispatch {
+    ($req:ident, $own:ident, $function:ident($($argument:ident),*)) => {
+        // SAFETY: HDF5 passes a request of this connector; the call passes HDF5's arguments on.
+        unsafe {
+            handle($req, $own, |under| {
+                (under.calls.$function)(under.object, under.id $(, $argument)*)
+            })
+        }
+    };
 }
 
 unsafe extern "C" fn wait(
@@ -56,16 +68,11 @@ unsafe extern "C" fn wait(
         if outcome.is_none() {
             order.reports_in_progress();
         }
-        // SAFETY: HDF5 gives a pointer for the answer.
+        // SAFETY: HDF5 passes a pointer for the answer.
         unsafe { *status = outcome.map_or(H5VL_REQUEST_STATUS_IN_PROGRESS, Outcome::status) };
         Ok(())
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_wait)(under.object, under.id, timeout, status)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_wait(timeout, status))
 }
 
 /// Waits for all event sets when the library closes. HDF5 cannot free an event set with operations,
@@ -123,7 +130,7 @@ fn is_first(req: *mut c_void) -> bool {
         search.is_found = status >= 0 && count > 0 && first == search.request;
         herr_t::from(search.is_found)
     }
-    // SAFETY: HDF5 has given a request of this connector.
+    // SAFETY: HDF5 has passed a request of this connector.
     let library = unsafe { Wrapped::of(req) }.container().below.library;
     let mut search = Search {
         library,
@@ -143,16 +150,11 @@ unsafe extern "C" fn notify(
     ctx: *mut c_void,
 ) -> herr_t {
     let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
-        // SAFETY: HDF5 gives a function and its argument.
+        // SAFETY: HDF5 passes a function and its argument.
         unsafe { operation.notify(cb, ctx) };
         Ok(())
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_notify)(under.object, under.id, cb, ctx)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_notify(cb, ctx))
 }
 
 unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t) -> herr_t {
@@ -168,21 +170,16 @@ unsafe extern "C" fn cancel(req: *mut c_void, status: *mut H5VL_request_status_t
         if stays(answer) {
             order.reports_in_progress();
         }
-        // SAFETY: HDF5 gives a pointer for the answer.
+        // SAFETY: HDF5 passes a pointer for the answer.
         unsafe { *status = answer };
         Ok(())
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_cancel)(under.object, under.id, status)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_cancel(status))
 }
 
 unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific_args_t) -> herr_t {
     let own = |operation: &Arc<AsyncOperation>, _: &ReportOrder| {
-        // SAFETY: HDF5 gives a request and the arguments of this operation, with pointers for the answers.
+        // SAFETY: HDF5 passes a request and the arguments of this operation, with pointers for the answers.
         unsafe {
             match (*args).op_type {
                 H5VL_REQUEST_GET_ERR_STACK => {
@@ -204,23 +201,13 @@ unsafe extern "C" fn specific(req: *mut c_void, args: *mut H5VL_request_specific
             }
         }
     };
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_specific)(under.object, under.id, args)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_specific(args))
 }
 
 unsafe extern "C" fn optional(req: *mut c_void, args: *mut H5VL_optional_args_t) -> herr_t {
-    // SAFETY: HDF5 gives the arguments.
+    // SAFETY: HDF5 passes the arguments.
     let own = |_: &Arc<AsyncOperation>, _: &ReportOrder| Err(unknown(unsafe { (*args).op_type }));
-    // SAFETY: HDF5 gives a request of this connector.
-    unsafe {
-        dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_optional)(under.object, under.id, args)
-        })
-    }
+    dispatch!(req, own, H5VLrequest_optional(args))
 }
 
 /// Frees a request after waiting for its operation. Neither waiting nor cancelling frees it.
@@ -229,16 +216,12 @@ unsafe extern "C" fn free(req: *mut c_void) -> herr_t {
         operation.wait_if_possible();
         Ok(())
     };
-    // SAFETY: HDF5 releases a request of this connector.
-    unsafe {
-        let status = dispatch(req, own, |under| {
-            (under.calls.H5VLrequest_free)(under.object, under.id)
-        });
-        if status >= 0 {
-            Wrapped::release(req);
-        }
-        status
+    let status = dispatch!(req, own, H5VLrequest_free());
+    if status >= 0 {
+        // SAFETY: HDF5 releases the request.
+        unsafe { Wrapped::release(req) };
     }
+    status
 }
 
 fn unknown(operation: i32) -> Error {

@@ -24,7 +24,7 @@ pub(crate) struct ConnectorSettings {
     /// Implementation of collective transfers of shared files.
     pub(crate) collective: Collective,
     /// The text that contained these settings.
-    text: String,
+    pub(crate) text: String,
 }
 
 /// Implementation of collective transfers whose elements each process could transfer by itself.
@@ -39,6 +39,15 @@ pub(crate) enum Collective {
 
 const KEYS: &str = "copy, max_mem_mb, log, implicit, small, collective, under_vol, under_info";
 
+/// The values of `copy`. `auto`, the default, copies as `always` does.
+const COPY: [(&str, bool); 3] = [("auto", false), ("always", false), ("never", true)];
+const SWITCH: [(&str, bool); 2] = [("0", false), ("1", true)];
+const COLLECTIVE: [(&str, Collective); 3] = [
+    ("auto", Collective::Auto),
+    ("hdf5", Collective::Hdf5),
+    ("engine", Collective::Engine),
+];
+
 impl ConnectorSettings {
     /// Parses "threads=8;block=4MiB;copy=auto;max_mem_mb=1024;log=FILE;implicit=0;small=0". All
     /// keys are optional.
@@ -49,12 +58,12 @@ impl ConnectorSettings {
         };
         let mut others = |key: &str, value: &str| {
             match key {
-                "copy" => settings.in_place = is_in_place(value)?,
+                "copy" => settings.in_place = one_of(key, value, &COPY)?,
                 "max_mem_mb" => settings.max_memory = Some(megabytes(value)?),
                 "log" => settings.log = Some(PathBuf::from(value)),
-                "implicit" => settings.implicit = switch(value)?,
+                "implicit" => settings.implicit = one_of(key, value, &SWITCH)?,
                 "small" => settings.small = Some(parse_size(key, value)?),
-                "collective" => settings.collective = collective(value)?,
+                "collective" => settings.collective = one_of(key, value, &COLLECTIVE)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -62,33 +71,16 @@ impl ConnectorSettings {
         settings.options = Options::parse_with(text, KEYS, &mut others)?;
         Ok(settings)
     }
-
-    /// Returns the text that contained these settings.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
 }
 
-/// Parses the option `copy`. `auto`, the default, copies as `always` does.
-fn is_in_place(value: &str) -> Result<bool> {
-    match value {
-        "auto" | "always" => Ok(false),
-        "never" => Ok(true),
-        _ => Err(Error::invalid(format!(
-            "option copy must be auto, always or never, not {value:?}"
-        ))),
-    }
-}
-
-fn collective(value: &str) -> Result<Collective> {
-    match value {
-        "auto" => Ok(Collective::Auto),
-        "hdf5" => Ok(Collective::Hdf5),
-        "engine" => Ok(Collective::Engine),
-        _ => Err(Error::invalid(format!(
-            "option collective must be auto, hdf5 or engine, not {value:?}"
-        ))),
-    }
+/// Returns the value that an option names.
+fn one_of<T: Copy>(key: &str, name: &str, values: &[(&str, T)]) -> Result<T> {
+    let found = values.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = values.iter().map(|(known, _)| *known).collect();
+        let names = names.join(", ");
+        Error::invalid(format!("option {key} must be one of {names}, not {name:?}"))
+    })
 }
 
 fn megabytes(value: &str) -> Result<u64> {
@@ -98,16 +90,6 @@ fn megabytes(value: &str) -> Result<u64> {
             "option max_mem_mb must be a number of MiB, not {value:?}"
         ))
     })
-}
-
-fn switch(value: &str) -> Result<bool> {
-    match value {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => Err(Error::invalid(format!(
-            "option implicit must be 0 or 1, not {value:?}"
-        ))),
-    }
 }
 
 #[cfg(test)]
@@ -125,7 +107,7 @@ mod tests {
         assert!(settings.implicit);
         assert_eq!(settings.small, Some(8 << 10));
         assert_eq!(settings.collective, Collective::Hdf5);
-        assert_eq!(settings.text(), text);
+        assert_eq!(settings.text, text);
         assert_eq!(
             ConnectorSettings::parse("").unwrap(),
             ConnectorSettings::default()

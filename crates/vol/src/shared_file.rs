@@ -107,13 +107,13 @@ fn open_files() -> MutexGuard<'static, OpenFiles> {
     OPEN.lock().recover()
 }
 
-/// Forgets the open files of a library that starts again and numbers its files anew.
+/// Forgets the open files of a library that starts again and restarts the numbers of its files.
 pub(crate) fn forget_open_files(library: CallingLibrary) {
     open_files().retain(|(slot, _)| *slot != library.slot);
 }
 
 /// Description of a dataset, with the number of changes of its extent at that time.
-pub(crate) type Described = (u64, Arc<Planned<StoredDataset>>);
+pub(crate) type VersionedDescription = (u64, Arc<Planned<StoredDataset>>);
 
 impl SharedFile {
     /// Returns the file that HDF5 has open with this number, or the reason why only HDF5 can access
@@ -268,7 +268,7 @@ impl SharedFile {
         session: &Session<'_>,
         dataset: hid_t,
         key: &ObjectKey,
-    ) -> Result<Described> {
+    ) -> Result<VersionedDescription> {
         let changes = self.changes_of(key);
         let stored = if key.file.number == self.key.number {
             StoredDataset::read(session, dataset, self.reads_together)?
@@ -375,7 +375,7 @@ impl Opening {
             unsafe { forbid_sieving(library, mpi, fapl)? };
         }
         let (mut threshold, mut alignment) = (0, 1);
-        // SAFETY: the caller guarantees this; the answers have places.
+        // SAFETY: the caller guarantees this; the pointers are valid for the answers.
         library.keeping_errors(|| unsafe {
             (library.calls.H5Pget_alignment)(fapl, &mut threshold, &mut alignment)
         });
@@ -448,7 +448,7 @@ unsafe fn is_set(library: CallingLibrary, get: Option<Property>, fapl: hid_t) ->
         return true;
     };
     let mut is_set = false;
-    // SAFETY: the caller guarantees this; the answer has a place.
+    // SAFETY: the caller guarantees this; `is_set` receives the answer.
     let status = library.keeping_errors(|| unsafe { get(fapl, &mut is_set) });
     status < 0 || is_set
 }

@@ -68,7 +68,7 @@ pub(crate) fn take_wrapping(container: &Container) -> Option<Wrapping> {
 /// Returns the kind of the object at which a location begins.
 ///
 /// # Safety
-/// HDF5 has given the location.
+/// HDF5 has passed the location.
 pub(crate) unsafe fn kind_of(location: Location) -> H5I_type_t {
     // SAFETY: the caller guarantees this; all locations begin with the same members.
     unsafe { (*location.cast::<LocationBySelf>()).obj_type }

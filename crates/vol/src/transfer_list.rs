@@ -10,6 +10,7 @@ use penstock_sys::hdf5::connector::{H5FD_MPIO_COLLECTIVE, H5FD_MPIO_INDEPENDENT}
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
 use super::calling_library::CallingLibrary;
+use super::owned_id::OwnedId;
 use penstock_hdf5::library::copies::SLOTS;
 
 const STREAM: &CStr = c"penstock_stream";
@@ -88,20 +89,19 @@ unsafe fn is_plain_but_for_results(library: CallingLibrary, list: hid_t, default
     ];
     // SAFETY: the caller guarantees this.
     let rest_of = |list, also: Option<&CStr>| unsafe {
-        let rest = OwnedList {
-            library,
-            id: (library.calls.H5Pcopy)(list),
-        };
+        let rest = OwnedId::of(library, (library.calls.H5Pcopy)(list))?;
         for name in RESULTS.into_iter().chain(also) {
             if (library.calls.H5Pexist)(rest.id, name.as_ptr()) > 0 {
                 (library.calls.H5Premove)(rest.id, name.as_ptr());
             }
         }
-        rest
+        Some(rest)
     };
-    let (rest, of_default) = (rest_of(list, Some(STREAM)), rest_of(default, None));
+    let rests = rest_of(list, Some(STREAM)).zip(rest_of(default, None));
     // SAFETY: as above.
-    unsafe { (library.calls.H5Pequal)(rest.id, of_default.id) > 0 }
+    rests.is_some_and(|(rest, of_default)| unsafe {
+        (library.calls.H5Pequal)(rest.id, of_default.id) > 0
+    })
 }
 
 /// Returns whether HDF5 makes transfers with this list collectively.
@@ -117,44 +117,23 @@ pub(crate) unsafe fn is_collective(library: CallingLibrary, list: hid_t) -> bool
     else {
         return false;
     };
-    // SAFETY: the caller guarantees this; the mode has a place.
+    // SAFETY: the caller guarantees this; `mode` receives the answer.
     let status = library.keeping_errors(|| unsafe { get(list, &mut mode) });
     status >= 0 && mode == H5FD_MPIO_COLLECTIVE
 }
 
-/// A transfer property list made by this connector. Dropping it closes it.
-pub(crate) struct OwnedList {
-    library: CallingLibrary,
-    pub(crate) id: hid_t,
-}
-
-impl OwnedList {
-    /// Copies a list, and makes transfers with the copy independent.
-    ///
-    /// # Safety
-    /// As for [`read_transfer_list`].
-    pub(crate) unsafe fn independent(library: CallingLibrary, list: hid_t) -> Result<OwnedList> {
-        let failed = || Error::invalid("HDF5 cannot copy the transfer property list");
-        let set = library.calls.H5Pset_dxpl_mpio.ok_or_else(failed)?;
-        // SAFETY: the caller guarantees this.
-        library.keeping_errors(|| unsafe {
-            let id = (library.calls.H5Pcopy)(list);
-            let own = OwnedList { library, id };
-            if id >= 0 && set(id, H5FD_MPIO_INDEPENDENT) >= 0 {
-                Ok(own)
-            } else {
-                Err(failed())
-            }
-        })
-    }
-}
-
-impl Drop for OwnedList {
-    fn drop(&mut self) {
-        // SAFETY: this object has made the list, and nothing uses it later.
-        self.library
-            .keeping_errors(|| unsafe { (self.library.hdf5.H5Pclose)(self.id) });
-    }
+/// Copies a list, and makes transfers with the copy independent.
+///
+/// # Safety
+/// As for [`read_transfer_list`].
+pub(crate) unsafe fn independent(library: CallingLibrary, list: hid_t) -> Result<OwnedId> {
+    // SAFETY: the caller guarantees this.
+    let copied = library.keeping_errors(|| unsafe {
+        let set = library.calls.H5Pset_dxpl_mpio?;
+        let copy = OwnedId::of(library, (library.calls.H5Pcopy)(list))?;
+        (set(copy.id, H5FD_MPIO_INDEPENDENT) >= 0).then_some(copy)
+    });
+    copied.ok_or_else(|| Error::invalid("HDF5 cannot copy the transfer property list"))
 }
 
 /// Sets the stream of a dataset transfer property list.

@@ -12,8 +12,9 @@ use penstock_sys::hdf5::herr_t;
 
 use super::container::Container;
 use super::temporary_id::take_wrapping;
+use super::under::CALL;
 use super::wrapped::Wrapped;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
 
 /// Context of [`wrap_object`] for objects in the same file as the object of [`get_wrap_ctx`].
 struct WrapContext {
@@ -57,7 +58,7 @@ unsafe fn of_marked(wrap_ctx: *mut c_void) -> Option<ManuallyDrop<Arc<Container>
 }
 
 unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
-    // SAFETY: HDF5 gives an object of this connector.
+    // SAFETY: HDF5 passes an object of this connector.
     unsafe {
         let under = Wrapped::of(obj).under();
         let found = under.caught(|| Ok((under.calls.H5VLget_object)(under.object, under.id)));
@@ -66,36 +67,32 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void) -> herr_t {
-    // SAFETY: HDF5 gives an object of this connector, and a pointer for the answer.
+    // SAFETY: HDF5 passes an object of this connector, and a pointer for the answer.
     unsafe {
         let wrapped = Wrapped::of(obj);
         if let Some(Some(_)) = wrapped.container().native.get() {
             *wrap_ctx = marked(wrapped.container());
             return SUCCEED;
         }
-        if wrapped.own_request().is_some() || wrapped.is_gone() {
-            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed
-            // file.
-            let context = WrapContext {
+        let body = || {
+            let mut context = WrapContext {
                 container: Arc::clone(wrapped.container()),
                 under: ptr::null_mut(),
             };
-            *wrap_ctx = Box::into_raw(Box::new(context)).cast();
-            return SUCCEED;
-        }
-        let under = Wrapped::of(obj).under();
-        let body = || {
-            let mut context = WrapContext {
-                container: Arc::clone(&under.container),
-                under: ptr::null_mut(),
-            };
-            let status = (under.calls.H5VLget_wrap_ctx)(under.object, under.id, &mut context.under);
-            if status >= 0 {
-                *wrap_ctx = Box::into_raw(Box::new(context)).cast();
+            // HDF5 wraps nothing of a request but temporary identifiers, and nothing of a closed
+            // file.
+            if wrapped.own_request().is_none() && !wrapped.is_gone() {
+                let under = wrapped.under();
+                let get = under.calls.H5VLget_wrap_ctx;
+                let status = get(under.object, under.id, &mut context.under);
+                if status < 0 {
+                    return Ok(status);
+                }
             }
-            Ok(status)
+            *wrap_ctx = Box::into_raw(Box::new(context)).cast();
+            Ok(SUCCEED)
         };
-        under.caught(body).unwrap_or(FAIL)
+        caught(wrapped.library().hdf5, CALL, body).unwrap_or(FAIL)
     }
 }
 
@@ -104,7 +101,7 @@ unsafe extern "C" fn wrap_object(
     obj_type: H5I_type_t,
     wrap_ctx: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: HDF5 gives a context of this connector.
+    // SAFETY: HDF5 passes a context of this connector.
     let above_native = unsafe { of_marked(wrap_ctx) };
     let (container, of_below) = match &above_native {
         Some(container) => (&**container, ptr::null_mut()),
@@ -149,7 +146,7 @@ unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn free_wrap_ctx(wrap_ctx: *mut c_void) -> herr_t {
-    // SAFETY: HDF5 hands over the ownership of a context of this connector.
+    // SAFETY: HDF5 transfers the ownership of a context of this connector.
     unsafe {
         match of_marked(wrap_ctx) {
             Some(container) => drop(ManuallyDrop::into_inner(container)),

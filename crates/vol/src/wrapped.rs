@@ -17,7 +17,7 @@ use super::dataspace::extent_of_dataset;
 use super::last_ids::LastIds;
 use super::operation::AsyncOperation;
 use super::report_order::ReportOrder;
-use super::shared_file::{Described, SharedFile};
+use super::shared_file::{SharedFile, VersionedDescription};
 use super::temporary_id::{TemporaryId, TemporaryState};
 use super::under::Under;
 use penstock_hdf5::dataset::DatasetInfo;
@@ -36,7 +36,7 @@ pub(crate) struct Wrapped {
     /// Description of a dataset that cannot change any more.
     fixed_info: OnceLock<DatasetInfo>,
     /// Description of a dataset of a shared file.
-    stored: Mutex<Option<Described>>,
+    stored: Mutex<Option<VersionedDescription>>,
     /// Datatype and dataspace of the memory in the last transfer.
     pub(crate) last_ids: LastIds,
     /// Whether a failed call has closed the object. HDF5 keeps its identifier.
@@ -281,7 +281,7 @@ impl Wrapped {
         Ok(stored)
     }
 
-    fn stored_lock(&self) -> MutexGuard<'_, Option<Described>> {
+    fn stored_lock(&self) -> MutexGuard<'_, Option<VersionedDescription>> {
         self.stored.lock().recover()
     }
 

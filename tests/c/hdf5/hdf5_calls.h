@@ -56,7 +56,7 @@ enum { ROWS = 300, COLUMNS = 200 };
 static inline int value_at(int row, int column) { return row * 1000 + column; }
 
 /* A file with a dataset of 32-bit integers, big-endian, in chunks of gzip; its values are written
- * by HDF5 if asked for. */
+ * by HDF5 on request. */
 static inline hid_t new_dataset(const char *name, int with_values, hid_t *file) {
     const hsize_t shape[2] = {ROWS, COLUMNS}, chunk[2] = {64, 48};
     *file = CALL(create_t *, H5Fcreate)(name, 2 /* H5F_ACC_TRUNC */, 0, 0);

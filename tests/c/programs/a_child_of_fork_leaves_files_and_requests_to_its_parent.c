@@ -5,7 +5,7 @@
 
 enum { SIZE = 1 << 20 };
 
-/* What the child closes and frees goes on in the parent. */
+/* Files and requests that the child closes and frees stay usable in the parent. */
 int main(void) {
     make_file("data", SIZE);
     unsigned char *memory = allocate(SIZE);

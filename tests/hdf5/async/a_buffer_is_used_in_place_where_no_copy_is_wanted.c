@@ -8,7 +8,7 @@ int main(void) {
     int *these = values(MANY, 1), *others = values(MANY, 2);
     write_and_hold(dataset, these, events);
     memcpy(these, others, MANY * sizeof(int));
-    let_go_on();
+    release_held();
     close_events(events);
     CHECK(has_values(file, "x", MANY, 2));
     OK(H5Dclose(dataset));

@@ -15,7 +15,7 @@ int main(void) {
     copy_memory(first, other, bytes);
     free_memory(first);
     copy_memory(second, other, bytes);
-    let_go_on();
+    release_held();
     finish_all(events);
     CHECK(has_values(file, "freed", MANY, 1));
     CHECK(has_values(file, "overwritten", MANY, 2));

@@ -1,6 +1,6 @@
 #include "events.h"
 
-/* One classification asks for the type of the memory, and then for everything else. */
+/* One classification queries the type of the memory, and then all other attributes. */
 enum { QUERIES = 2 };
 
 static int queries(void) { return cuda_call("cudasim_calls", ADDRESS("pointer"), 0, 0); }

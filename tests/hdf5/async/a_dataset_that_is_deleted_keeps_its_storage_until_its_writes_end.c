@@ -12,7 +12,7 @@ int main(void) {
     OK(H5Ldelete(file, "deleted", H5P_DEFAULT));
     hid_t next = create_dataset(file, "next", MANY, early);
     OK(write_whole(next, two));
-    let_go_on();
+    release_held();
     finish_all(events);
     CHECK(has_values(file, "next", MANY, 2));
     close_events(events);

@@ -1,5 +1,5 @@
-/* A dataset that is open when its file is closed is the last that can be asked: H5Dclose waits for plain
- * writes that went on, and tells of their failures. */
+/* A dataset that is open when its file is closed: H5Dclose is the last call on the file. It waits for plain
+ * writes that continue, and reports their failures. */
 #include "events.h"
 
 static hid_t open_last(void) {

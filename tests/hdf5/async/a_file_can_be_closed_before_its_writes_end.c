@@ -13,7 +13,7 @@ int main(void) {
         OK(H5Fclose_async(file, events));
         CHECK(count_of(events) > 1);
         if (step == 0) {
-            let_go_on();
+            release_held();
             finish_all(events);
         } else {
             let_go_on_soon();

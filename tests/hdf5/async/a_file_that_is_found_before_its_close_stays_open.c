@@ -1,5 +1,5 @@
 /* The identifier of a file that H5Iget_file_id gives while the file is yet to be closed keeps it open, as
- * it does when it is asked for before H5Fclose. */
+ * it does when the application gets it before H5Fclose. */
 #include "events.h"
 
 int main(void) {

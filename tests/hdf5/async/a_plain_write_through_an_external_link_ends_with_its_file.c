@@ -1,5 +1,5 @@
-/* Closing the file by which a program has reached a dataset comes after plain writes that went on, and
- * tells of their failures, though the dataset lies in another file. */
+/* Closing the file by which a program has reached a dataset comes after plain writes that continue, and
+ * reports their failures, though the dataset lies in another file. */
 #include "events.h"
 
 static hid_t open_linked(hid_t *dataset) {

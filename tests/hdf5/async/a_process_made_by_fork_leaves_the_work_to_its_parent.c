@@ -10,7 +10,7 @@ int main(void) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        let_go_on();
+        release_held();
         hid_t own = make_file("child.h5"), others = new_events();
         put_values(own, "plain", MANY, 2);
         hid_t later = create_dataset(own, "later", MANY, H5P_DEFAULT);
@@ -22,7 +22,7 @@ int main(void) {
         _exit(0);
     }
     CHECK(finish(child) == 0);
-    let_go_on();
+    release_held();
     close_events(events);
     OK(H5Dclose(dataset));
     OK(H5Fclose(file));

@@ -13,11 +13,11 @@ int main(void) {
                       events));
     CHECK(count_of(events) == 1);
     wait_for_held_call();
-    let_go_on();
+    release_held();
     finish_all(events);
     free_memory(from);
 
-    /* Nor is what a failure says lost. */
+    /* Nor is the text of a failure lost. */
     CHECK(H5E_ERR_CLS > 0 && H5E_VOL > 0 && H5E_CANTOPERATE > 0);
     from = new_memory_with(others, MANY * sizeof *others);
     fail_at((off_t)(H5Dget_offset(dataset) + MANY * sizeof(int) / 2), EIO);

@@ -1,7 +1,7 @@
 #include "events.h"
 
 /* Without a fill value HDF5 reads nothing of a dataset, not even what is arbitrary, before it has
- * storage, which the chunks under way are yet to give it. */
+ * storage, which the pending chunks have yet to add. */
 int main(void) {
     begin();
     hid_t file = make_file("file.h5"), events = new_events(), list = chunked(MANY / 8);

@@ -9,7 +9,7 @@ int main(void) {
     free(these);
     CHECK(H5ESclose(events) < 0);
     CHECK(count_of(events) == 1);
-    let_go_on();
+    release_held();
     close_events(events);
     CHECK(has_values(file, "x", MANY, 1));
     OK(H5Dclose(dataset));

@@ -16,7 +16,7 @@ static hsize_t extents[DATASETS];
 static hid_t file, datasets[DATASETS], events;
 static const char *names[DATASETS] = {"plain", "chunks", "filtered"};
 
-/* A read that goes on, and what it is to find. */
+/* A pending read, and the expected elements. */
 static struct {
     void *found;
     int *expected;

@@ -2,7 +2,7 @@
 
 /* The connector reads the index of a dataset before H5Ocopy copies it, and HDF5 writes the changed chunks of its
  * cache for that. The driver joins them, so the file is shorter than its chunks reach. The index is an extensible
- * array whose unlimited dimension is not the first, of which HDF5 tells wrong places. */
+ * array whose unlimited dimension is not the first, for which HDF5 returns wrong offsets. */
 enum { ROWS = 71, COLUMNS = 36 };
 
 int main(void) {

@@ -1,5 +1,5 @@
 /* What has ended in one event set is found, though an older operation of another one, which is polled
- * just before, goes on. */
+ * just before, continues. */
 #include "events.h"
 
 int main(void) {
@@ -25,7 +25,7 @@ int main(void) {
     CHECK(left == 0);
     CHECK(going_on == 1);
 
-    let_go_on();
+    release_held();
     close_events(older);
     close_events(newer);
     OK(H5Dclose(empty));

@@ -67,7 +67,7 @@ static inline herr_t read_later(hid_t dataset, void *to, hid_t events) {
     return H5Dread_async(dataset, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, to, events);
 }
 
-/* A dataset is written that is being held: its operation is under way, and cannot end. */
+/* Starts a write whose system calls are held: its operation is pending, and cannot end. */
 static inline void write_and_hold(hid_t dataset, const void *from, hid_t events) {
     const size_t before = count_of(events);
     hold();
@@ -89,7 +89,7 @@ static inline void close_events(hid_t events) {
     OK(H5ESclose(events));
 }
 
-/* What the error stack of the first failed operation says, whose call is checked. There is one. */
+/* The error stack of the only failed operation as text. Checks the name of its call. */
 static inline const char *failure_of(hid_t events, const char *call) {
     static char text[8192];
     size_t left, count = 0, cleared = 0;
@@ -120,7 +120,7 @@ static inline const char *failure_of(hid_t events, const char *call) {
 
 static inline void check_says(const char *file, int line, const char *text, const char *words) {
     if (strstr(text, words) != NULL) return;
-    fprintf(stderr, "%s:%d: this does not say \"%s\": %s\n", file, line, words, text);
+    fprintf(stderr, "%s:%d: this text does not contain \"%s\": %s\n", file, line, words, text);
     exit(1);
 }
 
@@ -129,7 +129,7 @@ static inline void check_says(const char *file, int line, const char *text, cons
 /* Lets what is held go on a while later, when the program is waiting for it. */
 static inline void *go_on_later(void *unused) {
     usleep(100000);
-    let_go_on();
+    release_held();
     return unused;
 }
 

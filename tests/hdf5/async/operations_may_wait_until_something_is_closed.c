@@ -1,6 +1,6 @@
 #include "events.h"
 
-/* As vol-async's variables say: nothing is written before the dataset, its group or its file is
+/* With vol-async's variables, nothing is written before the dataset, its group or its file is
  * closed, or waited for. The write comes without a copy of the caller's staying as it is. */
 static void check(const char *variable) {
     CHECK(setenv(variable, "1", 1) == 0);

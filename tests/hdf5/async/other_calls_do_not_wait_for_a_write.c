@@ -16,10 +16,10 @@ int main(void) {
         H5Acreate2(group, "step", H5T_NATIVE_INT, scalar, H5P_DEFAULT, H5P_DEFAULT);
     OK(attribute);
     const int step = 7;
-    int told = 0;
+    int value = 0;
     OK(H5Awrite(attribute, H5T_NATIVE_INT, &step));
-    OK(H5Aread(attribute, H5T_NATIVE_INT, &told));
-    CHECK(told == step);
+    OK(H5Aread(attribute, H5T_NATIVE_INT, &value));
+    CHECK(value == step);
     OK(H5Aclose(attribute));
     attribute = H5Acreate2(dataset, "of x", H5T_NATIVE_INT, scalar, H5P_DEFAULT, H5P_DEFAULT);
     OK(attribute);
@@ -36,7 +36,7 @@ int main(void) {
     OK(H5Fclose(another));
     CHECK(count_of(events) == 1);
 
-    let_go_on();
+    release_held();
     close_events(events);
     OK(H5Sclose(scalar));
     OK(H5Gclose(group));

@@ -1,6 +1,6 @@
 #include "events.h"
 
-/* Also of an operation whose chunks HDF5 is to be given by the thread that polls. */
+/* Also of an operation whose chunks the polling thread passes to HDF5. */
 static void poll(hid_t events) {
     size_t left = 1;
     hbool_t failed = false;
@@ -26,7 +26,7 @@ int main(void) {
     hbool_t failed = true;
     OK(H5ESwait(events, 0, &left, &failed));
     CHECK(left == 1 && !failed);
-    let_go_on();
+    release_held();
     poll(events);
     CHECK(has_values(file, "plain", MANY, 1));
 

@@ -22,7 +22,7 @@ int main(void) {
     OK(H5Fclose_async(file, events));
     CHECK(count_of(events) == 3);
 
-    let_go_on();
+    release_held();
     close_events(events);
     CHECK(file_has_values("file.h5", "large", MANY, 1));
     CHECK(file_has_values("file.h5", "small", SOME, 1));

@@ -13,7 +13,7 @@ static void transfer_some(bool reads, hid_t dataset, void *memory, hid_t events)
     OK(H5Sclose(of_memory));
 }
 
-/* Small ones before a large one, after it while it is under way, and by another handle. */
+/* Small ones before a large one, after it while it is pending, and by another handle. */
 static void check(hid_t file, hid_t same, const char *name, hid_t dcpl) {
     hid_t dataset = create_dataset(file, name, MANY, dcpl), events = new_events();
     hid_t other = H5Dopen2(same, name, H5P_DEFAULT);

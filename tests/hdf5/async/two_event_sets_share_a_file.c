@@ -1,6 +1,6 @@
 #include "events.h"
 
-/* One has a failure, of which the other knows nothing. */
+/* Only one of them reports a failure. */
 int main(void) {
     begin();
     hid_t file = make_file("file.h5"), one = new_events(), two = new_events();

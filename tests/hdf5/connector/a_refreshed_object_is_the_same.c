@@ -1,6 +1,6 @@
 #include "objects.h"
 
-/* HDF5 closes the object below, and opens it anew, while it is asked for the refresh. */
+/* HDF5 closes the object below, and opens it again, during the refresh. */
 int main(void) {
     begin();
     hid_t file = make_file("file.h5"), group = make_group(file, "g");

@@ -1,4 +1,4 @@
-/* A connector below Penstock's that goes on after its calls. */
+/* A connector below Penstock's whose operations continue after its calls. */
 #ifndef LATER_H
 #define LATER_H
 

@@ -1,6 +1,6 @@
 #include "../memory.h"
 
-/* Of raw data in one piece, which the engine copies, and of chunks, which HDF5 asks the driver to
+/* Of raw data in one piece, which the engine copies, and of chunks, which HDF5 makes the driver
  * copy from and to its cache. */
 static void check(size_t count, hid_t dcpl) {
     hid_t file = create_file("file.h5"), dataset = create_dataset(file, "x", count, dcpl);

@@ -2,7 +2,7 @@
 
 enum { COUNT = 10000 };
 
-/* HDF5 reads and writes it by itself, and never asks the driver. */
+/* HDF5 reads and writes it itself, without the driver. */
 int main(void) {
     begin();
     need_device();

@@ -1,7 +1,7 @@
 #include "../parallel/ranks.h"
 
 /* Ranks write "finished", flush it, and go on with another dataset, until the last one is killed at the step that the
- * first word says. Before that, the file "offset" gets the place of "finished" in x.h5. */
+ * first word names. Before that, the file "offset" gets the place of "finished" in x.h5. */
 static int steps_left;
 
 static void step(void) {

@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* HDF5 tells other lengths of a new file with a user block than without one. */
+/* HDF5 returns other lengths of a new file with a user block than without one. */
 static void check(hid_t file, const char *name, hid_t dcpl, int seed) {
     hid_t dataset = create_parts(file, name, dcpl), list = transfer_list(true), events = new_events();
     void *memory = new_part(seed);

@@ -2,7 +2,7 @@
 
 enum { GROUPS = 200, ELEMENTS = 6000 };
 
-/* Only the stand-in fails when it is told to. */
+/* Only the stand-in can be made to fail. */
 static bool may_fail(void) {
     const char *name = getenv("PENSTOCK_CUDA_LIBRARY");
     return is_on_device() && !is_alone() && name != NULL && strstr(name, "standin") != NULL;

@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* HDF5 closes the file, and sets its length, while bytes of each rank are under way. */
+/* HDF5 closes the file, and sets its length, while writes of each rank are pending. */
 static void check(const char *path, bool is_collective, bool has_event_set, int seed) {
     hid_t file = create_shared(path), chunks = chunked(EACH / 3), events = new_events();
     hid_t list = transfer_list(is_collective);
@@ -15,7 +15,7 @@ static void check(const char *path, bool is_collective, bool has_event_set, int 
         OK(H5Dclose_async(last, events));
         OK(H5Fclose_async(file, events));
         wait_for_held_bytes();
-        let_go_on();
+        release_held();
     } else {
         let_go_on_soon();
         OK(H5Dclose(first));

@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* What follows comes after the writes that the first opening has left under way. */
+/* Later calls come after the writes that the first handle has left pending. */
 static void check(const char *path, bool is_collective, bool is_replaced) {
     hid_t file = create_shared(path), events = new_events(), list = transfer_list(is_collective);
     hid_t dataset = create_parts(file, "x", H5P_DEFAULT);

@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* With collective metadata, a rank that never transfers, or selects nothing, holds up no other one: for
+/* With collective metadata, a rank that never transfers, or selects nothing, blocks no other one: for
  * each index of chunks. */
 enum { INDEXES = 5 };
 static const char *const names[INDEXES] = {"contiguous", "fixed", "one unlimited", "two unlimited", "single"};

@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* All ranks close a file whose metadata they write collectively, while their rows of it are under way. MPI-IO
+/* All ranks close a file whose metadata they write collectively, while writes of their rows are pending. MPI-IO
  * may write metadata by reading and writing what lies between, too. */
 enum { ROUNDS = 12, WIDTH = 102 };
 

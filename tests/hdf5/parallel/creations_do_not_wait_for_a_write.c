@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* Metadata is created by HDF5 at once, while bytes of each rank are under way. No chunks get fill values. */
+/* Metadata is created by HDF5 at once, while writes of each rank are pending. No chunks get fill values. */
 int main(int count, char **words) {
     begin_ranks(count, words);
     hid_t file = create_shared("x.h5"), events = new_events(), list = transfer_list(true);
@@ -31,7 +31,7 @@ int main(int count, char **words) {
         OK(H5Gclose_async(group, events));
     }
     wait_for_held_bytes();
-    let_go_on();
+    release_held();
     close_events(events);
     OK(H5Dclose(dataset));
     OK(H5Sclose(space));

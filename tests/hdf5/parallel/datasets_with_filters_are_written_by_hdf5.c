@@ -41,7 +41,7 @@ int main(int count, char **words) {
         hold_bytes();
         read_part(packed, of, found, i ? together : alone, events);
         CHECK_UNDER_WAY(events, 1);
-        let_go_on();
+        release_held();
         finish_all(events);
         CHECK(memory_has_values(found, EACH, seed_of(of, of == 0 ? 2 : 1)));
         free_memory(found);

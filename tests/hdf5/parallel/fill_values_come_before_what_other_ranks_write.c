@@ -6,7 +6,7 @@ static void *hold_a_while(void *is_holding) {
     hold();
     *(_Atomic bool *)is_holding = true;
     usleep(300000);
-    let_go_on();
+    release_held();
     return NULL;
 }
 

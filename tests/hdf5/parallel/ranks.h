@@ -187,13 +187,13 @@ static inline void wait_for_held_bytes(void) {
  * first. */
 static inline void let_arrive(size_t bytes) {
     if (bytes < EACH) return;
-    let_go_on();
+    release_held();
     usleep(50000);
 }
 
 static inline void *let_go_on_at_last(void *unused) {
     usleep(700000);
-    let_go_on();
+    release_held();
     return unused;
 }
 

@@ -9,13 +9,13 @@ use penstock_sys::hdf5::H5S_ALL;
 use penstock_sys::hdf5::connector::H5I_DATASET;
 
 use super::dataset_call::DatasetCall;
-use super::pending::{comes_after_nothing, may_conflict_in, poll_oldest};
+use super::pending::{may_conflict_in, poll_oldest};
 use crate::access_sets::DatasetAccess;
 use crate::calling_library::Quiet;
 use crate::dataspace::touched_by_some;
 use crate::log::Execution;
 use crate::temporary_id::TemporaryId;
-use penstock_hdf5::transfer::{nothing_is_pending, unfinished_storage};
+use penstock_hdf5::transfer::{conflicts, nothing_is_pending, unfinished_storage};
 
 /// Reason in the log why HDF5 carries out a transfer that is not worth a plan.
 pub(super) const SMALL: &str = "transfers less than the option small";
@@ -67,7 +67,7 @@ pub(crate) unsafe fn goes_below_at_once(
             check_memory(call, 0, elements)?;
         }
     }
-    if policy.is_implicit() {
+    if policy.settings.implicit {
         call.take_failures()?;
     }
     let why = if continues {
@@ -203,5 +203,6 @@ unsafe fn conflicts_with_nothing(call: &DatasetCall<'_>) -> Result<bool> {
     // SAFETY: the caller guarantees this.
     let access = unsafe { access_of(call)? };
     let set = access.by_hdf5(call.kind_of_access());
-    Ok(comes_after_nothing(call.datasets[0].library(), &set))
+    let before = conflicts::before(call.datasets[0].library().hdf5, &set);
+    Ok(before.iter().all(|operation| operation.has_ended()))
 }

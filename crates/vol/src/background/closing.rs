@@ -62,7 +62,7 @@ pub(crate) unsafe fn defer(
     // program expects its reads to be complete after it has closed the dataset.
     let may_continue = || !before.iter().any(|operation| operation.has_request());
     let is_implicit = req.is_null()
-        && policy.is_implicit()
+        && policy.settings.implicit
         && call == CLOSE_DATASET
         && !under.container.is_closed.load(Relaxed)
         && may_continue();
@@ -192,7 +192,7 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
     let may_free = |shared: &Arc<SharedFile>| shared.may_free.load(Relaxed);
     let waits_for_all = is_file || under.container.shared.get().is_some_and(may_free);
     let is_waited_for = |operation: &&Shared| {
-        let continues = !operation.has_request() && under.container.policy.is_implicit();
+        let continues = !operation.has_request() && under.container.policy.settings.implicit;
         waits_for_all || !continues
     };
     if api_call.req.is_null() || (waits_for_all && !is_file) {

@@ -68,7 +68,8 @@ impl DatasetCall<'_> {
 
     /// Returns whether the operation may continue after the call has returned.
     pub(crate) fn continues(&self) -> bool {
-        !self.req.is_null() || (self.policy().is_implicit() && self.operation == Operation::Write)
+        !self.req.is_null()
+            || (self.policy().settings.implicit && self.operation == Operation::Write)
     }
 
     /// Returns the failure of an earlier write without a request. A read may depend on that write,
@@ -85,7 +86,8 @@ impl DatasetCall<'_> {
     /// Returns whether a write that continues copies its buffer. Without a request, the application
     /// cannot know when it may reuse the buffer.
     pub(crate) fn is_copied(&self) -> bool {
-        self.operation == Operation::Write && (self.policy().copies_writes() || self.req.is_null())
+        self.operation == Operation::Write
+            && (!self.policy().settings.in_place || self.req.is_null())
     }
 
     /// Returns the dataspace of the memory. For H5S_ALL it is the dataspace of the file.

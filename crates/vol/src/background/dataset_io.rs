@@ -9,27 +9,25 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_engine::{Stream, refuse_fork};
 use penstock_sys::hdf5::H5S_ALL;
-use penstock_sys::hdf5::connector::H5I_DATASET;
 
 use super::dataset_call::DatasetCall;
 use super::dataset_plan::{DatasetPlan, plan};
-use super::pending::{
-    add_pending, finish_when_exiting, may_conflict, poll_oldest, wait_for_conflicting,
-};
+use super::pending::{add_pending, finish_when_exiting, may_conflict, poll_oldest};
 use super::shared_io;
 use super::start::{Continuing, start};
 use crate::dataspace::{is_special, shifted_to_first, touched_bytes};
 use crate::host_buffers::{ElementsApart, HostBuffers, Touched, refuse_pointers};
 use crate::log::Execution;
 use crate::operation::{AsyncOperation, Transfers, begin_after};
+use crate::owned_id::OwnedId;
 use crate::policy::StartsAt;
 use crate::shared_file::Alone;
 use crate::temporary_id::TemporaryId;
-use crate::transfer_list::{OwnedList, read_transfer_list};
+use crate::transfer_list::read_transfer_list;
 use crate::wrapped::Wrapped;
 use penstock_hdf5::dataset::dataspace;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::transfer::conflicts::AccessSet;
+use penstock_hdf5::transfer::conflicts::{self, AccessSet};
 use penstock_hdf5::transfer::{Planned, Refused, rewritten_blocks};
 
 /// How a call is carried out.
@@ -45,8 +43,8 @@ pub(crate) enum Disposition {
 pub(crate) struct BelowCall {
     /// Buffers in host memory.
     pub(crate) host: Option<HostBuffers>,
-    /// A transfer property list that replaces the given one.
-    pub(crate) list: Option<OwnedList>,
+    /// A transfer property list that replaces that of the application.
+    pub(crate) list: Option<OwnedId>,
     /// Reason why this process takes part in a collective call without elements.
     pub(crate) failed: Option<Error>,
     /// Files in which no other transfer may run until the call is over.
@@ -57,7 +55,7 @@ pub(crate) struct BelowCall {
 /// call have finished by then. `memories` is the result of [`DatasetCall::memories`].
 ///
 /// # Safety
-/// The thread is inside the callback, and HDF5 has given these arguments.
+/// The thread is inside the callback, and HDF5 has passed these arguments.
 pub(crate) unsafe fn read_or_write(
     call: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
@@ -99,22 +97,14 @@ pub(crate) unsafe fn read_or_write(
         }
         let list = read_transfer_list(first.library(), call.list)?;
         let below = |why: &str| {
-            wait_before_hdf5(call)?;
-            call.take_failures()?;
-            if call.continues() {
-                call.log(Execution::Sync, 0, why);
-            }
-            let host = if is_on_gpu {
-                Some(host_buffers(call, &memories, list.stream)?)
-            } else {
-                None
-            };
-            Ok(Disposition::Below(BelowCall {
-                host,
-                ..BelowCall::default()
-            }))
+            let why = call.continues().then_some(why);
+            leave_to_hdf5(call, &memories, list.stream, why).map(Disposition::Below)
         };
-        if let Some(why) = why_only_below(call, list.is_plain) {
+        let why_file = || {
+            let why = "the connector below does not store in HDF5's own files";
+            (!first.ends_in_native()).then_some(why)
+        };
+        if let Some(why) = why_only_hdf5(call, list.is_plain, why_file) {
             return below(why);
         }
         let plans = match plan_all(call, &memories)? {
@@ -168,10 +158,10 @@ pub(super) unsafe fn plan_all(
         let why = "the call touches the same elements twice";
         return Ok(Err(Refused(why.to_owned())));
     }
-    let library = call.unders[0].library();
+    let hdf5 = call.unders[0].library().hdf5;
     let mut waited = 0;
     for set in &sets {
-        waited += wait_for_conflicting(library, set);
+        waited += conflicts::finish_before(hdf5, set);
     }
     let mut plans = Vec::with_capacity(sets.len());
     for (at, (id, set)) in ids.into_iter().zip(&mut sets).enumerate() {
@@ -182,7 +172,7 @@ pub(super) unsafe fn plan_all(
         };
         if let Some(block) = rewritten_blocks(&plan.prepared) {
             *set = set.clone().of_blocks(block);
-            waited += wait_for_conflicting(library, set);
+            waited += conflicts::finish_before(hdf5, set);
         }
         plans.push(plan);
     }
@@ -214,32 +204,56 @@ unsafe fn wait_before_hdf5(call: &DatasetCall<'_>) -> Result<()> {
     if call.unders.iter().any(may_conflict) {
         // SAFETY: the caller guarantees this.
         for (_, set) in unsafe { call.access_sets()? } {
-            wait_for_conflicting(call.unders[0].library(), &set.by_hdf5());
+            conflicts::finish_before(call.unders[0].library().hdf5, &set.by_hdf5());
         }
     }
     Ok(())
 }
 
-/// Returns the reason if only the connector below can carry out the call.
+/// Leaves a call to HDF5, after the operations that must finish before it. `why` is for the log.
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn why_only_below(call: &DatasetCall<'_>, is_plain: bool) -> Option<&'static str> {
+pub(super) unsafe fn leave_to_hdf5(
+    call: &DatasetCall<'_>,
+    memories: &[Memory],
+    stream: Option<Stream>,
+    why: Option<&str>,
+) -> Result<BelowCall> {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        wait_before_hdf5(call)?;
+        call.take_failures()?;
+        if let Some(why) = why {
+            call.log(Execution::Sync, 0, why);
+        }
+        Ok(BelowCall {
+            host: host_buffers(call, memories, stream)?,
+            ..BelowCall::default()
+        })
+    }
+}
+
+/// Returns the reason if only HDF5 can carry out the call. `why_file` returns the reason if only
+/// HDF5 can access the file.
+pub(super) fn why_only_hdf5(
+    call: &DatasetCall<'_>,
+    is_plain: bool,
+    why_file: impl FnOnce() -> Option<&'static str>,
+) -> Option<&'static str> {
     if refuse_fork().is_err() {
         return Some("the process was forked from one that had used Penstock");
     }
-    // SAFETY: the caller guarantees this.
-    if !unsafe { call.unders[0].ends_in_native() } {
-        return Some("the connector below does not store in HDF5's own files");
-    }
-    if !is_plain {
-        return Some("the transfer property list has properties that only HDF5 supports");
-    }
-    names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
+    why_file().or_else(|| {
+        if !is_plain {
+            return Some("the transfer property list has properties that only HDF5 supports");
+        }
+        names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
+    })
 }
 
 /// Returns whether a dataspace of the call is neither an identifier nor H5S_ALL.
-pub(super) fn names_special_space(call: &DatasetCall<'_>) -> bool {
+fn names_special_space(call: &DatasetCall<'_>) -> bool {
     let mut spaces = call.memory_spaces.iter().chain(call.file_spaces);
     spaces.any(|space| *space != H5S_ALL && is_special(*space))
 }
@@ -258,12 +272,13 @@ unsafe fn add_operation(call: &DatasetCall<'_>, (sets, state): Continuing) {
     }
     finish_when_exiting(call.unders[0].library());
     if !call.req.is_null() {
-        // SAFETY: HDF5 gives a pointer for the request.
+        // SAFETY: HDF5 passes a pointer for the request.
         unsafe { *call.req = Wrapped::request(&operation, &call.unders[0].container) };
     }
 }
 
-/// Makes host memory for the buffers of a call that the connector below carries out.
+/// Makes host memory for the buffers of a call that the connector below carries out. Returns
+/// `None` if all buffers are in host memory.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -271,7 +286,10 @@ pub(super) unsafe fn host_buffers(
     call: &DatasetCall<'_>,
     memories: &[Memory],
     stream: Option<Stream>,
-) -> Result<HostBuffers> {
+) -> Result<Option<HostBuffers>> {
+    if memories.iter().all(|memory| memory.context.is_none()) {
+        return Ok(None);
+    }
     let touched = |at: usize| {
         if memories[at].context.is_none() {
             return Ok(None);
@@ -289,7 +307,7 @@ pub(super) unsafe fn host_buffers(
         Ok(Some(Touched { range, elements }))
     };
     // SAFETY: the caller guarantees the buffers.
-    unsafe { HostBuffers::of(call.buffers, touched) }
+    unsafe { HostBuffers::of(call.buffers, touched).map(Some) }
 }
 
 /// Returns the elements that a read of dataset `at` fills, if there are bytes between them in
@@ -339,8 +357,8 @@ unsafe fn elements_apart(
 /// # Safety
 /// As for [`read_or_write`].
 unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>> {
-    let (under, space) = (&call.unders[at], call.memory_space(at));
-    let library = under.library();
+    let (dataset, space) = (call.datasets[at], call.memory_space(at));
+    let library = dataset.library();
     if space != H5S_ALL && is_special(space) {
         return Err(
             Error::invalid("the elements in GPU memory cannot be selected by H5S_PLIST")
@@ -352,19 +370,12 @@ unsafe fn touched_or_all(call: &DatasetCall<'_>, at: usize) -> Result<Range<u64>
         refuse_pointers(library, call.memory_types[at])?;
         let element = (library.hdf5.H5Tget_size)(call.memory_types[at]) as u64;
         let elements = match space {
-            H5S_ALL => {
-                let id = TemporaryId::of(under, H5I_DATASET)?;
-                let space = (library.hdf5.H5Dget_space)(id.get());
-                let elements = (library.calls.H5Sget_simple_extent_npoints)(space);
-                (library.hdf5.H5Sclose)(space);
-                elements
-            }
+            H5S_ALL => dataset.elements(),
             own => match touched_bytes(library, own, element) {
                 Some(range) => return Ok(range),
-                None => (library.hdf5.H5Sget_select_npoints)(own),
+                None => u64::try_from((library.hdf5.H5Sget_select_npoints)(own)).ok(),
             },
         };
-        let elements = u64::try_from(elements).ok();
         let bytes = elements.and_then(|elements| elements.checked_mul(element));
         let bytes = bytes.filter(|_| element > 0);
         let bytes =

@@ -63,7 +63,7 @@ pub(crate) unsafe fn plan(
         Storage::Known(_) => {
             let shared = under.container.shared.get();
             let file = shared.and_then(|shared| shared.file.clone());
-            (call.policy().options(), file)
+            (call.policy().settings.options, file)
         }
         Storage::Queried(info) => {
             // The driver's options apply where the connector's settings have none.
@@ -75,7 +75,7 @@ pub(crate) unsafe fn plan(
                 // The transfer has not begun, and HDF5 has its own descriptor.
                 Err(error) => return Ok(Err(Refused(error.to_string()))),
             };
-            (call.policy().options().or(of_driver), file)
+            (call.policy().settings.options.or(of_driver), file)
         }
     };
     let mut transfer = DatasetTransfer {

@@ -35,12 +35,6 @@ pub(crate) fn conflicting_with(under: &Under, set: &AccessSet) -> Vec<Shared> {
     conflicts::before_or(under.library().hdf5, set, is_reported)
 }
 
-/// Returns whether no pending operation conflicts with an access set.
-pub(crate) fn comes_after_nothing(library: CallingLibrary, set: &AccessSet) -> bool {
-    let before = conflicts::before(library.hdf5, set);
-    before.iter().all(|operation| operation.has_ended())
-}
-
 /// Adds a pending operation. Later operations that conflict with one of its access sets wait for
 /// it.
 pub(crate) fn add_pending(
@@ -51,11 +45,6 @@ pub(crate) fn add_pending(
     let shared: Shared = Arc::clone(operation) as Shared;
     let number = conflicts::enter(library.hdf5, sets, &shared);
     operation.set_leave(Box::new(move || conflicts::leave(number)));
-}
-
-/// Waits for the pending operations that conflict with an access set. Returns how many have ended.
-pub(crate) fn wait_for_conflicting(library: CallingLibrary, set: &AccessSet) -> usize {
-    conflicts::finish_before(library.hdf5, set)
 }
 
 /// Waits for the operations that conflict with an access set. Returns the failure of an operation without a
@@ -90,7 +79,7 @@ pub(crate) unsafe fn finish_unreported(under: &Under, set: impl FnOnce() -> Acce
 
 /// Waits for all pending operations.
 pub(crate) fn finish_all(library: CallingLibrary) {
-    wait_for_conflicting(library, &AccessSet::All(Access::Write));
+    conflicts::finish_before(library.hdf5, &AccessSet::All(Access::Write));
 }
 
 /// Begins the queued operations that conflict with an access set.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
-use penstock_engine::refuse_fork;
 use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
 use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
 
@@ -16,14 +15,14 @@ use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::finish_in_shared_file;
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
-    BelowCall, Disposition, carry_out, host_buffers, names_special_space, plan_all,
+    BelowCall, Disposition, carry_out, host_buffers, leave_to_hdf5, plan_all, why_only_hdf5,
 };
-use super::pending::{conflicting_with, wait_for_conflicting};
-use crate::dataspace::{OwnedSpace, is_special};
+use super::pending::conflicting_with;
+use crate::dataspace::{is_special, lengths_of};
 use crate::log::Execution;
 use crate::shared_file::{Alone, SharedFile};
 use crate::temporary_id::TemporaryId;
-use crate::transfer_list::{OwnedList, is_collective, read_transfer_list};
+use crate::transfer_list::{independent, is_collective, read_transfer_list};
 use crate::under::Under;
 use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
@@ -50,7 +49,7 @@ pub(super) unsafe fn read_or_write(
             return Ok(Disposition::Below(below));
         }
         let stored = describe_all(call, shared).inspect_err(|_| drop(meet_at_end(call, way.1)))?;
-        let wanted = call.policy().collective();
+        let wanted = call.policy().settings.collective;
         let mut whys = stored
             .iter()
             .map(|stored| shared.why_together(stored, way, wanted));
@@ -159,7 +158,7 @@ fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
 
 /// Returns whether a call is complete when it returns.
 fn is_plain(call: &DatasetCall<'_>) -> bool {
-    call.req.is_null() && !call.policy().is_implicit()
+    call.req.is_null() && !call.policy().settings.implicit
 }
 
 /// Makes the processes meet at the end of a collective call that is complete when it returns, even
@@ -227,7 +226,7 @@ pub(super) unsafe fn together(
                 return Ok(None);
             }
             let stream = read_transfer_list(under.library(), call.list)?.stream;
-            host_buffers(call, &memories, stream).map(Some)
+            host_buffers(call, &memories, stream)
         }
     };
     let (host, failed) = match host() {
@@ -278,7 +277,7 @@ pub(crate) unsafe fn alone_if_it_allocates(
 unsafe fn end_of_file(under: &Under, kind: H5I_type_t) -> Option<u64> {
     let library = under.library();
     let mut end = 0;
-    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the end has a place.
+    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and `end` receives the answer.
     unsafe {
         let object = TemporaryId::of(under, kind).ok()?;
         library.keeping_errors(|| {
@@ -299,7 +298,7 @@ pub(crate) unsafe fn alone_to_fill(under: &Under, creation_list: hid_t) -> Optio
     let shared = under.container.shared.get();
     let shared = shared.filter(|shared| shared.is_sieved())?;
     let (library, mut time) = (under.library(), H5D_FILL_TIME_NEVER);
-    // SAFETY: HDF5 checks the identifier, and the time has a place.
+    // SAFETY: HDF5 checks the identifier, and `time` receives the answer.
     let (is_chunked, filters) = library.keeping_errors(|| unsafe {
         (library.hdf5.H5Pget_fill_time)(creation_list, &mut time);
         let is_chunked = (library.hdf5.H5Pget_layout)(creation_list) == H5D_CHUNKED;
@@ -333,11 +332,10 @@ pub(crate) unsafe fn extend_alone(under: &Under, extend: impl FnOnce() -> herr_t
         if alone.is_some() {
             return extend();
         }
-        let extent = || OwnedSpace::nothing_of(under)?.extent();
-        let before = extent();
+        let before = lengths_of(under);
         let status = extend();
         let shrinks = |old: &[u64], new: &[u64]| iter::zip(old, new).any(|(old, new)| new < old);
-        if let (Some(before), Some(after)) = (before, extent())
+        if let (Some(before), Some(after)) = (before, lengths_of(under))
             && shrinks(&before, &after)
         {
             shared.meet();
@@ -365,33 +363,22 @@ unsafe fn alone(
             call.log(Execution::Sync, 0, "nothing is selected");
             return Ok(Disposition::Done);
         }
-        let independent = if is_collective(library, call.list) {
-            Some(OwnedList::independent(library, call.list)?)
-        } else {
-            None
-        };
+        let independent = is_collective(library, call.list)
+            .then(|| independent(library, call.list))
+            .transpose()?;
         let list = independent.as_ref().map_or(call.list, |list| list.id);
         let read = read_transfer_list(library, list)?;
         let call = &DatasetCall { list, ..*call };
-        let by_hdf5 = |independent, why: &str| {
+        let by_hdf5 = |list, why: &str| {
             check_host_memory(call, &memories)?;
-            for (_, set) in call.access_sets()? {
-                wait_for_conflicting(library, &set.by_hdf5());
-            }
-            call.take_failures()?;
-            call.log(Execution::Sync, 0, why);
-            let host = if is_on_gpu {
-                Some(host_buffers(call, &memories, read.stream)?)
-            } else {
-                None
-            };
-            Ok(Disposition::Below(BelowCall {
-                host,
-                list: independent,
-                ..BelowCall::default()
-            }))
+            let below = leave_to_hdf5(call, &memories, read.stream, Some(why))?;
+            Ok(Disposition::Below(BelowCall { list, ..below }))
         };
-        if let Some(why) = why_hdf5(call, read.is_plain, shared) {
+        let why_file = || {
+            let why = "this process cannot open the file a second time";
+            shared.file.is_none().then_some(why)
+        };
+        if let Some(why) = why_only_hdf5(call, read.is_plain, why_file) {
             return by_hdf5(independent, why);
         }
         let is_small = call.datasets.len() == 1 && small_transfer(call).is_some();
@@ -406,20 +393,6 @@ unsafe fn alone(
         carry_out(call, plans, read.stream)?;
     }
     Ok(Disposition::Done)
-}
-
-/// Returns the reason if HDF5 carries out this process's part.
-fn why_hdf5(call: &DatasetCall<'_>, is_plain: bool, shared: &SharedFile) -> Option<&'static str> {
-    if refuse_fork().is_err() {
-        return Some("the process was forked from one that had used Penstock");
-    }
-    if shared.file.is_none() {
-        return Some("this process cannot open the file a second time");
-    }
-    if !is_plain {
-        return Some("the transfer property list has properties that only HDF5 supports");
-    }
-    names_special_space(call).then_some("a dataspace is given by H5S_PLIST")
 }
 
 /// Returns whether the call selects no element of any dataset.

@@ -15,7 +15,7 @@ int main(void) {
     OK(H5EScancel(events, &not_canceled, &failed));
     CHECK(!failed);
     CHECK(not_canceled == count_of(events));
-    let_go_on();
+    release_held();
     size_t left;
     OK(H5ESwait(events, H5ES_WAIT_FOREVER, &left, &failed));
     CHECK(!failed && left == 0);

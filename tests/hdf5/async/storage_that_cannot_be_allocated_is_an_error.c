@@ -12,17 +12,17 @@ static hid_t filled_dataset(hid_t file) {
     return dataset;
 }
 
-/* What the error stack of the last write says. */
-static char said[8192];
+/* The error stack of the last write as text. */
+static char error[8192];
 
-/* Whether the call, or the event set if there is one, says that it has succeeded. */
+/* Whether the call, or the event set if there is one, reports success. */
 static bool writes(hid_t dataset, const void *from, bool has_events) {
     hid_t of_file = slab(ELEMENTS, FIRST, SOME), of_memory = slab(SOME, 0, SOME);
     hid_t events = has_events ? new_events() : H5ES_NONE;
     herr_t status = H5Dwrite_async(dataset, H5T_NATIVE_INT, of_memory, of_file, H5P_DEFAULT, from,
                                    events);
     bool succeeds = status >= 0;
-    strcpy(said, error_text());
+    strcpy(error, error_text());
     if (has_events) {
         size_t left;
         hbool_t failed = false;
@@ -55,21 +55,21 @@ static void check(const char *path, bool has_events) {
     /* No space is left behind the first blocks. */
     fail_at(100000, ENOSPC);
     CHECK(!writes(dataset, memory, has_events));
-    CHECK_SAYS(said, "No space left on device");
+    CHECK_SAYS(error, "No space left on device");
     CHECK(!writes(dataset, memory, has_events));
 
-    /* When there is some again, HDF5 does not know any more that the storage has no fill values, and
-     * that the file does not say where it is. */
+    /* When there is some again, HDF5 has lost the state that the storage has no fill values, and
+     * that the file does not contain its address. */
     fail_no_more();
     CHECK(!writes(dataset, memory, has_events));
-    CHECK_SAYS(said, "open it again");
+    CHECK_SAYS(error, "open it again");
     hid_t other = H5Dopen2(file, "x", H5P_DEFAULT);
     OK(other);
     CHECK(!writes(other, memory, has_events));
     OK(H5Dclose(other));
     OK(H5Dclose(dataset));
 
-    /* A dataset that is opened anew can be written. */
+    /* A dataset that is opened again can be written. */
     dataset = H5Dopen2(file, "x", H5P_DEFAULT);
     OK(dataset);
     CHECK(writes(dataset, memory, has_events));

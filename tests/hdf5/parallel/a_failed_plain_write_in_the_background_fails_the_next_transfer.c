@@ -6,10 +6,10 @@ static void write_and_fail(hid_t dataset, const int *from, hid_t list) {
     hold_bytes();
     write_part(dataset, from, list, H5ES_NONE);
     wait_for_held_bytes();
-    let_go_on();
+    release_held();
 }
 
-static void tells(herr_t status) {
+static void reports_failure(herr_t status) {
     CHECK((status < 0) == (rank == 0));
     if (rank == 0) CHECK_ERROR_SAYS("No space left on device");
     fail_no_more();
@@ -24,14 +24,14 @@ static void check(hid_t dataset, bool is_collective, const char *what) {
     write_and_fail(dataset, mine, alone);
     barrier();
     if (strcmp(what, "read") == 0) {
-        tells(H5Dread(dataset, H5T_NATIVE_INT, at.memory, at.file, list, found));
+        reports_failure(H5Dread(dataset, H5T_NATIVE_INT, at.memory, at.file, list, found));
     } else if (strcmp(what, "read with an event set") == 0) {
-        tells(H5Dread_async(dataset, H5T_NATIVE_INT, at.memory, at.file, list, found, events));
+        reports_failure(H5Dread_async(dataset, H5T_NATIVE_INT, at.memory, at.file, list, found, events));
     } else {
         /* It does not wait for the one before, which has ended by then. */
         if (rank == 0) usleep(300000);
         fail_no_more();
-        tells(H5Dwrite(dataset, H5T_NATIVE_INT, at.memory, at.file, list, mine));
+        reports_failure(H5Dwrite(dataset, H5T_NATIVE_INT, at.memory, at.file, list, mine));
     }
     close_events(events);
     /* Once. */

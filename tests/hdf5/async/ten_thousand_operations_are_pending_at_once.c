@@ -35,7 +35,7 @@ int main(void) {
     }
     CHECK(count_of(events) == OPERATIONS);
     CHECK(descriptors() <= before + DESCRIPTORS);
-    let_go_on();
+    release_held();
     finish_all(events);
     for (size_t i = 0; i < OPERATIONS; i++) {
         const hsize_t start = i * EACH;

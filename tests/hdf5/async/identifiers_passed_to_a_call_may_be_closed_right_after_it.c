@@ -28,7 +28,7 @@ static void check(hid_t file, const char *name, hid_t stored) {
     OK(H5Tclose(type));
     OK(H5Sclose(space));
     OK(H5Pclose(list));
-    let_go_on();
+    release_held();
     list = H5Pcreate(H5P_DATASET_XFER);
     OK(H5Dread_async(dataset, same, whole, whole, list, again, events));
     OK(H5Tclose(same));

@@ -12,7 +12,7 @@ static int has_values(hid_t dataset, int factor) {
     return 1;
 }
 
-/* HDF5 starts anew with the same identifiers, one of which is that of another dataset then. */
+/* HDF5 restarts its identifiers, and another dataset gets one of them. */
 int main(void) {
     load_hdf5();
     hid_t file, dataset = new_dataset("one.h5", 0, &file);

@@ -12,9 +12,9 @@ static void write_and_fail(hid_t dataset) {
     free(mine);
 }
 
-static void tells(hid_t events, const char *call) {
+static void reports_failure(hid_t events, const char *call) {
     CHECK_UNDER_WAY(events, 1);
-    let_go_on();
+    release_held();
     if (rank == 0)
         CHECK_SAYS(failure_of(events, call), "No space left on device");
     else
@@ -31,13 +31,13 @@ int main(int count, char **words) {
     hid_t dataset = create_parts(file, "x", H5P_DEFAULT);
     write_and_fail(dataset);
     OK(H5Fflush_async(file, H5F_SCOPE_GLOBAL, events));
-    tells(events, "H5Fflush_async");
+    reports_failure(events, "H5Fflush_async");
     OK(H5Fflush(file, H5F_SCOPE_GLOBAL));
 
     write_and_fail(dataset);
     OK(H5Dclose(dataset));
     events = new_events();
     OK(H5Fclose_async(file, events));
-    tells(events, "H5Fclose_async");
+    reports_failure(events, "H5Fclose_async");
     return end_ranks();
 }

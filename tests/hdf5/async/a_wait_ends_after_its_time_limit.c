@@ -21,7 +21,7 @@ int main(void) {
     const double took = seconds() - began;
     CHECK(left == 1 && !failed);
     CHECK(took >= 0.2 && took < 5);
-    let_go_on();
+    release_held();
     /* And no later than when there is nothing left to wait for. */
     OK(H5ESwait(events, 60000000000, &left, &failed));
     CHECK(left == 0 && !failed);

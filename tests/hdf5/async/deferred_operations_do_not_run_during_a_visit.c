@@ -38,7 +38,7 @@ int main(void) {
     write_and_hold(dataset, these, events);
     OK(H5Fflush_async(file, H5F_SCOPE_GLOBAL, events));
     CHECK(count_of(events) == 2);
-    let_go_on();
+    release_held();
     usleep(100000);
     int count = 0;
     OK(H5Lvisit2(file, H5_INDEX_NAME, H5_ITER_INC, visit, &count));

@@ -40,7 +40,7 @@ int main(void) {
     OK(H5Dclose(dataset));
     OK(H5Fclose(file));
 
-    /* HDF5 numbers its files anew, and gives the number to another one. */
+    /* HDF5 restarts its file numbers, and another file gets this number. */
     OK(H5close());
     begin();
     file = look_at_file("whole.h5");

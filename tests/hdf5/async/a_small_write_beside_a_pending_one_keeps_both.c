@@ -1,7 +1,7 @@
 #include "../selections.h"
 
 /* HDF5 keeps a window of a contiguous dataset in memory, and writes all of it when a part was changed.
- * What it has found beside that part must not be older than what is under way. */
+ * The bytes that it reads beside that part must not be older than those of the pending write. */
 enum { MANY = 1 << 20, FROM = 1000 };
 
 static hid_t space;

@@ -30,7 +30,7 @@ int main(void) {
     int *these = values(MANY, 1);
     write_and_hold(dataset, these, events);
     CHECK(inserted == 1 && succeeded == 0);
-    let_go_on();
+    release_held();
     finish_all(events);
     CHECK(succeeded == 1 && failed == 0);
 

@@ -13,7 +13,7 @@ static hid_t write_x(hid_t file, const int *from, hid_t events) {
     return dataset;
 }
 
-/* A plain write has failed when the program flushes the file, and another write is under way. */
+/* A plain write has failed when the program flushes the file, and another write is pending. */
 static void flush_and_fail(hid_t file, const int *from) {
     hid_t events = new_events(), list = transfer_list(false), flushes = new_events();
     hid_t failing = create_parts(file, "failing", H5P_DEFAULT);
@@ -25,7 +25,7 @@ static void flush_and_fail(hid_t file, const int *from) {
     hid_t dataset = write_x(file, from, events);
     wait_for_held_bytes();
     bool fails = H5Fflush_async(file, H5F_SCOPE_GLOBAL, flushes) < 0;
-    let_go_on();
+    release_held();
     size_t left;
     hbool_t failed;
     OK(H5ESwait(flushes, H5ES_WAIT_FOREVER, &left, &failed));
@@ -47,7 +47,7 @@ int main(int count, char **words) {
     flush_and_fail(file, before_it);
     OK(H5Fclose(file));
 
-    /* HDF5 numbers its files anew, and gives the number to another one. */
+    /* HDF5 restarts its file numbers, and another file gets this number. */
     OK(H5close());
     begin();
     file = create_shared("b.h5");

@@ -11,7 +11,7 @@ static hid_t fails(hid_t file, const char *name, const void *from) {
     return dataset;
 }
 
-/* Flushing, closing, reading or writing tells of it, once. */
+/* A flush, close, read or write reports it, once. */
 int main(void) {
     begin_with("implicit=1");
     hid_t file = make_file("file.h5");

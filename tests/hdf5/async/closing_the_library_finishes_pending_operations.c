@@ -18,7 +18,7 @@ int main(void) {
     dataset = create_dataset(file, "x", MANY, H5P_DEFAULT);
     these = values(MANY, 2);
     write_and_hold(dataset, these, events);
-    let_go_on();
+    release_held();
     close_events(events);
     OK(H5Dclose(dataset));
     OK(H5Fclose(file));

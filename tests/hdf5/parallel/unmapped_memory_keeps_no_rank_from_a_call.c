@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-/* HDF5 makes these transfers. The rank whose memory is not there takes part with nothing, and its call
+/* HDF5 makes these transfers. The rank whose memory is unmapped takes part without elements, and its call
  * fails. */
 enum { FEW = 1000 };
 

@@ -5,12 +5,12 @@ enum { FILTER = 300 };
 static int *expected;
 static void *memory;
 
-/* Only HDF5 knows it. Returns when the read of the even elements has filled them. */
+/* A filter that only HDF5 has. Returns when the read of the even elements has filled them. */
 static size_t filter(unsigned flags, size_t count, const unsigned parameters[], size_t bytes,
                      size_t *size, void **buffer) {
     (void)count, (void)parameters, (void)size, (void)buffer;
     if (flags & H5Z_FLAG_REVERSE) {
-        let_go_on();
+        release_held();
         const size_t last = 2 * (size_t)MANY - 2;
         for (int tries = 0; tries < 10000; tries++) {
             int first, end;

@@ -1,6 +1,6 @@
 #include "ranks.h"
 
-/* A dataset grows while its writes are under way, and loses what is beyond its end. */
+/* A dataset grows while its writes are pending, and loses what is beyond its end. */
 enum { FILL = -5 };
 
 static void check(hid_t file, const char *name, bool is_latest, bool is_collective) {

@@ -4,12 +4,12 @@
 #include <H5VLconnector.h>
 #include <H5VLconnector_passthru.h>
 
-static int told;
+static int notified;
 
 static herr_t note(void *context, H5VL_request_status_t status) {
-    CHECK(context == &told);
+    CHECK(context == &notified);
     CHECK(status == H5VL_REQUEST_STATUS_SUCCEED);
-    told++;
+    notified++;
     return 0;
 }
 
@@ -28,15 +28,15 @@ int main(void) {
     H5VL_request_status_t status;
     OK(H5VLrequest_wait(request, connector, 0, &status));
     CHECK(status == H5VL_REQUEST_STATUS_IN_PROGRESS);
-    OK(H5VLrequest_notify(request, connector, note, &told));
-    CHECK(told == 0);
-    let_go_on();
+    OK(H5VLrequest_notify(request, connector, note, &notified));
+    CHECK(notified == 0);
+    release_held();
     OK(H5VLrequest_wait(request, connector, H5ES_WAIT_FOREVER, &status));
     CHECK(status == H5VL_REQUEST_STATUS_SUCCEED);
-    CHECK(told == 1);
+    CHECK(notified == 1);
     /* Also of one that has ended. */
-    OK(H5VLrequest_notify(request, connector, note, &told));
-    CHECK(told == 2);
+    OK(H5VLrequest_notify(request, connector, note, &notified));
+    CHECK(notified == 2);
     OK(H5VLrequest_cancel(request, connector, &status));
     CHECK(status == H5VL_REQUEST_STATUS_SUCCEED || status == H5VL_REQUEST_STATUS_CANT_CANCEL);
 

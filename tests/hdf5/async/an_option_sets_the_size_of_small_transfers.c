@@ -9,7 +9,7 @@ static size_t operations(hid_t dataset, const int *from, hsize_t count, bool has
     hold();
     OK(H5Dwrite_async(dataset, H5T_NATIVE_INT, memory_space, space, H5P_DEFAULT, from, events));
     size_t are = count_of(events);
-    let_go_on();
+    release_held();
     close_events(events);
     OK(H5Sclose(space));
     return are;
@@ -28,7 +28,7 @@ static void check(const char *options, size_t few, size_t some, size_t all) {
     hold();
     OK(write_later(dataset, these, events));
     CHECK(count_of(events) == all);
-    let_go_on();
+    release_held();
     close_events(events);
     OK(H5Dclose(dataset));
     OK(H5Fclose(file));

@@ -9,7 +9,7 @@ static void check(hid_t file, const char *name, hid_t dcpl, bool is_collective, 
     write_part(dataset, memory, list, events);
     CHECK_UNDER_WAY(events, 1);
     wait_for_held_bytes();
-    let_go_on();
+    release_held();
     finish_all(events);
     barrier();
     const int other = (rank + 1) % ranks;

@@ -1,0 +1,57 @@
+//! Arrays in the caller's memory.
+
+use std::ffi::c_void;
+
+use penstock_engine::error::{Error, Result};
+use penstock_sys::hdf5::{H5S_MAX_RANK, hid_t};
+
+use crate::arguments::{list, null, optional_list};
+use crate::structs::check_complete;
+
+#[repr(C)]
+pub(crate) struct CArray {
+    struct_size: usize,
+    data: *mut c_void,
+    pub(crate) element: hid_t,
+    rank: i32,
+    reserved: i32,
+    shape: *const u64,
+    strides: *const i64,
+}
+
+/// A checked array.
+pub(crate) struct Array<'a> {
+    pub(crate) address: usize,
+    pub(crate) element: hid_t,
+    pub(crate) shape: &'a [u64],
+    pub(crate) strides: Option<&'a [i64]>,
+}
+
+/// # Safety
+/// `array` is null or as the header requires.
+pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<Array<'a>> {
+    const MOST: u64 = 2 * H5S_MAX_RANK as u64;
+    // SAFETY: by contract of this function.
+    let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
+    check_complete::<CArray>(array.struct_size, "array")?;
+    let rank = u64::try_from(array.rank).ok().filter(|rank| *rank <= MOST);
+    let rank = rank.ok_or_else(|| {
+        Error::invalid(format!(
+            "the rank of an array is {}, but must be between 0 and {MOST}",
+            array.rank
+        ))
+    })?;
+    // SAFETY: by contract, each pointer that is not null is to `rank` numbers.
+    let (shape, strides) = unsafe {
+        (
+            list(array.shape, rank, "shape")?,
+            optional_list(array.strides, rank, "strides")?,
+        )
+    };
+    Ok(Array {
+        address: array.data as usize,
+        element: array.element,
+        shape,
+        strides: strides.filter(|strides| !strides.is_empty()),
+    })
+}
