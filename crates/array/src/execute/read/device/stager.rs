@@ -159,7 +159,7 @@ impl<'a> Stager<'a> {
         {
             let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
             let time = start.elapsed().saturating_sub(self.slots.take_pinning());
-            balance.cpu_did(decoded.sum(), time);
+            balance.rates().cpu_did(decoded.sum(), time);
         }
         outcome
     }
