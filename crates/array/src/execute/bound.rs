@@ -125,15 +125,28 @@ impl Stored<'_> {
 }
 
 impl BoundPlan {
+    /// Binds a plan to the file of its array, or to those of the array's segments.
+    pub fn new(
+        plan: impl Into<Arc<Plan>>,
+        files: Vec<PlanFile>,
+        conversion: TypeConversion,
+        direct: Direct,
+    ) -> BoundPlan {
+        BoundPlan {
+            plan: plan.into(),
+            files,
+            conversion,
+            direct,
+            given: None,
+            cache: None,
+        }
+    }
+
     /// Binds the plan of an array that is in memory. A read needs its elements.
     pub fn in_memory(plan: Plan, given: Option<InMemory>) -> BoundPlan {
         BoundPlan {
-            plan: Arc::new(plan),
-            files: Vec::new(),
-            conversion: TypeConversion::Copy,
-            direct: Direct::Never,
             given,
-            cache: None,
+            ..BoundPlan::new(plan, Vec::new(), TypeConversion::Copy, Direct::Never)
         }
     }
 

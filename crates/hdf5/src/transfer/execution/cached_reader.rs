@@ -212,15 +212,9 @@ impl Reader {
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read);
         let mut plan = plan.ok()?;
         plan.set_holes(with.holes);
+        let files = vec![self.cached.file_for_small_read().ok()?.into()];
         Some(SmallReadOrder {
-            bound: BoundPlan {
-                plan: Arc::new(plan),
-                files: vec![self.cached.file_for_small_read().ok()?.into()],
-                conversion: self.conversion.values,
-                direct: direct(&options),
-                given: None,
-                cache: None,
-            },
+            bound: BoundPlan::new(plan, files, self.conversion.values, direct(&options)),
             address: buffer.address,
             length: memory.layout.length,
             is_dense,

@@ -94,17 +94,11 @@ pub(in crate::transfer) fn plan(
             Err(why) => return refused(why),
         },
     };
-    let mut bound = BoundPlan {
-        plan: Arc::new(plan),
-        files: match (&cached, transfer.file) {
-            (Some(cached), None) => vec![or_hdf5(cached.file())?.into()],
-            _ => or_hdf5(files_of_transfer(transfer, info))?,
-        },
-        conversion: conversion.values,
-        direct: direct(&transfer.options),
-        given: None,
-        cache: None,
+    let files = match (&cached, transfer.file) {
+        (Some(cached), None) => vec![or_hdf5(cached.file())?.into()],
+        _ => or_hdf5(files_of_transfer(transfer, info))?,
     };
+    let mut bound = BoundPlan::new(plan, files, conversion.values, direct(&transfer.options));
     if let Some(cached) = cached {
         bound.keep_in((Arc::clone(&cached.chunks), cached.number));
     }

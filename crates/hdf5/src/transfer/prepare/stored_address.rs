@@ -133,14 +133,8 @@ impl StoredDataset {
             Operation::Write => info.array(self.table.clone())?,
         };
         let plan = Plan::new(&array, selection, &memory.layout, element, operation)?;
-        let bound = BoundPlan {
-            plan: Arc::new(plan),
-            files: vec![Arc::clone(file).into()],
-            conversion: values,
-            direct: direct(&transfer.options),
-            given: None,
-            cache: None,
-        };
+        let files = vec![Arc::clone(file).into()];
+        let bound = BoundPlan::new(plan, files, values, direct(&transfer.options));
         let kind = match operation {
             Operation::Read => {
                 refuse_cut_off(&bound, info)?;

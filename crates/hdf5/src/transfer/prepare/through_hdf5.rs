@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, DenseSink, InMemory, Sink, TransferKind, zeroed};
 use penstock_array::{
-    ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
+    ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, Source, StoredArray,
+    match_selections,
 };
 use penstock_codec::Filter;
 use penstock_engine::error::{Error, Kind, Result};
@@ -93,7 +94,7 @@ pub(in crate::transfer) unsafe fn prepare(
             (shape, from, layout)
         }
     };
-    let array = StoredArray::in_memory(&info.name, shape, element);
+    let array = StoredArray::new(&info.name, &shape, element.as_stored(), Source::Memory);
     let mapping = ElementMapping::whole(element);
     if transfer.operation == Operation::Read {
         refuse_more_fields(session, transfer, info)?;

@@ -65,12 +65,8 @@ pub(in crate::transfer) fn virtual_parts(
         let conversion =
             conversion_of(&part.info.element).map_or(TypeConversion::Copy, |found| found.values);
         let mut bound = BoundPlan {
-            plan: part.plan,
-            files,
-            conversion,
-            direct: direct(&transfer.options),
             given,
-            cache: None,
+            ..BoundPlan::new(part.plan, files, conversion, direct(&transfer.options))
         };
         if let Some(cache) = part.decoded {
             bound.keep_in(cache);

@@ -103,14 +103,8 @@ pub(in crate::transfer) fn plan(
     };
     let array = info.array(table)?;
     let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Write)?;
-    let bound = BoundPlan {
-        plan: Arc::new(plan),
-        files: vec![Arc::clone(&opened).into()],
-        conversion: values,
-        direct: direct(&transfer.options),
-        given: None,
-        cache: None,
-    };
+    let files = vec![Arc::clone(&opened).into()];
+    let bound = BoundPlan::new(plan, files, values, direct(&transfer.options));
     let kind = if is_contiguous {
         match extents(&bound, false)? {
             Some(ranges) => TransferKind::Plain {

@@ -225,14 +225,8 @@ impl Reading<'_> {
         }
         let array = info.array(table.clone())?;
         let plan = Plan::new(&array, selection, &memory.layout, element, Operation::Read)?;
-        let bound = BoundPlan {
-            plan: Arc::new(plan),
-            files: vec![file.into()],
-            conversion: conversion.values,
-            direct: direct(&self.options),
-            given: None,
-            cache: None,
-        };
+        let direct = direct(&self.options);
+        let bound = BoundPlan::new(plan, vec![file.into()], conversion.values, direct);
         self.place(vec![bound], part, memory.low, memory.layout.length)
     }
 
