@@ -51,4 +51,4 @@ pub use plan::{
     StoredSize, Window, Windows, bytes, in_dataset, in_order, match_selections,
 };
 pub use reserve::{make_room, push};
-pub use selection::{Axis, AxisRun, Run, Selection, push_run};
+pub use selection::{Axis, Run, Selection, push_run};
