@@ -49,10 +49,11 @@ impl Launched {
     fn is_done(&mut self) -> Result<bool> {
         let is_done = self.batch.queue().passed(DECODED)?;
         let now = Instant::now();
-        match is_done {
+        if is_done {
             // The end lies between the last two queries.
-            true => self.ended = self.seen + now.duration_since(self.seen) / 2,
-            false => self.seen = now,
+            self.ended = self.seen + now.duration_since(self.seen) / 2;
+        } else {
+            self.seen = now;
         }
         Ok(is_done)
     }

@@ -37,14 +37,8 @@ pub(super) struct Stager<'a> {
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Work that was not begun because the GPU has no memory for it.
-pub(super) struct Left<T> {
-    pub work: T,
-    pub error: Error,
-}
-
 /// The reason why a job is not in the slot.
-enum Failure {
+pub(super) enum Failure {
     /// The GPU has no memory for it. It was not begun.
     NoMemory(Error),
     Other(Error),
@@ -89,23 +83,9 @@ impl<'a> Stager<'a> {
         }
     }
 
-    /// Puts chunks into slots. Returns those for which the GPU has no memory.
+    /// Puts chunks into slots. If the GPU has no memory, `left` becomes the jobs that are not in
+    /// slots.
     pub(super) fn chunks(
-        &mut self,
-        number: usize,
-        jobs: &[ChunkJob],
-        lent: &mut Lent<'_>,
-    ) -> Result<Option<Left<Vec<ChunkJob>>>> {
-        let mut left = Vec::new();
-        match self.chunks_or_left(number, jobs, &mut left, lent) {
-            Ok(()) => Ok(None),
-            Err(Failure::NoMemory(error)) => Ok(Some(Left { work: left, error })),
-            Err(Failure::Other(error)) => Err(error),
-        }
-    }
-
-    /// As [`chunks`](Self::chunks). Where there is no memory, `left` becomes the jobs that are not in slots.
-    fn chunks_or_left(
         &mut self,
         number: usize,
         jobs: &[ChunkJob],
@@ -334,21 +314,8 @@ impl<'a> Stager<'a> {
         Ok(())
     }
 
-    /// Fills elements. Returns the job if the GPU has no memory for it.
-    pub(super) fn fill(
-        &mut self,
-        number: usize,
-        job: FillJob,
-        lent: &mut Lent<'_>,
-    ) -> Result<Option<Left<FillJob>>> {
-        match self.fill_or_fail(number, &job, lent) {
-            Ok(()) => Ok(None),
-            Err(Failure::NoMemory(error)) => Ok(Some(Left { work: job, error })),
-            Err(Failure::Other(error)) => Err(error),
-        }
-    }
-
-    fn fill_or_fail(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Staged<()> {
+    /// Fills elements.
+    pub(super) fn fill(&mut self, number: usize, job: &FillJob, lent: &mut Lent<'_>) -> Staged<()> {
         let bound = self.plans.bound(number);
         let (element, target) = (bound.plan.element(), self.plans.target);
         let Some(value) = bound.plan.fill() else {
