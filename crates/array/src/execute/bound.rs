@@ -176,10 +176,10 @@ impl BoundPlan {
 
     /// Keeps the decoded bytes of a job's chunk if they should be kept and memory is left.
     pub fn keep_decoded(&self, job: &ChunkJob, decoded: &[u8]) {
-        if let Some((cache, key)) = self.place_in_cache(job) {
-            if let Ok(copy) = copied(decoded) {
-                cache.keep(key, &Arc::new(copy));
-            }
+        if let Some((cache, key)) = self.place_in_cache(job)
+            && let Ok(copy) = copied(decoded)
+        {
+            cache.keep(key, &Arc::new(copy));
         }
     }
 

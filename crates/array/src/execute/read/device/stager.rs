@@ -507,7 +507,7 @@ impl<'a> Stager<'a> {
 
     /// Uploads the slot's chunks and the table, and queues the kernel.
     fn launch(&mut self, lent: &mut Lent<'_>) -> Result<()> {
-        let Some((_, mut table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
+        let Some((_, table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
             return Ok(());
         };
         let at = self.used.next_multiple_of(ALIGNMENT);
@@ -526,7 +526,6 @@ impl<'a> Stager<'a> {
                     .map_err(|e| placing::gpu_error(&self.plans.context, &e))?;
             }
         }
-        table.clear();
         Ok(())
     }
 
