@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, MemorySize,
-    Run, Selection, Source, StoredArray, StoredChunk, StoredSize, TableBuilder,
+    Axis, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, MemorySize, Run,
+    Selection, Source, StoredArray, StoredChunk, StoredSize, TableBuilder,
 };
 use penstock_codec::{Filter, Pipeline};
 
