@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, AxisRun, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, MemorySize,
-    Run, Selection, Source, StoredArray, StoredChunk, StoredSize, TableBuilder,
+    Axis, ChunkGrid, ChunkTable, ElementMapping, FileSegment, MemoryLayout, MemorySize, Run,
+    Selection, Source, StoredArray, StoredChunk, StoredSize, TableBuilder,
 };
 use penstock_codec::{Filter, Pipeline};
 
@@ -45,7 +45,7 @@ pub fn axis(draw: &mut Draw, size: u64) -> Axis {
         }
         3 => Axis::list(&draw.list(12, |draw| draw.index(size))).unwrap(),
         4 => Axis::mask(&draw.list(20, Draw::flag)),
-        _ => Axis::Runs(draw.list(4, |draw| AxisRun {
+        _ => Axis::Runs(draw.list(4, |draw| Run {
             start: draw.index(size),
             position: draw.number(),
             length: draw.number(),

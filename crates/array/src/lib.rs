@@ -6,67 +6,27 @@
 //! of file formats.
 //!
 //! # Example
-//! Reads two rows of a 4 x 3 array of 32-bit integers that starts at byte 16 of a file:
+//! Reads two rows of a 4 x 3 array of bytes that starts at byte 16 of a file:
 //! ```
-//! use std::io::Write;
 //! use std::sync::Arc;
 //!
-//! use penstock_array::execute::{
-//!     Beforehand, BoundPlan, PreparedTransfer, SubmitOptions, TransferKind, submit,
-//! };
-//! use penstock_array::{
-//!     Axis, ElementMapping, MemoryLayout, MemorySize, Plan, Selection, Source, StoredArray, StoredSize,
-//! };
-//! use penstock_codec::convert::TypeConversion;
-//! use penstock_engine::file::side::Direct;
-//! use penstock_engine::file::{Access, File, position::Operation};
-//! use penstock_engine::options::Options;
+//! use penstock_array::execute::ArrayTransfer;
+//! use penstock_array::{Axis, Selection, Source, StoredArray, StoredSize};
+//! use penstock_engine::file::{Access, File};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let folder = tempfile::tempdir()?;
-//! let path = folder.path().join("array.bin");
-//! let mut file = std::fs::File::create(&path)?;
-//! file.write_all(&[0; 16])?;
-//! for number in 0..12i32 {
-//!     file.write_all(&number.to_ne_bytes())?;
-//! }
-//!
-//! let array = StoredArray {
-//!     name: "numbers".to_owned(),
-//!     shape: vec![4, 3],
-//!     element: StoredSize(4),
-//!     source: Source::Contiguous { offset: 16 },
-//!     pipeline: Default::default(),
-//!     unfiltered_edges: false,
-//!     fill: None,
-//! };
-//! let rows = Selection::Grid(vec![Axis::range(1, 2), Axis::all(3)]);
-//! let memory = MemoryLayout::dense(&[2, 3], MemorySize(4))?;
-//! let plan = Plan::new(&array, rows, &memory, ElementMapping::whole(MemorySize(4)), Operation::Read)?;
-//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("image.bin");
+//! std::fs::write(&path, (0..28).collect::<Vec<u8>>())?;
 //! let read = Access { read: true, ..Access::default() };
-//! let transfer = PreparedTransfer {
-//!     kind: TransferKind::Read(vec![BoundPlan {
-//!         plan: Arc::new(plan),
-//!         files: vec![Arc::new(File::open(&path, read, Options::default())?).into()],
-//!         conversion: TypeConversion::Copy,
-//!         direct: Direct::WhereCold,
-//!         given: None,
-//!         cache: None,
-//!     }]),
-//!     direction: Operation::Read,
-//!     low: 0,
-//!     length: memory.length,
-//!     path,
-//!     beforehand: Beforehand::default(),
-//! };
-//! let mut found = [0i32; 6];
-//! // SAFETY: the array is 24 bytes long, and nothing touches it before the request is finished.
-//! let request = unsafe {
-//!     submit(transfer, found.as_mut_ptr() as usize, None, SubmitOptions::default())?
-//! };
-//! request.finish()?;
-//! assert_eq!(found, [3, 4, 5, 6, 7, 8]);
+//! let file = Arc::new(File::open(&path, read, Default::default())?);
+//!
+//! let source = Source::Contiguous { offset: 16 };
+//! let array = StoredArray::new("image", &[4, 3], StoredSize(1), source);
+//! let rows = Selection::Grid(vec![Axis::range(1, 2), Axis::all(3)]);
+//! let mut memory = [0; 6];
+//! ArrayTransfer::new(&array, rows, &[2, 3]).read_into(file, &mut memory)?;
+//! assert_eq!(memory, [19, 20, 21, 22, 23, 24]);
 //! # Ok(())
 //! # }
 //! ```
@@ -91,4 +51,4 @@ pub use plan::{
     StoredSize, Window, Windows, bytes, in_dataset, in_order, match_selections,
 };
 pub use reserve::{make_room, push};
-pub use selection::{Axis, AxisRun, Run, Selection, push_run};
+pub use selection::{Axis, Run, Selection, push_run};

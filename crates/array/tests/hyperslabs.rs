@@ -40,15 +40,7 @@ fn plan(shape: &[u64], source: Source, axes: Vec<Axis>) -> Arc<Plan> {
 }
 
 fn plan_of(shape: &[u64], source: Source, axes: Vec<Axis>, element: u64) -> Arc<Plan> {
-    let array = StoredArray {
-        name: "numbers".to_owned(),
-        shape: shape.to_vec(),
-        element: StoredSize(element),
-        source,
-        pipeline: Default::default(),
-        unfiltered_edges: false,
-        fill: None,
-    };
+    let array = StoredArray::new("numbers", shape, StoredSize(element), source);
     let size = MemorySize(element);
     let selection = Selection::Grid(axes);
     let memory = MemoryLayout::dense(&selection.shape().unwrap(), size).unwrap();

@@ -37,12 +37,7 @@ pub fn fuzz_filter(id: u32, data: &[u8]) {
         Some(input.0.to_vec())
     };
     if let Some(chunk) = chunk {
-        let filter = Filter {
-            id,
-            optional: false,
-            values,
-        };
-        round_trip(&filter, &chunk);
+        round_trip(&Filter::new(id, &values), &chunk);
     }
 }
 

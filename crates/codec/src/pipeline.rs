@@ -16,6 +16,17 @@ pub struct Filter {
     pub values: Vec<u32>,
 }
 
+impl Filter {
+    /// Describes a filter that is not optional.
+    pub fn new(id: u32, values: &[u32]) -> Filter {
+        Filter {
+            id,
+            optional: false,
+            values: values.to_vec(),
+        }
+    }
+}
+
 impl fmt::Display for Filter {
     /// Writes the number. If the filter is known, writes its client data, too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -122,11 +122,7 @@ fn a_chunk_for_which_there_is_no_memory_is_an_error() {
     let chunk = numbers();
     for filter in filters() {
         let name = filter.to_string();
-        let checksum = Filter {
-            id: 3,
-            optional: false,
-            values: Vec::new(),
-        };
+        let checksum = Filter::new(3, &[]);
         let pipeline = Pipeline {
             filters: vec![filter, checksum],
         };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, AxisRun, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, PlanJob, Run, Selection,
+    Axis, ChunkGrid, ElementMapping, MemoryLayout, MemorySize, PlanJob, Run, Selection,
     StoredChunk, StoredSize, TableBuilder, match_selections,
 };
 use penstock_hdf5::dataset::{DatasetInfo, ElementType, FileInfo, FileType, Fill, Layout};
@@ -39,7 +39,7 @@ fn axis() -> impl Strategy<Value = Axis> {
             block,
         }
     });
-    let run = (number(), number(), number()).prop_map(|(start, position, length)| AxisRun {
+    let run = (number(), number(), number()).prop_map(|(start, position, length)| Run {
         start,
         position,
         length,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use penstock_array::execute::{
     Beforehand, BoundPlan, InMemory, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
-use penstock_array::{ElementMapping, MemorySize, Plan, Selection, StoredArray, match_selections};
+use penstock_array::{
+    ElementMapping, MemorySize, Plan, Selection, Source, StoredArray, match_selections,
+};
 use penstock_engine::Stream;
 use penstock_engine::copy::copy;
 use penstock_engine::error::{Error, Kind, Result};
@@ -157,7 +159,7 @@ impl ElementsApart {
     unsafe fn place(&self, address: usize, bytes: Vec<u8>) -> Result<()> {
         let (own, shape) = (&self.selection, &self.shape);
         let (selection, layout) = match_selections(own, shape, own, shape, self.element)?;
-        let array = StoredArray::in_memory("", shape.clone(), self.element);
+        let array = StoredArray::new("", &shape, self.element.as_stored(), Source::Memory);
         let mapping = ElementMapping::whole(self.element);
         let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
         // No byte past the touched ones is part of a selected element.

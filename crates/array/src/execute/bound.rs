@@ -11,7 +11,7 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::report::{Counters, Path};
 
-use super::buffer::{Buffer, no_memory};
+use super::buffer::{Buffer, copied, no_memory};
 use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Plan, PlanJob};
 
 /// A plan bound to its files: all or part of an array that moves between a file and memory.
@@ -125,15 +125,28 @@ impl Stored<'_> {
 }
 
 impl BoundPlan {
+    /// Binds a plan to the file of its array, or to those of the array's segments.
+    pub fn new(
+        plan: impl Into<Arc<Plan>>,
+        files: Vec<PlanFile>,
+        conversion: TypeConversion,
+        direct: Direct,
+    ) -> BoundPlan {
+        BoundPlan {
+            plan: plan.into(),
+            files,
+            conversion,
+            direct,
+            given: None,
+            cache: None,
+        }
+    }
+
     /// Binds the plan of an array that is in memory. A read needs its elements.
     pub fn in_memory(plan: Plan, given: Option<InMemory>) -> BoundPlan {
         BoundPlan {
-            plan: Arc::new(plan),
-            files: Vec::new(),
-            conversion: TypeConversion::Copy,
-            direct: Direct::Never,
             given,
-            cache: None,
+            ..BoundPlan::new(plan, Vec::new(), TypeConversion::Copy, Direct::Never)
         }
     }
 
@@ -163,12 +176,10 @@ impl BoundPlan {
 
     /// Keeps the decoded bytes of a job's chunk if they should be kept and memory is left.
     pub fn keep_decoded(&self, job: &ChunkJob, decoded: &[u8]) {
-        if let Some((cache, key)) = self.place_in_cache(job) {
-            let mut copy = Vec::new();
-            if copy.try_reserve_exact(decoded.len()).is_ok() {
-                copy.extend_from_slice(decoded);
-                cache.keep(key, &Arc::new(copy));
-            }
+        if let Some((cache, key)) = self.place_in_cache(job)
+            && let Ok(copy) = copied(decoded)
+        {
+            cache.keep(key, &Arc::new(copy));
         }
     }
 
@@ -269,9 +280,10 @@ impl BoundPlan {
         let bytes = buffer.room(length)?;
         let origin = if direct {
             // SAFETY: the memory is this worker's own, page-aligned, and `room` bytes long.
-            match unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? } {
-                true => Origin::Direct,
-                false => Origin::Buffered,
+            if unsafe { side.move_direct(bytes.as_mut_ptr(), start - head, room, needed)? } {
+                Origin::Direct
+            } else {
+                Origin::Buffered
             }
         } else {
             // SAFETY: as above.

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::Extent;
 use penstock_engine::Recover;
-use penstock_engine::error::{Error, Kind, Result};
+use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use penstock_engine::request::{self, Request};
 
+use super::buffer::copied;
 use super::sink::{ChunkSink, ChunkStep, EncodedChunk};
 use crate::{ChunkGrid, push};
 
@@ -105,21 +106,10 @@ impl ChunkStep for &Collector {
     fn write(&mut self, chunk: EncodedChunk<'_>) -> Result<()> {
         let sides = chunk.first.iter().zip(self.grid.chunk());
         let coordinates: Vec<u64> = sides.map(|(first, side)| first / side).collect();
-        let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(chunk.bytes.len())
-            .map_err(|error| {
-                let what = format!(
-                    "no memory for an encoded chunk of {} bytes: {error}",
-                    chunk.bytes.len()
-                );
-                Error::new(Kind::Memory, what)
-            })?;
-        bytes.extend_from_slice(chunk.bytes);
         let encoded = Encoded {
             number: self.grid.number(&coordinates),
             mask: chunk.mask,
-            bytes,
+            bytes: copied(chunk.bytes)?,
         };
         push(&mut self.chunks.lock().recover(), encoded)
     }

@@ -33,7 +33,7 @@ use super::memory::{DeviceMemory, HostMemory};
 use super::plain::extents_of_all;
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
-use super::write::{Array, BlockWrite, ChunkWrite, DenseWrite, InPlaceWrite, kernels};
+use super::write::{Array, ChunkWrite, ElementWrite, kernels};
 use crate::Holes;
 
 /// The settings of a submission, apart from the transfer itself.
@@ -213,12 +213,16 @@ pub unsafe fn submit(
                     let workers = write.workers();
                     (Box::new(write), workers)
                 }
-                Sink::Blocks(sink) => {
-                    (Box::new(BlockWrite::new(bound, array, sink, path)), workers)
-                }
-                Sink::InPlace => (Box::new(InPlaceWrite::new(bound, array, path)), workers),
+                Sink::Blocks(sink) => (
+                    Box::new(ElementWrite::blocks(bound, array, sink, path)),
+                    workers,
+                ),
+                Sink::InPlace => (
+                    Box::new(ElementWrite::in_place(bound, array, path)),
+                    workers,
+                ),
                 Sink::Dense(sink, bytes) => (
-                    Box::new(DenseWrite::new(bound, array, sink, bytes, path)?),
+                    Box::new(ElementWrite::dense(bound, array, sink, bytes, path)?),
                     workers,
                 ),
             }

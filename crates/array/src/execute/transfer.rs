@@ -13,7 +13,7 @@ use super::bound::{BoundPlan, PlanFile};
 use super::encoded::{Collected, Collector};
 use super::plain::extents;
 use super::sink::Sink;
-use super::submit::{Beforehand, PreparedTransfer, TransferKind};
+use super::submit::{Beforehand, PreparedTransfer, SubmitOptions, TransferKind, submit};
 use crate::{
     ElementMapping, MemorySide, MemorySize, Plan, Selection, Source, StoredArray, in_dataset,
 };
@@ -36,7 +36,37 @@ pub struct ArrayTransfer<'a> {
     pub options: Options,
 }
 
-impl ArrayTransfer<'_> {
+impl<'a> ArrayTransfer<'a> {
+    /// Describes a transfer of unconverted elements with default options. The array in memory has
+    /// this shape, in C order.
+    pub fn new(array: &'a StoredArray, selection: Selection, shape: &'a [u64]) -> Self {
+        ArrayTransfer {
+            array,
+            selection,
+            shape,
+            strides: None,
+            conversion: TypeConversion::Copy,
+            element: MemorySize(array.element.0),
+            options: Options::default(),
+        }
+    }
+
+    /// Reads from the file into memory that starts at the lowest address of the elements, and waits
+    /// for the end.
+    pub fn read_into(self, file: Arc<File>, memory: &mut [u8]) -> Result<()> {
+        let prepared = self.read(file)?;
+        let (needed, given) = (prepared.length, memory.len());
+        if (given as u64) < needed {
+            let cause = format!("the elements take {needed} bytes, but the memory has {given}");
+            return Err(Error::invalid(cause).remedy("pass memory for all selected elements"));
+        }
+        let first = (memory.as_mut_ptr() as usize).wrapping_sub(prepared.low as usize);
+        // SAFETY: the memory is as long as the plan needs, and borrowed until the request has
+        // finished.
+        unsafe { submit(prepared, first, None, SubmitOptions::default())? }.finish()?;
+        Ok(())
+    }
+
     /// Prepares a read from the file.
     pub fn read(self, file: Arc<File>) -> Result<PreparedTransfer> {
         let (plan, memory) = self.plan(Operation::Read)?;
@@ -149,18 +179,13 @@ impl ArrayTransfer<'_> {
     }
 
     fn bind(&self, plan: Plan, file: Option<Arc<File>>) -> BoundPlan {
-        BoundPlan {
-            plan: Arc::new(plan),
-            files: file.into_iter().map(PlanFile::from).collect(),
-            conversion: self.conversion,
-            direct: match self.options.direct.unwrap_or(Choice::Auto) {
-                Choice::No => Direct::Never,
-                Choice::Yes => Direct::Always,
-                Choice::Auto => Direct::WhereCold,
-            },
-            given: None,
-            cache: None,
-        }
+        let files = file.into_iter().map(PlanFile::from).collect();
+        let direct = match self.options.direct.unwrap_or(Choice::Auto) {
+            Choice::No => Direct::Never,
+            Choice::Yes => Direct::Always,
+            Choice::Auto => Direct::WhereCold,
+        };
+        BoundPlan::new(plan, files, self.conversion, direct)
     }
 }
 
@@ -188,27 +213,17 @@ mod tests {
     use penstock_engine::file::Access;
 
     use super::*;
-    use crate::execute::{SubmitOptions, submit};
     use crate::{Axis, ChunkGrid, ChunkTable, StoredChunk, StoredSize, TableBuilder};
 
     const SHAPE: [u64; 2] = [5, 6];
 
     fn array(source: Source, filters: &[u32]) -> StoredArray {
-        let filter = |id: &u32| Filter {
-            id: *id,
-            optional: false,
-            values: vec![4],
-        };
+        let filters = filters.iter().map(|id| Filter::new(*id, &[4]));
         StoredArray {
-            name: "x".to_owned(),
-            shape: SHAPE.to_vec(),
-            element: StoredSize(2),
-            source,
             pipeline: Pipeline {
-                filters: filters.iter().map(filter).collect(),
+                filters: filters.collect(),
             },
-            unfiltered_edges: false,
-            fill: None,
+            ..StoredArray::new("x", &SHAPE, StoredSize(2), source)
         }
     }
 
@@ -217,15 +232,7 @@ mod tests {
         axes: [Axis; 2],
         shape: &'a [u64],
     ) -> ArrayTransfer<'a> {
-        ArrayTransfer {
-            array,
-            selection: Selection::Grid(axes.into()),
-            shape,
-            strides: None,
-            conversion: TypeConversion::Copy,
-            element: MemorySize(2),
-            options: Options::default(),
-        }
+        ArrayTransfer::new(array, Selection::Grid(axes.into()), shape)
     }
 
     fn run(prepared: PreparedTransfer, memory: &mut [u16]) -> Result<()> {
@@ -322,6 +329,16 @@ mod tests {
                 .submit(&open(&folder.path().join("y")), &[1], Options::default())
                 .is_err()
         );
+    }
+
+    #[test]
+    fn memory_that_is_too_short_for_the_elements_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(&folder.path().join("x"));
+        let array = array(Source::Contiguous { offset: 0 }, &[]);
+        let rows = transfer(&array, [Axis::range(1, 2), Axis::all(6)], &[2, 6]);
+        let error = rows.read_into(file, &mut [0; 23]).unwrap_err();
+        assert!(error.to_string().contains("take 24 bytes"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_codec::Pipeline;
 use penstock_engine::error::{Error, Kind, Result};
 
-use super::{MemorySize, StoredSize};
+use super::StoredSize;
 use crate::chunks::ChunkTable;
 
 /// An array in a file, as plain data.
@@ -60,13 +60,13 @@ pub struct FileSegment {
 }
 
 impl StoredArray {
-    /// Describes an array that is in memory as a dense C array.
-    pub fn in_memory(name: &str, shape: Vec<u64>, element: MemorySize) -> StoredArray {
+    /// Describes an array without filters and without a fill value.
+    pub fn new(name: &str, shape: &[u64], element: StoredSize, source: Source) -> StoredArray {
         StoredArray {
             name: name.to_owned(),
-            shape,
-            element: element.as_stored(),
-            source: Source::Memory,
+            shape: shape.to_vec(),
+            element,
+            source,
             pipeline: Pipeline::default(),
             unfiltered_edges: false,
             fill: None,

@@ -18,15 +18,15 @@ pub enum Selection {
     Runs(Vec<Run>),
 }
 
-/// `length` elements from `start`, counted in C order through the array, at the positions from
-/// `position` of the result. Runs are ordered by their fields.
+/// `length` elements or indices from `start`, at the positions from `position` of the result.
+/// Elements are counted in C order through the array. Runs are ordered by their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
-    /// Number of the first element in C order.
+    /// The first element or index.
     pub start: u64,
-    /// Position of the first element in the result.
+    /// Its position in the result.
     pub position: u64,
-    /// Number of elements.
+    /// Number of elements or indices.
     pub length: u64,
 }
 
@@ -46,18 +46,7 @@ pub enum Axis {
     },
     /// Runs of indices, as [`Axis::list`] and [`Axis::mask`] make them: sorted so that no run
     /// starts before the last index of the one before it.
-    Runs(Vec<AxisRun>),
-}
-
-/// `length` indices from `start`, at the positions from `position` of the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AxisRun {
-    /// The first index.
-    pub start: u64,
-    /// Position of the first index in the result.
-    pub position: u64,
-    /// Number of indices.
-    pub length: u64,
+    Runs(Vec<Run>),
 }
 
 impl Axis {
@@ -95,7 +84,7 @@ impl Axis {
         make_room(&mut sorted, indices.len())?;
         sorted.extend(indices.iter().copied().zip(0..));
         sorted.sort_unstable();
-        let mut runs: Vec<AxisRun> = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
         for (start, position) in sorted {
             match runs.last_mut() {
                 Some(run)
@@ -105,7 +94,7 @@ impl Axis {
                     run.length += 1;
                 }
                 _ => {
-                    let run = AxisRun {
+                    let run = Run {
                         start,
                         position,
                         length: 1,
@@ -119,12 +108,7 @@ impl Axis {
 
     /// Returns the indices at which the mask is true.
     pub fn mask(mask: &[bool]) -> Axis {
-        let runs = true_runs(mask).map(|run| AxisRun {
-            start: run.start,
-            position: run.position,
-            length: run.length,
-        });
-        Axis::Runs(runs.collect())
+        Axis::Runs(true_runs(mask).collect())
     }
 
     /// Returns the number of indices in the result.

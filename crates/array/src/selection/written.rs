@@ -3,7 +3,7 @@
 use penstock_engine::error::Result;
 
 use super::read::last_of;
-use super::{Axis, AxisRun, Run, Selection};
+use super::{Axis, Run, Selection};
 use crate::reserve::push;
 
 impl Selection {
@@ -151,18 +151,7 @@ impl Axis {
         let Axis::Runs(runs) = self else {
             return Ok(self);
         };
-        let run = |run: AxisRun| Run {
-            start: run.start,
-            position: run.position,
-            length: run.length,
-        };
-        let axis_run = |run: Run| AxisRun {
-            start: run.start,
-            position: run.position,
-            length: run.length,
-        };
-        let last = last_of_each(runs.into_iter().map(run))?;
-        Ok(Axis::Runs(last.into_iter().map(axis_run).collect()))
+        Ok(Axis::Runs(last_of_each(runs.into_iter())?))
     }
 }
 

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 
 use super::shuffle::{shuffle, unshuffle};
-use super::{Codec, append, append_zeros, lz4, sized, wrong_size, zstd};
+use super::{Codec, append, lz4, sized, wrong_size, zstd};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "bitshuffle";
@@ -25,15 +25,8 @@ impl Codec for Bitshuffle {
         NAME
     }
 
-    fn decode(
-        &self,
-        values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let size = Stored::parse(values, input)?.size;
-        self.decode_into(values, input, append_zeros(NAME, output, size, limit)?)
+    fn decoded_size(&self, values: &[u32], input: &[u8]) -> Result<usize> {
+        Ok(Stored::parse(values, input)?.size)
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Filter 3, fletcher32: the chunk followed by a checksum of four bytes.
 
-use super::{Codec, append, copy_exactly, reserve};
+use super::{Codec, copy_exactly, reserve};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "fletcher32";
@@ -16,24 +16,8 @@ impl Codec for Fletcher32 {
         Some(1)
     }
 
-    fn decode(
-        &self,
-        _values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let data = verified(input)?;
-        if data.len() > limit {
-            return Err(CodecError::new(
-                NAME,
-                format!(
-                    "the chunk decodes to {} bytes; at most {limit} are valid",
-                    data.len()
-                ),
-            ));
-        }
-        append(NAME, output, data)
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        Ok(verified(input)?.len())
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -31,15 +31,8 @@ impl Codec for Lz4 {
         Some(256)
     }
 
-    fn decode(
-        &self,
-        values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let (size, _, _) = header(input)?;
-        self.decode_into(values, input, append_zeros(NAME, output, size, limit)?)
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        Ok(header(input)?.0)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use super::{Codec, append_zeros, reserve};
+use super::{Codec, reserve};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "lzf";
@@ -34,19 +34,13 @@ impl Codec for Lzf {
         Some(88)
     }
 
-    fn decode(
-        &self,
-        _values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
         let mut size = 0_usize;
         each_token(input, |token| {
             size = size.saturating_add(token.len());
             Ok(())
         })?;
-        decompress(input, append_zeros(NAME, output, size, limit)?)
+        Ok(size)
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -24,6 +24,20 @@ pub trait Codec: Sync {
     /// The name of the filter, for errors.
     fn name(&self) -> &'static str;
 
+    /// The decoded size of a chunk, for a filter that has it before it decodes. It may come from the
+    /// chunk, which may be damaged.
+    fn decoded_size(&self, _values: &[u32], _input: &[u8]) -> Result<usize> {
+        let cause = "the chunk does not record its decoded size";
+        Err(CodecError::new(self.name(), cause))
+    }
+
+    /// Decodes into memory of exactly the decoded size.
+    ///
+    /// # Errors
+    /// Damaged input, or input that decodes to another size. The contents of `output` are then
+    /// unspecified.
+    fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()>;
+
     /// Appends the decoded bytes to `output`, which must be empty.
     ///
     /// # Errors
@@ -34,18 +48,10 @@ pub trait Codec: Sync {
         input: &[u8],
         output: &mut Vec<u8>,
         limit: usize,
-    ) -> Result<()>;
-
-    /// Decodes into memory of exactly the decoded size.
-    ///
-    /// # Errors
-    /// Damaged input, or input that decodes to another size. The contents of `output` are then
-    /// unspecified.
-    fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
-        let mut buffer = Vec::new();
-        reserve(self.name(), &mut buffer, output.len())?;
-        self.decode(values, input, &mut buffer, output.len())?;
-        copy_exactly(self.name(), &buffer, output)
+    ) -> Result<()> {
+        let size = self.decoded_size(values, input)?;
+        let output = append_zeros(self.name(), output, size, limit)?;
+        self.decode_into(values, input, output)
     }
 
     /// The decoded bytes as a part of `input`, for a filter that stores them unchanged; `None` for

@@ -7,7 +7,7 @@
 //! (size), stored whole.
 
 use super::bits::{BitReader, BitWriter};
-use super::{Codec, append, append_zeros, reserve};
+use super::{Codec, append, copy_exactly, reserve, wrong_size};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct NBit;
@@ -229,20 +229,19 @@ impl Codec for NBit {
         NAME
     }
 
-    fn decode(
-        &self,
-        values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
+    fn decoded_size(&self, values: &[u32], input: &[u8]) -> Result<usize> {
         let parameters = Parameters::new(values)?;
-        let bytes = parameters.as_ref().map_or(input.len(), Parameters::bytes);
-        let output = append_zeros(NAME, output, bytes, limit)?;
-        let Some(parameters) = parameters else {
-            output.copy_from_slice(input);
-            return Ok(());
+        Ok(parameters.as_ref().map_or(input.len(), Parameters::bytes))
+    }
+
+    fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {
+        let Some(parameters) = Parameters::new(values)? else {
+            return copy_exactly(NAME, input, output);
         };
+        if parameters.bytes() != output.len() {
+            return Err(wrong_size(NAME, parameters.bytes(), output.len()));
+        }
+        output.fill(0);
         let mut reader = BitReader::new(input);
         for element in output.chunks_exact_mut(parameters.size) {
             let mut element = element;

@@ -7,7 +7,7 @@
 //! a fill value, the largest code represents it.
 
 use super::bits::{BitReader, BitWriter};
-use super::{Codec, append, append_zeros, copy_exactly, reserve, wrong_size};
+use super::{Codec, append, copy_exactly, reserve, wrong_size};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct ScaleOffset;
@@ -137,24 +137,12 @@ impl Codec for ScaleOffset {
         NAME
     }
 
-    fn decode(
-        &self,
-        values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
+    fn decoded_size(&self, values: &[u32], input: &[u8]) -> Result<usize> {
         let parameters = Parameters::new(values)?;
-        let bytes = if parameters.is_identity() {
-            input.len()
-        } else {
-            parameters.bytes()?
-        };
-        decode(
-            &parameters,
-            input,
-            append_zeros(NAME, output, bytes, limit)?,
-        )
+        if parameters.is_identity() {
+            return Ok(input.len());
+        }
+        parameters.bytes()
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

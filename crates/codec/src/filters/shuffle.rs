@@ -20,16 +20,8 @@ impl Codec for Shuffle {
         Some(1)
     }
 
-    fn decode(
-        &self,
-        values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let size = element_size(values)?;
-        unshuffle(size, input, append_zeros(NAME, output, input.len(), limit)?);
-        Ok(())
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        Ok(input.len())
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

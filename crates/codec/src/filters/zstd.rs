@@ -28,19 +28,12 @@ impl Codec for Zstd {
     }
 
     /// Like the registered filter, requires a frame that records its decoded size.
-    fn decode(
-        &self,
-        _values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let size = zstd_safe::get_frame_content_size(input)
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        zstd_safe::get_frame_content_size(input)
             .ok()
             .flatten()
             .and_then(|size| usize::try_from(size).ok())
-            .ok_or_else(|| CodecError::new(NAME, "the frame does not record its decoded size"))?;
-        decompress(NAME, input, append_zeros(NAME, output, size, limit)?)
+            .ok_or_else(|| CodecError::new(NAME, "the frame does not record its decoded size"))
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -57,7 +57,6 @@ const STRETCH: u64 = 32 << 10;
 const GROUP: u64 = 16;
 const LANES: u32 = 32;
 const SUMS_SIZE: usize = 16;
-const VERDICT_SIZE: usize = 8;
 
 /// The buffers whose checksums one launch computes.
 #[derive(Debug)]
@@ -92,16 +91,6 @@ impl ChecksumTable {
         }
     }
 
-    /// The number of buffers.
-    pub fn len(&self) -> usize {
-        self.buffers.len()
-    }
-
-    /// Whether there are no buffers.
-    pub fn is_empty(&self) -> bool {
-        self.buffers.is_empty()
-    }
-
     /// The size of the table in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&*self.buffers)
@@ -111,12 +100,6 @@ impl ChecksumTable {
     pub fn write(&self, to: &mut [u8]) {
         let bytes = bytes_of(&self.buffers);
         to[..bytes.len()].copy_from_slice(bytes);
-    }
-
-    /// Removes all buffers, so that the table can be filled again.
-    pub fn clear(&mut self) {
-        self.buffers.clear();
-        self.stretches = 0;
     }
 
     /// The bytes of device memory that a launch needs besides the table.
@@ -131,15 +114,15 @@ impl ChecksumTable {
 
     /// The size of all verdicts in bytes.
     pub fn verdicts_size(&self) -> usize {
-        self.buffers.len() * VERDICT_SIZE
+        self.buffers.len() * Self::VERDICT
     }
 
     /// The size of a verdict in bytes.
-    pub const VERDICT: usize = VERDICT_SIZE;
+    pub const VERDICT: usize = 8;
 
     /// The verdicts in bytes that were copied back from the device.
     pub fn verdicts(bytes: &[u8]) -> impl Iterator<Item = Verdict> {
-        let (verdicts, _) = bytes.as_chunks::<VERDICT_SIZE>();
+        let (verdicts, _) = bytes.as_chunks::<{ Self::VERDICT }>();
         verdicts.iter().map(|verdict| {
             let [a, b, c, d, sound @ ..] = *verdict;
             Verdict {
@@ -154,7 +137,7 @@ impl ChecksumTable {
     }
 
     pub(super) fn launch(&self, at: CUdeviceptr, work: CUdeviceptr) -> Option<ChecksumLaunch> {
-        (!self.is_empty()).then(|| ChecksumLaunch {
+        (!self.buffers.is_empty()).then(|| ChecksumLaunch {
             buffers: at,
             sums: work,
             verdicts: work + self.sums_size() as u64,

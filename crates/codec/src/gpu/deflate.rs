@@ -128,16 +128,6 @@ impl DeflateTable {
         self.bound += length + BLOCK * segments + ZLIB;
     }
 
-    /// The number of chunks.
-    pub fn len(&self) -> usize {
-        self.chunks.len()
-    }
-
-    /// Whether there are no chunks.
-    pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
     /// The size of the table in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&*self.chunks)
@@ -183,7 +173,7 @@ impl DeflateTable {
     }
 
     pub(super) fn launch(&self, memory: &DeflateMemory) -> Option<(DeflateLaunch, DeflateJoin)> {
-        if self.is_empty() {
+        if self.chunks.is_empty() {
             return None;
         }
         let (count, segments) = (self.chunks.len() as u32, self.segments as u32);

@@ -91,16 +91,6 @@ impl InflateTable {
         });
     }
 
-    /// The number of streams.
-    pub fn len(&self) -> usize {
-        self.streams.len()
-    }
-
-    /// Whether there are no streams.
-    pub fn is_empty(&self) -> bool {
-        self.streams.is_empty()
-    }
-
     /// The size of the table in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&*self.streams)
@@ -110,11 +100,6 @@ impl InflateTable {
     pub fn write(&self, to: &mut [u8]) {
         let bytes = bytes_of(&self.streams);
         to[..bytes.len()].copy_from_slice(bytes);
-    }
-
-    /// Removes all streams, so that the table can be filled again.
-    pub fn clear(&mut self) {
-        self.streams.clear();
     }
 
     /// The bytes of device memory that the verdicts take, one for each stream.
@@ -144,7 +129,7 @@ impl InflateTable {
     }
 
     pub(super) fn launch(&self, at: CUdeviceptr, verdicts: CUdeviceptr) -> Option<InflateLaunch> {
-        (!self.is_empty()).then_some(InflateLaunch {
+        (!self.streams.is_empty()).then_some(InflateLaunch {
             streams: at,
             verdicts,
             count: self.streams.len() as u32,

@@ -22,11 +22,7 @@ pub fn noise(count: usize, size: usize) -> Vec<u8> {
 }
 
 pub fn filter(id: u32, values: &[u32]) -> Filter {
-    Filter {
-        id,
-        optional: false,
-        values: values.to_vec(),
-    }
+    Filter::new(id, values)
 }
 
 /// Filters that encode any bytes, with values as h5py and hdf5plugin set them.

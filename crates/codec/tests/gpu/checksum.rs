@@ -17,12 +17,7 @@ fn adler32(data: &[u8]) -> u32 {
 
 /// The checksum as the filter stores it after the data.
 fn fletcher32(data: &[u8]) -> [u8; 4] {
-    let filter = Filter {
-        id: 3,
-        optional: false,
-        values: Vec::new(),
-    };
-    let filters = vec![filter];
+    let filters = vec![Filter::new(3, &[])];
     let encoded = Pipeline { filters }.encode(data, &mut Scratch::default());
     *encoded.unwrap().0.last_chunk().unwrap()
 }

@@ -211,13 +211,10 @@ impl DatasetInfo {
             _ => false,
         };
         StoredArray {
-            name: self.name.clone(),
-            shape: self.shape.clone(),
-            element: self.element.size(),
-            source,
             pipeline: self.pipeline(),
             unfiltered_edges,
             fill: self.fill.value().map(<[u8]>::to_vec),
+            ..StoredArray::new(&self.name, &self.shape, self.element.size(), source)
         }
     }
 

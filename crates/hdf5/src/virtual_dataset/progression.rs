@@ -1,6 +1,6 @@
 //! Evenly spaced indices along one axis: their intersection, and their conversion back to an axis.
 
-use penstock_array::{Axis, AxisRun, Ranges, Segment};
+use penstock_array::{Axis, Ranges, Run, Segment};
 
 use super::limits::{MOST_PIECES, Stop};
 
@@ -147,7 +147,7 @@ impl Spaced {
 }
 
 /// Returns the segments as runs that are consecutive on both sides, sorted by index.
-pub(super) fn runs(segments: &[Segment]) -> Result<Vec<AxisRun>, Stop> {
+pub(super) fn runs(segments: &[Segment]) -> Result<Vec<Run>, Stop> {
     let is_run = |s: &Segment| s.count == 1 || (s.index_step == 1 && s.position_step == 1);
     let pieces = segments.iter().fold(0u64, |all, s| {
         all.saturating_add(if is_run(s) { 1 } else { s.count })
@@ -162,7 +162,7 @@ pub(super) fn runs(segments: &[Segment]) -> Result<Vec<AxisRun>, Stop> {
         } else {
             (s.count, 1)
         };
-        runs.extend((0..times).map(|i| AxisRun {
+        runs.extend((0..times).map(|i| Run {
             start: s.index + i * s.index_step,
             position: s.position + i * s.position_step,
             length,

@@ -27,7 +27,7 @@ use penstock_engine::staging::Slot;
 
 use super::queue::Numbered;
 use crate::execute::bound::BoundPlan;
-use crate::execute::device::ALIGNMENT;
+use crate::execute::device::Parts;
 use crate::execute::device::placing::{gpu_error, internal, push_gathered};
 use crate::execute::device::scratch::Scratch;
 use crate::execute::memory::DeviceMemory;
@@ -181,20 +181,6 @@ struct Launch {
     places: PlaceTable,
     checksums: ChecksumTable,
     deflate: DeflateTable,
-}
-
-/// An allocator of consecutive parts of one piece of memory.
-#[derive(Default)]
-struct Parts {
-    end: u64,
-}
-
-impl Parts {
-    fn take(&mut self, bytes: u64) -> u64 {
-        let at = self.end;
-        self.end = (at + bytes).next_multiple_of(ALIGNMENT as u64);
-        at
-    }
 }
 
 impl<'a> DeviceEncode<'a> {

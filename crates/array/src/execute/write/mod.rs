@@ -3,19 +3,15 @@
 //! the file is known need no sink.
 
 mod before;
-mod blocks;
 mod chunks;
-mod dense;
 mod device_encode;
 mod device_gather;
+mod elements;
 mod filled;
 mod gather;
-mod in_place;
 mod queue;
 
 pub(super) use super::device::placing::kernels;
-pub(super) use blocks::BlockWrite;
 pub(super) use chunks::ChunkWrite;
-pub(super) use dense::DenseWrite;
+pub(super) use elements::ElementWrite;
 pub(super) use gather::Array;
-pub(super) use in_place::InPlaceWrite;

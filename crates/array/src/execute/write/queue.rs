@@ -1,8 +1,7 @@
 //! The work queue of a write, which hands out changed chunks in order.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use penstock_engine::Recover;
 use penstock_engine::error::Result;
 
 use crate::execute::device::ALIGNMENT;
@@ -23,11 +22,6 @@ impl Numbered {
 
 fn room_of(changed: &Changed) -> u64 {
     changed.job.decoded_size.next_multiple_of(ALIGNMENT as u64)
-}
-
-/// Takes the work for one worker; see [`ChangeQueue::next_batch`].
-pub(super) fn take(queue: &Mutex<ChangeQueue>) -> Result<Vec<Numbered>> {
-    queue.lock().recover().next_batch()
 }
 
 pub(super) struct ChangeQueue {

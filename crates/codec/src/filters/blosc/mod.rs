@@ -9,7 +9,7 @@ mod inner;
 use self::chunk::{Chunk, Version};
 use self::encode::{Settings, Shuffle};
 use self::inner::Inner;
-use super::{Codec, append_zeros};
+use super::Codec;
 use crate::error::{CodecError, Result};
 
 pub(crate) struct Blosc;
@@ -79,15 +79,8 @@ impl Codec for Blosc {
         NAME
     }
 
-    fn decode(
-        &self,
-        _values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let chunk = parse(input)?;
-        chunk.decode_into(append_zeros(NAME, output, chunk.len(), limit)?)
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        Ok(parse(input)?.len())
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -6,7 +6,7 @@ mod ndim;
 
 use super::blosc::chunk::{Chunk, Version};
 use super::blosc::{encode, has_known_compressor, settings};
-use super::{Codec, append_zeros, reserve, wrong_size};
+use super::{Codec, reserve, wrong_size};
 use crate::error::{CodecError, Result};
 
 use self::frame::Frame;
@@ -62,15 +62,8 @@ impl Codec for Blosc2 {
         NAME
     }
 
-    fn decode(
-        &self,
-        _values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let content = Content::parse(input)?;
-        content.decode_into(append_zeros(NAME, output, content.bytes()?, limit)?)
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        Content::parse(input)?.bytes()
     }
 
     fn decode_into(&self, _values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

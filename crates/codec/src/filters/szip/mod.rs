@@ -8,7 +8,7 @@ mod decoder;
 mod encoder;
 
 use super::shuffle::{shuffle, unshuffle};
-use super::{Codec, append_zeros, wrong_size, zeros};
+use super::{Codec, wrong_size, zeros};
 use crate::error::{CodecError, Result};
 
 pub(crate) struct Szip;
@@ -191,15 +191,8 @@ impl Codec for Szip {
         NAME
     }
 
-    fn decode(
-        &self,
-        values: &[u32],
-        input: &[u8],
-        output: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<()> {
-        let (bytes, _) = split_header(input)?;
-        self.decode_into(values, input, append_zeros(NAME, output, bytes, limit)?)
+    fn decoded_size(&self, _values: &[u32], input: &[u8]) -> Result<usize> {
+        Ok(split_header(input)?.0)
     }
 
     fn decode_into(&self, values: &[u32], input: &[u8], output: &mut [u8]) -> Result<()> {

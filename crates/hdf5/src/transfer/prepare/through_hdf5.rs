@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use penstock_array::execute::{BoundPlan, DenseSink, InMemory, Sink, TransferKind, zeroed};
 use penstock_array::{
-    ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, StoredArray, match_selections,
+    ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, Source, StoredArray,
+    match_selections,
 };
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
@@ -94,7 +95,7 @@ pub(in crate::transfer) unsafe fn prepare(
     if transfer.operation == Operation::Read {
         refuse_more_fields(session, transfer, info)?;
     }
-    let array = StoredArray::in_memory(&info.name, shape, element);
+    let array = StoredArray::new(&info.name, &shape, element.as_stored(), Source::Memory);
     let mapping = ElementMapping::whole(element);
     let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
     let kind = match transfer.operation {

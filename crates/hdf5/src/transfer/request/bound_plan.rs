@@ -15,16 +15,10 @@ pub(in crate::transfer) fn bound(
     conversion: TypeConversion,
     options: &Options,
 ) -> BoundPlan {
-    BoundPlan {
-        plan: plan.into(),
-        files,
-        conversion,
-        direct: match options.direct.unwrap_or(Choice::Auto) {
-            Choice::No => Direct::Never,
-            Choice::Yes => Direct::Always,
-            Choice::Auto => Direct::WhereCold,
-        },
-        given: None,
-        cache: None,
-    }
+    let direct = match options.direct.unwrap_or(Choice::Auto) {
+        Choice::No => Direct::Never,
+        Choice::Yes => Direct::Always,
+        Choice::Auto => Direct::WhereCold,
+    };
+    BoundPlan::new(plan, files, conversion, direct)
 }

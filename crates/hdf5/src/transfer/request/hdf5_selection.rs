@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-use penstock_array::{Axis, AxisRun, Run, Selection, make_room};
+use penstock_array::{Axis, Run, Selection, make_room};
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{H5S_ALL, H5S_SELECT_AND, H5S_SELECT_OR, H5S_SELECT_SET, hid_t};
 
@@ -197,7 +197,7 @@ fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
         Axis::Runs(runs) => runs,
     };
     let mut slabs: Vec<Slab> = Vec::new();
-    let mut numbered: Vec<AxisRun> = Vec::new();
+    let mut numbered: Vec<Run> = Vec::new();
     make_room(&mut slabs, runs.len())?;
     make_room(&mut numbered, runs.len())?;
     // Number of the first index of the last slab.
@@ -213,13 +213,13 @@ fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
             }
         }
         let slab_start = slabs.last().map_or(0, |slab| slab.start);
-        numbered.push(AxisRun {
+        numbered.push(Run {
             start: first + (run.start - slab_start),
             position: run.position,
             length: run.length,
         });
     }
-    let is_next = |pair: &[AxisRun]| pair[0].start + pair[0].length == pair[1].start;
+    let is_next = |pair: &[Run]| pair[0].start + pair[0].length == pair[1].start;
     let in_order =
         numbered.iter().all(|run| run.start == run.position) && numbered.windows(2).all(is_next);
     let taken = match numbered.last() {

@@ -21,6 +21,9 @@ use crate::execute::read::queue::WorkQueue;
 
 /// Largest number of chunks in a batch: their tables must fit into one slot.
 const MOST_JOBS: u64 = 1 << 16;
+/// About how many chunks an H100 decodes at a time, so that more take longer.
+const SIDE_BY_SIDE: u64 = 1000;
+
 /// A batch that the GPU is decoding or has decoded.
 pub(super) struct Launched {
     pub batch: Arc<GpuBatch>,
@@ -46,10 +49,11 @@ impl Launched {
     fn is_done(&mut self) -> Result<bool> {
         let is_done = self.batch.queue().passed(DECODED)?;
         let now = Instant::now();
-        match is_done {
+        if is_done {
             // The end lies between the last two queries.
-            true => self.ended = self.seen + now.duration_since(self.seen) / 2,
-            false => self.seen = now,
+            self.ended = self.seen + now.duration_since(self.seen) / 2;
+        } else {
+            self.seen = now;
         }
         Ok(is_done)
     }
@@ -62,7 +66,7 @@ pub(super) struct GpuBatches {
     pub nvcomp: Option<Nvcomp>,
     decoder: Decoder,
     scratch: u64,
-    /// For each plan that the GPU may decode.
+    /// For each plan that the GPU and the workers share.
     balances: Vec<Option<Balance>>,
     workers_at_most: usize,
     /// Whether the GPU decodes any chunk.
@@ -109,14 +113,9 @@ impl GpuBatches {
         let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
         let balances = filters.iter().zip(plans).map(|(filters, bound)| {
-            let filters = filters.as_ref()?;
-            let kind = (
-                filters.method,
-                filters.is_shuffled,
-                filters.fletcher.is_some(),
-            );
+            let filters = filters.as_ref().filter(|_| decoder == Decoder::Auto)?;
             let chunk = bound.plan.decoded_size();
-            Some(Balance::new(device, kind, chunk, workers))
+            Some(Balance::new(device, filters, chunk, workers))
         });
         GpuBatches {
             balances: balances.collect(),
@@ -137,7 +136,7 @@ impl GpuBatches {
         self.closed.store(true, Relaxed);
     }
 
-    /// Returns the rates for a plan; `None` if the GPU decodes none of its chunks.
+    /// Returns the rates for a plan; `None` if one side decodes all chunks that it can.
     pub(super) fn balance(&self, plan: usize) -> Option<&Balance> {
         self.balances.get(plan)?.as_ref()
     }
@@ -177,11 +176,10 @@ impl GpuBatches {
         if state.busy.is_none() && state.left_to_workers == Some(current) {
             return Ok(());
         }
-        let balance = self.balance(current);
-        let wanted = match (self.decoder, balance) {
-            (Decoder::Gpu, _) => left,
-            (_, Some(balance)) => balance.share(left, chunk, state.busy.as_ref()),
-            (_, None) => 0,
+        let wanted = match self.balance(current) {
+            Some(balance) => balance.share(left, chunk, state.busy.as_ref()),
+            None if self.decoder == Decoder::Gpu => left,
+            None => 0,
         };
         if wanted == 0 {
             state.left_to_workers = Some(current);
@@ -193,8 +191,7 @@ impl GpuBatches {
         }
         // The chunks that the GPU decodes at a time form one batch if each of two batches had memory
         // for only half of them.
-        let full = balance.map_or(0, Balance::saturation);
-        let full = full.saturating_mul(stride(chunk));
+        let full = SIDE_BY_SIDE.saturating_mul(stride(chunk));
         let full = full.saturating_add(full / 2);
         let most = if full > self.scratch / 2 {
             self.scratch
@@ -325,7 +322,7 @@ impl GpuBatches {
             && let Some(balance) = busy.plan.and_then(|plan| self.balance(plan))
         {
             let time = launched.ended.saturating_duration_since(busy.since);
-            balance.gpu_did(busy.chunks, batch.chunk(), time);
+            balance.rates().gpu_did(busy.chunks, batch.chunk(), time);
         }
         batch.release();
         launched.results.release(batch);

@@ -12,7 +12,7 @@ use penstock_engine::request::{Share, Task};
 use super::batches::{GpuBatches, Launched};
 use super::loader::Loader;
 use super::plans::DevicePlans;
-use super::stager::{Left, Stager};
+use super::stager::{Failure, Stager};
 use crate::execute::bound::BoundPlan;
 use crate::execute::device::placing;
 use crate::execute::device::scratch::wait_for_memory;
@@ -144,24 +144,22 @@ impl DeviceRead {
         lent: &mut QueueLease<'_>,
         stager: &mut Stager<'_>,
     ) -> Result<Option<Error>> {
-        Ok(match work {
-            Batch::Chunks(number, jobs) => {
-                let left = stager.chunks(number, &jobs, lent)?;
-                left.map(|Left { work, error }| {
-                    self.batches.close();
-                    self.queue.put_back(number, work);
-                    error
-                })
-            }
-            Batch::Fill(number, job) => {
-                let left = stager.fill(number, job, lent)?;
-                left.map(|Left { work, error }| {
-                    self.batches.close();
-                    self.queue.put_back_fill(number, work);
-                    error
-                })
-            }
-        })
+        let mut left = Vec::new();
+        let staged = match &work {
+            Batch::Chunks(number, jobs) => stager.chunks(*number, jobs, &mut left, lent),
+            Batch::Fill(number, job) => stager.fill(*number, job, lent),
+        };
+        let error = match staged {
+            Ok(()) => return Ok(None),
+            Err(Failure::Other(error)) => return Err(error),
+            Err(Failure::NoMemory(error)) => error,
+        };
+        self.batches.close();
+        match work {
+            Batch::Chunks(number, _) => self.queue.put_back(number, left),
+            Batch::Fill(number, job) => self.queue.put_back_fill(number, job),
+        }
+        Ok(Some(error))
     }
 
     /// Waits until a batch of this request, or a worker of any request, returns GPU memory. Fails with

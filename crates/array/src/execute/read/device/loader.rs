@@ -80,7 +80,8 @@ impl<'a, 'b> Loader<'a, 'b> {
         }
         self.send(batch, lent)?;
         if let Some(balance) = self.batches.balance(batch.plan) {
-            balance.loaded(done as u64 * batch.chunk(), start.elapsed());
+            let decoded = done as u64 * batch.chunk();
+            balance.rates().loaded(decoded, start.elapsed());
         }
         let mut found = batch.found();
         found.entries.append(&mut self.found.entries);

@@ -12,7 +12,7 @@ use super::in_place::InPlace;
 use super::plans::DevicePlans;
 use super::slots::Slots;
 use crate::ChunkJob;
-use crate::execute::device::ALIGNMENT;
+use crate::execute::device::Parts;
 use crate::execute::device::placing;
 use crate::execute::device::scratch::Scratch;
 
@@ -27,19 +27,6 @@ pub(super) struct Results {
     verdicts_at: u64,
     /// Numbers of the entries with a checksum, in the order of the checksum results.
     checked: Vec<usize>,
-}
-
-/// Offsets of consecutive parts of one allocation.
-struct Parts {
-    end: u64,
-}
-
-impl Parts {
-    fn take(&mut self, bytes: usize) -> u64 {
-        let at = self.end;
-        self.end += (bytes as u64).next_multiple_of(ALIGNMENT as u64);
-        at
-    }
 }
 
 impl Results {
@@ -89,13 +76,13 @@ impl Results {
         let through = take(&mut queue, in_place.through())?;
         in_place.tables(through.address, &mut places)?;
 
-        let mut parts = Parts { end: 0 };
-        let decoding_at = parts.take(decoding.size(&entries));
-        let checksum_at = parts.take(checksums.size());
-        let place_at: Vec<u64> = places.iter().map(|t| parts.take(t.size())).collect();
+        let mut parts = Parts::default();
+        let decoding_at = parts.take(decoding.size(&entries) as u64);
+        let checksum_at = parts.take(checksums.size() as u64);
+        let place_at: Vec<u64> = places.iter().map(|t| parts.take(t.size() as u64)).collect();
         let uploaded = parts.end as usize;
-        let results_at = parts.take(decoding.results_size(&entries));
-        let work_at = parts.take(checksums.work_size());
+        let results_at = parts.take(decoding.results_size(&entries) as u64);
+        let work_at = parts.take(checksums.work_size() as u64);
         let memory = take(&mut queue, parts.end)?;
         let at = |offset: u64| memory.address + offset;
         let results = Results {

@@ -37,14 +37,8 @@ pub(super) struct Stager<'a> {
     table: Option<(usize, PlaceTable)>,
 }
 
-/// Work that was not begun because the GPU has no memory for it.
-pub(super) struct Left<T> {
-    pub work: T,
-    pub error: Error,
-}
-
 /// The reason why a job is not in the slot.
-enum Failure {
+pub(super) enum Failure {
     /// The GPU has no memory for it. It was not begun.
     NoMemory(Error),
     Other(Error),
@@ -89,23 +83,9 @@ impl<'a> Stager<'a> {
         }
     }
 
-    /// Puts chunks into slots. Returns those for which the GPU has no memory.
+    /// Puts chunks into slots. If the GPU has no memory, `left` becomes the jobs that are not in
+    /// slots.
     pub(super) fn chunks(
-        &mut self,
-        number: usize,
-        jobs: &[ChunkJob],
-        lent: &mut QueueLease<'_>,
-    ) -> Result<Option<Left<Vec<ChunkJob>>>> {
-        let mut left = Vec::new();
-        match self.chunks_or_left(number, jobs, &mut left, lent) {
-            Ok(()) => Ok(None),
-            Err(Failure::NoMemory(error)) => Ok(Some(Left { work: left, error })),
-            Err(Failure::Other(error)) => Err(error),
-        }
-    }
-
-    /// As [`chunks`](Self::chunks). Where there is no memory, `left` becomes the jobs that are not in slots.
-    fn chunks_or_left(
         &mut self,
         number: usize,
         jobs: &[ChunkJob],
@@ -159,7 +139,7 @@ impl<'a> Stager<'a> {
         {
             let decoded = jobs.iter().filter(|j| !j.is_plain).map(|j| j.decoded_size);
             let time = start.elapsed().saturating_sub(self.slots.take_pinning());
-            balance.cpu_did(decoded.sum(), time);
+            balance.rates().cpu_did(decoded.sum(), time);
         }
         outcome
     }
@@ -334,21 +314,8 @@ impl<'a> Stager<'a> {
         Ok(())
     }
 
-    /// Fills elements. Returns the job if the GPU has no memory for it.
+    /// Fills elements.
     pub(super) fn fill(
-        &mut self,
-        number: usize,
-        job: FillJob,
-        lent: &mut QueueLease<'_>,
-    ) -> Result<Option<Left<FillJob>>> {
-        match self.fill_or_fail(number, &job, lent) {
-            Ok(()) => Ok(None),
-            Err(Failure::NoMemory(error)) => Ok(Some(Left { work: job, error })),
-            Err(Failure::Other(error)) => Err(error),
-        }
-    }
-
-    fn fill_or_fail(
         &mut self,
         number: usize,
         job: &FillJob,
@@ -545,7 +512,7 @@ impl<'a> Stager<'a> {
 
     /// Uploads the slot's chunks and the table, and queues the kernel.
     fn launch(&mut self, lent: &mut QueueLease<'_>) -> Result<()> {
-        let Some((_, mut table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
+        let Some((_, table)) = self.table.take().filter(|(_, table)| !table.is_empty()) else {
             return Ok(());
         };
         let at = self.used.next_multiple_of(ALIGNMENT);
@@ -564,7 +531,6 @@ impl<'a> Stager<'a> {
                     .map_err(|e| placing::gpu_error(&self.plans.context, &e))?;
             }
         }
-        table.clear();
         Ok(())
     }
 
