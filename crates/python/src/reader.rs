@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::call::{Destination, Library, ZERO_HOLES};
+use crate::index::Elements;
 use crate::report::Report;
-use crate::selection::Selected;
 
 /// Reads the elements that integers, slices and a list select of a dataset, by a `penstock_reader`.
 ///
@@ -47,9 +47,9 @@ pub(crate) struct Reader {
 }
 
 /// The result of the checks of an array that a read fills.
-enum Place {
+enum Checked {
     /// The address of C-contiguous, aligned and writable elements of the selected shape and of its type.
-    At(usize),
+    At(usize, Elements),
     /// An array that the fallback path fills.
     Fallback,
     /// Elements of another type.
@@ -100,13 +100,12 @@ impl Reader {
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut selected = Selected::new();
         let Some(dtype) = &self.dtype else {
             return Ok(None);
         };
-        if !self.select(index, &mut selected)? {
+        let Some(selected) = self.select(index)? else {
             return Ok(None);
-        }
+        };
         let array = empty(py, selected.shape(), dtype)?;
         let mut to = self.to_host(&selected, address_of(&array));
         to.flags |= ZERO_HOLES;
@@ -130,14 +129,13 @@ impl Reader {
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<Option<bool>> {
-        let mut selected = Selected::new();
-        let address = match self.place_in(index, out, &mut selected)? {
-            Place::At(address) => address,
-            Place::Fallback => return Ok(Some(false)),
-            Place::OtherType => return Ok(None),
+        let (address, selected) = match self.check(index, out)? {
+            Checked::At(address, selected) => (address, selected),
+            Checked::Fallback => return Ok(Some(false)),
+            Checked::OtherType => return Ok(None),
         };
         let to = self.to_host(&selected, address);
-        // SAFETY: `place_in` has checked the array. NumPy's rule is that an array is not resized
+        // SAFETY: `check` has checked the array. NumPy's rule is that an array is not resized
         // while it is referenced.
         unsafe { self.read_by(py, &selected, &to).map(Some) }
     }
@@ -152,8 +150,7 @@ impl Reader {
         options: usize,
         place: usize,
     ) -> PyResult<Option<c_int>> {
-        let mut selected = Selected::new();
-        let Place::At(address) = self.place_in(index, out, &mut selected)? else {
+        let Checked::At(address, selected) = self.check(index, out)? else {
             return Ok(None);
         };
         if !self.is_open(py)? {
@@ -179,12 +176,12 @@ impl Reader {
         flags: c_int,
         options: usize,
     ) -> PyResult<bool> {
-        let mut selected = Selected::new();
-        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
-        if !is_ours
-            || self
-                .bytes(&selected)
-                .is_none_or(|bytes| bytes > self.at_once)
+        let Some(selected) = self.select_shape(index, shape)? else {
+            return Ok(false);
+        };
+        if self
+            .bytes(&selected)
+            .is_none_or(|bytes| bytes > self.at_once)
         {
             return Ok(false);
         }
@@ -207,9 +204,10 @@ impl Reader {
         place: usize,
     ) -> PyResult<Option<c_int>> {
         let py = index.py();
-        let mut selected = Selected::new();
-        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
-        if !is_ours || !self.is_open(py)? {
+        let Some(selected) = self.select_shape(index, shape)? else {
+            return Ok(None);
+        };
+        if !self.is_open(py)? {
             return Ok(None);
         }
         let to = self.to(address, stream, flags, options);
@@ -224,26 +222,36 @@ impl Reader {
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let mut selected = Selected::new();
-        if self.select(index, &mut selected)? {
-            PyTuple::new(py, selected.shape()).map(Some)
-        } else {
-            Ok(None)
-        }
+        let selected = self.select(index)?;
+        selected
+            .map(|selected| PyTuple::new(py, selected.shape()))
+            .transpose()
     }
 }
 
 impl Reader {
-    /// Evaluates the index; returns false if the fallback path reads.
-    fn select(&self, index: &Bound<'_, PyAny>, selected: &mut Selected) -> PyResult<bool> {
-        if !selected.select(index, &self.shape)? {
-            return Ok(false);
-        }
-        Ok(self.bytes(selected).is_some_and(|bytes| bytes <= self.most))
+    /// Evaluates the index; returns `None` if the fallback path reads.
+    fn select(&self, index: &Bound<'_, PyAny>) -> PyResult<Option<Elements>> {
+        let selected = Elements::parse(index, &self.shape)?;
+        Ok(selected.filter(|selected| {
+            let bytes = self.bytes(selected);
+            selected.is_plain() && bytes.is_some_and(|bytes| 0 < bytes && bytes <= self.most)
+        }))
+    }
+
+    /// Evaluates the index for memory of this shape; returns `None` if the fallback path reads.
+    fn select_shape(
+        &self,
+        index: &Bound<'_, PyAny>,
+        shape: &Bound<'_, PyTuple>,
+    ) -> PyResult<Option<Elements>> {
+        let shape = shape.extract::<Vec<u64>>()?;
+        let selected = self.select(index)?;
+        Ok(selected.filter(|selected| selected.shape() == shape))
     }
 
     /// Returns the bytes of the selected elements in memory; `None` if they are beyond 64 bits.
-    fn bytes(&self, selected: &Selected) -> Option<u64> {
+    fn bytes(&self, selected: &Elements) -> Option<u64> {
         selected.count()?.checked_mul(self.itemsize)
     }
 
@@ -259,7 +267,7 @@ impl Reader {
     }
 
     /// Describes host memory for the selected elements.
-    fn to_host(&self, selected: &Selected, address: usize) -> Destination {
+    fn to_host(&self, selected: &Elements, address: usize) -> Destination {
         let is_copy = self.copies && selected.is_one_run(&self.shape);
         let bytes = self.bytes(selected);
         Destination {
@@ -269,19 +277,18 @@ impl Reader {
     }
 
     /// Evaluates the index, and then checks an array: an object in the index may change it.
-    fn place_in(
+    fn check(
         &self,
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
-        selected: &mut Selected,
-    ) -> PyResult<Place> {
-        if !self.select(index, selected)? {
-            return Ok(Place::Fallback);
-        }
+    ) -> PyResult<Checked> {
+        let Some(selected) = self.select(index)? else {
+            return Ok(Checked::Fallback);
+        };
         let dtype = out.dtype();
         match &self.dtype {
             Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(out.py())) => (),
-            _ => return Ok(Place::OtherType),
+            _ => return Ok(Checked::OtherType),
         }
         let lengths = out.shape().iter().map(|length| *length as u64);
         // SAFETY: the pointer is to a live array.
@@ -289,9 +296,9 @@ impl Reader {
         if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
             || !lengths.eq(selected.shape().iter().copied())
         {
-            return Ok(Place::Fallback);
+            return Ok(Checked::Fallback);
         }
-        Ok(Place::At(address_of(out)))
+        Ok(Checked::At(address_of(out), selected))
     }
 
     /// Reads and stores the report; returns false if the fallback path reads.
@@ -301,7 +308,7 @@ impl Reader {
     unsafe fn read_by(
         &self,
         py: Python<'_>,
-        selected: &Selected,
+        selected: &Elements,
         to: &Destination,
     ) -> PyResult<bool> {
         if !self.is_open(py)? {
@@ -325,21 +332,6 @@ impl Reader {
         };
         let identifier = dataset.getattr(pyo3::intern!(py, "id"))?;
         Ok(identifier.extract::<i64>()? != 0)
-    }
-}
-
-impl Selected {
-    /// Returns whether a tuple has the lengths of the selected dimensions.
-    fn has(&self, shape: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        if shape.len() != self.shape().len() {
-            return Ok(false);
-        }
-        for (theirs, ours) in shape.iter_borrowed().zip(self.shape()) {
-            if theirs.extract::<u64>()? != *ours {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import arrays, request, transfer
+from penstock._core import elements
 from penstock._native import NULL, CData, ffi, lib, pointer
 from penstock._options import OptionKeys
 from penstock.arrays import View
@@ -19,7 +20,6 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.index import elements
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
 from penstock.hdf5.selection import Selection
@@ -360,12 +360,8 @@ def _select(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection | Non
     """Return what indices select; ``None`` for what h5py has to understand or refuse."""
     if indices == () or (len(indices) == 1 and indices[0] is Ellipsis):
         return Selection(shape, shape)
-    if any(index is None for index in indices):
-        return None
     found = elements(shape, indices)
-    if found is None:
-        return None
-    return Selection(found.shape, shape, found)
+    return None if found is None else Selection(found.shape, shape, found)
 
 
 def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from penstock import request
+from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
 from penstock.hdf5 import memory_types, pending, small
@@ -270,38 +271,20 @@ class QuickReader:
         except (ValueError, RuntimeError):
             check_dataset(dataset)
             raise
-        parts = selection if type(selection) is tuple else (selection,)
-        if not shape or len(parts) > len(shape):
+        found = elements(shape, selection) if shape else None
+        if found is None or not found.is_regular:
             return None
         if self._facts is None:
             check_dataset(dataset)  # h5py keeps the shape of a closed one
             self._facts = small.is_plain(dataset), _cached_chunk(dataset)
-        is_rows, chunk = self._facts
-        count, in_chunk = 1, chunk is not None
-        result = []
-        for number, size in enumerate(shape):
-            part = parts[number] if number < len(parts) else slice(None)
-            if type(part) is slice:
-                try:
-                    indices = range(*part.indices(size))
-                except (TypeError, ValueError):
-                    return None
-                length = len(indices)
-                is_rows = is_rows and part.step in (None, 1) and (number == 0 or length == size)
-                if in_chunk and length and chunk is not None:
-                    in_chunk = indices[0] // chunk[number] == indices[-1] // chunk[number]
-                result.append(length)
-                count *= length
-            elif type(part) is int:
-                is_rows = is_rows and (number == 0 or size == 1)
-            else:
-                return None
+        is_plain, chunk = self._facts
+        count = math.prod(found.shape)
         nbytes = count * itemsize
-        if in_chunk and chunk is not None and 2 * count <= math.prod(chunk):
+        if chunk is not None and 2 * count <= math.prod(chunk) and found.is_in_one_chunk(chunk):
             is_small = small.LIMIT > 0
         else:
-            is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
-        return _Box(tuple(result), nbytes, is_small)
+            is_small = small.is_small_bytes(nbytes, is_rows=is_plain and found.is_rows(shape))
+        return _Box(found.shape, nbytes, is_small)
 
 
 class _Box(NamedTuple):
@@ -311,7 +294,7 @@ class _Box(NamedTuple):
     nbytes: int
     is_small: bool
     """Whether h5py reads it: few bytes, rows that it copies, or up to half of one chunk, which HDF5
-    then keeps for those who read on."""
+    then caches."""
 
 
 def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:

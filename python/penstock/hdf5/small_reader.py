@@ -25,7 +25,7 @@ from penstock.report import remember
 from penstock.request import Request
 
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
-_FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
+FALLBACK_STATUSES: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
 
@@ -37,7 +37,7 @@ def _library() -> Library:
         read=int(ffi.cast("uintptr_t", lib.penstock_reader_read)),
         start=int(ffi.cast("uintptr_t", lib.penstock_reader_start)),
         sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
-        others=_FOR_OTHERS,
+        fallback=FALLBACK_STATUSES,
         options=current,
         parse=address_of,
         check=check,
@@ -326,7 +326,7 @@ class SmallReader:
         place = _new_place()
         with lock():
             status = lib.penstock_reader_open(identifier.id, kind.id, place)
-        if status not in _FOR_OTHERS:
+        if status not in FALLBACK_STATUSES:
             check(status)
         if place[0] == NULL:
             if status == lib.PENSTOCK_PENDING:  # there may be one later
@@ -437,7 +437,7 @@ def read_once(
     place = _new_place()
     with lock():
         status = lib.penstock_reader_open(dataset.id.id, kind.id, place)
-    if status not in _FOR_OTHERS:
+    if status not in FALLBACK_STATUSES:
         check(status)
     if place[0] == NULL:
         return None
@@ -450,7 +450,7 @@ def read_once(
         )
     finally:
         ffi.release(place)
-    if status in _FOR_OTHERS:
+    if status in FALLBACK_STATUSES:
         return None
     check(status)
     return report
