@@ -46,16 +46,6 @@ pub(crate) struct Reader {
     copies: bool,
 }
 
-/// The result of the checks of an array that a read fills.
-enum Checked {
-    /// The address of C-contiguous, aligned and writable elements of the selected shape and of its type.
-    At(usize, Elements),
-    /// An array that the fallback path fills.
-    Fallback,
-    /// Elements of another type.
-    OtherType,
-}
-
 #[pymethods]
 impl Reader {
     #[new]
@@ -93,32 +83,30 @@ impl Reader {
         })
     }
 
-    /// Return the elements in a new NumPy array, or a scalar; `None` if the fallback path reads
-    /// them.
+    /// Return a new NumPy array, or a scalar, and whether it has the elements. If not, the fallback
+    /// path reads them, into that array if it is not `None`.
     fn read<'py>(
         &self,
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<(Option<Bound<'py, PyAny>>, bool)> {
         let Some(dtype) = &self.dtype else {
-            return Ok(None);
+            return Ok((None, false));
         };
         let Some(selected) = self.select(index)? else {
-            return Ok(None);
+            return Ok((None, false));
         };
         let array = empty(py, selected.shape(), dtype)?;
         let mut to = self.to_host(&selected, address_of(&array));
         to.flags |= ZERO_HOLES;
         // SAFETY: a new array of the selected shape and of the reader's type.
         let is_read = unsafe { self.read_by(py, &selected, &to)? };
-        if !is_read {
-            return Ok(None);
-        }
-        if selected.shape().is_empty() {
-            array.get_item(PyTuple::empty(py)).map(Some)
-        } else {
-            Ok(Some(array.into_any()))
-        }
+        let value = match selected.shape() {
+            [] if is_read => Some(array.get_item(PyTuple::empty(py))?),
+            [] => None,
+            _ => Some(array.into_any()),
+        };
+        Ok((value, is_read))
     }
 
     /// Fill a NumPy array; return false if the fallback path fills it, `None` if it has another
@@ -130,9 +118,8 @@ impl Reader {
         out: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<Option<bool>> {
         let (address, selected) = match self.check(index, out)? {
-            Checked::At(address, selected) => (address, selected),
-            Checked::Fallback => return Ok(Some(false)),
-            Checked::OtherType => return Ok(None),
+            Ok(found) => found,
+            Err(refusal) => return Ok(refusal),
         };
         let to = self.to_host(&selected, address);
         // SAFETY: `check` has checked the array. NumPy's rule is that an array is not resized
@@ -150,7 +137,7 @@ impl Reader {
         options: usize,
         place: usize,
     ) -> PyResult<Option<c_int>> {
-        let Checked::At(address, selected) = self.check(index, out)? else {
+        let Ok((address, selected)) = self.check(index, out)? else {
             return Ok(None);
         };
         if !self.is_open(py)? {
@@ -276,19 +263,21 @@ impl Reader {
         }
     }
 
-    /// Evaluates the index, and then checks an array: an object in the index may change it.
+    /// Evaluates the index, and then checks an array, which an object in the index may change.
+    /// Returns the address of its elements, or what `read_into` returns for an array that it does not
+    /// fill.
     fn check(
         &self,
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
-    ) -> PyResult<Checked> {
+    ) -> PyResult<Result<(usize, Elements), Option<bool>>> {
         let Some(selected) = self.select(index)? else {
-            return Ok(Checked::Fallback);
+            return Ok(Err(Some(false)));
         };
         let dtype = out.dtype();
         match &self.dtype {
             Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(out.py())) => (),
-            _ => return Ok(Checked::OtherType),
+            _ => return Ok(Err(None)),
         }
         let lengths = out.shape().iter().map(|length| *length as u64);
         // SAFETY: the pointer is to a live array.
@@ -296,9 +285,9 @@ impl Reader {
         if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
             || !lengths.eq(selected.shape().iter().copied())
         {
-            return Ok(Checked::Fallback);
+            return Ok(Err(Some(false)));
         }
-        Ok(Checked::At(address_of(out), selected))
+        Ok(Ok((address_of(out), selected)))
     }
 
     /// Reads and stores the report; returns false if the fallback path reads.

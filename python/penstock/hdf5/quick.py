@@ -89,36 +89,40 @@ class QuickReader:
         made._knows_reader = True
         return made
 
-    def read(self, dataset: Any, selection: Any) -> Any:
-        """Return the elements in new memory, or ``NOT_SMALL``."""
+    def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
+        """Return a new array or a value, and whether it has the elements.
+
+        If not, another way reads them, into the array if it is not ``None``.
+        """
+        made = None
         reader = self._native(dataset)
         if reader is not None:
-            found = reader.read(selection)
-            if found is None and (again := self._renewed(dataset, reader)):
-                found = again.read(selection)
-            if found is not None:
-                return found
+            made, is_filled = reader.read(selection)
+            if not is_filled and (again := self._renewed(dataset, reader)):
+                made, is_filled = again.read(selection)
+            if is_filled:
+                return made, True
         if self._lacks_filter:
-            return NOT_SMALL
+            return made, False
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
             if self._is_small_whole is None:
                 self._is_small_whole = small.is_small_whole(dataset)
             if not self._is_small_whole:
-                return NOT_SMALL
+                return made, False
         else:
             box = self._box(dataset, selection)
             if box is None or not box.is_small:
-                return NOT_SMALL
+                return made, False
         if self._has_narrow_integers(dataset) or self._leaves_memory(dataset, is_new=True):
-            return NOT_SMALL
+            return made, False
         try:
             value = self._read(dataset, selection)
         except MissingFilterError:
             self._lacks_filter = True
-            return NOT_SMALL
+            return made, False
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
-        return value
+        return value, True
 
     def read_into(self, dataset: Any, selection: Any, out: Any) -> Any:
         """Fill a NumPy array of the same numbers, or return ``NOT_SMALL``."""
@@ -201,26 +205,33 @@ class QuickReader:
         options: OptionKeys,
         *,
         is_new: bool = False,
-    ) -> Request[Any] | None:
-        """Start to fill an array, or a new one; ``None`` if another way does that.
+    ) -> tuple[Request[Any] | None, Any]:
+        """Start to fill an array, or a new one.
 
         ``is_new`` says that the old elements of the array must not be seen again.
+
+        Returns:
+            The request, and the array. Without a request, another way fills the array; ``None``
+            stands for one that is still to be made.
         """
         reader = self._native(dataset)
-        if reader is None or (out is not None and device is not None):
-            return None
-        of_call = resolve(options)
-        for _ in range(2):
-            if reader is None:
-                break
-            if out is None:
-                made = reader.start_to(selection, device, of_call)
-            else:
-                made = reader.start_into(selection, out, of_call, is_new=is_new)
+        if out is not None and device is not None:
+            return None, out
+        began = perf_counter_ns()
+        of_call = None if reader is None else resolve(options)
+        while reader is not None:
+            made = reader.allocate(selection, device) if out is None else out
+            started = None
             if made is not None:
-                return made
-            reader = self._renewed(dataset, reader)
-        return None
+                new = is_new or out is None
+                started = reader.start_into(selection, made, of_call, began, is_new=new)
+            if started is not None:
+                return started, made
+            again = self._renewed(dataset, reader)
+            if again is None and reader.shape == dataset.shape:
+                return None, made
+            reader = again
+        return None, out
 
     def _renewed(self, dataset: Any, reader: SmallReader) -> SmallReader | None:
         """Return another reader if this one will read nothing any more."""

@@ -102,22 +102,29 @@ class SmallReader:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
         return any(lib.penstock_reader_is_forgotten(place[0]) for place in self._places)
 
-    def read(self, selection: Any) -> Any | None:
-        """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
-        reader = self._own or self._own_reader()
-        return None if reader is None else reader.read(selection)
+    def read(self, selection: Any) -> tuple[Any, bool]:
+        """Return a new NumPy array or a scalar, and whether it has the elements.
 
-    def allocate(self, selection: Any, device: Device, stream: int | None) -> Any | None:
-        """Return a new array on a GPU for selected elements; ``None`` if they are not small.
+        If not, they are not small. The array is then still to be filled, or ``None``.
+        """
+        reader = self._own or self._own_reader()
+        return (None, False) if reader is None else reader.read(selection)
+
+    def allocate(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
+        """Return a new array for selected elements; ``None`` if they are not small.
 
         Args:
             selection: What ``dataset[...]`` takes.
-            device: The GPU.
+            device: Where the array goes.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
-        return None if shape is None else self._allocate(shape, device, stream)
+        if shape is None:
+            return None
+        if is_numpy(device):
+            return np.empty(shape, self._stored)
+        return self._allocate(shape, device, stream)
 
     def read_on_gpu(
         self,
@@ -171,30 +178,18 @@ class SmallReader:
         return bool(filled)
 
     def start_into(
-        self, selection: Any, out: Any, options: CData, *, is_new: bool = False
+        self, selection: Any, out: Any, options: CData, began: int, *, is_new: bool = False
     ) -> Request[Any] | None:
         """Start to fill an array of NumPy, or one on a GPU.
 
-        Returns ``None`` if the elements are not small, or other than those of the array.
+        Returns ``None`` if the elements are not small, or other than those of the array. The report
+        counts from ``began``.
         """
-        began = perf_counter_ns()
         flags = request.ZERO_HOLES if is_new else 0
         made = self._start(selection, out, options, began, flags)
         if made is not None:
             _note_write(out)
         return made
-
-    def start_to(self, selection: Any, device: Device, options: CData) -> Request[Any] | None:
-        """Start to read into a new array; ``None`` if the elements are not small."""
-        began = perf_counter_ns()
-        own = self._own or self._own_reader()
-        shape = None if own is None else own.shape_of(selection)
-        if shape is None:
-            return None
-        on_host = is_numpy(device)
-        out = np.empty(shape, self._stored) if on_host else self._allocate(shape, device)
-        is_new = request.ZERO_HOLES
-        return None if out is None else self._start(selection, out, options, began, is_new)
 
     def _start(
         self, selection: Any, out: Any, options: CData, began: int, flags: int = 0
