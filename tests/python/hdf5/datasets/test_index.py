@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock._core import elements
 
+CASES = int(os.environ.get("PENSTOCK_TEST_LISTS", "300"))
 LISTS = (list, tuple, range, np.ndarray)
 
 
@@ -98,7 +100,7 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     return shape, tuple(parts)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=CASES, deadline=None)
 @given(case=cases())
 def test_an_index_selects_what_it_does_with_numpy(case) -> None:
     shape, index = case
