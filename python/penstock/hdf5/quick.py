@@ -23,7 +23,7 @@ from penstock.hdf5.library import (
     lock,
 )
 from penstock.hdf5.small_reader import SmallReader
-from penstock.placement import Device
+from penstock.placement import Device, is_numpy
 from penstock.report import remember
 from penstock.request import Request
 from penstock.streams import stream_handle
@@ -220,7 +220,12 @@ class QuickReader:
         began = perf_counter_ns()
         of_call = None if reader is None else resolve(options)
         while reader is not None:
-            made = reader.allocate(selection, device) if out is None else out
+            if out is not None:
+                made = out
+            elif is_numpy(device):
+                made = reader.allocate_on_host(selection)
+            else:
+                made = reader.allocate(selection, device)
             started = None
             if made is not None:
                 new = is_new or out is None

@@ -20,7 +20,7 @@ from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types, small
 from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import HOST, Device, Placement, allocate, is_numpy, parse_device
+from penstock.placement import HOST, Device, Placement, allocate, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
@@ -110,21 +110,23 @@ class SmallReader:
         reader = self._own or self._own_reader()
         return (None, False) if reader is None else reader.read(selection)
 
+    def allocate_on_host(self, selection: Any) -> Any | None:
+        """Return a new NumPy array for selected elements; ``None`` if they are not small."""
+        own = self._own or self._own_reader()
+        shape = None if own is None else own.shape_of(selection)
+        return None if shape is None else np.empty(shape, self._stored)
+
     def allocate(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
-        """Return a new array for selected elements; ``None`` if they are not small.
+        """Return a new array on a GPU for selected elements; ``None`` if they are not small.
 
         Args:
             selection: What ``dataset[...]`` takes.
-            device: Where the array goes.
+            device: The GPU.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
-        if shape is None:
-            return None
-        if is_numpy(device):
-            return np.empty(shape, self._stored)
-        return self._allocate(shape, device, stream)
+        return None if shape is None else self._allocate(shape, device, stream)
 
     def read_on_gpu(
         self,
