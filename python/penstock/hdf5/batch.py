@@ -22,6 +22,7 @@ from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
+from penstock.hdf5.reading import of_elements
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
@@ -290,7 +291,7 @@ class Batch:
         dtype = self._destination.dtype
         if wanted is None:
             if dtype is not None:
-                wanted = element_type(_of_elements(dtype, inner))
+                wanted = element_type(of_elements(dtype, inner))
             else:
                 on_host = self._destination.on_host
                 wanted = element_type(base if on_host else base.newbyteorder("="))
@@ -362,16 +363,6 @@ def _select(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection | Non
         return Selection(shape, shape)
     found = elements(shape, indices)
     return None if found is None else Selection(found.shape, shape, found)
-
-
-def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
-    """Return the type of the numbers, if a type of elements that are arrays is given."""
-    if not isinstance(dtype, np.dtype) or dtype.subdtype is None:
-        return dtype
-    base, shape = dtype.subdtype
-    if shape != inner:
-        raise InvalidError(f"elements of shape {inner} cannot become elements of shape {shape}")
-    return base
 
 
 def _pointer(kind: str, array: np.ndarray[Any, Any]) -> CData:

@@ -295,7 +295,7 @@ def _start(
     selection = selections.select(dataset, indices)
     base, inner = stored.subdtype or (stored, ())
     if dtype is not None:
-        dtype = _of_elements(dtype, inner)
+        dtype = of_elements(dtype, inner)
 
     if out is not None:
         wanted = given.dtype
@@ -367,7 +367,7 @@ def _start(
     return _Reading(made, view, copy_back, single=not selection.shape)
 
 
-def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
+def of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
     """Return the type of the numbers, if a type of elements that are arrays is given."""
     if isinstance(dtype, (str, tuple)):
         with suppress(TypeError):  # the name of a type that NumPy lacks

@@ -76,7 +76,7 @@ class SmallReader:
     """Reads what integers, slices and a list select of a dataset of a file open for reading."""
 
     def __init__(self, identifier: Any, shape: tuple[int, ...], stored: _Stored) -> None:
-        # Who keeps the reader must not keep the dataset, and with it the file, open.
+        # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
         self.shape = shape
         self._stored = stored.numpy

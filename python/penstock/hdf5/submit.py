@@ -173,7 +173,7 @@ def _is_small_on_gpu(dataset: Any, view: View) -> bool:
 
 
 def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
-    """Whether one call that holds the lock to its end may move so many bytes of host memory.
+    """Whether one call that holds the lock to its end may move these bytes of host memory.
 
     The calling thread takes part, and no worker has to be woken. While a file is open only for
     reading, other threads may use the lock to read it as well, so the call may take no longer than
