@@ -270,19 +270,20 @@ impl Elements {
     /// Combines the axes to the result.
     fn combine(&mut self, py: Python<'_>) -> Parsed<()> {
         let sides = self.lists.iter().map(|list| list.shape.as_slice());
-        let common = broadcast(sides.clone());
+        let is_several = self.lists.len() > 1;
+        let common = is_several.then(|| broadcast(sides.clone())).flatten();
         if let Some((index, length)) = self.outside {
             if self.slices().any(|(_, axis)| axis.count == 0) {
                 return Err(Refusal::Fallback); // h5py ignores a list of which nothing is read
             }
             // NumPy ignores lists that are broadcast to no index.
             let is_nothing = common.as_ref().is_some_and(|common| common.contains(&0));
-            if !(self.lists.len() > 1 && is_nothing) {
+            if !is_nothing {
                 let text = format!("index {index} is outside a dimension of size {length}");
                 return Err(PyIndexError::new_err(text).into());
             }
         }
-        if self.lists.len() > 1 {
+        if is_several {
             let Some(common) = common else {
                 let shapes = sides.map(|side| Ok(PyTuple::new(py, side)?.to_string()));
                 let shapes = shapes.collect::<PyResult<Vec<_>>>()?.join(", ");
