@@ -6,31 +6,20 @@ use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::index::Elements;
 use crate::report::Report;
-use crate::selection::Selected;
-use crate::structs::{Array, Axis, Selection};
-
-fn selection_of(selected: &Selected) -> Selection {
-    Selection {
-        struct_size: size_of::<Selection>(),
-        rank: selected.axes().len() as i32,
-        reserved: 0,
-        axes: selected.axes().as_ptr(),
-        points: std::ptr::null(),
-        point_count: 0,
-    }
-}
+use crate::structs::{CArray, CAxis, CSelection};
 
 /// Describes memory in C order with the shape of the selected elements.
-fn array_of(selected: &Selected, address: usize, element: i64) -> Array {
-    Array {
-        struct_size: size_of::<Array>(),
-        data: address as *mut c_void,
+fn array_of(selected: &Elements, address: usize, element: i64) -> CArray {
+    CArray {
+        struct_size: size_of::<CArray>(),
+        data: address,
         element,
         rank: selected.shape().len() as i32,
         reserved: 0,
-        shape: selected.shape().as_ptr(),
-        strides: std::ptr::null(),
+        shape: selected.shape().as_ptr().expose_provenance(),
+        strides: 0,
     }
 }
 
@@ -43,8 +32,8 @@ const ONLY_CACHED: c_int = 8;
 /// `penstock_reader_read`
 type Read = unsafe extern "C" fn(
     reader: *mut c_void,
-    selection: *const Selection,
-    array: *const Array,
+    selection: *const CSelection,
+    array: *const CArray,
     options: *const c_void,
     stream: *mut c_void,
     flags: c_int,
@@ -54,8 +43,8 @@ type Read = unsafe extern "C" fn(
 /// `penstock_reader_start`
 type Start = unsafe extern "C" fn(
     reader: *mut c_void,
-    selection: *const Selection,
-    array: *const Array,
+    selection: *const CSelection,
+    array: *const CArray,
     options: *const c_void,
     stream: *mut c_void,
     flags: c_int,
@@ -68,7 +57,7 @@ type Start = unsafe extern "C" fn(
 ///     read: The address of `penstock_reader_read`.
 ///     start: The address of `penstock_reader_start`.
 ///     sizes: The sizes of `penstock_axis`, `penstock_selection`, `penstock_array` and `penstock_report`.
-///     others: The statuses of reads that the fallback path carries out.
+///     fallback: The statuses of reads that the fallback path carries out.
 ///     options: Returns the options of the thread or task, a tuple.
 ///     parse: Returns the address of the `penstock_options` for such a tuple that is not empty, and an
 ///         object that keeps the options there.
@@ -79,7 +68,7 @@ pub(crate) struct Library {
     read: Read,
     start: Start,
     report_size: usize,
-    others: Vec<c_int>,
+    fallback: Vec<c_int>,
     options: Py<PyAny>,
     parse: Py<PyAny>,
     check: Py<PyAny>,
@@ -90,12 +79,12 @@ pub(crate) struct Library {
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, sizes, others, options, parse, check, remember))]
+    #[pyo3(signature = (*, read, start, sizes, fallback, options, parse, check, remember))]
     fn new(
         read: usize,
         start: usize,
         sizes: (usize, usize, usize, usize),
-        others: Vec<c_int>,
+        fallback: Vec<c_int>,
         options: Py<PyAny>,
         parse: Py<PyAny>,
         check: Py<PyAny>,
@@ -103,9 +92,9 @@ impl Library {
     ) -> PyResult<Library> {
         let (axis, selection, array, report_size) = sizes;
         let ours = (
-            size_of::<Axis>(),
-            size_of::<Selection>(),
-            size_of::<Array>(),
+            size_of::<CAxis>(),
+            size_of::<CSelection>(),
+            size_of::<CArray>(),
         );
         if read == 0
             || start == 0
@@ -122,7 +111,7 @@ impl Library {
             // SAFETY: as above.
             start: unsafe { std::mem::transmute::<usize, Start>(start) },
             report_size,
-            others,
+            fallback,
             options,
             parse,
             check,
@@ -163,14 +152,14 @@ impl Library {
         &self,
         py: Python<'_>,
         reader: usize,
-        selected: &Selected,
+        selected: &Elements,
         to: &Destination,
     ) -> PyResult<Option<Report>> {
         let (options, _kept) = self.options(py, to)?;
-        let selection = selection_of(selected);
         let array = array_of(selected, to.address, to.element);
+        let (selection, array) = (&selected.selection, &array);
         let mut report = Report::empty(self.report_size);
-        let (read, selection, array) = (self.read, Shared(&selection), Shared(&array));
+        let read = self.read;
         let (stream, flags, place) = (to.stream, to.flags, report.place().expose_provenance());
         let call = move |flags: c_int| {
             // SAFETY: the structs outlive the call; the caller vouches for the destination. A
@@ -178,8 +167,8 @@ impl Library {
             unsafe {
                 read(
                     reader as *mut c_void,
-                    selection.get(),
-                    array.get(),
+                    selection,
+                    array,
                     options as *const c_void,
                     stream as *mut c_void,
                     flags,
@@ -188,10 +177,10 @@ impl Library {
             }
         };
         let status = match to.is_brief.then(|| call(flags | ONLY_CACHED)) {
-            Some(status) if !self.others.contains(&status) => status,
+            Some(status) if !self.fallback.contains(&status) => status,
             _ => py.detach(move || call(flags)),
         };
-        if self.others.contains(&status) {
+        if self.fallback.contains(&status) {
             return Ok(None);
         }
         if status != 0 {
@@ -210,17 +199,16 @@ impl Library {
         &self,
         py: Python<'_>,
         reader: usize,
-        selected: &Selected,
+        selected: &Elements,
         to: &Destination,
         place: usize,
     ) -> PyResult<Option<c_int>> {
         let (options, _kept) = self.options(py, to)?;
-        let selection = selection_of(selected);
         let array = array_of(selected, to.address, to.element);
-        let (start, selection, array) = (self.start, Shared(&selection), Shared(&array));
+        let (selection, array) = (&selected.selection, &array);
+        let start = self.start;
         let (stream, flags) = (to.stream, to.flags);
         let status = py.detach(move || {
-            let (selection, array) = (selection.get(), array.get());
             // SAFETY: the structs outlive the call; the caller vouches for the destination and the
             // place. A reader is not an address, and the library rejects one that is closed.
             unsafe {
@@ -235,7 +223,7 @@ impl Library {
                 )
             }
         });
-        Ok((!self.others.contains(&status)).then_some(status))
+        Ok((!self.fallback.contains(&status)).then_some(status))
     }
 
     /// Returns the address of the options of a read (0 for no options), and the object that keeps
@@ -260,18 +248,5 @@ impl Library {
     pub(crate) fn remember(&self, py: Python<'_>, report: Report) -> PyResult<()> {
         self.remember.call1(py, (Py::new(py, report)?,))?;
         Ok(())
-    }
-}
-
-/// A struct with pointers. Only the calling thread uses it while that thread has released the GIL.
-#[derive(Clone, Copy)]
-struct Shared<'a, T>(&'a T);
-
-// SAFETY: `Python::detach` runs its function on the calling thread.
-unsafe impl<T> Send for Shared<'_, T> {}
-
-impl<T> Shared<'_, T> {
-    fn get(&self) -> *const T {
-        self.0
     }
 }

@@ -4,15 +4,16 @@
 //!   the interpreter. They call the C API as any client does: Python passes the addresses of
 //!   `penstock_reader_read` and `penstock_reader_start` to the module, which links nothing of
 //!   Penstock.
+//! - The argument of `dataset[...]`, parsed once for small reads and for all others.
 //! - Capsules of DLPack, whose destructors must not run Python code.
 
 #![deny(missing_docs, unreachable_pub)]
 
 mod call;
 mod dlpack;
+mod index;
 mod reader;
 mod report;
-mod selection;
 mod structs;
 
 use pyo3::prelude::*;
@@ -23,6 +24,8 @@ mod _core {
     use crate::call::Library;
     #[pymodule_export]
     use crate::dlpack::{export_array, read_capsule};
+    #[pymodule_export]
+    use crate::index::{Elements, elements};
     #[pymodule_export]
     use crate::reader::Reader;
     #[pymodule_export]

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::call::{Destination, Library, ZERO_HOLES};
+use crate::index::Elements;
 use crate::report::Report;
-use crate::selection::Selected;
 
 /// Reads the elements that integers, slices and a list select of a dataset, by a `penstock_reader`.
 ///
@@ -44,16 +44,6 @@ pub(crate) struct Reader {
     brief: u64,
     flags: c_int,
     copies: bool,
-}
-
-/// The result of the checks of an array that a read fills.
-enum Place {
-    /// The address of C-contiguous, aligned and writable elements of the selected shape and of its type.
-    At(usize),
-    /// An array that the fallback path fills.
-    Fallback,
-    /// Elements of another type.
-    OtherType,
 }
 
 #[pymethods]
@@ -93,33 +83,30 @@ impl Reader {
         })
     }
 
-    /// Return the elements in a new NumPy array, or a scalar; `None` if the fallback path reads
-    /// them.
+    /// Return a new NumPy array, or a scalar, and whether it has the elements. If not, the fallback
+    /// path reads them, into that array if it is not `None`.
     fn read<'py>(
         &self,
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut selected = Selected::new();
+    ) -> PyResult<(Option<Bound<'py, PyAny>>, bool)> {
         let Some(dtype) = &self.dtype else {
-            return Ok(None);
+            return Ok((None, false));
         };
-        if !self.select(index, &mut selected)? {
-            return Ok(None);
-        }
+        let Some(selected) = self.select(index)? else {
+            return Ok((None, false));
+        };
         let array = empty(py, selected.shape(), dtype)?;
         let mut to = self.to_host(&selected, address_of(&array));
         to.flags |= ZERO_HOLES;
         // SAFETY: a new array of the selected shape and of the reader's type.
         let is_read = unsafe { self.read_by(py, &selected, &to)? };
-        if !is_read {
-            return Ok(None);
-        }
-        if selected.shape().is_empty() {
-            array.get_item(PyTuple::empty(py)).map(Some)
-        } else {
-            Ok(Some(array.into_any()))
-        }
+        let value = match selected.shape() {
+            [] if is_read => Some(array.get_item(PyTuple::empty(py))?),
+            [] => None,
+            _ => Some(array.into_any()),
+        };
+        Ok((value, is_read))
     }
 
     /// Fill a NumPy array; return false if the fallback path fills it, `None` if it has another
@@ -130,14 +117,12 @@ impl Reader {
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
     ) -> PyResult<Option<bool>> {
-        let mut selected = Selected::new();
-        let address = match self.place_in(index, out, &mut selected)? {
-            Place::At(address) => address,
-            Place::Fallback => return Ok(Some(false)),
-            Place::OtherType => return Ok(None),
+        let (address, selected) = match self.check(index, out)? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(refusal),
         };
         let to = self.to_host(&selected, address);
-        // SAFETY: `place_in` has checked the array. NumPy's rule is that an array is not resized
+        // SAFETY: `check` has checked the array. NumPy's rule is that an array is not resized
         // while it is referenced.
         unsafe { self.read_by(py, &selected, &to).map(Some) }
     }
@@ -152,8 +137,7 @@ impl Reader {
         options: usize,
         place: usize,
     ) -> PyResult<Option<c_int>> {
-        let mut selected = Selected::new();
-        let Place::At(address) = self.place_in(index, out, &mut selected)? else {
+        let Ok((address, selected)) = self.check(index, out)? else {
             return Ok(None);
         };
         if !self.is_open(py)? {
@@ -179,12 +163,12 @@ impl Reader {
         flags: c_int,
         options: usize,
     ) -> PyResult<bool> {
-        let mut selected = Selected::new();
-        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
-        if !is_ours
-            || self
-                .bytes(&selected)
-                .is_none_or(|bytes| bytes > self.at_once)
+        let Some(selected) = self.select_shape(index, shape)? else {
+            return Ok(false);
+        };
+        if self
+            .bytes(&selected)
+            .is_none_or(|bytes| bytes > self.at_once)
         {
             return Ok(false);
         }
@@ -207,9 +191,10 @@ impl Reader {
         place: usize,
     ) -> PyResult<Option<c_int>> {
         let py = index.py();
-        let mut selected = Selected::new();
-        let is_ours = self.select(index, &mut selected)? && selected.has(shape)?;
-        if !is_ours || !self.is_open(py)? {
+        let Some(selected) = self.select_shape(index, shape)? else {
+            return Ok(None);
+        };
+        if !self.is_open(py)? {
             return Ok(None);
         }
         let to = self.to(address, stream, flags, options);
@@ -224,26 +209,36 @@ impl Reader {
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let mut selected = Selected::new();
-        if self.select(index, &mut selected)? {
-            PyTuple::new(py, selected.shape()).map(Some)
-        } else {
-            Ok(None)
-        }
+        let selected = self.select(index)?;
+        selected
+            .map(|selected| PyTuple::new(py, selected.shape()))
+            .transpose()
     }
 }
 
 impl Reader {
-    /// Evaluates the index; returns false if the fallback path reads.
-    fn select(&self, index: &Bound<'_, PyAny>, selected: &mut Selected) -> PyResult<bool> {
-        if !selected.select(index, &self.shape)? {
-            return Ok(false);
-        }
-        Ok(self.bytes(selected).is_some_and(|bytes| bytes <= self.most))
+    /// Evaluates the index; returns `None` if the fallback path reads.
+    fn select(&self, index: &Bound<'_, PyAny>) -> PyResult<Option<Elements>> {
+        let selected = Elements::parse(index, &self.shape)?;
+        Ok(selected.filter(|selected| {
+            let bytes = self.bytes(selected);
+            selected.is_plain() && bytes.is_some_and(|bytes| 0 < bytes && bytes <= self.most)
+        }))
+    }
+
+    /// Evaluates the index for memory of this shape; returns `None` if the fallback path reads.
+    fn select_shape(
+        &self,
+        index: &Bound<'_, PyAny>,
+        shape: &Bound<'_, PyTuple>,
+    ) -> PyResult<Option<Elements>> {
+        let shape = shape.extract::<Vec<u64>>()?;
+        let selected = self.select(index)?;
+        Ok(selected.filter(|selected| selected.shape() == shape))
     }
 
     /// Returns the bytes of the selected elements in memory; `None` if they are beyond 64 bits.
-    fn bytes(&self, selected: &Selected) -> Option<u64> {
+    fn bytes(&self, selected: &Elements) -> Option<u64> {
         selected.count()?.checked_mul(self.itemsize)
     }
 
@@ -259,7 +254,7 @@ impl Reader {
     }
 
     /// Describes host memory for the selected elements.
-    fn to_host(&self, selected: &Selected, address: usize) -> Destination {
+    fn to_host(&self, selected: &Elements, address: usize) -> Destination {
         let is_copy = self.copies && selected.is_one_run(&self.shape);
         let bytes = self.bytes(selected);
         Destination {
@@ -268,20 +263,21 @@ impl Reader {
         }
     }
 
-    /// Evaluates the index, and then checks an array: an object in the index may change it.
-    fn place_in(
+    /// Evaluates the index, and then checks an array, which an object in the index may change.
+    /// Returns the address of its elements, or what `read_into` returns for an array that it does not
+    /// fill.
+    fn check(
         &self,
         index: &Bound<'_, PyAny>,
         out: &Bound<'_, PyUntypedArray>,
-        selected: &mut Selected,
-    ) -> PyResult<Place> {
-        if !self.select(index, selected)? {
-            return Ok(Place::Fallback);
-        }
+    ) -> PyResult<Result<(usize, Elements), Option<bool>>> {
+        let Some(selected) = self.select(index)? else {
+            return Ok(Err(Some(false)));
+        };
         let dtype = out.dtype();
         match &self.dtype {
             Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(out.py())) => (),
-            _ => return Ok(Place::OtherType),
+            _ => return Ok(Err(None)),
         }
         let lengths = out.shape().iter().map(|length| *length as u64);
         // SAFETY: the pointer is to a live array.
@@ -289,9 +285,9 @@ impl Reader {
         if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
             || !lengths.eq(selected.shape().iter().copied())
         {
-            return Ok(Place::Fallback);
+            return Ok(Err(Some(false)));
         }
-        Ok(Place::At(address_of(out)))
+        Ok(Ok((address_of(out), selected)))
     }
 
     /// Reads and stores the report; returns false if the fallback path reads.
@@ -301,7 +297,7 @@ impl Reader {
     unsafe fn read_by(
         &self,
         py: Python<'_>,
-        selected: &Selected,
+        selected: &Elements,
         to: &Destination,
     ) -> PyResult<bool> {
         if !self.is_open(py)? {
@@ -325,21 +321,6 @@ impl Reader {
         };
         let identifier = dataset.getattr(pyo3::intern!(py, "id"))?;
         Ok(identifier.extract::<i64>()? != 0)
-    }
-}
-
-impl Selected {
-    /// Returns whether a tuple has the lengths of the selected dimensions.
-    fn has(&self, shape: &Bound<'_, PyTuple>) -> PyResult<bool> {
-        if shape.len() != self.shape().len() {
-            return Ok(false);
-        }
-        for (theirs, ours) in shape.iter_borrowed().zip(self.shape()) {
-            if theirs.extract::<u64>()? != *ours {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
 

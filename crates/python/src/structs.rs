@@ -1,47 +1,84 @@
-//! Structs of the C API, as `penstock.h` and `penstock_hdf5.h` declare them.
-
-use std::ffi::c_void;
+//! Structs of the C API, as `penstock.h` declares them. Pointers are addresses, so that any thread may
+//! hold a struct.
 
 /// `penstock_axis`
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Axis {
+pub(crate) struct CAxis {
     pub(crate) start: u64,
     pub(crate) step: u64,
     pub(crate) count: u64,
-    pub(crate) indices: *const u64,
+    indices: usize,
 }
 
-impl Default for Axis {
-    fn default() -> Axis {
-        Axis {
+impl CAxis {
+    pub(crate) fn strided(start: u64, step: u64, count: u64) -> CAxis {
+        CAxis {
+            start,
+            step,
+            count,
+            indices: 0,
+        }
+    }
+
+    /// Describes a list of indices, which must outlive the axis.
+    pub(crate) fn list(indices: &[u64]) -> CAxis {
+        CAxis {
             start: 0,
             step: 0,
-            count: 0,
-            indices: std::ptr::null(),
+            count: indices.len() as u64,
+            indices: indices.as_ptr().expose_provenance(),
         }
+    }
+
+    /// Returns the last index of a slice that is not empty.
+    pub(crate) fn last(&self) -> u64 {
+        self.start + self.step * (self.count - 1)
     }
 }
 
 /// `penstock_selection`
 #[repr(C)]
-pub(crate) struct Selection {
-    pub(crate) struct_size: usize,
-    pub(crate) rank: i32,
-    pub(crate) reserved: i32,
-    pub(crate) axes: *const Axis,
-    pub(crate) points: *const u64,
-    pub(crate) point_count: u64,
+#[derive(Default)]
+pub(crate) struct CSelection {
+    struct_size: usize,
+    rank: i32,
+    reserved: i32,
+    axes: usize,
+    points: usize,
+    point_count: u64,
+}
+
+impl CSelection {
+    /// Describes all combinations of the indices of axes, which must outlive the struct.
+    pub(crate) fn axes(axes: &[CAxis]) -> CSelection {
+        CSelection {
+            struct_size: size_of::<CSelection>(),
+            rank: axes.len() as i32,
+            axes: axes.as_ptr().expose_provenance(),
+            ..CSelection::default()
+        }
+    }
+
+    /// Describes points, which must outlive the struct.
+    pub(crate) fn points(rank: usize, points: &[u64]) -> CSelection {
+        CSelection {
+            struct_size: size_of::<CSelection>(),
+            rank: rank as i32,
+            points: points.as_ptr().expose_provenance(),
+            point_count: (points.len() / rank) as u64,
+            ..CSelection::default()
+        }
+    }
 }
 
 /// `penstock_array`
 #[repr(C)]
-pub(crate) struct Array {
+pub(crate) struct CArray {
     pub(crate) struct_size: usize,
-    pub(crate) data: *mut c_void,
+    pub(crate) data: usize,
     pub(crate) element: i64,
     pub(crate) rank: i32,
     pub(crate) reserved: i32,
-    pub(crate) shape: *const u64,
-    pub(crate) strides: *const i64,
+    pub(crate) shape: usize,
+    pub(crate) strides: usize,
 }

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import arrays, request, transfer
+from penstock._core import elements
 from penstock._native import NULL, CData, ffi, lib, pointer
 from penstock._options import OptionKeys
 from penstock.arrays import View
@@ -19,9 +20,9 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.index import elements
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
+from penstock.hdf5.reading import of_elements
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
@@ -290,7 +291,7 @@ class Batch:
         dtype = self._destination.dtype
         if wanted is None:
             if dtype is not None:
-                wanted = element_type(_of_elements(dtype, inner))
+                wanted = element_type(of_elements(dtype, inner))
             else:
                 on_host = self._destination.on_host
                 wanted = element_type(base if on_host else base.newbyteorder("="))
@@ -360,22 +361,8 @@ def _select(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection | Non
     """Return what indices select; ``None`` for what h5py has to understand or refuse."""
     if indices == () or (len(indices) == 1 and indices[0] is Ellipsis):
         return Selection(shape, shape)
-    if any(index is None for index in indices):
-        return None
     found = elements(shape, indices)
-    if found is None:
-        return None
-    return Selection(found.shape, shape, found)
-
-
-def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
-    """Return the type of the numbers, if a type of elements that are arrays is given."""
-    if not isinstance(dtype, np.dtype) or dtype.subdtype is None:
-        return dtype
-    base, shape = dtype.subdtype
-    if shape != inner:
-        raise InvalidError(f"elements of shape {inner} cannot become elements of shape {shape}")
-    return base
+    return None if found is None else Selection(found.shape, shape, found)
 
 
 def _pointer(kind: str, array: np.ndarray[Any, Any]) -> CData:

@@ -24,7 +24,7 @@ from penstock.hdf5 import (
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import creation_properties, creation_property, explain, lock
 from penstock.hdf5.objects import Object
-from penstock.hdf5.quick import NOT_SMALL, QuickReader, drop
+from penstock.hdf5.quick import QuickReader, drop
 from penstock.hdf5.rows import rows_at_a_time
 from penstock.hdf5.views import View, refuse_no_copy, structure_of
 from penstock.placement import Device, Library, place
@@ -180,10 +180,10 @@ class Dataset(Object):
     def __getitem__(self, selection: Any) -> Any:
         """Read selected elements to host memory: see :func:`penstock.read`."""
         quick = self._quick or self._quick_reader()
-        found = quick.read(self._h5py, selection)
-        if found is NOT_SMALL:
-            return reading.read_described(self._h5py, selection, None, None, None, None, {})
-        return found
+        found, is_filled = quick.read(self._h5py, selection)
+        if is_filled:
+            return found
+        return reading.read_new(self._h5py, selection, found)
 
     def __setitem__(self, selection: Any, array: Any) -> None:
         """Write selected elements from an array in any memory: see :func:`penstock.write`."""
@@ -333,9 +333,7 @@ class Dataset(Object):
         device = place(device, like, pin, out)
         if dtype is None and stream is None:
             quick = self._quick or self._quick_reader()
-            made = quick.start(self._h5py, selection, out, device, options)
-            if made is not None:
-                return made
+            return reading.start_quick(self._h5py, quick, selection, out, device, options)
         return reading.start_described(self._h5py, selection, out, device, dtype, stream, options)
 
     def write_async(

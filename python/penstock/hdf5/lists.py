@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.hdf5.index import Elements, elements
+from penstock._core import Elements, elements
 from penstock.hdf5.library import creation_property
 from penstock.hdf5.selection import field_dtype, select, split
 
@@ -24,47 +24,44 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
     if found is None:
         return argument, None
     names, rank = split(argument)[1], len(dataset.shape)
-    if found.axes is None:
-        assert found.points is not None
-        if not len(found.points):
-            return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
+    if not math.prod(found.shape):
+        return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
+    points = found.points
+    if points is not None:
         if not _is_virtual(dataset):
             from h5py._hl.selections import PointSelection
 
-            alone = PointSelection(dataset.shape, points=found.points)
+            alone = PointSelection(dataset.shape, points=points)
             return (alone, *names), lambda array: _in_shape(array, 1, found.shape)
         # HDF5 reads no single elements of virtual datasets.
-        points = found.points.astype(np.int64)
+        points = points.astype(np.int64)
         low, high = points.min(axis=0), points.max(axis=0)
         sides = tuple(slice(int(a), int(b) + 1) for a, b in zip(low, high, strict=True))
         return (*sides, *names), lambda array: _in_shape(
             array[tuple((points - low).T)], 1, found.shape
         )
     # h5py reads what the first list needs; NumPy takes the others out of the whole dimension.
-    if not math.prod(found.shape):
-        return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
     given: list[Any] = []
     taken: list[Any] = []
-    for number, axis in enumerate(found.axes):
-        if isinstance(axis, range):
-            given.append(slice(axis.start, max(axis.stop, axis.start), axis.step))
-            taken.append(np.arange(len(axis)))
-        elif any(isinstance(one, list) for one in given) or not len(axis):
-            given.append(slice(0, dataset.shape[number] if len(axis) else 0))
-            taken.append(axis.astype(np.int64))
+    assert found.index is not None
+    for one, length in zip(found.index, dataset.shape, strict=True):
+        if not isinstance(one, np.ndarray):
+            given.append(one)
+            if isinstance(one, slice):
+                taken.append(np.arange(len(range(length)[one])))
+        elif any(isinstance(other, list) for other in given):
+            given.append(slice(0, length))
+            taken.append(one.astype(np.int64))
         else:
-            once, inverse = np.unique(axis, return_inverse=True)
-            given.append([int(one) for one in once])
+            once, inverse = np.unique(one, return_inverse=True)
+            given.append(once.tolist())
             taken.append(inverse.ravel())
 
     def reorder(array: np.ndarray[Any, Any]) -> Any:
         grid = array[np.ix_(*taken)]
-        if found.is_in_order:
-            return _in_shape(grid, rank, found.shape)
-        places = zip(grid.shape, found.places, strict=False)
-        grid = _in_shape(grid, rank, tuple(n for n, place in places if place is not None))
-        inner = range(len(found.order), grid.ndim)
-        return grid.transpose(*np.argsort(found.order), *inner)
+        if found.order is None:
+            return _in_shape(grid, len(taken), found.shape)
+        return grid.transpose(*np.argsort(found.order), *range(len(taken), grid.ndim))
 
     return (*given, *names), reorder
 
@@ -88,13 +85,14 @@ def writable(dataset: Any, argument: Any, value: Any) -> tuple[Any, Any]:
     number = _only_list(found)
     if number is None:
         raise TypeError("HDF5 itself writes such elements, which it does for one list at a time")
-    assert found.axes is not None
+    assert found.index is not None
     indices, names = split(argument)
-    once, last = np.unique(np.asarray(found.axes[number])[::-1], return_index=True)
+    once, last = np.unique(found.index[number][::-1], return_index=True)
     given = [one if _is_no_list(one) else [int(index) for index in once] for one in indices]
     array, inner = values_of(dataset, value, names)
-    count = len(found.axes[number])
-    side = (found.places[number] or 0) - len(found.shape) - inner
+    count = len(found.index[number])
+    place = sum(not isinstance(one, int) for one in found.index[:number])
+    side = place - len(found.shape) - inner
     if array.ndim >= -side and array.shape[side] == count:
         array = array.take(count - 1 - last, axis=side)
     return (*given, *names), array
@@ -108,8 +106,8 @@ def are_writable(dataset: Any, argument: Any) -> bool:
 
 def _only_list(found: Elements) -> int | None:
     """Return the dimension of the only list; ``None`` if there is none, or several."""
-    lists = [n for n, axis in enumerate(found.axes or ()) if not isinstance(axis, range)]
-    return None if len(lists) != 1 or found.flattened else lists[0]
+    lists = [n for n, one in enumerate(found.index or ()) if isinstance(one, np.ndarray)]
+    return lists[0] if len(lists) == 1 and found.is_grid else None
 
 
 def spread(dataset: Any, argument: Any, value: Any) -> Any:
@@ -167,13 +165,12 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
     found = elements(dataset.shape, indices)
     if found is None or found.is_regular:
         return None
-    if found.axes is None:
+    if found.index is None:
         mask = indices[0] if len(indices) == 1 else None
         is_mask_of_all = isinstance(mask, np.ndarray) and mask.shape == dataset.shape
         # HDF5 reads no single elements of virtual datasets.
         return None if is_mask_of_all and not _is_virtual(dataset) else found
-    lists = [np.asarray(axis) for axis in found.axes if not isinstance(axis, range)]
-    is_plain = len(lists) == 1 and not found.flattened and math.prod(found.shape) > 0
+    only = _only_list(found)
     # h5py takes a mask of one dimension only as an array, alone, and as single elements.
     is_mask = len(dataset.shape) == 1 and any(_is_mask(one) for one in indices)
     is_alone = len(indices) == 1 and isinstance(indices[0], np.ndarray)
@@ -181,8 +178,10 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
         return found
     if any(_is_short_and_negative(one) for one in indices):
         return found  # h5py adds the length in the type of the list
-    if is_plain and len(lists[0]) and bool((lists[0][1:] > lists[0][:-1]).all()):
-        return None
+    if only is not None and math.prod(found.shape) > 0:
+        listed = found.index[only]
+        if bool((listed[1:] > listed[:-1]).all()):
+            return None
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from penstock import request
+from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
 from penstock.hdf5 import memory_types, pending, small
@@ -22,7 +23,7 @@ from penstock.hdf5.library import (
     lock,
 )
 from penstock.hdf5.small_reader import SmallReader
-from penstock.placement import Device
+from penstock.placement import Device, is_numpy
 from penstock.report import remember
 from penstock.request import Request
 from penstock.streams import stream_handle
@@ -88,36 +89,40 @@ class QuickReader:
         made._knows_reader = True
         return made
 
-    def read(self, dataset: Any, selection: Any) -> Any:
-        """Return the elements in new memory, or ``NOT_SMALL``."""
+    def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
+        """Return a new array or a value, and whether it has the elements.
+
+        If not, another way reads them, into the array if it is not ``None``.
+        """
+        made = None
         reader = self._native(dataset)
         if reader is not None:
-            found = reader.read(selection)
-            if found is None and (again := self._renewed(dataset, reader)):
-                found = again.read(selection)
-            if found is not None:
-                return found
+            made, is_filled = reader.read(selection)
+            if not is_filled and (again := self._renewed(dataset, reader)):
+                made, is_filled = again.read(selection)
+            if is_filled:
+                return made, True
         if self._lacks_filter:
-            return NOT_SMALL
+            return made, False
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
             if self._is_small_whole is None:
                 self._is_small_whole = small.is_small_whole(dataset)
             if not self._is_small_whole:
-                return NOT_SMALL
+                return made, False
         else:
             box = self._box(dataset, selection)
             if box is None or not box.is_small:
-                return NOT_SMALL
+                return made, False
         if self._has_narrow_integers(dataset) or self._leaves_memory(dataset, is_new=True):
-            return NOT_SMALL
+            return made, False
         try:
             value = self._read(dataset, selection)
         except MissingFilterError:
             self._lacks_filter = True
-            return NOT_SMALL
+            return made, False
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
-        return value
+        return value, True
 
     def read_into(self, dataset: Any, selection: Any, out: Any) -> Any:
         """Fill a NumPy array of the same numbers, or return ``NOT_SMALL``."""
@@ -200,26 +205,38 @@ class QuickReader:
         options: OptionKeys,
         *,
         is_new: bool = False,
-    ) -> Request[Any] | None:
-        """Start to fill an array, or a new one; ``None`` if another way does that.
+    ) -> tuple[Request[Any] | None, Any]:
+        """Start to fill an array, or a new one.
 
         ``is_new`` says that the old elements of the array must not be seen again.
+
+        Returns:
+            The request, and the array. Without a request, another way fills the array; ``None``
+            stands for one that is still to be made.
         """
         reader = self._native(dataset)
-        if reader is None or (out is not None and device is not None):
-            return None
-        of_call = resolve(options)
-        for _ in range(2):
-            if reader is None:
-                break
-            if out is None:
-                made = reader.start_to(selection, device, of_call)
+        if out is not None and device is not None:
+            return None, out
+        began = perf_counter_ns()
+        of_call = None if reader is None else resolve(options)
+        while reader is not None:
+            if out is not None:
+                made = out
+            elif is_numpy(device):
+                made = reader.allocate_on_host(selection)
             else:
-                made = reader.start_into(selection, out, of_call, is_new=is_new)
+                made = reader.allocate(selection, device)
+            started = None
             if made is not None:
-                return made
-            reader = self._renewed(dataset, reader)
-        return None
+                new = is_new or out is None
+                started = reader.start_into(selection, made, of_call, began, is_new=new)
+            if started is not None:
+                return started, made
+            again = self._renewed(dataset, reader)
+            if again is None and reader.shape == dataset.shape:
+                return None, made
+            reader = again
+        return None, out
 
     def _renewed(self, dataset: Any, reader: SmallReader) -> SmallReader | None:
         """Return another reader if this one will read nothing any more."""
@@ -270,38 +287,20 @@ class QuickReader:
         except (ValueError, RuntimeError):
             check_dataset(dataset)
             raise
-        parts = selection if type(selection) is tuple else (selection,)
-        if not shape or len(parts) > len(shape):
+        found = elements(shape, selection) if shape else None
+        if found is None or not found.is_regular:
             return None
         if self._facts is None:
             check_dataset(dataset)  # h5py keeps the shape of a closed one
             self._facts = small.is_plain(dataset), _cached_chunk(dataset)
-        is_rows, chunk = self._facts
-        count, in_chunk = 1, chunk is not None
-        result = []
-        for number, size in enumerate(shape):
-            part = parts[number] if number < len(parts) else slice(None)
-            if type(part) is slice:
-                try:
-                    indices = range(*part.indices(size))
-                except (TypeError, ValueError):
-                    return None
-                length = len(indices)
-                is_rows = is_rows and part.step in (None, 1) and (number == 0 or length == size)
-                if in_chunk and length and chunk is not None:
-                    in_chunk = indices[0] // chunk[number] == indices[-1] // chunk[number]
-                result.append(length)
-                count *= length
-            elif type(part) is int:
-                is_rows = is_rows and (number == 0 or size == 1)
-            else:
-                return None
+        is_plain, chunk = self._facts
+        count = math.prod(found.shape)
         nbytes = count * itemsize
-        if in_chunk and chunk is not None and 2 * count <= math.prod(chunk):
+        if chunk is not None and 2 * count <= math.prod(chunk) and found.is_in_one_chunk(chunk):
             is_small = small.LIMIT > 0
         else:
-            is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
-        return _Box(tuple(result), nbytes, is_small)
+            is_small = small.is_small_bytes(nbytes, is_rows=is_plain and found.is_rows(shape))
+        return _Box(found.shape, nbytes, is_small)
 
 
 class _Box(NamedTuple):
@@ -311,7 +310,7 @@ class _Box(NamedTuple):
     nbytes: int
     is_small: bool
     """Whether h5py reads it: few bytes, rows that it copies, or up to half of one chunk, which HDF5
-    then keeps for those who read on."""
+    then caches."""
 
 
 def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:

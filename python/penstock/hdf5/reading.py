@@ -70,8 +70,9 @@ def read(
             device = place(device, like, pin, out)
             return read_placed(find(), None, selection, out, device, dtype, stream, options)
     device = place(device, like, pin, out)
+    quick = getattr(dataset, "_quick", None)  # that of a penstock.Dataset
     dataset = unwrap(dataset)
-    quick = QuickReader.of(dataset)
+    quick = quick or QuickReader.of(dataset)
     return read_placed(dataset, quick, selection, out, device, dtype, stream, options)
 
 
@@ -104,12 +105,19 @@ def read_placed(
         elif options or stream is not None:  # h5py, which reads small parts, has neither
             found = NOT_SMALL
         elif out is None:
-            found = quick.read(dataset, selection)
+            found, is_filled = quick.read(dataset, selection)
+            return found if is_filled else read_new(dataset, selection, found)
         else:
             found = quick.read_into(dataset, selection, out)
         if found is not NOT_SMALL:
             return found
     return read_described(dataset, selection, out, device, dtype, stream, options)
+
+
+def read_new(dataset: Any, selection: Any, out: Any) -> Any:
+    """Read to host memory: into a new array, which may be made already."""
+    is_new = out is not None
+    return read_described(dataset, selection, out, None, None, None, {}, is_new=is_new)
 
 
 def read_described(
@@ -181,10 +189,28 @@ def read_async(
     """
     device = place(device, like, pin, out)
     if dtype is None and stream is None:
-        made = QuickReader.of(dataset).start(dataset, selection, out, device, options)
-        if made is not None:
-            return made
+        quick = QuickReader.of(dataset)
+        return start_quick(dataset, quick, selection, out, device, options)
     return start_described(dataset, selection, out, device, dtype, stream, options)
+
+
+def start_quick(
+    dataset: Any,
+    quick: QuickReader,
+    selection: Any,
+    out: Any,
+    device: Device,
+    options: OptionKeys,
+    *,
+    is_new: bool = False,
+) -> Request[Any]:
+    """Start a read by the reader of small parts of an ``h5py.Dataset`` if it can."""
+    made, array = quick.start(dataset, selection, out, device, options, is_new=is_new)
+    if made is not None:
+        return made
+    if array is not out:
+        device, is_new = None, True
+    return start_described(dataset, selection, array, device, None, None, options, is_new=is_new)
 
 
 def start_described(
@@ -219,10 +245,8 @@ def start_described(
 
 def start_into_reused(dataset: Any, selection: Any, out: Any, options: OptionKeys) -> Request[Any]:
     """Start to read into an array whose old elements the caller must not see again."""
-    made = QuickReader.of(dataset).start(dataset, selection, out, None, options, is_new=True)
-    if made is not None:
-        return made
-    return start_described(dataset, selection, out, None, None, None, options, is_new=True)
+    quick = QuickReader.of(dataset)
+    return start_quick(dataset, quick, selection, out, None, options, is_new=True)
 
 
 class _Reading(NamedTuple):
@@ -271,7 +295,7 @@ def _start(
     selection = selections.select(dataset, indices)
     base, inner = stored.subdtype or (stored, ())
     if dtype is not None:
-        dtype = _of_elements(dtype, inner)
+        dtype = of_elements(dtype, inner)
 
     if out is not None:
         wanted = given.dtype
@@ -343,7 +367,7 @@ def _start(
     return _Reading(made, view, copy_back, single=not selection.shape)
 
 
-def _of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
+def of_elements(dtype: Any, inner: tuple[int, ...]) -> Any:
     """Return the type of the numbers, if a type of elements that are arrays is given."""
     if isinstance(dtype, (str, tuple)):
         with suppress(TypeError):  # the name of a type that NumPy lacks

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock._core import Elements, elements
 from penstock.errors import InvalidError
-from penstock.hdf5.index import Elements, elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +35,11 @@ class Selection:
     @property
     def span(self) -> int:
         """The number of elements between the first and the last index of each dimension."""
-        axes = None if self.elements is None else self.elements.axes
-        if axes is None:
-            return math.prod(self.extent) if self.elements is not None else self.count
-        spans = (
-            abs(axis[-1] - axis[0]) + 1 if isinstance(axis, range) and axis else extent
-            for axis, extent in zip(axes, self.extent, strict=True)
-        )
-        return math.prod(spans)
+        return self.count if self.elements is None else self.elements.span(self.extent)
 
     @property
     def has_lists(self) -> bool:
-        """Whether lists select the elements.
-
-        An array is broadcast to these by the rules of NumPy, to others by those of h5py.
-        """
+        """Whether lists select the elements."""
         return self.elements is not None and not self.elements.is_regular
 
     @property
@@ -58,22 +49,14 @@ class Selection:
             from h5py._hl.selections import SimpleSelection
 
             return isinstance(self.parsed, SimpleSelection)
-        if self.elements is None:
-            return True
-        return self.elements.axes is not None and not self.elements.flattened
+        return self.elements is None or self.elements.is_grid
 
     @property
     def is_rows(self) -> bool:
         """Whether the elements are those of consecutive indices of the first dimension."""
         if self.elements is None:
             return self.parsed is None
-        axes = self.elements.axes
-        return (
-            axes is not None
-            and all(isinstance(axis, range) for axis in axes)
-            and axes[0].step == 1  # type: ignore[union-attr]
-            and all(len(axis) == n for axis, n in zip(axes[1:], self.extent[1:], strict=True))
-        )
+        return self.elements.is_rows(self.extent)
 
     def check_broadcast(self, shape: tuple[int, ...]) -> None:
         """Raise TypeError unless an array of this shape can be broadcast to the selection."""
@@ -82,25 +65,11 @@ class Selection:
         if self.parsed is not None:
             self.parsed.expand_shape(shape)
             return
-        if self.has_lists:
-            leading = (1,) * (len(shape) - len(self.shape))
-            try:
-                if np.broadcast_shapes(shape, self.shape) == leading + self.shape:
-                    return
-            except ValueError:
-                pass
-            raise TypeError(f"Can't broadcast {shape} -> {self.shape}")
-        from h5py._hl.selections import SimpleSelection, select
-
-        if self.elements is None or self.elements.axes is None:
-            SimpleSelection(self.extent).expand_shape(shape)
-            return
-        parts = zip(self.elements.axes, self.elements.places, strict=True)
-        index = tuple(
-            axis[0] if place is None else slice(axis.start, axis.stop, axis.step)  # type: ignore[union-attr]
-            for axis, place in parts
-        )
-        select(self.extent, index).expand_shape(shape)
+        leading = (1,) * (len(shape) - len(self.shape))
+        with suppress(ValueError):
+            if np.broadcast_shapes(shape, self.shape) == leading + self.shape:
+                return
+        raise TypeError(f"Can't broadcast {shape} -> {self.shape}")
 
     def broadcast(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
         """Return the strides of an array that is broadcast to the selection.

@@ -36,7 +36,7 @@ SPAN = 256 << 20
 FEW_CHUNKS = 16
 """The most chunks that one thread reads sooner than several."""
 
-REASON = "so few bytes take longer in any other way"
+REASON = "small read: HDF5 is faster at this size"
 """What the report of such a transfer says."""
 
 
@@ -165,7 +165,7 @@ def may_mix_masks(dataset: Any) -> bool:
 
 
 def is_small_bytes(nbytes: int, *, is_rows: bool) -> bool:
-    """Whether so many bytes are small; ``is_rows`` if they are rows that are copied."""
+    """Whether this number of bytes is small; ``is_rows`` if they are copied rows."""
     return nbytes <= (max(LIMIT, ROWS) if is_rows and LIMIT else LIMIT)
 
 

@@ -20,12 +20,12 @@ from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types, small
 from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import HOST, Device, Placement, allocate, is_numpy, parse_device
+from penstock.placement import HOST, Device, Placement, allocate, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
 _AFTER_STREAM: Final = request.CALLER_WAITS | request.AFTER_STREAM
-_FOR_OTHERS: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
+FALLBACK_STATUSES: Final = (lib.PENSTOCK_PENDING, lib.PENSTOCK_ERR_FORKED)
 """What a reader returns for reads of another kind, and in a forked child that has no library."""
 _STRUCTS: Final = ("penstock_axis", "penstock_selection", "penstock_array", "penstock_report")
 
@@ -37,7 +37,7 @@ def _library() -> Library:
         read=int(ffi.cast("uintptr_t", lib.penstock_reader_read)),
         start=int(ffi.cast("uintptr_t", lib.penstock_reader_start)),
         sizes=tuple(ffi.sizeof(name) for name in _STRUCTS),
-        others=_FOR_OTHERS,
+        fallback=FALLBACK_STATUSES,
         options=current,
         parse=address_of,
         check=check,
@@ -76,7 +76,7 @@ class SmallReader:
     """Reads what integers, slices and a list select of a dataset of a file open for reading."""
 
     def __init__(self, identifier: Any, shape: tuple[int, ...], stored: _Stored) -> None:
-        # Who keeps the reader must not keep the dataset, and with it the file, open.
+        # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
         self.shape = shape
         self._stored = stored.numpy
@@ -102,12 +102,21 @@ class SmallReader:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
         return any(lib.penstock_reader_is_forgotten(place[0]) for place in self._places)
 
-    def read(self, selection: Any) -> Any | None:
-        """Return the elements in a new NumPy array, or a scalar; ``None`` if they are not small."""
-        reader = self._own or self._own_reader()
-        return None if reader is None else reader.read(selection)
+    def read(self, selection: Any) -> tuple[Any, bool]:
+        """Return a new NumPy array or a scalar, and whether it has the elements.
 
-    def allocate(self, selection: Any, device: Device, stream: int | None) -> Any | None:
+        If not, they are not small. The array is then still to be filled, or ``None``.
+        """
+        reader = self._own or self._own_reader()
+        return (None, False) if reader is None else reader.read(selection)
+
+    def allocate_on_host(self, selection: Any) -> Any | None:
+        """Return a new NumPy array for selected elements; ``None`` if they are not small."""
+        own = self._own or self._own_reader()
+        shape = None if own is None else own.shape_of(selection)
+        return None if shape is None else np.empty(shape, self._stored)
+
+    def allocate(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
         """Return a new array on a GPU for selected elements; ``None`` if they are not small.
 
         Args:
@@ -171,30 +180,18 @@ class SmallReader:
         return bool(filled)
 
     def start_into(
-        self, selection: Any, out: Any, options: CData, *, is_new: bool = False
+        self, selection: Any, out: Any, options: CData, began: int, *, is_new: bool = False
     ) -> Request[Any] | None:
         """Start to fill an array of NumPy, or one on a GPU.
 
-        Returns ``None`` if the elements are not small, or other than those of the array.
+        Returns ``None`` if the elements are not small, or other than those of the array. The report
+        counts from ``began``.
         """
-        began = perf_counter_ns()
         flags = request.ZERO_HOLES if is_new else 0
         made = self._start(selection, out, options, began, flags)
         if made is not None:
             _note_write(out)
         return made
-
-    def start_to(self, selection: Any, device: Device, options: CData) -> Request[Any] | None:
-        """Start to read into a new array; ``None`` if the elements are not small."""
-        began = perf_counter_ns()
-        own = self._own or self._own_reader()
-        shape = None if own is None else own.shape_of(selection)
-        if shape is None:
-            return None
-        on_host = is_numpy(device)
-        out = np.empty(shape, self._stored) if on_host else self._allocate(shape, device)
-        is_new = request.ZERO_HOLES
-        return None if out is None else self._start(selection, out, options, began, is_new)
 
     def _start(
         self, selection: Any, out: Any, options: CData, began: int, flags: int = 0
@@ -326,7 +323,7 @@ class SmallReader:
         place = _new_place()
         with lock():
             status = lib.penstock_reader_open(identifier.id, kind.id, place)
-        if status not in _FOR_OTHERS:
+        if status not in FALLBACK_STATUSES:
             check(status)
         if place[0] == NULL:
             if status == lib.PENSTOCK_PENDING:  # there may be one later
@@ -437,7 +434,7 @@ def read_once(
     place = _new_place()
     with lock():
         status = lib.penstock_reader_open(dataset.id.id, kind.id, place)
-    if status not in _FOR_OTHERS:
+    if status not in FALLBACK_STATUSES:
         check(status)
     if place[0] == NULL:
         return None
@@ -450,7 +447,7 @@ def read_once(
         )
     finally:
         ffi.release(place)
-    if status in _FOR_OTHERS:
+    if status in FALLBACK_STATUSES:
         return None
     check(status)
     return report

@@ -6,15 +6,12 @@ import os
 from time import perf_counter_ns
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from penstock import request, transfer
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import dropped, small, small_reader
-from penstock.hdf5.index import Elements
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -137,15 +134,15 @@ class Described:
 
     def __init__(self, selection: Selection, memory: TypedMemory) -> None:
         shape, strides = selection.shape, memory.strides
-        elements = selection.elements
-        if elements is not None and not elements.is_in_order:
-            # The library wants the dimensions in the dataset's order.
-            if strides is None:
-                strides = c_strides(shape, memory.type.get_size())
-            strides = tuple(strides[at] for at in elements.order)
-            shape = tuple(shape[at] for at in elements.order)
-        if elements is not None and elements.axes is not None and elements.flattened:
-            shape = tuple(len(axis) for axis in elements.axes)
+        found = self._elements = selection.elements
+        self.selection: CData = NULL
+        if found is not None:
+            self.selection = ffi.cast("penstock_selection *", found.selection)
+            if found.order is not None:
+                # The library wants the dimensions in the dataset's order.
+                strides = strides or c_strides(shape, memory.type.get_size())
+                strides = tuple(strides[at] for at in found.order)
+            shape = found.lengths
         self.array = ffi.new("penstock_array *")
         self._shape = ffi.new("uint64_t[]", shape)
         self._strides = NULL if strides is None else ffi.new("int64_t[]", strides)
@@ -158,37 +155,6 @@ class Described:
             self._shape,
             self._strides,
         )
-        self.selection: CData = NULL
-        if elements is not None:
-            self.selection = ffi.new("penstock_selection *")
-            self.selection.struct_size = ffi.sizeof("penstock_selection")
-            self._select(elements)
-
-    def _select(self, elements: Elements) -> None:
-        if elements.points is not None:
-            points = np.ascontiguousarray(elements.points)
-            self._kept: Any = points
-            self.selection.rank = points.shape[1]
-            self.selection.point_count = len(points)
-            self.selection.points = ffi.from_buffer("uint64_t[]", points)
-            return
-        assert elements.axes is not None
-        axes = [
-            axis if isinstance(axis, range) else np.ascontiguousarray(axis)
-            for axis in elements.axes
-        ]
-        self._axes = ffi.new(
-            "penstock_axis[]",
-            [
-                (axis.start, axis.step, len(axis), NULL)
-                if isinstance(axis, range)
-                else (0, 0, len(axis), ffi.from_buffer("uint64_t[]", axis))
-                for axis in axes
-            ],
-        )
-        self._kept = axes
-        self.selection.rank = len(axes)
-        self.selection.axes = self._axes
 
 
 def _start_of(reading: bool, *, by_space: bool) -> Any:
@@ -207,7 +173,7 @@ def _is_small_on_gpu(dataset: Any, view: View) -> bool:
 
 
 def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
-    """Whether one call that holds the lock to its end may move so many bytes of host memory.
+    """Whether one call that holds the lock to its end may move these bytes of host memory.
 
     The calling thread takes part, and no worker has to be woken. While a file is open only for
     reading, other threads may use the lock to read it as well, so the call may take no longer than
