@@ -159,7 +159,7 @@ impl ElementsApart {
     unsafe fn place(&self, address: usize, bytes: Vec<u8>) -> Result<()> {
         let (own, shape) = (&self.selection, &self.shape);
         let (selection, layout) = match_selections(own, shape, own, shape, self.element)?;
-        let array = StoredArray::new("", &shape, self.element.as_stored(), Source::Memory);
+        let array = StoredArray::new("", shape, self.element.as_stored(), Source::Memory);
         let mapping = ElementMapping::whole(self.element);
         let plan = Plan::new(&array, selection, &layout, mapping, Operation::Read)?;
         // No byte past the touched ones is part of a selected element.
