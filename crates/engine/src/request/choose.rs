@@ -231,6 +231,7 @@ impl Chooser<'_> {
     fn staging(&self, cached: f64, route: RouteName, slots: u32) -> Staging {
         let alone = Staging {
             threads: MAX_AUTO_THREADS,
+            most_threads: MAX_AUTO_THREADS,
             block: STAGED_BLOCK,
         };
         match &self.memory.context {

@@ -18,6 +18,8 @@ const SHARE: (u64, u64) = (2, 3);
 const LEAST_THREADS: usize = 8;
 const MOST_THREADS: usize = 12;
 const MOST_THREADS_OF_SEVERAL: usize = 10;
+/// The most workers of a GPU that the staging controller tries.
+const MOST_THREADS_TRIED: usize = 16;
 /// Larger blocks leave the caches before the GPU has read them. Smaller ones take more calls, which
 /// pays only where several GPUs share a small cache.
 const MOST_BLOCK: u64 = 4 << 20;
@@ -53,6 +55,8 @@ fn count_gpus(devices: &std::path::Path) -> usize {
 pub(crate) struct Staging {
     /// The most workers.
     pub threads: usize,
+    /// The most workers that have cores, beside those of the other GPUs.
+    pub most_threads: usize,
     /// The largest block in bytes.
     pub block: u64,
 }
@@ -80,6 +84,13 @@ impl Staging {
     }
 }
 
+/// The default of a host that is described instead of queried, with two slots a worker.
+#[cfg(test)]
+pub(crate) fn staging_of(gpus: usize, cores: usize, cache: Option<u64>) -> Staging {
+    let host = Host { gpus, cores, cache };
+    host.staging(2)
+}
+
 impl Host {
     fn staging(&self, slots: u32) -> Staging {
         let threads = match self.gpus {
@@ -95,7 +106,16 @@ impl Host {
             None => MOST_BLOCK,
             Some(room) => (1 << room.max(1).ilog2()).clamp(LEAST_BLOCK, MOST_BLOCK),
         };
-        Staging { threads, block }
+        let share = match self.gpus {
+            1 => self.cores / 4 * 3,
+            gpus => self.cores / gpus,
+        };
+        let most_threads = share.clamp(threads, MOST_THREADS_TRIED);
+        Staging {
+            threads,
+            most_threads,
+            block,
+        }
     }
 }
 

@@ -1,0 +1,419 @@
+//! Chooses the number of workers that read into a GPU, and how far they fill their slots, from the
+//! rates that it measures.
+//!
+//! The best setting depends on the share of the last-level cache that the process gets, and so on
+//! the host, on other virtual machines and on other processes. None of that can be queried, but a
+//! slot that leaves the cache before the GPU has read it lowers the rate. The controller therefore
+//! compares settings while requests run:
+//!
+//! 1. A *window* is the time in which [`WINDOW`] bytes move under one setting. The bytes directly
+//!    after a change, [`SETTLE`], belong to no window.
+//! 2. A *race* compares several settings. Each of its rounds has one window of each, in random order,
+//!    so that load and the moves of other processes affect all. After a round, settings that are
+//!    clearly slower than the fastest leave the race. The setting of before the race stays unless
+//!    another one is faster by [`MARGIN`].
+//! 3. The first race compares fills. Later ones compare the winner with its neighbours: two workers
+//!    more or fewer, and the next fill. The controller settles when the winner stays the same, or
+//!    when another round would exceed [`MOST_EXPLORED`] bytes.
+//! 4. A settled controller varies nothing. It races again when the median of several windows leaves
+//!    the rate of before by [`DRIFT`], or after a number of bytes that doubles as long as races change
+//!    nothing. Settings that lost clearly are then compared only if the rate has changed.
+//!
+//! The controller is a pure state machine: bytes and seconds in, the setting in force out.
+
+#[cfg(test)]
+mod model;
+
+use std::iter;
+
+const MIB: u64 = 1 << 20;
+/// Bytes of a measurement.
+pub(super) const WINDOW: u64 = 96 * MIB;
+/// Bytes that move after a change of setting before the next measurement begins: those in slots that
+/// were filled under the old setting.
+pub(super) const SETTLE: u64 = 48 * MIB;
+/// Bytes of an exploration at most.
+const MOST_EXPLORED: u64 = 1920 * MIB;
+/// Rounds of a race at most.
+const ROUNDS: u32 = 3;
+/// The logarithm of the ratio to the fastest setting at which a setting leaves, after each round.
+const LEAVES: [f64; ROUNDS as usize] = [0.16, 0.08, 0.0];
+/// The logarithm of the ratio by which another setting must be faster than that in force.
+const MARGIN: f64 = 0.03;
+/// Settings that were slower by this logarithm are not compared again while the rate stays.
+const LOST: f64 = 0.12;
+/// Windows of a settled controller whose median is compared with that of before.
+const GROUP: usize = 8;
+/// The logarithm of the change of rate that starts a new exploration.
+const DRIFT: f64 = 0.16;
+/// Bytes between the end of an exploration and the next one: at first, and at most.
+const PAUSE: u64 = 4096 * MIB;
+const LONGEST_PAUSE: u64 = 256 * 1024 * MIB;
+/// Bytes after an exploration before a changed rate starts another one.
+const LEAST_PAUSE: u64 = 1024 * MIB;
+
+/// The fills that are compared, from the largest.
+const FILLS: [u64; 4] = [4 * MIB, 3 * MIB, 2 * MIB, MIB];
+const WORKER_STEP: usize = 2;
+/// Workers below which no setting is tried.
+const FEWEST: usize = 4;
+
+/// Workers of a GPU, and the bytes to which each fills a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub workers: usize,
+    pub fill: u64,
+}
+
+/// What a controller chooses from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The default for the host.
+    pub start: Setting,
+    /// The most workers that have cores.
+    pub most_workers: usize,
+    /// The largest fill, which is that of a slot.
+    pub most_fill: u64,
+}
+
+pub(crate) struct Controller {
+    limits: Limits,
+    random: u64,
+    /// The best setting so far.
+    best: Setting,
+    phase: Phase,
+    window: Window,
+    /// The settings that lost to the best one, with the logarithms of the ratios.
+    lost: Vec<(Setting, f64)>,
+    /// Bytes of the exploration under way.
+    explored: u64,
+    /// Bytes until the next exploration if the rate stays.
+    pause: u64,
+    /// The best setting before the exploration under way.
+    before: Setting,
+    /// Whether the race under way compares fills.
+    of_fills: bool,
+}
+
+enum Phase {
+    Race(Race),
+    Settled(Settled),
+}
+
+/// The measurement under way.
+#[derive(Default)]
+struct Window {
+    /// Bytes that still belong to no measurement.
+    skip: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+struct Race {
+    entries: Vec<Entry>,
+    /// The entries that have no window in this round yet; the last one is measured.
+    left: Vec<usize>,
+    /// Complete rounds.
+    rounds: u32,
+}
+
+struct Entry {
+    setting: Setting,
+    /// The logarithms of its rates, one a round.
+    rates: Vec<f64>,
+}
+
+#[derive(Default)]
+struct Settled {
+    rates: Vec<f64>,
+    /// The logarithm of the rate after the exploration.
+    rate: Option<f64>,
+    moved: u64,
+}
+
+impl Controller {
+    /// A controller that begins with the default of the host. Processes with different seeds try
+    /// settings in different orders.
+    pub(crate) fn new(limits: Limits, seed: u64) -> Controller {
+        let mut controller = Controller::settled_at(limits.start, limits, seed);
+        controller.explore(true);
+        controller
+    }
+
+    /// As [`new`](Self::new), with a setting that an earlier controller has found.
+    pub(crate) fn settled_at(best: Setting, limits: Limits, seed: u64) -> Controller {
+        Controller {
+            limits: Limits {
+                most_workers: limits.most_workers.max(limits.start.workers),
+                ..limits
+            },
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            best,
+            before: best,
+            phase: Phase::Settled(Settled::default()),
+            window: Window::default(),
+            lost: Vec::new(),
+            explored: 0,
+            pause: PAUSE,
+            of_fills: false,
+        }
+    }
+
+    /// The setting in force.
+    pub(crate) fn setting(&self) -> Setting {
+        match &self.phase {
+            Phase::Race(race) => race.left.last().map_or(self.best, |&at| race.entries[at].setting),
+            Phase::Settled(_) => self.best,
+        }
+    }
+
+    /// The best setting so far.
+    pub(crate) fn best(&self) -> Setting {
+        self.best
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.phase, Phase::Settled(_))
+    }
+
+    /// The most workers that any setting may have.
+    pub(crate) fn most_workers(&self) -> usize {
+        self.limits.most_workers
+    }
+
+    /// Records that `bytes` moved in `seconds` under the setting in force. Returns the rate of a
+    /// window that ends here; the setting may be another one afterwards.
+    pub(crate) fn moved(&mut self, bytes: u64, seconds: f64) -> Option<f64> {
+        match &mut self.phase {
+            Phase::Race(_) => self.explored += bytes,
+            Phase::Settled(settled) => settled.moved += bytes,
+        }
+        let window = &mut self.window;
+        if window.skip > 0 {
+            window.skip = window.skip.saturating_sub(bytes);
+            return None;
+        }
+        window.bytes += bytes;
+        window.seconds += seconds;
+        if window.bytes < WINDOW || window.seconds <= 0.0 {
+            return None;
+        }
+        let rate = window.bytes as f64 / window.seconds;
+        let measured = self.setting();
+        self.window = Window::default();
+        self.measured(rate.ln());
+        if self.setting() != measured {
+            self.window.skip = SETTLE;
+        }
+        Some(rate)
+    }
+
+    /// Begins the measurement under way again, because something else has taken time.
+    pub(crate) fn disturbed(&mut self) {
+        self.window = Window {
+            skip: SETTLE,
+            ..Window::default()
+        };
+    }
+
+    fn measured(&mut self, rate: f64) {
+        match &mut self.phase {
+            Phase::Race(race) => {
+                if let Some(at) = race.left.pop() {
+                    race.entries[at].rates.push(rate);
+                }
+                if race.left.is_empty() {
+                    race.rounds += 1;
+                    self.after_round();
+                }
+            }
+            Phase::Settled(settled) => {
+                settled.rates.push(rate);
+                if settled.rates.len() == GROUP {
+                    let now = median(&settled.rates);
+                    settled.rates.clear();
+                    let before = *settled.rate.get_or_insert(now);
+                    let has_changed = (now - before).abs() > DRIFT && settled.moved >= LEAST_PAUSE;
+                    let is_due = settled.moved >= self.pause;
+                    if has_changed || is_due {
+                        self.explore(has_changed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts another exploration: of all fills if the rate has changed, else of what did not lose
+    /// clearly around the best setting.
+    fn explore(&mut self, has_changed: bool) {
+        self.explored = 0;
+        self.before = self.best;
+        self.of_fills = has_changed;
+        self.lost.retain(|(_, by)| !has_changed && *by > LOST);
+        self.race(if has_changed { self.fills() } else { self.neighbours() });
+    }
+
+    /// Ends a round: removes what is clearly slower, and ends the race if one setting is left or
+    /// this was the last round.
+    fn after_round(&mut self) {
+        let Phase::Race(race) = &mut self.phase else {
+            return;
+        };
+        let best = self.best;
+        let of = |entry: &Entry| {
+            let bonus = if entry.setting == best { MARGIN } else { 0.0 };
+            median(&entry.rates) + bonus
+        };
+        let fastest = race.entries.iter().map(of).fold(f64::MIN, f64::max);
+        let limit = LEAVES[race.rounds as usize - 1];
+        let (stay, leave): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut race.entries)
+            .into_iter()
+            .partition(|entry| entry.setting == best || fastest - of(entry) <= limit);
+        let lost = leave.iter().map(|entry| (entry.setting, fastest - of(entry)));
+        self.lost.extend(lost);
+        race.entries = stay;
+        let (count, rounds) = (race.entries.len(), race.rounds);
+        let winner = race
+            .entries
+            .iter()
+            .max_by(|a, b| of(a).total_cmp(&of(b)))
+            .map_or(best, |entry| entry.setting);
+        if count > 1 && rounds < ROUNDS && self.has_time_for(count) {
+            self.next_round(count);
+        } else {
+            self.after_race(winner);
+        }
+    }
+
+    /// Whether a round of this many settings ends within the exploration.
+    fn has_time_for(&self, settings: usize) -> bool {
+        self.explored + settings as u64 * (WINDOW + SETTLE) <= MOST_EXPLORED
+    }
+
+    fn after_race(&mut self, winner: Setting) {
+        let of_fills = std::mem::take(&mut self.of_fills);
+        let has_moved = winner != self.best;
+        self.best = winner;
+        self.lost.retain(|(setting, _)| *setting != winner);
+        let around = self.neighbours();
+        if (has_moved || of_fills) && around.len() > 1 && self.has_time_for(around.len()) {
+            self.race(around);
+            return;
+        }
+        self.pause = if self.best == self.before {
+            (self.pause * 2).min(LONGEST_PAUSE)
+        } else {
+            PAUSE
+        };
+        self.phase = Phase::Settled(Settled::default());
+    }
+
+    fn race(&mut self, settings: Vec<Setting>) {
+        let entries: Vec<Entry> = settings
+            .into_iter()
+            .map(|setting| Entry {
+                setting,
+                rates: Vec::new(),
+            })
+            .collect();
+        let count = entries.len();
+        self.phase = Phase::Race(Race {
+            entries,
+            left: Vec::new(),
+            rounds: 0,
+        });
+        self.next_round(count);
+    }
+
+    /// Puts the entries of a race in a random order. The order begins with the setting in force, if
+    /// it is one of them, since nothing then has to settle.
+    fn next_round(&mut self, count: usize) {
+        let mut order: Vec<usize> = (0..count).collect();
+        for at in (1..count).rev() {
+            order.swap(at, self.below(at + 1));
+        }
+        if let Phase::Race(race) = &mut self.phase {
+            race.left = order;
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        // Xorshift64.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 33) as usize % limit
+    }
+
+    /// The best setting, and the default for each other fill, down to half of the host's default.
+    fn fills(&self) -> Vec<Setting> {
+        let Limits {
+            start, most_fill, ..
+        } = self.limits;
+        let compared = start.fill / 2..=most_fill;
+        let others = FILLS.iter().filter(|fill| compared.contains(fill));
+        let mut fills: Vec<Setting> = iter::once(self.best)
+            .chain(others.map(|fill| self.of_fill(*fill)))
+            .collect();
+        // Where many GPUs share a small cache, only a small footprint stays in it.
+        if start.fill < most_fill {
+            fills.push(Setting {
+                workers: start.workers.saturating_sub(2 * WORKER_STEP).max(FEWEST),
+                fill: MIB,
+            });
+        }
+        let mut seen = Vec::new();
+        fills.retain(|setting| !seen.contains(setting) && {
+            seen.push(*setting);
+            true
+        });
+        fills
+    }
+
+    /// The default number of workers for a fill. Small blocks cost a worker more time for each
+    /// byte.
+    fn of_fill(&self, fill: u64) -> Setting {
+        let more = if fill < 3 * MIB { WORKER_STEP } else { 0 };
+        let workers = if fill == self.limits.start.fill {
+            self.limits.start.workers
+        } else {
+            (self.limits.start.workers + more).min(self.limits.most_workers)
+        };
+        Setting { workers, fill }
+    }
+
+    /// The best setting and those around it that have not lost.
+    fn neighbours(&self) -> Vec<Setting> {
+        let Setting { workers, fill } = self.best;
+        let most_fill = self.limits.most_fill;
+        let mut around = vec![self.best];
+        let mut add = |workers: usize, fill: u64| {
+            let setting = Setting { workers, fill };
+            let is_new = !around.contains(&setting) && self.lost.iter().all(|(s, _)| *s != setting);
+            if is_new && (FEWEST.min(self.limits.start.workers)..=self.limits.most_workers).contains(&workers) {
+                around.push(setting);
+            }
+        };
+        add((workers + WORKER_STEP).min(self.limits.most_workers), fill);
+        add(workers.saturating_sub(WORKER_STEP), fill);
+        if let Some(at) = FILLS.iter().position(|f| *f == fill) {
+            for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
+                if let Some(fill) = FILLS.get(other).filter(|fill| **fill <= most_fill) {
+                    add(self.of_fill(*fill).workers, *fill);
+                }
+            }
+        }
+        around
+    }
+}
+
+/// The middle one of some rates, or the mean of the two in the middle.
+fn median(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
+    (middle(sorted.len() / 2) + middle(sorted.len().saturating_sub(1) / 2)) / 2.0
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
