@@ -52,6 +52,7 @@ pub fn describe(path: Option<&Path>) -> Value {
         "file_system": place.as_ref().map(Place::describe),
         "options": describe_options(),
         "tuning": describe_tuning(place.as_ref()),
+        "staging": describe_staging(),
     })
 }
 
@@ -363,6 +364,39 @@ fn temporary_in(folder: &Path) -> std::io::Result<OwnedFd> {
 fn describe_tuning(place: Option<&Place>) -> Value {
     let mount = place.and_then(Place::mount);
     profile::describe(mount.as_deref(), cuda_driver().ok())
+}
+
+// -- staging ------------------------------------------------------------------------------
+
+/// The settings that this process has found for staged reads, for each GPU.
+fn describe_staging() -> Value {
+    let Ok(engine) = engine() else {
+        return json!([]);
+    };
+    let gates = engine.gates.all().into_iter();
+    gates
+        .map(|(device, length, gate)| {
+            let (is_settled, windows) = gate.history();
+            let best = gate.best();
+            let windows = windows.iter().map(|window| {
+                json!({
+                    "moved": window.moved,
+                    "threads": window.setting.workers,
+                    "block": window.setting.fill,
+                    "rate": window.rate,
+                    "settled": window.is_settled,
+                })
+            });
+            json!({
+                "device": device,
+                "requests": length.name(),
+                "threads": best.workers,
+                "block": best.fill,
+                "settled": is_settled,
+                "windows": windows.collect::<Vec<_>>(),
+            })
+        })
+        .collect()
 }
 
 // -- options ------------------------------------------------------------------------------

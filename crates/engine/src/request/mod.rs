@@ -159,6 +159,8 @@ pub unsafe fn submit(
         .fold(0, u64::saturating_add);
     let waiter_shares = order.waiter_shares && bytes <= MOST_OF_WAITER;
     let submission = Submission::of_file(engine, file, order)?;
+    // A worker of a run may have to wait for those of other requests.
+    let waiter_shares = waiter_shares && !submission.prepared.has_run();
     let made = submission.into_job(owner, None);
     start(engine, made, waiter_shares, None, stream)
 }

@@ -126,11 +126,6 @@ impl<'a> StagedLane<'a> {
         Ok(all_direct)
     }
 
-    fn is_contiguous(&self, block: &Block) -> bool {
-        let plan = self.work.plan;
-        plan.spans(block).len() == 1 && plan.copies(block).len() == 1
-    }
-
     /// The range of a block that is contiguous in file and memory, and its place in the slot.
     fn as_range(&self, block: &Block) -> Option<(Extent, u64)> {
         let plan = self.work.plan;
@@ -157,8 +152,7 @@ impl<'a> StagedLane<'a> {
             // SAFETY: as for `move_spans` and `queue_copies`, part by part.
             unsafe {
                 let at = start.add((slot_offset + done) as usize);
-                self.work
-                    .move_buffered(at, range.offset + done, length)?;
+                self.work.move_buffered(at, range.offset + done, length)?;
                 queue.copy(Direction::ToGpu, at, range.memory as u64 + done, length)?;
             }
         }

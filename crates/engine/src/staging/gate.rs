@@ -298,19 +298,15 @@ mod tests {
     fn workers_beyond_a_smaller_setting_leave() {
         let gate = Gate::new(Controller::new(limits(8), 1), None);
         let mut passes: Vec<_> = (0..8).map(|_| gate.enter(|| true).unwrap()).collect();
-        let mut left = 0;
-        // Until the race has measured a setting with fewer workers.
-        for turn in 0.. {
+        // Until the race measures a setting with fewer workers.
+        let inside = || gate.state.lock().recover().inside;
+        for turn in 0..10_000 {
             let pass = &mut passes[turn % 8];
-            if pass.is_inside && !pass.goes_on(64 << 20, 0) {
-                left += 1;
-            }
-            if gate.setting().workers < 8 && left > 0 || turn == 10_000 {
+            if pass.is_inside && !pass.goes_on(8 << 20, 0) && inside() == 6 {
                 break;
             }
         }
-        assert_eq!(left, 2);
-        assert_eq!(gate.state.lock().recover().inside, 6);
+        assert_eq!((inside(), gate.setting().workers), (6, 6));
     }
 
     #[test]
@@ -324,6 +320,6 @@ mod tests {
         for _ in 0..4 {
             assert!(pass.goes_on(64 << 20, 99));
         }
-        assert_eq!(gate.history().1.len(), 1);
+        assert_eq!(gate.history().1.len(), 2);
     }
 }

@@ -49,12 +49,7 @@ impl Ring {
         self.made.load(Relaxed)
     }
 
-    fn make(
-        &self,
-        bytes: u64,
-        node: Option<u32>,
-        context: Option<&Arc<Context>>,
-    ) -> Result<Pages> {
+    fn make(&self, bytes: u64, node: Option<u32>, context: Option<&Arc<Context>>) -> Result<Pages> {
         let pages = slot_pages(bytes, node, context);
         self.made.fetch_add(1, Relaxed);
         pages

@@ -162,7 +162,10 @@ impl Controller {
     /// The setting in force.
     pub(crate) fn setting(&self) -> Setting {
         match &self.phase {
-            Phase::Race(race) => race.left.last().map_or(self.best, |&at| race.entries[at].setting),
+            Phase::Race(race) => race
+                .left
+                .last()
+                .map_or(self.best, |&at| race.entries[at].setting),
             Phase::Settled(_) => self.best,
         }
     }
@@ -250,7 +253,11 @@ impl Controller {
         self.before = self.best;
         self.of_fills = has_changed;
         self.lost.retain(|(_, by)| !has_changed && *by > LOST);
-        self.race(if has_changed { self.fills() } else { self.neighbours() });
+        self.race(if has_changed {
+            self.fills()
+        } else {
+            self.neighbours()
+        });
     }
 
     /// Ends a round: removes what is clearly slower, and ends the race if one setting is left or
@@ -269,7 +276,9 @@ impl Controller {
         let (stay, leave): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut race.entries)
             .into_iter()
             .partition(|entry| entry.setting == best || fastest - of(entry) <= limit);
-        let lost = leave.iter().map(|entry| (entry.setting, fastest - of(entry)));
+        let lost = leave
+            .iter()
+            .map(|entry| (entry.setting, fastest - of(entry)));
         self.lost.extend(lost);
         race.entries = stay;
         let (count, rounds) = (race.entries.len(), race.rounds);
@@ -363,9 +372,11 @@ impl Controller {
             });
         }
         let mut seen = Vec::new();
-        fills.retain(|setting| !seen.contains(setting) && {
-            seen.push(*setting);
-            true
+        fills.retain(|setting| {
+            !seen.contains(setting) && {
+                seen.push(*setting);
+                true
+            }
         });
         fills
     }
@@ -390,7 +401,10 @@ impl Controller {
         let mut add = |workers: usize, fill: u64| {
             let setting = Setting { workers, fill };
             let is_new = !around.contains(&setting) && self.lost.iter().all(|(s, _)| *s != setting);
-            if is_new && (FEWEST.min(self.limits.start.workers)..=self.limits.most_workers).contains(&workers) {
+            if is_new
+                && (FEWEST.min(self.limits.start.workers)..=self.limits.most_workers)
+                    .contains(&workers)
+            {
                 around.push(setting);
             }
         };

@@ -119,7 +119,14 @@ const AMPLE: Host = Host {
     ..EIGHT
 };
 pub(super) const HOSTS: [Host; 8] = [
-    TWO_H100, TWO_H200, ONE, FEW_CORES, EIGHT, EIGHT_SMALL, FOUR_GEN4, AMPLE,
+    TWO_H100,
+    TWO_H200,
+    ONE,
+    FEW_CORES,
+    EIGHT,
+    EIGHT_SMALL,
+    FOUR_GEN4,
+    AMPLE,
 ];
 
 const SLOTS: f64 = 2.0;
@@ -177,10 +184,19 @@ impl Host {
     /// The best rate of all ranks together under a setting that all of them have.
     pub(super) fn best(&self, ranks: usize) -> (Setting, f64) {
         let most = self.limits().most_workers;
-        let mut best = (Setting { workers: 0, fill: 0 }, 0.0);
+        let mut best = (
+            Setting {
+                workers: 0,
+                fill: 0,
+            },
+            0.0,
+        );
         for workers in [6, 8, 10, 12, 14, 16].into_iter().filter(|w| *w <= most) {
             for fill in [1, 2, 3, 4] {
-                let setting = Setting { workers, fill: fill * MIB };
+                let setting = Setting {
+                    workers,
+                    fill: fill * MIB,
+                };
                 let rate: f64 = self.rates(&vec![setting; ranks]).iter().sum();
                 if rate > best.1 {
                     best = (setting, rate);
@@ -234,12 +250,19 @@ impl Simulation {
     }
 
     pub(super) fn settings(&self) -> Vec<Setting> {
-        self.ranks.iter().map(|rank| rank.controller.setting()).collect()
+        self.ranks
+            .iter()
+            .map(|rank| rank.controller.setting())
+            .collect()
     }
 
     /// The rate of all ranks under their best settings, without noise.
     pub(super) fn chosen_rate(&self) -> f64 {
-        let best: Vec<Setting> = self.ranks.iter().map(|rank| rank.controller.best()).collect();
+        let best: Vec<Setting> = self
+            .ranks
+            .iter()
+            .map(|rank| rank.controller.best())
+            .collect();
         self.host.rates(&best).iter().sum()
     }
 
@@ -248,7 +271,12 @@ impl Simulation {
         let goals: Vec<f64> = self.ranks.iter().map(|rank| rank.moved + bytes).collect();
         let mut settings = Vec::new();
         let mut rates = Vec::new();
-        while self.ranks.iter().zip(&goals).any(|(rank, goal)| rank.moved < *goal) {
+        while self
+            .ranks
+            .iter()
+            .zip(&goals)
+            .any(|(rank, goal)| rank.moved < *goal)
+        {
             let now = self.settings();
             if now != settings {
                 rates = self.host.rates(&now);
@@ -261,7 +289,11 @@ impl Simulation {
                 let rank = &mut self.ranks[at];
                 // Correlated over some milliseconds, as load is.
                 rank.noise = 0.9 * rank.noise + NOISE * 0.43 * normal;
-                rank.hiccup = if starts_hiccup { 12 } else { rank.hiccup.saturating_sub(1) };
+                rank.hiccup = if starts_hiccup {
+                    12
+                } else {
+                    rank.hiccup.saturating_sub(1)
+                };
                 let slowed = if rank.hiccup > 0 { 0.6 } else { 1.0 };
                 let bytes = rate * 1e9 * STEP * rank.noise.exp() * slowed;
                 rank.moved += bytes;
