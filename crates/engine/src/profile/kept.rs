@@ -54,14 +54,10 @@ impl Kept {
             "threads": setting.workers,
             "block": setting.fill,
         });
-        let new = self
-            .path
-            .with_extension(format!("{}.unfinished", std::process::id()));
         let folder = self.path.parent().unwrap_or(Path::new("."));
+        // A process that reads half of it finds no setting.
         let _ = std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&new, format!("{value:#}\n")))
-            .and_then(|()| std::fs::rename(&new, &self.path))
-            .or_else(|_| std::fs::remove_file(&new));
+            .and_then(|()| std::fs::write(&self.path, format!("{value:#}\n")));
     }
 }
 

@@ -85,7 +85,7 @@ impl Staging {
 }
 
 /// The default of a host that is described instead of queried, with two slots a worker.
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) fn staging_of(gpus: usize, cores: usize, cache: Option<u64>) -> Staging {
     let host = Host { gpus, cores, cache };
     host.staging(2)
@@ -93,11 +93,12 @@ pub(crate) fn staging_of(gpus: usize, cores: usize, cache: Option<u64>) -> Stagi
 
 impl Host {
     fn staging(&self, slots: u32) -> Staging {
-        let threads = match self.gpus {
+        let (share, most) = match self.gpus {
             // The program needs some cores for its own work, too.
-            1 => (self.cores / 4 * 3).clamp(LEAST_THREADS, MOST_THREADS),
-            gpus => (self.cores / gpus).clamp(LEAST_THREADS, MOST_THREADS_OF_SEVERAL),
+            1 => (self.cores / 4 * 3, MOST_THREADS),
+            gpus => (self.cores / gpus, MOST_THREADS_OF_SEVERAL),
         };
+        let threads = share.clamp(LEAST_THREADS, most);
         let slots = threads as u64 * u64::from(slots.max(1));
         let room = self
             .cache
@@ -106,14 +107,9 @@ impl Host {
             None => MOST_BLOCK,
             Some(room) => (1 << room.max(1).ilog2()).clamp(LEAST_BLOCK, MOST_BLOCK),
         };
-        let share = match self.gpus {
-            1 => self.cores / 4 * 3,
-            gpus => self.cores / gpus,
-        };
-        let most_threads = share.clamp(threads, MOST_THREADS_TRIED);
         Staging {
             threads,
-            most_threads,
+            most_threads: share.clamp(threads, MOST_THREADS_TRIED),
             block,
         }
     }
@@ -162,6 +158,16 @@ mod tests {
         assert_eq!(host(8, 128, 600).staging(2).threads, 10);
         assert_eq!(host(8, 72, 600).staging(2).threads, 9);
         assert_eq!(host(2, 8, 300).staging(2).threads, 8);
+    }
+
+    #[test]
+    fn more_workers_are_tried_only_where_the_gpu_has_cores_for_them() {
+        let most = |gpus, cores| host(gpus, cores, 300).staging(2).most_threads;
+        assert_eq!([4, 16, 32].map(|cores| most(1, cores)), [8, 12, 16]);
+        assert_eq!(
+            [8, 24, 32, 128].map(|cores| most(2, cores)),
+            [8, 12, 16, 16]
+        );
     }
 
     #[test]

@@ -15,39 +15,48 @@
 //! 3. The first race compares fills. Later ones compare the winner with its neighbours: two workers
 //!    more or fewer, and the next fill. The controller settles when the winner stays the same, or
 //!    when another round would exceed [`MOST_EXPLORED`] bytes.
-//! 4. A settled controller varies nothing. It races again when the median of several windows leaves
-//!    the rate of before by [`DRIFT`], or after a number of bytes that doubles as long as races change
-//!    nothing. Settings that lost clearly are then compared only if the rate has changed.
+//! 4. A settled controller varies nothing. It explores again when the median of several windows
+//!    leaves the rate of before by [`DRIFT`] or, after a pause, by [`SHIFT`]. Without a change, it
+//!    reviews the number of workers after a pause that doubles as long as reviews change nothing.
 //!
 //! The controller is a pure state machine: bytes and seconds in, the setting in force out.
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod model;
 
 use std::iter;
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a measurement.
-pub(super) const WINDOW: u64 = 96 * MIB;
+const WINDOW: u64 = 96 * MIB;
 /// Bytes that move after a change of setting before the next measurement begins: those in slots that
 /// were filled under the old setting.
-pub(super) const SETTLE: u64 = 48 * MIB;
+const SETTLE: u64 = 48 * MIB;
+/// The logarithm of the ratio to another setting of a race at which a window ends early, and the
+/// bytes that it has at least.
+const HOPELESS: f64 = 0.25;
+const HOPELESS_AFTER: u64 = WINDOW / 2;
 /// Bytes of an exploration at most.
 const MOST_EXPLORED: u64 = 1920 * MIB;
 /// Rounds of a race at most.
 const ROUNDS: u32 = 3;
 /// The logarithm of the ratio to the fastest setting at which a setting leaves, after each round.
 const LEAVES: [f64; ROUNDS as usize] = [0.16, 0.08, 0.0];
+/// The factor of these in a review, which must not slow down a settled process noticeably.
+const REVIEW: f64 = 0.35;
 /// The logarithm of the ratio by which another setting must be faster than that in force.
 const MARGIN: f64 = 0.03;
 /// Settings that were slower by this logarithm are not compared again while the rate stays.
-const LOST: f64 = 0.12;
+const LOST: f64 = 0.06;
 /// Windows of a settled controller whose median is compared with that of before.
 const GROUP: usize = 8;
 /// The logarithm of the change of rate that starts a new exploration.
 const DRIFT: f64 = 0.16;
+/// The logarithm of the change of rate after which what lost before is compared again, without a
+/// pause that has grown.
+const SHIFT: f64 = 0.04;
 /// Bytes between the end of an exploration and the next one: at first, and at most.
-const PAUSE: u64 = 4096 * MIB;
+const PAUSE: u64 = 6144 * MIB;
 const LONGEST_PAUSE: u64 = 256 * 1024 * MIB;
 /// Bytes after an exploration before a changed rate starts another one.
 const LEAST_PAUSE: u64 = 1024 * MIB;
@@ -89,6 +98,10 @@ pub(crate) struct Controller {
     explored: u64,
     /// Bytes until the next exploration if the rate stays.
     pause: u64,
+    /// Whether the exploration under way was not caused by a change.
+    is_review: bool,
+    /// The setting of the last window.
+    last: Setting,
     /// The best setting before the exploration under way.
     before: Setting,
     /// Whether the race under way compares fills.
@@ -150,12 +163,14 @@ impl Controller {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             best,
             before: best,
+            last: best,
             phase: Phase::Settled(Settled::default()),
             window: Window::default(),
             lost: Vec::new(),
             explored: 0,
             pause: PAUSE,
             of_fills: false,
+            is_review: false,
         }
     }
 
@@ -198,17 +213,26 @@ impl Controller {
         }
         window.bytes += bytes;
         window.seconds += seconds;
-        if window.bytes < WINDOW || window.seconds <= 0.0 {
+        let rate = window.bytes as f64 / window.seconds;
+        if window.bytes < WINDOW && !(window.bytes >= HOPELESS_AFTER && self.is_hopeless(rate)) {
             return None;
         }
-        let rate = window.bytes as f64 / window.seconds;
-        let measured = self.setting();
+        self.last = self.setting();
         self.window = Window::default();
         self.measured(rate.ln());
-        if self.setting() != measured {
+        if self.setting() != self.last {
             self.window.skip = SETTLE;
         }
         Some(rate)
+    }
+
+    /// Whether a setting of a race is so slow that its window need not be completed.
+    fn is_hopeless(&self, rate: f64) -> bool {
+        let Phase::Race(race) = &self.phase else {
+            return false;
+        };
+        let mut rates = race.entries.iter().flat_map(|entry| &entry.rates);
+        rates.any(|other| other - rate.ln() > HOPELESS)
     }
 
     /// Begins the measurement under way again, because something else has taken time.
@@ -235,10 +259,18 @@ impl Controller {
                 if settled.rates.len() == GROUP {
                     let now = median(&settled.rates);
                     settled.rates.clear();
-                    let before = *settled.rate.get_or_insert(now);
-                    let has_changed = (now - before).abs() > DRIFT && settled.moved >= LEAST_PAUSE;
-                    let is_due = settled.moved >= self.pause;
-                    if has_changed || is_due {
+                    let before = settled.rate.get_or_insert(now);
+                    if settled.moved < LEAST_PAUSE {
+                        // Other processes may explore longer, which slows down this one.
+                        *before = before.max(now);
+                        return;
+                    }
+                    let change = (now - *before).abs();
+                    let (has_changed, has_shifted) = (change > DRIFT, change > SHIFT);
+                    let pause = if has_shifted { PAUSE } else { self.pause };
+                    if has_changed || settled.moved >= pause {
+                        self.lost.retain(|(_, by)| !has_shifted && *by > LOST);
+                        self.is_review = !has_shifted;
                         self.explore(has_changed);
                     }
                 }
@@ -246,13 +278,11 @@ impl Controller {
         }
     }
 
-    /// Starts another exploration: of all fills if the rate has changed, else of what did not lose
-    /// clearly around the best setting.
+    /// Starts an exploration: of all fills, or of what did not lose clearly around the best setting.
     fn explore(&mut self, has_changed: bool) {
         self.explored = 0;
         self.before = self.best;
         self.of_fills = has_changed;
-        self.lost.retain(|(_, by)| !has_changed && *by > LOST);
         self.race(if has_changed {
             self.fills()
         } else {
@@ -272,7 +302,8 @@ impl Controller {
             median(&entry.rates) + bonus
         };
         let fastest = race.entries.iter().map(of).fold(f64::MIN, f64::max);
-        let limit = LEAVES[race.rounds as usize - 1];
+        let scale = if self.is_review { REVIEW } else { 1.0 };
+        let limit = scale * LEAVES[race.rounds as usize - 1];
         let (stay, leave): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut race.entries)
             .into_iter()
             .partition(|entry| entry.setting == best || fastest - of(entry) <= limit);
@@ -334,14 +365,19 @@ impl Controller {
         self.next_round(count);
     }
 
-    /// Puts the entries of a race in a random order. The order begins with the setting in force, if
-    /// it is one of them, since nothing then has to settle.
+    /// Puts the entries of a race in a random order. The order begins with the setting of the last
+    /// window, if it is one of them, since nothing then has to settle.
     fn next_round(&mut self, count: usize) {
         let mut order: Vec<usize> = (0..count).collect();
         for at in (1..count).rev() {
             order.swap(at, self.below(at + 1));
         }
+        let last = self.last;
         if let Phase::Race(race) = &mut self.phase {
+            let is_last = |&at: &usize| race.entries[at].setting == last;
+            if let Some(at) = order.iter().position(is_last) {
+                order.swap(at, count - 1);
+            }
             race.left = order;
         }
     }
@@ -361,23 +397,18 @@ impl Controller {
         } = self.limits;
         let compared = start.fill / 2..=most_fill;
         let others = FILLS.iter().filter(|fill| compared.contains(fill));
+        let others = others.map(|fill| self.of_fill(*fill));
         let mut fills: Vec<Setting> = iter::once(self.best)
-            .chain(others.map(|fill| self.of_fill(*fill)))
+            .chain(others.filter(|setting| *setting != self.best))
             .collect();
         // Where many GPUs share a small cache, only a small footprint stays in it.
-        if start.fill < most_fill {
-            fills.push(Setting {
-                workers: start.workers.saturating_sub(2 * WORKER_STEP).max(FEWEST),
-                fill: MIB,
-            });
+        let least = Setting {
+            workers: start.workers.saturating_sub(2 * WORKER_STEP).max(FEWEST),
+            fill: MIB,
+        };
+        if start.fill < most_fill && least.workers < start.workers && least != self.best {
+            fills.push(least);
         }
-        let mut seen = Vec::new();
-        fills.retain(|setting| {
-            !seen.contains(setting) && {
-                seen.push(*setting);
-                true
-            }
-        });
         fills
     }
 
@@ -395,38 +426,46 @@ impl Controller {
 
     /// The best setting and those around it that have not lost.
     fn neighbours(&self) -> Vec<Setting> {
+        let Limits {
+            start,
+            most_workers,
+            most_fill,
+        } = self.limits;
         let Setting { workers, fill } = self.best;
-        let most_fill = self.limits.most_fill;
-        let mut around = vec![self.best];
-        let mut add = |workers: usize, fill: u64| {
-            let setting = Setting { workers, fill };
-            let is_new = !around.contains(&setting) && self.lost.iter().all(|(s, _)| *s != setting);
-            if is_new
-                && (FEWEST.min(self.limits.start.workers)..=self.limits.most_workers)
-                    .contains(&workers)
-            {
-                around.push(setting);
-            }
-        };
-        add((workers + WORKER_STEP).min(self.limits.most_workers), fill);
-        add(workers.saturating_sub(WORKER_STEP), fill);
-        if let Some(at) = FILLS.iter().position(|f| *f == fill) {
-            for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
-                if let Some(fill) = FILLS.get(other).filter(|fill| **fill <= most_fill) {
-                    add(self.of_fill(*fill).workers, *fill);
-                }
-            }
+        let with = |workers: usize| Setting { workers, fill };
+        let mut around = vec![
+            with((workers + WORKER_STEP).min(most_workers)),
+            with(
+                workers
+                    .saturating_sub(WORKER_STEP)
+                    .max(FEWEST.min(start.workers)),
+            ),
+        ];
+        if let Some(at) = FILLS
+            .iter()
+            .position(|f| *f == fill)
+            .filter(|_| !self.is_review)
+        {
+            let next = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+            let fills = next.filter_map(|at| FILLS.get(at));
+            around.extend(
+                fills
+                    .filter(|fill| **fill <= most_fill)
+                    .map(|fill| self.of_fill(*fill)),
+            );
         }
+        let has_lost = |setting| self.lost.iter().any(|(lost, _)| *lost == setting);
+        around.retain(|setting| *setting != self.best && !has_lost(*setting));
+        around.push(self.best);
         around
     }
 }
 
-/// The middle one of some rates, or the mean of the two in the middle.
+/// The middle one of some rates; of two, the faster, because disturbances only slow down.
 fn median(rates: &[f64]) -> f64 {
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let middle = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
-    (middle(sorted.len() / 2) + middle(sorted.len().saturating_sub(1) / 2)) / 2.0
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(all(test, not(loom)))]
