@@ -322,4 +322,40 @@ mod tests {
         }
         assert_eq!(gate.history().1.len(), 2);
     }
+
+    #[test]
+    fn many_workers_of_two_requests_finish_while_the_setting_changes() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let limits = Limits {
+            most_workers: 16,
+            ..limits(10)
+        };
+        let gate = Gate::new(Controller::new(limits, 3), None);
+        let left = [AtomicUsize::new(500), AtomicUsize::new(500)];
+        let carried = AtomicUsize::new(0);
+        let take = |left: &AtomicUsize| {
+            let less = |n: usize| n.checked_sub(1);
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..32 {
+                let left = &left[worker % 2];
+                let (gate, carried) = (&gate, &carried);
+                scope.spawn(move || {
+                    let has_work = || left.load(Ordering::Relaxed) > 0;
+                    while let Some(mut pass) = gate.enter(has_work) {
+                        while take(left).is_ok() {
+                            carried.fetch_add(1, Ordering::Relaxed);
+                            if !pass.goes_on(16 << 20, 0) {
+                                break;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(carried.load(Ordering::Relaxed), 1000);
+        assert_eq!(gate.state.lock().recover().inside, 0);
+        assert!(gate.history().1.iter().any(|w| w.setting != limits.start));
+    }
 }
