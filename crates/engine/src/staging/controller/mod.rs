@@ -1,25 +1,18 @@
-//! Chooses the number of workers that read into a GPU, and how far they fill their slots, from the
-//! rates that it measures.
+//! Chooses the number of workers that read into a GPU, and how far they fill their slots, by rates.
 //!
-//! The best setting depends on the share of the last-level cache that the process gets, and so on
-//! the host, on other virtual machines and on other processes. None of that can be queried, but a
-//! slot that leaves the cache before the GPU has read it lowers the rate. The controller therefore
-//! compares settings while requests run:
+//! A slot that leaves the last-level cache before the GPU has read it lowers the rate. The share of
+//! the cache depends on other processes and cannot be queried, so settings are compared under way:
 //!
-//! 1. A *window* is the time in which [`WINDOW`] bytes move under one setting. The bytes directly
-//!    after a change, [`SETTLE`], belong to no window.
-//! 2. A *race* compares several settings. Each of its rounds has one window of each, in random order,
-//!    so that load and the moves of other processes affect all. After a round, settings that are
-//!    clearly slower than the fastest leave the race. The setting of before the race stays unless
-//!    another one is faster by [`MARGIN`].
-//! 3. The first race compares fills. Later ones compare the winner with its neighbours: two workers
-//!    more or fewer, and the next fill. The controller settles when the winner stays the same, or
-//!    when another round would exceed [`MOST_EXPLORED`] bytes.
-//! 4. A settled controller varies nothing. It explores again when the median of several windows
-//!    leaves the rate of before by [`DRIFT`] or, after a pause, by [`SHIFT`]. Without a change, it
-//!    reviews the number of workers after a pause that doubles as long as reviews change nothing.
+//! 1. A *window* is the time of [`WINDOW`] bytes under one setting, [`SETTLE`] bytes after a change.
+//! 2. A *race* has rounds of one window of each of its settings, in random order, so that load and
+//!    other processes affect all. What is clearly slower leaves after a round. The setting of before
+//!    the race stays unless another one is faster by [`MARGIN`].
+//! 3. The first race compares fills, later ones the winner with its neighbours: two workers more or
+//!    fewer, the next fill. It ends when the winner stays, or after [`MOST_EXPLORED`] bytes.
+//! 4. A settled controller varies nothing until the median of [`GROUP`] windows differs by [`DRIFT`]
+//!    or, after a pause, by [`SHIFT`]. It reviews the workers after pauses that double.
 //!
-//! The controller is a pure state machine: bytes and seconds in, the setting in force out.
+//! It is a pure state machine: bytes and seconds in, the setting in force out.
 
 #[cfg(all(test, not(loom)))]
 mod model;
