@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Compares settings for two GPUs of one host that read cached files, together and one alone.
+"""Compares settings for GPUs of one host that read cached files, together and one alone.
 
-    scripts/two-gpus.py [--devices 0,1] [--size 4GiB] [--rounds 7] [--seconds 240] [--dir FOLDER]
-                        [--json FILE]
+    scripts/two-gpus.py [--devices 0,1] [--size 4GiB] [--rounds 2] [--seconds 400] [--dir FOLDER]
+                        [--json FILE] [--replicated]
 
-It prints a table with the bytes per second of one GPU alone and of all together, and both as
-shares of the links, which copies from pinned memory measure in the same way. The defaults, which
-docs/decisions/0011 explains, come first. Settings alternate, and the bytes of each are compared
-once. With two H200s, it takes about two minutes.
+It prints the bytes per second of one GPU alone and of all together for a grid of threads and
+blocks, and as shares of the links, which copies from pinned memory measure in the same way. Before
+and after the grid, new processes read with the default options: the first reads, in which they find
+their setting (docs/decisions/0025), and later ones. The fixed rules of PENSTOCK_STAGING=fixed and,
+if it is installed, KvikIO are measured beside. With --replicated, `penstock bench scaling` measures
+load_replicated at the end. Settings of the grid alternate, and the bytes of each are compared once.
 """
 
 from __future__ import annotations
@@ -20,34 +22,37 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import NamedTemporaryFile, gettempdir
+from typing import Any
 
 import penstock as ps
 from penstock.tuning.measure import Workers
-from penstock.tuning.rows import Row, in_words
+from penstock.tuning.rows import MIB, Row, in_words
 from penstock.tuning.search import DEFAULT, RefusedError, Setting
 from penstock.tuning.tuner import Plan, own_files
 from penstock.units import parse_size
 
+Pairs = list[tuple[float, float]]
 READ = Row("read", "large", "cache")
-GRID = [
-    *itertools.product((8, 10, 12, 16), ("2MiB", "4MiB", "8MiB"), (2,)),
-    *((8, "2MiB", 4), (8, "4MiB", 3), (12, "2MiB", 3), (12, "4MiB", 3)),
-]
-"""Threads, block, slots."""
+GRID = [*itertools.product((8, 10, 12, 14, 16), ("1MiB", "2MiB", "3MiB", "4MiB", "8MiB"))]
+"""Threads and block, with two slots a worker."""
+_FIRST = 2
+"""Reads of a new process in which it finds its setting."""
+_LATER = 4
+_KVIKIO_THREADS = 16
 _LINK_BYTES = 1 << 30
 _LINK_COPIES = 8
 
 
 def settings() -> list[Setting]:
-    """Return the defaults, and a small grid around them."""
-    staged = [
-        (("block", block), ("route", "staged"), ("slots", str(slots)), ("threads", str(threads)))
-        for threads, block, slots in GRID
+    """Return the grid."""
+    return [
+        (("block", block), ("route", "staged"), ("slots", "2"), ("threads", str(threads)))
+        for threads, block in GRID
     ]
-    mapped = (("route", "mapped"), ("threads", "4"))
-    return [DEFAULT, *staged, mapped]
 
 
 # -- links -----------------------------------------------------------------------------------
@@ -63,86 +68,161 @@ def link_worker(device: int) -> None:
     array = ps.DeviceArray(_LINK_BYTES, "uint8", device)
     target = pointer(array.data_ptr)
     check(lib.penstock_copy(target, pinned[0], _LINK_BYTES))
+
+    def run() -> int:
+        for _ in range(_LINK_COPIES):
+            check(lib.penstock_copy(target, pinned[0], _LINK_BYTES))
+        return _LINK_COPIES * _LINK_BYTES
+
+    serve(run)
+
+
+def kvikio_worker(device: int, path: str) -> None:
+    """Read a file into a GPU by KvikIO, from each moment on that standard input gives."""
+    import cupy  # type: ignore[import-not-found]
+    import kvikio  # type: ignore[import-not-found]
+    import kvikio.defaults  # type: ignore[import-not-found]
+
+    cupy.cuda.Device(device).use()
+    kvikio.defaults.set({"compat_mode": kvikio.CompatMode.ON, "num_threads": _KVIKIO_THREADS})
+    nbytes = os.path.getsize(path)
+    target = cupy.empty(nbytes, "uint8")
+    file = kvikio.CuFile(path, "r")
+
+    def run() -> int:
+        return int(file.pread(target, nbytes).get())
+
+    run()
+    serve(run)
+
+
+def serve(run: Callable[[], int]) -> None:
+    """Run from each moment on that standard input gives, and print the times and the bytes."""
     print("ready", flush=True)
     for line in sys.stdin:
         while time.monotonic() < float(line):
             pass
         begin = time.monotonic()
-        for _ in range(_LINK_COPIES):
-            check(lib.penstock_copy(target, pinned[0], _LINK_BYTES))
-        print(begin, time.monotonic(), flush=True)
+        moved = run()
+        print(begin, time.monotonic(), moved, flush=True)
 
 
-def links(devices: list[int]) -> tuple[float, float]:
-    """Return the rates of the first link alone, and of all links together."""
-    command = [sys.executable, __file__, "--link-worker"]
+def rates(commands: list[list[str]], rounds: int = 3) -> list[tuple[float, float]] | None:
+    """Return the rates of the first process alone and of all together, or ``None`` if they fail."""
     workers = [
         subprocess.Popen(
-            [*command, str(device)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        for device in devices
+        for command in commands
     ]
 
     def rate(count: int) -> float:
         moment = time.monotonic() + 0.01
-        times = []
         for worker in workers[:count]:
             assert worker.stdin is not None
             worker.stdin.write(f"{moment}\n")
             worker.stdin.flush()
+        times = []
         for worker in workers[:count]:
             assert worker.stdout is not None
             times.append([float(word) for word in worker.stdout.readline().split()])
         begin, end = min(t[0] for t in times), max(t[1] for t in times)
-        return count * _LINK_COPIES * _LINK_BYTES / (end - begin)
+        return sum(t[2] for t in times) / (end - begin)
 
     try:
         for worker in workers:
             assert worker.stdout is not None
             if worker.stdout.readline().strip() != "ready":
-                raise SystemExit("the link cannot be measured: no pinned memory or no GPU")
-        found = [(rate(1), rate(len(workers))) for _ in range(3)]
+                return None
+        return [(rate(1), rate(len(workers))) for _ in range(rounds)]
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
+
+
+def links(devices: list[int]) -> tuple[float, float]:
+    """Return the rates of the first link alone, and of all links together."""
+    found = rates([["--link-worker", str(device)] for device in devices])
+    if found is None:
+        raise SystemExit("the link cannot be measured: no pinned memory or no GPU")
     return max(alone for alone, _ in found), max(together for _, together in found)
 
 
 # -- reads -----------------------------------------------------------------------------------
 
 
-def measure(plan: Plan, rounds: int, end: float) -> dict[Setting, list[tuple[float, float]]]:
+Places = list[tuple[Path, int]]
+
+
+def measure(places: Places, size: int, rounds: int, end: float) -> dict[Setting, Pairs]:
     """Alternate the settings, and return the rates of one GPU alone and of all together."""
-    found: dict[Setting, list[tuple[float, float]]] = {setting: [] for setting in settings()}
-    with own_files(plan) as paths:
-        places = list(zip(paths, plan.devices, strict=True))
-        with Workers(places, plan.file_size) as workers:
-            for number in range(rounds + 1):
-                order = list(found)[number:] + list(found)[:number]
-                for setting in order:
-                    if time.monotonic() > end:
-                        return found
-                    # The first round compares bytes and pins slots, and does not count.
-                    check = "none" if number else "windows"
-                    try:
-                        alone = workers.run(READ, setting, plan.file_size, check=check)
-                        both = workers.run(
-                            READ, setting, plan.file_size, check=check, count=len(places)
-                        )
-                    except RefusedError as error:
-                        print(f"{in_words(setting)}: {error}", file=sys.stderr)
-                        del found[setting]
-                        continue
-                    if number:
-                        found[setting].append((alone.rate, both.rate))
+    found: dict[Setting, Pairs] = {setting: [] for setting in settings()}
+    with Workers(places, size) as workers:
+        for number in range(rounds + 1):
+            order = list(found)[number:] + list(found)[:number]
+            for setting in order:
+                if time.monotonic() > end:
+                    return found
+                # The first round compares bytes and pins slots, and does not count.
+                check = "none" if number else "windows"
+                try:
+                    alone = workers.run(READ, setting, size, check=check)
+                    both = workers.run(READ, setting, size, check=check, count=len(places))
+                except RefusedError as error:
+                    print(f"{in_words(setting)}: {error}", file=sys.stderr)
+                    del found[setting]
+                    continue
+                if number:
+                    found[setting].append((alone.rate, both.rate))
     return found
 
 
+def default(places: Places, size: int, staging: str) -> dict[str, Any]:
+    """Return what new processes do with default options: one alone, then all together."""
+    found: dict[str, Any] = {}
+    for name, count in (("alone", 1), ("together", len(places))):
+        with Workers(places[:count], size, {"PENSTOCK_STAGING": staging}) as workers:
+            runs = [workers.run(READ, DEFAULT, size, count=count) for _ in range(_FIRST + _LATER)]
+        first = _FIRST / sum(1 / run.rate for run in runs[:_FIRST])
+        later = statistics.median(run.rate for run in runs[_FIRST:])
+        found[name] = {
+            "first": first,
+            "later": later,
+            "rates": [run.rate for run in runs],
+            "used": [run.used for run in runs],
+        }
+    return found
+
+
+def replicated(devices: list[int], size: int, folder: Path, end: float) -> list[Any]:
+    """Return the tables of the benchmark of ``load_replicated`` with a rank for each GPU."""
+    with NamedTemporaryFile("r", suffix=".json") as file:
+        command = [
+            *(sys.executable, "-m", "penstock.cli", "bench", "scaling"),
+            *("--kinds", "replicated", "--n_rank", str(len(devices)), "--size", str(size)),
+            *("--peers", "none", "--dir", str(folder), "--json", file.name),
+        ]
+        visible = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
+        left = max(end - time.monotonic(), 1.0)
+        try:
+            done = subprocess.run(command, env=visible, timeout=left, check=False)
+        except subprocess.TimeoutExpired:
+            print("load_replicated: no time left", file=sys.stderr)
+            return []
+        text = file.read()
+    return list(json.loads(text)["tables"]) if done.returncode == 0 and text else []
+
+
+# -- results ---------------------------------------------------------------------------------
+
+
 def table(rows: list[dict[str, object]]) -> str:
-    head = ("Setting", "one alone", "of its link", "together", "of the links", "spread", "runs")
-    lines = [head, *(tuple(str(value) for value in row.values()) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    lines = [tuple(rows[0]), *(tuple(str(value) for value in row.values()) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         for line in lines
@@ -150,52 +230,94 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
 
 
+def used_in_words(run: Any) -> str:
+    return ", ".join(f"{threads} x {block / MIB:.3g} MiB" for threads, block in run)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--devices", default="0,1")
     parser.add_argument("--size", type=parse_size, default=4 << 30)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--dir", type=Path, default=Path(gettempdir()))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--replicated", action="store_true")
     parser.add_argument("--link-worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--kvikio-worker", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.link_worker is not None:
         link_worker(given.link_worker)
+        return
+    if given.kvikio_worker is not None:
+        kvikio_worker(int(given.kvikio_worker[0]), given.kvikio_worker[1])
         return
     end = time.monotonic() + given.seconds
     devices = [int(word) for word in given.devices.split(",")]
     if len(ps.devices()) <= max(devices):
         raise SystemExit(f"GPUs {given.devices} are needed, but there are {len(ps.devices())}")
-    alone_link, all_links = links(devices)
+    link = links(devices)
     plan = Plan(given.dir, devices, given.seconds, given.size)
-    found = measure(plan, given.rounds, end)
-    rows: list[dict[str, object]] = []
-    for setting, pairs in found.items():
-        if not pairs:
-            continue
-        alone = statistics.median(pair[0] for pair in pairs)
-        both = statistics.median(pair[1] for pair in pairs)
-        low, high = min(pair[1] for pair in pairs), max(pair[1] for pair in pairs)
-        rows.append(
-            {
-                "setting": in_words(setting),
-                "alone": f"{alone / 1e9:.1f} GB/s",
-                "alone_share": f"{alone / alone_link:.3f}",
-                "together": f"{both / 1e9:.1f} GB/s",
-                "together_share": f"{both / all_links:.3f}",
-                "spread": f"{low / 1e9:.1f} to {high / 1e9:.1f}",
-                "runs": len(pairs),
-            }
-        )
+    with own_files(plan) as paths:
+        places = list(zip(paths, devices, strict=True))
+        kvikio = None
+        if find_spec("kvikio") and find_spec("cupy"):
+            kvikio = rates([["--kvikio-worker", str(d), str(p)] for p, d in places])
+        fixed = default(places, given.size, "fixed")
+        before = default(places, given.size, "adapt")
+        # The reads after the grid take as long as those before it.
+        grid = measure(places, given.size, given.rounds, end - 0.25 * given.seconds)
+        after = default(places, given.size, "adapt")
+    shared = replicated(devices, given.size, given.dir, end) if given.replicated else []
+
+    medians = {
+        setting: tuple(statistics.median(pair[at] for pair in pairs) for at in (0, 1))
+        for setting, pairs in grid.items()
+        if pairs
+    }
+    if not medians:
+        raise SystemExit("no round of the grid was completed: raise --seconds or lower --size")
+    best = tuple(max(pair[at] for pair in medians.values()) for at in (0, 1))
+
+    def row(name: str, rates: Sequence[float], detail: str = "") -> dict[str, object]:
+        cells: dict[str, object] = {"setting": name}
+        for word, rate, top, of_link in zip(("alone", "together"), rates, best, link, strict=True):
+            cells[f"{word}, GB/s"] = f"{rate / 1e9:.1f}"
+            cells[f"{word}: of the links"] = f"{rate / of_link:.3f}"
+            cells[f"{word}: of the best"] = f"{rate / top:.3f}"
+        return {**cells, "threads x block at the end": detail}
+
+    rows = [
+        row(f"{dict(setting)['threads']} x {dict(setting)['block']}", pair)
+        for setting, pair in medians.items()
+    ]
+    parts = ("alone", "together")
+    for name, found in (("before", before), ("after", after), ("fixed", fixed)):
+        last = "; ".join(used_in_words(found[part]["used"][-1]) for part in parts)
+        for word in ("first", "later"):
+            rows.append(row(f"default, {name}, {word}", [found[p][word] for p in parts], last))
+    if kvikio:
+        pair = [statistics.median(run[at] for run in kvikio) for at in (0, 1)]
+        rows.append(row(f"KvikIO, {_KVIKIO_THREADS} threads", pair))
     cuda = ps.describe()["cuda"]["devices"]
     print(f"{len(devices)} x {cuda[devices[0]]['name']}, {os.cpu_count()} cores, ", end="")
     print(f"files of {given.size:,} bytes on {given.dir}")
-    print(f"links: {alone_link / 1e9:.1f} GB/s alone, {all_links / 1e9:.1f} GB/s together\n")
+    print(f"links: {link[0] / 1e9:.1f} GB/s alone, {link[1] / 1e9:.1f} GB/s together\n")
     print(table(rows))
+    print(f"\nfirst: the first {_FIRST} reads of new processes; later: the {_LATER} after them")
     if given.json:
-        raw = [{"setting": in_words(setting), "pairs": pairs} for setting, pairs in found.items()]
-        result = {"links": [alone_link, all_links], "rows": rows, "raw": raw}
+        raw = [{"setting": in_words(setting), "pairs": pairs} for setting, pairs in grid.items()]
+        result = {
+            "links": link,
+            "rows": rows,
+            "grid": raw,
+            "best": best,
+            "before": before,
+            "after": after,
+            "fixed": fixed,
+            "kvikio": kvikio,
+            "replicated": shared,
+        }
         given.json.write_text(json.dumps(result, indent=2))
 
 

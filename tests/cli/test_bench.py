@@ -231,6 +231,16 @@ def test_gpus_at_once_are_compared_with_one(run):
 
 @pytest.mark.long
 @pytest.mark.gpu
+def test_gpus_are_compared_with_a_grid_of_threads_and_blocks(run):
+    result = run("scaling", "--kinds", "read", "--grid", "--n_rank", "2", CUDASIM_DEVICES="2")
+    (table,) = result["tables"]
+    assert {"Penstock", "grid 8 x 1 MiB", "grid 16 x 8 MiB"} < set(column(table, "Contestant"))
+    assert sum("of the best of the grid" in sentence for sentence in result["words"]) == 2
+    assert len(result["settings"]["staging"]) == 2
+
+
+@pytest.mark.long
+@pytest.mark.gpu
 def test_gpus_that_get_the_same_bytes_are_compared_with_each_reading_all(run):
     words = ["--kinds", "replicated", "--cache", "both", "--size", "3MiB"]
     result = run("scaling", *words, "--n_rank", "3", CUDASIM_DEVICES="3")

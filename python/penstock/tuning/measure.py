@@ -47,6 +47,8 @@ class Measured:
     """Bytes per second of each worker."""
     route: str
     """The route that carried the first one's bytes."""
+    used: tuple[tuple[int, int], ...] = ()
+    """Threads and block of each worker, at the end of its transfer."""
 
 
 class _Worker:
@@ -207,7 +209,8 @@ class Workers:
         )
         rates = tuple(float(a["rate"]) for a in answers)
         rate = together if row.size == "large" and count > 1 else sum(rates)
-        return Measured(rate, rates, answers[0]["route"])
+        used = tuple((int(a["threads"]), int(a["block"])) for a in answers)
+        return Measured(rate, rates, answers[0]["route"], used)
 
 
 def _begin_together(

@@ -109,6 +109,8 @@ class _Measurer:
             "rate": math.exp(sum(map(math.log, rates)) / len(rates)),
             "route": report.route,
             "note": report.note,
+            "threads": report.threads,
+            "block": report.block,
         }
 
     def _timed(self, call: Any, pieces: list[_Piece], options: CData) -> float:

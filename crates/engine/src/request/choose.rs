@@ -5,6 +5,7 @@
 //! the host share. docs/performance.md has the measurements behind the constants.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::limits::MOST_UNSEEN;
 use crate::engine::Engine;
@@ -13,14 +14,16 @@ use crate::file::position::Operation;
 use crate::file::residency::residency;
 use crate::file::stripe;
 use crate::file::{File, page_size};
+use crate::gpu::Context;
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
 use crate::plan::{Cut, Extent};
-use crate::profile::{self, Place};
+use crate::profile::{self, Kept, Place};
 use crate::routes::{
     Direct, Gds, Host, HostUring, Mapped, Resident, Route, Staged, StagedUring, gds,
 };
 use crate::sharing::Staging;
+use crate::staging::{Adapting, Controller, Gate, Length, Limits, OnSettled, Setting};
 
 /// The size of a request: its bytes, and the average length of its ranges.
 #[derive(Clone, Copy)]
@@ -57,6 +60,8 @@ pub(super) struct Chosen {
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
     pub maps: bool,
+    /// Where workers enter that cut the only range while they read it.
+    pub gate: Option<Arc<Gate>>,
     /// The options that come from the tuned profile.
     pub tuned: Options,
     /// Why an existing profile contributes no option.
@@ -110,6 +115,11 @@ const LARGE_COPY_SHARE: u64 = 4 << 20;
 /// memory allows, so the number of workers then follows from the total bytes.
 const COPIED: u64 = 64 << 10;
 
+/// Blocks of a worker that copies, at least, so that all workers end together.
+const BLOCKS_OF_COPIER: u64 = 4;
+/// Cached reads into a GPU of at least this size adapt workers and blocks to what is measured.
+const ADAPTED_FROM: u64 = 48 << 20;
+
 const STAGED_BLOCK: u64 = 8 << 20;
 /// The block of a buffered write. This many bytes from the GPU are still in the processor's cache
 /// when they are copied into the page cache, and other writers of the file wait no longer than that
@@ -145,11 +155,27 @@ impl Chooser<'_> {
         let route = self.route(cached)?;
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
         let staging = self.staging(cached, route.name(), slots);
+        let gate = self.gate((cached, direct, route.name()), staging);
+        let is_run = gate.is_some() && extents.len() == 1 && !self.background;
+        let staging = match &gate {
+            Some((gate, length)) => {
+                let Setting { workers, fill } = gate.best();
+                Staging {
+                    threads: workers,
+                    block: if is_run { length.most_fill() } else { fill },
+                    ..staging
+                }
+            }
+            None => staging,
+        };
+        let gate = gate.map(|(gate, _)| gate).filter(|_| is_run);
         let maps =
             direct == Direct::Never && self.maps(route.name()) && self.begin_in_holes(extents);
         let threads = self.threads(cached, direct, (route.name(), maps), staging.threads);
         let only_copies = self.only_copies(cached) && direct == Direct::Never;
         let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
+        let lanes = gate.as_ref().map(|gate| gate.lanes(self.load.bytes));
+        let threads = lanes.unwrap_or(threads);
         let align = if direct == Direct::Never {
             1
         } else {
@@ -182,6 +208,7 @@ impl Chooser<'_> {
             queue_depth: self.options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
             slots,
             maps,
+            gate,
             tuned: Options::default(),
             not_tuned: None,
         })
@@ -231,6 +258,7 @@ impl Chooser<'_> {
     fn staging(&self, cached: f64, route: RouteName, slots: u32) -> Staging {
         let alone = Staging {
             threads: MAX_AUTO_THREADS,
+            most_threads: MAX_AUTO_THREADS,
             block: STAGED_BLOCK,
         };
         match &self.memory.context {
@@ -243,6 +271,73 @@ impl Chooser<'_> {
             }
             _ => alone,
         }
+    }
+
+    /// The gate of a large read from the page cache into a GPU that leaves workers and blocks to
+    /// the engine, and the length of such reads.
+    fn gate(
+        &self,
+        (cached, direct, route): (f64, Direct, RouteName),
+        staging: Staging,
+    ) -> Option<(Arc<Gate>, Length)> {
+        let Options {
+            threads: None,
+            block: None,
+            slots: None,
+            io: None | Some(IoMode::Auto | IoMode::Threads),
+            ..
+        } = self.options
+        else {
+            return None;
+        };
+        let context = self.memory.context.as_deref()?;
+        let adapts = self.engine.adapting != Adapting::Fixed
+            && self.load.bytes >= ADAPTED_FROM
+            && route == RouteName::Staged
+            && direct == Direct::Never
+            && self.only_copies(cached)
+            && self.file.system().stripe.is_none();
+        if !adapts {
+            return None;
+        }
+        let threads = staging.threads.min(self.engine.cores);
+        let of_worker = self.load.bytes / (threads as u64 * BLOCKS_OF_COPIER);
+        let length = if of_worker < Length::Long.most_fill() {
+            Length::Short
+        } else {
+            Length::Long
+        };
+        let limits = Limits {
+            start: Setting {
+                workers: threads,
+                fill: staging.block.min(length.most_fill()),
+            },
+            most_workers: staging.most_threads.min(self.engine.cores),
+            most_fill: length.most_fill(),
+        };
+        let make = || self.make_gate(context, length, limits);
+        let gate = self.engine.gates.of(context.device, length, make);
+        Some((gate, length))
+    }
+
+    fn make_gate(&self, context: &Context, length: Length, limits: Limits) -> Gate {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time = since.map_or(0, |time| time.as_nanos() as u64);
+        let seed = time ^ u64::from(std::process::id()) << 32 ^ context.device as u64;
+        let kept = match self.engine.adapting {
+            Adapting::Kept => self.engine.profiles.kept(context, length),
+            Adapting::Fixed | Adapting::Process => None,
+        };
+        let found = kept
+            .as_ref()
+            .and_then(Kept::load)
+            .filter(|found| found.workers <= limits.most_workers && found.fill <= limits.most_fill);
+        let controller = match found {
+            Some(found) => Controller::settled_at(found, limits, seed),
+            None => Controller::new(limits, seed),
+        };
+        let on_settled = kept.map(|kept| Box::new(move |setting| kept.store(setting)) as OnSettled);
+        Gate::new(controller, on_settled)
     }
 
     /// The share of the ranges that is in the page cache, from a few samples.
@@ -473,7 +568,7 @@ impl Chooser<'_> {
             (Some(block), _) => block,
             (None, Some(size)) if route != RouteName::Auto => stripe::block(size),
             (None, _) => {
-                let blocks = threads as u64 * if only_copies { 4 } else { 8 };
+                let blocks = threads as u64 * if only_copies { BLOCKS_OF_COPIER } else { 8 };
                 let share = self.load.bytes / blocks;
                 share.next_multiple_of(64 << 10).clamp(least, best)
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Order;
 use super::choose::{Chooser, Load};
-use super::transfer::Part;
+use super::transfer::{Part, Run};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -32,6 +32,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Whether the workers cut a range while they read it.
+    pub(crate) fn has_run(&self) -> bool {
+        self.parts.iter().any(|part| part.run.is_some())
+    }
+
     /// The most workers that can find work.
     pub(crate) fn lanes(&self) -> usize {
         let blocks: usize = self.parts.iter().map(|p| p.plan.blocks.len()).sum();
@@ -104,6 +109,11 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
                 faults: Arc::clone(faults),
             }),
         };
+        let range = extents.first().copied();
+        let run = choice
+            .gate
+            .zip(range)
+            .map(|(gate, range)| Run::new(gate, range));
         let plan = plan::build(extents, choice.cut, &starts)?;
         prepared.parts.push(Part {
             plan,
@@ -115,6 +125,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             maps: choice.maps && faults.is_none(),
             mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
+            run,
         });
     }
     Ok(prepared)

@@ -1,6 +1,6 @@
 //! The task of a plain transfer: it moves the blocks of a plan between a file and memory.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::LastStep;
@@ -13,9 +13,10 @@ use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::in_flight::Round;
 use crate::memory::Memory;
-use crate::plan::{Block, Plan};
+use crate::plan::{Block, Extent, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
+use crate::staging::{Gate, Setting};
 use crate::trace;
 
 /// The extents of a request that lie in one memory, and the route between them and the file.
@@ -32,6 +33,48 @@ pub(crate) struct Part {
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
+    /// The range of a part that is not cut by its plan.
+    pub run: Option<Run>,
+}
+
+/// A range that is contiguous in file and memory. Workers cut it while they read it, as the
+/// controller of the GPU says.
+pub(crate) struct Run {
+    gate: Arc<Gate>,
+    range: Extent,
+    /// The offset of the next byte that no worker has taken.
+    next: AtomicU64,
+}
+
+impl Run {
+    pub(crate) fn new(gate: Arc<Gate>, range: Extent) -> Run {
+        Run {
+            gate,
+            range,
+            next: AtomicU64::new(range.offset),
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.next.load(Relaxed) < self.range.end()
+    }
+
+    /// Takes at most `bytes`, up to a multiple of 64 KiB in the file.
+    fn take(&self, bytes: u64) -> Option<Extent> {
+        const ALIGN: u64 = 64 << 10;
+        let end_of = |start: u64| {
+            let end = (start + bytes) / ALIGN * ALIGN;
+            let end = if end > start { end } else { start + bytes };
+            end.min(self.range.end())
+        };
+        let next = |start| (start < self.range.end()).then(|| end_of(start));
+        let offset = self.next.fetch_update(Relaxed, Relaxed, next).ok()?;
+        Some(Extent {
+            offset,
+            length: end_of(offset) - offset,
+            memory: self.range.memory + (offset - self.range.offset) as usize,
+        })
+    }
 }
 
 /// What remains to be done when all bytes have moved.
@@ -75,7 +118,19 @@ impl Part {
     }
 
     fn has_more(&self) -> bool {
-        self.next.load(Relaxed) < self.plan.blocks.len()
+        match &self.run {
+            Some(run) => run.has_more(),
+            None => self.next.load(Relaxed) < self.plan.blocks.len(),
+        }
+    }
+
+    fn span(&self, operation: Operation, (offset, length): (u64, u64)) -> Option<trace::TraceSpan> {
+        trace::span(|| trace::TracedBlock {
+            operation,
+            route: self.route.name(),
+            offset,
+            length,
+        })
     }
 }
 
@@ -107,6 +162,29 @@ impl Transfer {
         self.room
             .get_or_init(|| grow::grow(&self.file, plans()))
             .clone()
+    }
+
+    /// One worker's share of a run.
+    fn serve_run(&self, part: &Part, run: &Run, share: &Share<'_>) -> Result<()> {
+        let path = self.file.path();
+        while let Some(mut pass) = run.gate.enter(|| !share.stopping() && run.has_more()) {
+            share.joined();
+            // Dropped before the pass, so that no slot is in use outside.
+            let mut lane = part.route.lane(self.work(part, share))?;
+            while !share.stopping() {
+                let fill = pass.fill().min(part.plan.slot_bytes);
+                let Some(range) = run.take(fill) else { break };
+                let span = part.span(self.operation, (range.offset, range.length));
+                lane.carry_range(&range)
+                    .map_err(|e| e.at(path, range.offset, range.length))?;
+                drop(span);
+                if !pass.goes_on(range.length, share.ring().made()) {
+                    break;
+                }
+            }
+            lane.drain().map_err(|e| e.in_file(path))?;
+        }
+        Ok(())
     }
 
     fn write_unaligned(&self, share: &Share<'_>) -> Result<()> {
@@ -146,19 +224,15 @@ impl Task for Transfer {
             if share.stopping() || !part.has_more() {
                 continue;
             }
+            if let Some(run) = &part.run {
+                self.serve_run(part, run, share)?;
+                continue;
+            }
             share.joined();
             let mut lane = part.route.lane(self.work(part, share))?;
             while !share.stopping() {
                 let Some(block) = part.take() else { break };
-                let span = trace::span(|| {
-                    let (offset, length) = part.plan.stretch(block);
-                    trace::TracedBlock {
-                        operation: self.operation,
-                        route: part.route.name(),
-                        offset,
-                        length,
-                    }
-                });
+                let span = part.span(self.operation, part.plan.stretch(block));
                 lane.carry(block).map_err(|e| self.placed(e, part, block))?;
                 drop(span);
             }
@@ -168,6 +242,11 @@ impl Task for Transfer {
     }
 
     fn end(&self, share: &Share<'_>) -> Result<()> {
+        for (part, run) in self.parts.iter().filter_map(|p| Some((p, p.run.as_ref()?))) {
+            let Setting { workers, fill } = run.gate.setting();
+            let block = fill.min(part.plan.slot_bytes);
+            share.counters().chosen(block, workers as u32);
+        }
         match self.last {
             Some(_) => Ok(()),
             None => self.write_unaligned(share).and_then(|()| self.ending()),

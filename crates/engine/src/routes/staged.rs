@@ -9,13 +9,15 @@ use crate::error::Result;
 use crate::file::position::Operation;
 use crate::gpu::{Context, Direction, QueueLease};
 use crate::options::RouteName;
-use crate::plan::Block;
+use crate::plan::{Block, Extent};
 use crate::report::Path;
 use crate::staging::Slot;
-use std::iter;
 use std::sync::Arc;
 
 pub(crate) struct Staged;
+
+/// Bytes of a copy of the first block of a lane, so that the GPU need not wait for the whole block.
+const FIRST_STEP: u64 = 1 << 20;
 
 impl Route for Staged {
     fn name(&self) -> RouteName {
@@ -43,7 +45,9 @@ struct StagedLane<'a> {
 
 /// A block whose copy between slot and GPU has been queued.
 struct Loaded {
-    block: Block,
+    bytes: u64,
+    /// The block of a write, whose bytes go to the file after the copy.
+    to_write: Option<Block>,
     /// Whether the file's side of a read bypassed the page cache, or that of a write will.
     direct: bool,
 }
@@ -98,15 +102,15 @@ impl<'a> StagedLane<'a> {
         };
         self.lent.queue()?.wait(index)?;
         let mut direct = loaded.direct;
-        if self.work.operation == Operation::Write {
-            direct = self.move_spans(index, &loaded.block, direct)?;
+        if let Some(block) = &loaded.to_write {
+            direct = self.move_spans(index, block, direct)?;
         }
         let path = if direct {
             Path::StagedDirect
         } else {
             Path::StagedBuffered
         };
-        self.work.counters.moved(path, loaded.block.bytes);
+        self.work.counters.moved(path, loaded.bytes);
         Ok(())
     }
 
@@ -122,29 +126,34 @@ impl<'a> StagedLane<'a> {
         Ok(all_direct)
     }
 
-    fn is_contiguous(&self, block: &Block) -> bool {
+    /// The range of a block that is contiguous in file and memory, and its place in the slot.
+    fn as_range(&self, block: &Block) -> Option<(Extent, u64)> {
         let plan = self.work.plan;
-        plan.spans(block).len() == 1 && plan.copies(block).len() == 1
+        let ([span], [copy]) = (plan.spans(block), plan.copies(block)) else {
+            return None;
+        };
+        let range = Extent {
+            // The span may start before the copy, with bytes that the caller does not want.
+            offset: span.offset + (copy.slot_offset - span.slot_offset),
+            length: copy.length,
+            memory: copy.memory,
+        };
+        Some((range, copy.slot_offset))
     }
 
-    /// Reads a block that is contiguous in file and memory, with a copy to the GPU after each step,
-    /// so that the GPU need not wait for the whole block.
-    fn load_in_steps(&mut self, index: usize, block: &Block) -> Result<()> {
-        const STEP: u64 = 1 << 20;
+    /// Reads a range through the page cache into a slot, with a copy to the GPU after each `step`
+    /// bytes.
+    fn load(&mut self, index: usize, range: &Extent, slot_offset: u64, step: u64) -> Result<()> {
         let start = self.slot_start(index);
         let queue = self.lent.queue()?;
-        for (span, copy) in iter::zip(self.work.plan.spans(block), self.work.plan.copies(block)) {
-            // The span may start before the copy, with bytes that the caller does not want.
-            let offset = span.offset + (copy.slot_offset - span.slot_offset);
-            for done in (0..copy.length).step_by(STEP as usize) {
-                let length = STEP.min(copy.length - done);
-                self.work.counters.copy();
-                // SAFETY: as for `move_spans` and `queue_copies`, part by part.
-                unsafe {
-                    let at = start.add((copy.slot_offset + done) as usize);
-                    self.work.move_buffered(at, offset + done, length)?;
-                    queue.copy(Direction::ToGpu, at, copy.memory as u64 + done, length)?;
-                }
+        for done in (0..range.length).step_by(step as usize) {
+            let length = step.min(range.length - done);
+            self.work.counters.copy();
+            // SAFETY: as for `move_spans` and `queue_copies`, part by part.
+            unsafe {
+                let at = start.add((slot_offset + done) as usize);
+                self.work.move_buffered(at, range.offset + done, length)?;
+                queue.copy(Direction::ToGpu, at, range.memory as u64 + done, length)?;
             }
         }
         queue.mark(index)
@@ -175,31 +184,39 @@ impl<'a> StagedLane<'a> {
 impl Lane for StagedLane<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
         let index = self.next_slot()?;
-        let direct = self.work.goes_direct(block);
-        let direct = match self.work.operation {
-            Operation::Read if self.idle && !direct && self.is_contiguous(block) => {
-                self.load_in_steps(index, block)?;
-                false
-            }
-            Operation::Read => {
-                let direct = self.move_spans(index, block, direct)?;
+        let mut direct = self.work.goes_direct(block);
+        let is_write = self.work.operation == Operation::Write;
+        match self.as_range(block).filter(|_| self.idle && !direct) {
+            _ if is_write => self.queue_copies(index, block, Direction::FromGpu)?,
+            Some((range, slot_offset)) => self.load(index, &range, slot_offset, FIRST_STEP)?,
+            None => {
+                direct = self.move_spans(index, block, direct)?;
                 self.queue_copies(index, block, Direction::ToGpu)?;
-                direct
             }
-            Operation::Write => {
-                self.queue_copies(index, block, Direction::FromGpu)?;
-                direct
-            }
-        };
+        }
         self.idle = false;
         self.in_flight[index] = Some(Loaded {
-            block: block.clone(),
+            bytes: block.bytes,
+            to_write: is_write.then(|| block.clone()),
             direct,
         });
-        if self.work.operation == Operation::Write {
+        if is_write {
             // An earlier block is written to the file while this one is copied from the GPU.
             self.finish(self.turn)?;
         }
+        Ok(())
+    }
+
+    fn carry_range(&mut self, range: &Extent) -> Result<()> {
+        let index = self.next_slot()?;
+        let step = if self.idle { FIRST_STEP } else { range.length };
+        self.load(index, range, 0, step)?;
+        self.idle = false;
+        self.in_flight[index] = Some(Loaded {
+            bytes: range.length,
+            to_write: None,
+            direct: false,
+        });
         Ok(())
     }
 

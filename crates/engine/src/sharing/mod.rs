@@ -18,6 +18,8 @@ const SHARE: (u64, u64) = (2, 3);
 const LEAST_THREADS: usize = 8;
 const MOST_THREADS: usize = 12;
 const MOST_THREADS_OF_SEVERAL: usize = 10;
+/// The most workers of a GPU that the staging controller tries.
+const MOST_THREADS_TRIED: usize = 16;
 /// Larger blocks leave the caches before the GPU has read them. Smaller ones take more calls, which
 /// pays only where several GPUs share a small cache.
 const MOST_BLOCK: u64 = 4 << 20;
@@ -53,6 +55,8 @@ fn count_gpus(devices: &std::path::Path) -> usize {
 pub(crate) struct Staging {
     /// The most workers.
     pub threads: usize,
+    /// The most workers that have cores, beside those of the other GPUs.
+    pub most_threads: usize,
     /// The largest block in bytes.
     pub block: u64,
 }
@@ -80,13 +84,21 @@ impl Staging {
     }
 }
 
+/// The default of a host that is described instead of queried, with two slots a worker.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn staging_of(gpus: usize, cores: usize, cache: Option<u64>) -> Staging {
+    let host = Host { gpus, cores, cache };
+    host.staging(2)
+}
+
 impl Host {
     fn staging(&self, slots: u32) -> Staging {
-        let threads = match self.gpus {
+        let (share, most) = match self.gpus {
             // The program needs some cores for its own work, too.
-            1 => (self.cores / 4 * 3).clamp(LEAST_THREADS, MOST_THREADS),
-            gpus => (self.cores / gpus).clamp(LEAST_THREADS, MOST_THREADS_OF_SEVERAL),
+            1 => (self.cores / 4 * 3, MOST_THREADS),
+            gpus => (self.cores / gpus, MOST_THREADS_OF_SEVERAL),
         };
+        let threads = share.clamp(LEAST_THREADS, most);
         let slots = threads as u64 * u64::from(slots.max(1));
         let room = self
             .cache
@@ -95,7 +107,11 @@ impl Host {
             None => MOST_BLOCK,
             Some(room) => (1 << room.max(1).ilog2()).clamp(LEAST_BLOCK, MOST_BLOCK),
         };
-        Staging { threads, block }
+        Staging {
+            threads,
+            most_threads: share.clamp(threads, MOST_THREADS_TRIED),
+            block,
+        }
     }
 }
 
@@ -142,6 +158,16 @@ mod tests {
         assert_eq!(host(8, 128, 600).staging(2).threads, 10);
         assert_eq!(host(8, 72, 600).staging(2).threads, 9);
         assert_eq!(host(2, 8, 300).staging(2).threads, 8);
+    }
+
+    #[test]
+    fn more_workers_are_tried_only_where_the_gpu_has_cores_for_them() {
+        let most = |gpus, cores| host(gpus, cores, 300).staging(2).most_threads;
+        assert_eq!([4, 16, 32].map(|cores| most(1, cores)), [8, 12, 16]);
+        assert_eq!(
+            [8, 24, 32, 128].map(|cores| most(2, cores)),
+            [8, 12, 16, 16]
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ import typer
 import penstock as ps
 from penstock.units import size_in_words
 
-from .. import gpu, shared
+from .. import gpu, shared, staging
 from .. import vfd as ways_of
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
@@ -45,6 +45,10 @@ def scaling(
     ] = "",
     kinds: Annotated[str, typer.Option(help=f"A list of {', '.join(_KINDS)}.")] = ",".join(_KINDS),
     cache: Cache = "warm",
+    grid: Annotated[
+        bool,
+        typer.Option("--grid", help="Measure a grid of threads and blocks beside, for reads."),
+    ] = False,
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
     ] = True,
@@ -55,6 +59,9 @@ def scaling(
     read, each has its own file; with shared-write and shared-read, its own part of one file. HDF5
     without MPI has no shared writes: Penstock writes without HDF5. With replicated, each gets all
     of one file.
+
+    The JSON has what the staging controllers of the ranks measured and chose, window by window.
+    With --grid, each explicit setting is measured in turn with the rest.
     """
     asked = chosen(kinds, _KINDS, "kind")
     shared.keys_of(options)  # refused before any file is made
@@ -68,7 +75,14 @@ def scaling(
         ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2")),
     ]
     ways += others
-    session.settings |= {"bytes": size, "options": options, "cache": cache, "fsync": fsync}
+    explicit = staging.grid() if grid else []
+    session.settings |= {
+        "grid": grid,
+        "bytes": size,
+        "options": options,
+        "cache": cache,
+        "fsync": fsync,
+    }
     buffer = gpu.Buffer(size)
     devices = min(len(ps.devices()), ranks.size)
     # If ranks share a GPU, the result does not show scaling over GPUs.
@@ -89,9 +103,13 @@ def scaling(
         ],
     )
     for kind in asked:
-        for plan in _plans(session, kind, buffer, ways, options, states, fsync):
+        read = [*ways, *explicit] if kind in ("read", "shared-read") else ways
+        for plan in _plans(session, kind, buffer, read, options, states, fsync):
             _race(session, table, plan)
     session.tables.append(table)
+    found = staging.of_all(ranks)
+    session.settings["staging"] = found
+    session.figures += staging.figures(found)
 
 
 def _plans(
@@ -192,6 +210,8 @@ def _race(session: Session, table: Table, plan: _Plan) -> None:
         if ranks.rank >= count:
             entered = [c if c.absent else _idle(c.name, c.setting) for c in entered]
         rows = race(session, entered, f"{what}, {count} of {ranks.size}")
+        if sentence := staging.compared(rows, f"{what}, {count} of {ranks.size}"):
+            session.words.append(sentence)
         for row in rows:
             series.setdefault(row.name, []).append(row.value)
             alone.setdefault(row.name, row)
