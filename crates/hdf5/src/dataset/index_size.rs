@@ -60,13 +60,11 @@ impl DatasetInfo {
         const MARGIN: u64 = 8;
         /// More bytes than this are not put into temporary memory.
         const MOST: u64 = 256 << 20;
-        let Layout::Chunked { chunk, .. } = &self.layout else {
+        if !matches!(self.layout, Layout::Chunked { .. }) {
             return u64::MAX;
-        };
+        }
         let TouchedChunks { chunks, bytes } = touched;
-        let size = self.element.size().0;
-        let chunk = chunk.iter().copied().fold(size, u64::saturating_mul);
-        match chunks.saturating_mul(chunk) {
+        match chunks.saturating_mul(self.chunk_bytes()) {
             _ if chunks <= FEW && bytes <= MOST_AT_ONCE => LOOKED_UP,
             decoded if decoded.max(bytes) > MOST => u64::MAX,
             decoded => (chunks.saturating_mul(LOOKED_UP) + decoded / BYTES).saturating_mul(MARGIN),
@@ -79,10 +77,19 @@ impl DatasetInfo {
     }
 
     /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
-    fn chunk_count(&self) -> u64 {
+    pub(crate) fn chunk_count(&self) -> u64 {
         let Layout::Chunked { chunk, .. } = &self.layout else {
             return 0;
         };
         chunk_count(&self.shape, chunk)
+    }
+
+    /// Returns the number of bytes of a decoded chunk; 0 without chunks.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        let Layout::Chunked { chunk, .. } = &self.layout else {
+            return 0;
+        };
+        let size = self.element.size().0;
+        chunk.iter().copied().fold(size, u64::saturating_mul)
     }
 }

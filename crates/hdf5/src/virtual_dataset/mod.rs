@@ -20,7 +20,7 @@ use crate::dataset::{DatasetInfo, Layout, MappedSelection, VirtualMapping};
 use crate::dataset::{FileType, Fill};
 use crate::library::Session;
 use crate::open_files::Identity;
-use penstock_array::{Axis, ChunkCache, Selection, in_dataset};
+use penstock_array::{ArrayChunks, Axis, Selection, in_dataset};
 use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Plan, StoredArray};
 use penstock_engine::file::position::Operation;
 
@@ -51,8 +51,8 @@ pub struct SourcePart {
     pub plan: Arc<Plan>,
     /// Where the bytes are.
     pub store: Store,
-    /// The cache of decoded chunks, and the number of the dataset in it.
-    pub decoded: Option<(Arc<ChunkCache>, u64)>,
+    /// The cache of the source's decoded chunks.
+    pub decoded: Option<Arc<ArrayChunks>>,
 }
 
 /// Returns the wanted part of an element of a type; see [`resolve`].

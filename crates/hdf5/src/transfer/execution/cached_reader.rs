@@ -212,22 +212,23 @@ impl Reader {
         let plan = Plan::new(array, selection, &memory.layout, element, Operation::Read);
         let mut plan = plan.ok()?;
         plan.set_holes(with.holes);
+        let mut bound = BoundPlan {
+            plan: Arc::new(plan),
+            files: vec![self.cached.file_for_small_read().ok()?.into()],
+            conversion: self.conversion.values,
+            direct: direct(&options),
+            given: None,
+            cache: None,
+        };
+        bound.keep_in(Arc::clone(&self.cached.chunks));
         Some(SmallReadOrder {
-            bound: BoundPlan {
-                plan: Arc::new(plan),
-                files: vec![self.cached.file_for_small_read().ok()?.into()],
-                conversion: self.conversion.values,
-                direct: direct(&options),
-                given: None,
-                cache: None,
-            },
+            bound,
             address: buffer.address,
             length: memory.layout.length,
             is_dense,
             memory: buffer.memory.clone(),
             options,
             after,
-            cache: Some((Arc::clone(&self.cached.chunks), self.cached.number)),
         })
     }
 
@@ -248,13 +249,9 @@ impl Reader {
     }
 
     fn worker_read(&self, order: SmallReadOrder) -> WorkerRead {
-        let mut bound = order.bound;
-        if let Some(cache) = order.cache {
-            bound.keep_in(cache);
-        }
         WorkerRead {
             prepared: PreparedTransfer {
-                kind: TransferKind::Read(vec![bound]),
+                kind: TransferKind::Read(vec![order.bound]),
                 direction: Operation::Read,
                 low: 0,
                 length: order.length,

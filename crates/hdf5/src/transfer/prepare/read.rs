@@ -106,7 +106,7 @@ pub(in crate::transfer) fn plan(
         cache: None,
     };
     if let Some(cached) = cached {
-        bound.keep_in((Arc::clone(&cached.chunks), cached.number));
+        bound.keep_in(Arc::clone(&cached.chunks));
     }
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))
