@@ -9,6 +9,7 @@ MODULES = {
     "hdf5_host": ("hdf5_host",),
     "hdf5_small": ("hdf5_small",),
     "hdf5_sizes": ("hdf5_sizes",),
+    "reread": ("reread",),
     "driver": ("vfd", "vfd_write", "vfd_durable", "vfd_attributes", "vfd_small"),
     "connector": ("async_submit", "async_plotfile"),
     "async_small": ("async_small",),

@@ -28,7 +28,7 @@ mkdir -p "$results"
 # Benchmarks of a cached file come first, so that the file is dropped and read again only once.
 raw=(link cached_read sizes random_read overhead cold_read write_durable)
 hdf5=(hdf5_gzip hdf5_few hdf5_write hdf5_codecs hdf5_strided hdf5_plain hdf5_host hdf5_small
-    hdf5_sizes)
+    hdf5_sizes reread)
 driver=(vfd vfd_write vfd_durable vfd_attributes vfd_small)
 connector=(async_small async_submit async_plotfile)
 documents=(hdf5-read hdf5-write tensor memory decode small plotfile vfd vfd-threads scaling)
@@ -47,7 +47,7 @@ for name in "$@"; do
 done
 # The most seconds of one benchmark.
 declare -A limits=([async_plotfile]=300 [hdf5_gzip]=150 [hdf5_few]=60 [hdf5_write]=90 [hdf5_codecs]=90
-    [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90 [hdf5_sizes]=300 [hdf5_small]=300
+    [hdf5_strided]=90 [hdf5_plain]=60 [hdf5_host]=90 [hdf5_sizes]=300 [hdf5_small]=300 [reread]=120
     [vfd]=400 [vfd_write]=250 [vfd_durable]=400 [vfd_attributes]=60 [vfd_small]=60
     [bench:vfd]=300 [bench:memory]=240 [bench:scaling]=300
     [bench:plotfile-shared]=560)

@@ -42,7 +42,7 @@ mod selection;
 
 pub use boxes::{BoxAxis, BoxRun, Ranges, Segment, StridedBox};
 pub use chunks::{
-    ChunkCache, ChunkGrid, ChunkKey, ChunkTable, Entries, MAX_RANK, NO_STORAGE, StoredChunk,
+    ArrayChunks, ChunkCache, ChunkGrid, ChunkTable, Entries, MAX_RANK, NO_STORAGE, StoredChunk,
     TableBuilder,
 };
 pub use plan::{

@@ -515,7 +515,9 @@ PENSTOCK_API void penstock_reader_release(penstock_reader **place);
  *
  * While a file is open only for reading, the library caches descriptions and chunk tables of its datasets, and
  * decoded chunks: up to 64 MiB a file, or the size in PENSTOCK_CHUNK_CACHE (0 for none), or the size of HDF5's
- * own cache if that is larger (H5Pset_cache). HDF5's lock excludes only writers that take it. In a settled file,
+ * own cache if that is larger (H5Pset_cache). Chunks that are read in part are cached at once, those that are read as
+ * a whole when they are read again soon. All files together have at most 256 MiB, or the highest limit of a file if that
+ * is more; the least recently used chunk of all files is dropped first. HDF5's lock excludes only writers that take it. In a settled file,
  * the library detects any other change within 20 ms; of a file that changed in the 10 s before, it caches nothing
  * for longer than that, unless HDF5 holds the lock. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);

@@ -1,25 +1,35 @@
-//! A cache of decoded chunks, for partial reads of the same chunk.
+//! Caches of decoded chunks, one for each file, with one limit for all of them.
+//!
+//! A cache has a limit of its own, and drops its least recently used chunks to stay below it. All caches
+//! together have another limit, above which the least recently used chunk of all caches is dropped. So
+//! the caches of files that are no longer read make room for those of files that are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use penstock_engine::Recover;
 
-/// A chunk of an array. A cache may serve several arrays, to which its users give numbers.
+/// A chunk of an array. A cache may serve several arrays, each of which has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ChunkKey {
+pub(super) struct ChunkKey {
     /// The array.
     pub array: u64,
     /// Number of the chunk in the array's grid.
     pub chunk: u64,
 }
 
-/// Decoded chunks of arrays that do not change. If there is no room, the least recently used chunks
-/// are dropped.
+/// The bytes of a decoded chunk.
+pub(super) type Decoded = Arc<Vec<u8>>;
+
+/// Decoded chunks of arrays that do not change.
 #[derive(Debug)]
 pub struct ChunkCache {
     limit: u64,
+    all: &'static AllCaches,
+    /// When the least recently used chunk was used; [`NEVER`] without chunks. A hint, which is read
+    /// without the lock.
+    oldest: AtomicU64,
     kept: Mutex<Kept>,
 }
 
@@ -29,91 +39,140 @@ struct Kept {
     /// The chunks by the time of their last use.
     by_use: BTreeMap<u64, ChunkKey>,
     bytes: u64,
-    now: u64,
+    is_closed: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
-    decoded: Arc<Vec<u8>>,
+    decoded: Decoded,
     used: u64,
 }
 
-/// The number of bytes that all caches of the process keep.
-static TOTAL: AtomicU64 = AtomicU64::new(0);
+/// All caches that share a limit.
+#[derive(Debug)]
+struct AllCaches {
+    /// The most bytes of all caches together, unless the limit of a single cache is higher.
+    limit: u64,
+    bytes: AtomicU64,
+    /// The number of uses of chunks, which is their order.
+    uses: AtomicU64,
+    /// The bytes of all chunks that were ever added.
+    added: AtomicU64,
+    caches: Mutex<Vec<Weak<ChunkCache>>>,
+}
 
-/// The most bytes that all caches keep together, unless the limit of a single cache is higher. A
-/// cache without room keeps no new chunk.
-const MOST_OF_ALL: u64 = 256 << 20;
+/// The caches of the process.
+static PROCESS: AllCaches = AllCaches::new(256 << 20);
+
+/// Later than any use.
+const NEVER: u64 = u64::MAX;
+
+/// The bytes that a chunk counts at least, since an entry takes memory itself.
+const LEAST: u64 = 256;
+
+/// Returns the bytes that a chunk counts.
+fn size(decoded: &Decoded) -> u64 {
+    LEAST.max(decoded.len() as u64)
+}
 
 impl Drop for ChunkCache {
     fn drop(&mut self) {
-        self.clear();
+        self.close();
     }
 }
 
 impl ChunkCache {
-    /// Returns an empty cache that keeps at most `limit` bytes.
-    pub fn new(limit: u64) -> ChunkCache {
-        ChunkCache {
+    /// Returns an empty cache for at most `limit` bytes.
+    pub fn new(limit: u64) -> Arc<ChunkCache> {
+        ChunkCache::among(&PROCESS, limit)
+    }
+
+    fn among(all: &'static AllCaches, limit: u64) -> Arc<ChunkCache> {
+        let made = Arc::new(ChunkCache {
             limit,
+            all,
+            oldest: AtomicU64::new(NEVER),
             kept: Mutex::default(),
-        }
+        });
+        let mut caches = all.caches.lock().recover();
+        caches.retain(|cache| cache.strong_count() > 0);
+        caches.push(Arc::downgrade(&made));
+        made
     }
 
-    /// Returns whether a chunk of this many bytes can be kept.
-    pub fn takes(&self, bytes: u64) -> bool {
-        (1..=self.limit).contains(&bytes)
+    /// Returns the most bytes of the cache.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
     }
 
-    /// Returns whether chunks of this many bytes can be kept in half of the room, so that other
-    /// chunks stay.
-    pub fn has_room_beside(&self, bytes: u64) -> bool {
-        (1..=self.limit / 2).contains(&bytes)
+    /// Returns how many bytes were ever added to all caches of the process.
+    pub(super) fn added(&self) -> u64 {
+        self.all.added.load(Relaxed)
     }
 
-    /// Returns a chunk that is kept.
-    pub fn find(&self, key: ChunkKey) -> Option<Arc<Vec<u8>>> {
+    /// Returns a chunk of the cache.
+    pub(super) fn find(&self, key: ChunkKey) -> Option<Decoded> {
         let mut kept = self.kept();
         let kept = &mut *kept;
-        kept.now += 1;
         let entry = kept.chunks.get_mut(&key)?;
         kept.by_use.remove(&entry.used);
-        kept.by_use.insert(kept.now, key);
-        entry.used = kept.now;
-        Some(Arc::clone(&entry.decoded))
+        entry.used = self.all.next_use();
+        kept.by_use.insert(entry.used, key);
+        let decoded = Arc::clone(&entry.decoded);
+        self.note_oldest(kept);
+        Some(decoded)
     }
 
-    /// Drops all chunks.
-    pub fn clear(&self) {
-        let dropped = std::mem::take(&mut *self.kept());
-        TOTAL.fetch_sub(dropped.bytes, Relaxed);
+    /// Returns whether the cache has a chunk, which is not a use of it.
+    pub(super) fn has(&self, key: ChunkKey) -> bool {
+        self.kept().chunks.contains_key(&key)
     }
 
-    /// Keeps a chunk.
-    pub fn keep(&self, key: ChunkKey, decoded: &Arc<Vec<u8>>) {
-        let bytes = decoded.len() as u64;
-        if !self.takes(bytes) {
-            return;
-        }
+    /// Drops all chunks. The cache takes no more.
+    pub fn close(&self) {
         let mut kept = self.kept();
-        kept.remove(key);
-        let most = MOST_OF_ALL.max(self.limit);
-        while kept.bytes + bytes > self.limit || TOTAL.load(Relaxed) + bytes > most {
-            let Some((_, oldest)) = kept.by_use.pop_first() else {
-                break;
-            };
-            kept.remove(oldest);
-        }
-        if TOTAL.load(Relaxed) + bytes > most {
+        let dropped = std::mem::take(&mut *kept);
+        kept.is_closed = true;
+        self.note_oldest(&kept);
+        drop(kept);
+        self.all.bytes.fetch_sub(dropped.bytes, Relaxed);
+    }
+
+    /// Adds a chunk, unless it has more bytes than the limit.
+    pub(super) fn add(&self, key: ChunkKey, decoded: Decoded) {
+        let bytes = size(&decoded);
+        let mut kept = self.kept();
+        if kept.is_closed || bytes > self.limit {
             return;
         }
-        kept.now += 1;
-        let used = kept.now;
+        // The memory is freed without the lock.
+        let mut dropped: Vec<Decoded> = kept.remove(key).into_iter().collect();
+        while kept.bytes + bytes > self.limit {
+            dropped.extend(kept.remove_oldest());
+        }
+        let used = self.all.next_use();
         kept.by_use.insert(used, key);
-        let decoded = Arc::clone(decoded);
         kept.chunks.insert(key, Entry { decoded, used });
         kept.bytes += bytes;
-        TOTAL.fetch_add(bytes, Relaxed);
+        self.all.bytes.fetch_add(bytes, Relaxed);
+        self.all.added.fetch_add(bytes, Relaxed);
+        self.note_oldest(&kept);
+        drop(kept);
+        self.all.dropped(dropped);
+        self.all.make_room();
+    }
+
+    fn drop_oldest(&self) {
+        let mut kept = self.kept();
+        let oldest = kept.remove_oldest();
+        self.note_oldest(&kept);
+        drop(kept);
+        self.all.dropped(oldest);
+    }
+
+    fn note_oldest(&self, kept: &Kept) {
+        let oldest = kept.by_use.keys().next();
+        self.oldest.store(oldest.copied().unwrap_or(NEVER), Relaxed);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -122,67 +181,206 @@ impl ChunkCache {
 }
 
 impl Kept {
-    fn remove(&mut self, key: ChunkKey) {
-        if let Some(entry) = self.chunks.remove(&key) {
-            self.by_use.remove(&entry.used);
-            self.bytes -= entry.decoded.len() as u64;
-            TOTAL.fetch_sub(entry.decoded.len() as u64, Relaxed);
+    fn remove(&mut self, key: ChunkKey) -> Option<Decoded> {
+        let entry = self.chunks.remove(&key)?;
+        self.by_use.remove(&entry.used);
+        self.bytes -= size(&entry.decoded);
+        Some(entry.decoded)
+    }
+
+    fn remove_oldest(&mut self) -> Option<Decoded> {
+        let oldest = *self.by_use.values().next()?;
+        self.remove(oldest)
+    }
+}
+
+impl AllCaches {
+    const fn new(limit: u64) -> AllCaches {
+        AllCaches {
+            limit,
+            bytes: AtomicU64::new(0),
+            uses: AtomicU64::new(0),
+            added: AtomicU64::new(0),
+            caches: Mutex::new(Vec::new()),
         }
+    }
+
+    fn next_use(&self) -> u64 {
+        self.uses.fetch_add(1, Relaxed)
+    }
+
+    fn dropped(&self, chunks: impl IntoIterator<Item = Decoded>) {
+        for chunk in chunks {
+            self.bytes.fetch_sub(size(&chunk), Relaxed);
+        }
+    }
+
+    /// Drops the least recently used chunks of all caches until the others are within the limit.
+    fn make_room(&self) {
+        while self.bytes.load(Relaxed) > self.limit {
+            let Some(cache) = self.with_oldest_chunk() else {
+                return;
+            };
+            cache.drop_oldest();
+        }
+    }
+
+    /// Returns the cache with the least recently used chunk; `None` if no chunk is to be dropped.
+    fn with_oldest_chunk(&self) -> Option<Arc<ChunkCache>> {
+        let caches = self.caches.lock().recover();
+        let caches: Vec<_> = caches.iter().filter_map(Weak::upgrade).collect();
+        let highest = caches.iter().map(|cache| cache.limit).max().unwrap_or(0);
+        if self.bytes.load(Relaxed) <= self.limit.max(highest) {
+            return None;
+        }
+        caches
+            .into_iter()
+            .min_by_key(|cache| cache.oldest.load(Relaxed))
+            .filter(|cache| cache.oldest.load(Relaxed) != NEVER)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn key(chunk: u64) -> ChunkKey {
         ChunkKey { array: 0, chunk }
     }
 
-    fn chunk(value: u8, bytes: usize) -> Arc<Vec<u8>> {
-        Arc::new(vec![value; bytes])
+    fn chunk(value: u8, kilobytes: usize) -> Decoded {
+        Arc::new(vec![value; kilobytes * 1000])
+    }
+
+    /// Returns the caches of a process of its own, with this limit for all.
+    fn process(limit: u64) -> &'static AllCaches {
+        Box::leak(Box::new(AllCaches::new(limit)))
+    }
+
+    fn found(cache: &ChunkCache, keys: std::ops::Range<u64>) -> Vec<bool> {
+        keys.map(|n| cache.has(key(n))).collect()
     }
 
     #[test]
     fn the_least_recently_used_chunk_goes_first() {
-        let cache = ChunkCache::new(30);
+        let cache = ChunkCache::new(30_000);
         for number in 0..3 {
-            cache.keep(key(number), &chunk(number as u8, 10));
+            cache.add(key(number), chunk(number as u8, 10));
         }
         assert!(cache.find(key(0)).is_some());
-        cache.keep(key(3), &chunk(3, 10));
-        let kept: Vec<bool> = (0..4).map(|n| cache.find(key(n)).is_some()).collect();
-        assert_eq!(kept, [true, false, true, true]);
+        cache.add(key(3), chunk(3, 10));
+        assert_eq!(found(&cache, 0..4), [true, false, true, true]);
     }
 
     #[test]
-    fn a_chunk_that_is_kept_again_counts_once() {
-        let cache = ChunkCache::new(30);
+    fn a_chunk_that_is_added_again_counts_once() {
+        let cache = ChunkCache::new(30_000);
         for value in 0..9 {
-            cache.keep(key(0), &chunk(value, 20));
+            cache.add(key(0), chunk(value, 20));
         }
         assert_eq!(cache.find(key(0)).unwrap()[0], 8);
-        cache.keep(key(1), &chunk(9, 10));
-        assert!(cache.find(key(0)).is_some() && cache.find(key(1)).is_some());
+        cache.add(key(1), chunk(9, 10));
+        assert_eq!(found(&cache, 0..2), [true, true]);
     }
 
     #[test]
-    fn a_cache_that_is_cleared_has_room_for_all_again() {
-        let cache = ChunkCache::new(20);
-        cache.keep(key(0), &chunk(0, 20));
-        cache.clear();
-        assert!(cache.find(key(0)).is_none());
-        cache.keep(key(1), &chunk(1, 20));
-        assert!(cache.find(key(1)).is_some());
+    fn a_closed_cache_has_and_takes_nothing() {
+        let all = process(20_000);
+        let cache = ChunkCache::among(all, 20_000);
+        cache.add(key(0), chunk(0, 20));
+        cache.close();
+        cache.add(key(1), chunk(1, 20));
+        assert_eq!(found(&cache, 0..2), [false, false]);
+        assert_eq!(all.bytes.load(Relaxed), 0);
     }
 
     #[test]
-    fn a_cache_without_room_keeps_nothing() {
-        let cache = ChunkCache::new(0);
-        cache.keep(key(0), &chunk(1, 1));
-        assert!(!cache.takes(1) && cache.find(key(0)).is_none());
-        let cache = ChunkCache::new(5);
-        cache.keep(key(0), &chunk(1, 6));
-        assert!(cache.find(key(0)).is_none());
+    fn a_chunk_of_more_than_the_limit_is_not_kept() {
+        for (limit, bytes) in [(0, 1), (5_000, 6)] {
+            let cache = ChunkCache::new(limit);
+            cache.add(key(0), chunk(1, bytes));
+            assert!(cache.find(key(0)).is_none());
+        }
+    }
+
+    #[test]
+    fn tiny_chunks_count_the_memory_of_their_entries() {
+        let cache = ChunkCache::new(1000);
+        for number in 0..5 {
+            cache.add(key(number), Arc::new(vec![1; 4]));
+        }
+        assert_eq!(found(&cache, 0..5), [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn a_later_file_takes_the_room_of_those_that_are_no_longer_read() {
+        let all = process(40_000);
+        let files: Vec<_> = (0..5).map(|_| ChunkCache::among(all, 10_000)).collect();
+        for file in &files {
+            file.add(key(0), chunk(0, 10));
+            files[0].find(key(0));
+        }
+        let kept: Vec<bool> = files.iter().map(|file| file.has(key(0))).collect();
+        assert_eq!(kept, [true, false, true, true, true]);
+        assert_eq!(all.bytes.load(Relaxed), 40_000);
+    }
+
+    #[test]
+    fn the_limit_of_one_cache_may_be_higher_than_that_of_all() {
+        let all = process(10_000);
+        let large = ChunkCache::among(all, 30_000);
+        for number in 0..4 {
+            large.add(key(number), chunk(0, 10));
+        }
+        assert_eq!(found(&large, 0..4), [false, true, true, true]);
+        let small = ChunkCache::among(all, 10_000);
+        small.add(key(0), chunk(0, 10));
+        assert_eq!(found(&large, 0..4), [false, false, true, true]);
+        drop(large);
+        assert_eq!(all.bytes.load(Relaxed), 10_000);
+    }
+
+    #[test]
+    fn caches_that_are_gone_leave_no_bytes_and_no_entry() {
+        let all = process(1_000_000);
+        for number in 0..100 {
+            let cache = ChunkCache::among(all, 1_000_000);
+            cache.add(key(number), chunk(0, 100));
+        }
+        assert_eq!(all.bytes.load(Relaxed), 0);
+        let last = ChunkCache::among(all, 1);
+        assert_eq!(all.caches.lock().recover().len(), 1);
+        drop(last);
+    }
+
+    #[test]
+    fn threads_that_add_and_drop_find_what_was_added() {
+        let all = process(120_000);
+        let files: Vec<_> = (0..3).map(|_| ChunkCache::among(all, 50_000)).collect();
+        let work = |seed: u64| {
+            for step in 0..5_000 {
+                let file = &files[((step * 7 + seed) % 3) as usize];
+                let number = (step * 13 + seed) % 40;
+                match file.find(key(number)) {
+                    Some(found) => assert!(found.iter().all(|byte| u64::from(*byte) == number)),
+                    None => file.add(key(number), chunk(number as u8, 3)),
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                scope.spawn(move || work(seed));
+            }
+        });
+        let sums = files.iter().map(|file| {
+            let kept = file.kept();
+            assert!(kept.bytes <= 50_000 && kept.by_use.len() == kept.chunks.len());
+            assert_eq!(kept.bytes, 3_000 * kept.chunks.len() as u64);
+            kept.bytes
+        });
+        assert_eq!(sums.sum::<u64>(), all.bytes.load(Relaxed));
+        assert!(all.bytes.load(Relaxed) <= 120_000);
     }
 }

@@ -106,11 +106,17 @@ impl ChunkGrid {
 
     /// Returns whether the chunk extends past the edge of the array.
     pub fn is_partial(&self, number: u64) -> bool {
+        self.elements_inside(number) < self.elements
+    }
+
+    /// Returns the number of elements of a chunk that lie inside the array.
+    pub fn elements_inside(&self, number: u64) -> u64 {
         let sizes = self.shape.iter().zip(&self.chunk);
         self.coordinates(number)
             .iter()
             .zip(sizes)
-            .any(|(at, (s, c))| (at + 1) * c > *s)
+            .map(|(at, (side, chunk))| (*chunk).min(side - at * chunk))
+            .product()
     }
 }
 
@@ -140,6 +146,8 @@ mod tests {
         let grid = ChunkGrid::new(&[5, 4], &[2, 3]).unwrap();
         let partial: Vec<bool> = (0..6).map(|n| grid.is_partial(n)).collect();
         assert_eq!(partial, [false, true, false, true, true, true]);
+        let inside: Vec<u64> = (0..6).map(|n| grid.elements_inside(n)).collect();
+        assert_eq!(inside, [6, 2, 6, 2, 3, 1]);
         for number in 0..6 {
             assert_eq!(grid.number(&grid.coordinates(number)), number);
         }

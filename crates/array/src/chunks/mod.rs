@@ -1,9 +1,11 @@
-//! Chunks: how an array is cut into them, where they lie in the file, and a cache of decoded ones.
+//! Chunks: how an array is cut into them, where they lie in the file, and caches of decoded ones.
 
+mod array_chunks;
 mod cache;
 mod grid;
 mod table;
 
-pub use cache::{ChunkCache, ChunkKey};
+pub use array_chunks::ArrayChunks;
+pub use cache::ChunkCache;
 pub use grid::{ChunkGrid, MAX_RANK};
 pub use table::{ChunkTable, Entries, NO_STORAGE, StoredChunk, TableBuilder};

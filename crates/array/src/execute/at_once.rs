@@ -18,7 +18,7 @@ use penstock_engine::request::{
 use super::bound::BoundPlan;
 use super::memory::HostMemory;
 use super::read::{HostReader, Room};
-use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, PlanJob};
+use crate::{ChunkJob, FileRange, PlanJob};
 
 /// A small read, as its caller describes it.
 pub struct SmallReadOrder {
@@ -36,8 +36,6 @@ pub struct SmallReadOrder {
     pub options: Options,
     /// The stream whose queued work precedes the read.
     pub after: Option<Stream>,
-    /// The cache of decoded chunks, and the number of the array in it.
-    pub cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
 /// A read that [`prepare`](Self::prepare) accepted for the calling thread.
@@ -46,16 +44,24 @@ pub struct SmallRead {
     work: Jobs,
     at_once: AtOnce,
     length: u64,
-    cache: Option<(Arc<ChunkCache>, u64)>,
 }
 
 /// The work of a small read.
 enum Jobs {
     /// One range of the file.
     Range(FileRange),
-    /// Parts of a few chunks or blocks.
-    Parts(Vec<PlanJob>),
+    /// Parts of a few chunks or blocks, or of more chunks that are in the cache.
+    Parts(Vec<Part>),
 }
+
+struct Part {
+    work: PlanJob,
+    /// The decoded bytes of the chunk, if they were in the cache.
+    cached: Option<Arc<Vec<u8>>>,
+}
+
+/// The most chunks that one thread takes out of the cache sooner than several.
+const MOST_CACHED_CHUNKS: usize = 1024;
 
 thread_local! {
     static ROOM: RefCell<Room> = RefCell::default();
@@ -70,7 +76,6 @@ impl SmallRead {
                 at_once,
                 work,
                 length: order.length,
-                cache: order.cache,
                 bound: BoundPlan {
                     direct: Direct::Never,
                     ..order.bound
@@ -86,7 +91,7 @@ impl SmallRead {
     /// The destination is valid for its length, and no other code touches it until the call
     /// returns. The stream is live.
     pub unsafe fn run(self) -> Result<Report> {
-        let (bound, work, cache) = (&self.bound, &self.work, &self.cache);
+        let (bound, work) = (&self.bound, &self.work);
         let in_steps = matches!(work, Jobs::Range(_));
         let length = self.length;
         // SAFETY: `read` passes memory for the range that it requests; the caller vouches for the
@@ -102,14 +107,13 @@ impl SmallRead {
                         };
                         fetch(bound, part, target, counters)
                     }
-                    Jobs::Parts(works) => {
+                    Jobs::Parts(parts) => {
                         let memory = HostMemory::new(target, length);
                         let reader = HostReader { bound, memory };
                         ROOM.with_borrow_mut(|room| {
-                            let cache = cache.as_ref();
-                            let read = works.iter().try_for_each(|work| {
-                                read_job(&reader, work, target, (&mut *room, cache, counters))
-                            });
+                            let read = parts
+                                .iter()
+                                .try_for_each(|part| part.read(&reader, target, room, counters));
                             room.trim();
                             read
                         })
@@ -149,7 +153,7 @@ impl SmallRead {
             self.at_once
                 .read(false, |target, _, counters| match &self.work {
                     Jobs::Range(range) => read(target, *range, counters),
-                    Jobs::Parts(works) => works.iter().try_for_each(|work| match work {
+                    Jobs::Parts(parts) => parts.iter().try_for_each(|part| match &part.work {
                         PlanJob::Chunk(job) if let Some(range) = copied_range(bound, job) => {
                             bound.count(job, counters);
                             read(target, range, counters)
@@ -165,25 +169,75 @@ impl SmallRead {
 impl Jobs {
     /// Returns the ranges of the file that are read, offset and length.
     fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
-        let (one, works): (_, &[PlanJob]) = match self {
+        let (one, parts): (_, &[Part]) = match self {
             Jobs::Range(range) => (Some((range.offset, range.length)), &[]),
-            Jobs::Parts(works) => (None, works),
+            Jobs::Parts(parts) => (None, parts),
         };
         one.into_iter()
-            .chain(works.iter().filter_map(|work| match work {
-                PlanJob::Chunk(job) => Some((job.address, job.stored_size)),
-                PlanJob::Fill(_) => None,
+            .chain(parts.iter().filter_map(|part| match &part.work {
+                PlanJob::Chunk(job) if part.cached.is_none() => {
+                    Some((job.address, job.stored_size))
+                }
+                PlanJob::Chunk(_) | PlanJob::Fill(_) => None,
             }))
     }
 
-    /// Returns the bytes of memory that are read or filled; `None` if some bytes stay unchanged.
-    fn bytes(&self, bound: &BoundPlan) -> Option<u64> {
+    /// Returns the bytes of memory that are read or filled.
+    fn bytes(&self, bound: &BoundPlan) -> u64 {
         match self {
-            Jobs::Range(range) => Some(range.length),
-            Jobs::Parts(works) => works.iter().try_fold(0, |sum, work| match work {
-                PlanJob::Chunk(job) => Some(sum + job.bytes(&bound.plan)),
-                PlanJob::Fill(job) => Some(sum + job.bytes(&bound.plan)),
-            }),
+            Jobs::Range(range) => range.length,
+            Jobs::Parts(parts) => parts.iter().map(|part| part.bytes(bound)).sum(),
+        }
+    }
+
+    /// Returns whether a chunk is to be decoded.
+    fn decodes(&self) -> bool {
+        match self {
+            Jobs::Range(_) => false,
+            Jobs::Parts(parts) => parts.iter().any(Part::decodes),
+        }
+    }
+}
+
+impl Part {
+    fn bytes(&self, bound: &BoundPlan) -> u64 {
+        match &self.work {
+            PlanJob::Chunk(job) => job.bytes(&bound.plan),
+            PlanJob::Fill(job) => job.bytes(&bound.plan),
+        }
+    }
+
+    fn decodes(&self) -> bool {
+        matches!(&self.work, PlanJob::Chunk(job) if !job.is_plain) && self.cached.is_none()
+    }
+
+    /// Reads or fills the selected elements.
+    fn read(
+        &self,
+        reader: &HostReader<'_>,
+        target: *mut u8,
+        room: &mut Room,
+        counters: &Counters,
+    ) -> Result<()> {
+        let bound = reader.bound;
+        match (&self.work, &self.cached) {
+            (PlanJob::Fill(job), _) => {
+                reader.fill(job);
+                Ok(())
+            }
+            (PlanJob::Chunk(job), Some(decoded)) => {
+                reader.place(job, decoded);
+                Ok(())
+            }
+            (PlanJob::Chunk(job), None) => {
+                if let Some(range) = copied_range(bound, job) {
+                    bound.count(job, counters);
+                    return fetch(bound, range, target, counters)
+                        .map_err(|e| bound.plan.name_in(job, e));
+                }
+                let jobs = std::slice::from_ref(job);
+                reader.read(jobs, room, counters).map(drop)
+            }
         }
     }
 }
@@ -204,17 +258,19 @@ fn try_plan(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
     let plan = &bound.plan;
     let is_filtered = !plan.pipeline().filters.is_empty();
     let is_elsewhere = plan.is_in_memory() || plan.is_in_segments();
-    let is_for_many = *length > MOST_AT_ONCE || options.decode == Some(Decoder::Gpu);
-    if is_elsewhere || is_filtered && is_for_many {
+    if is_elsewhere || is_filtered && options.decode == Some(Decoder::Gpu) {
         return None;
     }
-    let work = jobs(bound, order.cache.as_ref())?;
+    let work = jobs(bound)?;
+    if *length > MOST_AT_ONCE && work.decodes() {
+        return None;
+    }
     let file = bound.file(0).ok()?;
     if !is_quick(&file, *length, work.ranges()) {
         return None;
     }
     // One copy to the GPU covers the whole destination, so all of it must be read.
-    if memory.context.is_some() && !(order.is_dense && work.bytes(bound)? == *length) {
+    if memory.context.is_some() && !(order.is_dense && work.bytes(bound) == *length) {
         return None;
     }
     let place = (order.address, *length);
@@ -223,40 +279,47 @@ fn try_plan(order: &SmallReadOrder) -> Option<(AtOnce, Jobs)> {
 }
 
 /// Returns the work of the read; `None` if it is too much for one thread, or if planning fails.
-fn jobs(bound: &BoundPlan, cache: Option<&(Arc<ChunkCache>, u64)>) -> Option<Jobs> {
+fn jobs(bound: &BoundPlan) -> Option<Jobs> {
     let plan = &bound.plan;
     if is_copied(bound)
         && let Some(range) = plan.one_range()
     {
         return Some(Jobs::Range(range));
     }
-    let mut works = Vec::new();
-    let (mut decoded, mut chunks, mut plain) = (0, 0, 0);
+    let mut parts = Vec::new();
+    let (mut cached, mut decoded, mut chunks, mut plain) = (0, 0, 0, 0);
     for work in plan.works() {
         let work = work.ok()?;
-        if let PlanJob::Chunk(job) = &work
-            && job.is_plain
-        {
-            plain += job
-                .one_range(plan)
-                .map_or(job.stored_size, |part| part.length);
-            if plain > MOST_PLAIN {
-                return None;
+        let part = Part {
+            cached: match &work {
+                PlanJob::Chunk(job) => bound.cached(job),
+                PlanJob::Fill(_) => None,
+            },
+            work,
+        };
+        match &part.work {
+            PlanJob::Chunk(job) if job.is_plain => {
+                plain += job
+                    .one_range(plan)
+                    .map_or(job.stored_size, |part| part.length);
             }
+            PlanJob::Chunk(job) if part.decodes() => {
+                decoded += job.decoded_size;
+                chunks += 1;
+            }
+            _ => {}
         }
-        if let PlanJob::Chunk(job) = &work
-            && !job.is_plain
-            && cache.is_none_or(|(cache, array)| cache.find(key(*array, job)).is_none())
+        cached += usize::from(part.cached.is_some());
+        parts.push(part);
+        if cached > MOST_CACHED_CHUNKS
+            || parts.len() - cached > MOST_CHUNKS
+            || chunks > 1 && decoded > MOST_DECODED
+            || plain > MOST_PLAIN
         {
-            decoded += job.decoded_size;
-            chunks += 1;
-        }
-        works.push(work);
-        if works.len() > MOST_CHUNKS || chunks > 1 && decoded > MOST_DECODED {
             return None;
         }
     }
-    Some(Jobs::Parts(works))
+    Some(Jobs::Parts(parts))
 }
 
 /// Returns whether the bytes in memory are those of the file.
@@ -270,11 +333,6 @@ fn copied_range(bound: &BoundPlan, job: &ChunkJob) -> Option<FileRange> {
     (job.is_plain && is_copied(bound)).then_some(range)
 }
 
-fn key(array: u64, job: &ChunkJob) -> ChunkKey {
-    let chunk = job.chunk;
-    ChunkKey { array, chunk }
-}
-
 /// Reads a range of the file to its offset in `target`.
 fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counters) -> Result<()> {
     let file = bound.file(0)?;
@@ -284,44 +342,4 @@ fn fetch(bound: &BoundPlan, range: FileRange, target: *mut u8, counters: &Counte
         let to = target.add(range.memory as usize);
         side.move_buffered(to, range.offset, range.length)
     }
-}
-
-/// Reads or fills the selected elements of one chunk.
-fn read_job(
-    reader: &HostReader<'_>,
-    work: &PlanJob,
-    target: *mut u8,
-    (room, cache, counters): (&mut Room, Option<&(Arc<ChunkCache>, u64)>, &Counters),
-) -> Result<()> {
-    let bound = reader.bound;
-    let job = match work {
-        PlanJob::Fill(job) => {
-            reader.fill(job);
-            return Ok(());
-        }
-        PlanJob::Chunk(job) => job,
-    };
-    if let Some(range) = copied_range(bound, job) {
-        bound.count(job, counters);
-        return fetch(bound, range, target, counters).map_err(|e| bound.plan.name_in(job, e));
-    }
-    let is_part = !job.is_plain && job.whole(&bound.plan).is_none();
-    if let Some((cache, array)) = cache
-        && is_part
-        && cache.takes(job.decoded_size)
-    {
-        let key = key(*array, job);
-        let decoded = match cache.find(key) {
-            Some(decoded) => decoded,
-            None => {
-                let decoded = Arc::new(reader.read_whole(job, room, counters)?);
-                cache.keep(key, &decoded);
-                decoded
-            }
-        };
-        reader.place(job, &decoded);
-        return Ok(());
-    }
-    let jobs = std::slice::from_ref(job);
-    reader.read(jobs, room, counters).map(drop)
 }

@@ -11,8 +11,8 @@ use penstock_engine::file::position::Operation;
 use penstock_engine::file::side::{Direct, FileSide};
 use penstock_engine::report::{Counters, Path};
 
-use super::buffer::{Buffer, copied, no_memory};
-use crate::{ChunkCache, ChunkJob, ChunkKey, FileRange, Plan, PlanJob};
+use super::buffer::{Buffer, no_memory};
+use crate::{ArrayChunks, ChunkJob, FileRange, Plan, PlanJob};
 
 /// A plan bound to its files: all or part of an array that moves between a file and memory.
 #[derive(Debug)]
@@ -28,8 +28,18 @@ pub struct BoundPlan {
     pub direct: Direct,
     /// The elements, if they are in memory already.
     pub given: Option<InMemory>,
-    /// The cache for chunks that are read in part, and the number of the array in it.
-    pub cache: Option<(Arc<ChunkCache>, u64)>,
+    /// The use of the cache of decoded chunks.
+    pub cache: Option<PlanCache>,
+}
+
+/// How a plan uses the cache of decoded chunks.
+#[derive(Clone, Debug)]
+pub struct PlanCache {
+    chunks: Arc<ArrayChunks>,
+    /// Whether chunks of which the plan reads a part are added, because the next plan may read another.
+    keeps_parts: bool,
+    /// Whether chunks that were read recently are added.
+    keeps_reread: bool,
 }
 
 /// A file of a plan.
@@ -150,36 +160,61 @@ impl BoundPlan {
         }
     }
 
-    /// Keeps filtered chunks that are read in part in `cache`, if the plan touches a single chunk, or
-    /// if its chunks take at most half of the room.
-    pub fn keep_in(&mut self, cache: (Arc<ChunkCache>, u64)) {
-        let chunks = self.plan.touched();
-        let bytes = chunks.saturating_mul(self.plan.decoded_size());
-        let is_filtered = !self.plan.pipeline().filters.is_empty();
-        self.cache = Some(cache)
-            .filter(|(cache, _)| is_filtered && (chunks == 1 || cache.has_room_beside(bytes)));
+    /// Has filtered chunks come from a cache and go into it.
+    ///
+    /// If the plan touches a single chunk, or if its chunks take at most half of the cache, those that are
+    /// read in part are added at once. If its chunks fit into the cache, those that were read recently are
+    /// added, too.
+    pub fn keep_in(&mut self, chunks: Arc<ArrayChunks>) {
+        let plan = &self.plan;
+        if plan.pipeline().filters.is_empty() {
+            return;
+        }
+        let touched = plan.touched();
+        let bytes = touched.saturating_mul(plan.decoded_size());
+        self.cache = Some(PlanCache {
+            keeps_parts: touched == 1 || chunks.has_room_beside(bytes),
+            keeps_reread: chunks.has_room_for(bytes),
+            chunks,
+        });
     }
 
-    /// Returns the cache and the key of a job's chunk; `None` if the chunk is not kept.
-    pub fn place_in_cache(&self, job: &ChunkJob) -> Option<(&ChunkCache, ChunkKey)> {
-        let (cache, array) = self.cache.as_ref()?;
-        let (array, chunk) = (*array, job.chunk);
-        let is_part = !job.is_plain && job.whole(&self.plan).is_none();
-        (is_part && cache.takes(job.decoded_size)).then(|| (&**cache, ChunkKey { array, chunk }))
+    /// Returns the decoded bytes of a job's chunk, if they are in the cache.
+    pub fn cached(&self, job: &ChunkJob) -> Option<Arc<Vec<u8>>> {
+        let cache = self.cache.as_ref().filter(|_| !job.is_plain)?;
+        cache.chunks.find(job.chunk)
     }
 
-    /// Returns the decoded bytes of a job's chunk, if they are kept.
-    pub fn decoded_before(&self, job: &ChunkJob) -> Option<Arc<Vec<u8>>> {
-        let (cache, key) = self.place_in_cache(job)?;
-        cache.find(key)
+    /// Returns whether the cache has the chunk of a job.
+    pub fn is_cached(&self, job: &ChunkJob) -> bool {
+        let cache = self.cache.as_ref().filter(|_| !job.is_plain);
+        cache.is_some_and(|cache| cache.chunks.has(job.chunk))
     }
 
-    /// Keeps the decoded bytes of a job's chunk if they should be kept and memory is left.
-    pub fn keep_decoded(&self, job: &ChunkJob, decoded: &[u8]) {
-        if let Some((cache, key)) = self.place_in_cache(job)
-            && let Ok(copy) = copied(decoded)
+    /// Returns whether a job's chunk is to be added to the cache when it is decoded. Other requests may
+    /// change the answer.
+    pub fn is_to_cache(&self, job: &ChunkJob) -> bool {
+        self.cache.as_ref().is_some_and(|cache| {
+            !job.is_plain
+                && cache.chunks.has_room_for(job.decoded_size)
+                && (cache.keeps_parts && !job.is_all(&self.plan)
+                    || cache.keeps_reread && cache.chunks.was_read_recently(job.chunk))
+        })
+    }
+
+    /// Adds the decoded bytes of a job's chunk to the cache.
+    pub fn add_to_cache(&self, job: &ChunkJob, decoded: Vec<u8>) {
+        if let Some(cache) = &self.cache {
+            cache.chunks.add(job.chunk, decoded);
+        }
+    }
+
+    /// Records that a job's chunk was decoded and is not in the cache.
+    pub fn note_read(&self, job: &ChunkJob) {
+        if let Some(cache) = &self.cache
+            && !job.is_plain
         {
-            cache.keep(key, &Arc::new(copy));
+            cache.chunks.note_read(job.chunk);
         }
     }
 

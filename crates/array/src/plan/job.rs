@@ -145,6 +145,12 @@ impl ChunkJob {
         is_whole.then_some(run.memory)
     }
 
+    /// Returns whether all elements of the chunk that lie in the array are selected, and moved whole.
+    pub fn is_all(&self, plan: &Plan) -> bool {
+        let is_full = || self.elements * plan.file_element() >= self.decoded_size;
+        plan.element().is_whole() && (is_full() || self.elements >= plan.elements_of(self.chunk))
+    }
+
     /// Returns the file range of all selected elements, if they are one run on both sides. Valid as
     /// [`ranges`](Self::ranges) is.
     pub fn one_range(&self, plan: &Plan) -> Option<FileRange> {

@@ -255,6 +255,11 @@ impl Plan {
             .collect()
     }
 
+    /// Returns the number of elements of a chunk that lie in the array.
+    pub(super) fn elements_of(&self, chunk: u64) -> u64 {
+        self.grid.elements_inside(chunk)
+    }
+
     /// Adds array, chunk and file range before the cause of a job's failure.
     pub fn name_in(&self, job: &ChunkJob, error: Error) -> Error {
         let coordinates = self.grid.coordinates(job.chunk);

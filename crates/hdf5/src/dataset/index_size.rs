@@ -75,13 +75,11 @@ impl DatasetInfo {
         const MARGIN: u64 = 8;
         /// More bytes than this are not put into temporary memory.
         const MOST: u64 = 256 << 20;
-        let Layout::Chunked { chunk, .. } = &self.layout else {
+        if !matches!(self.layout, Layout::Chunked { .. }) {
             return u64::MAX;
-        };
+        }
         let TouchedChunks { chunks, bytes } = touched;
-        let size = self.element.size().0;
-        let chunk = chunk.iter().copied().fold(size, u64::saturating_mul);
-        match chunks.saturating_mul(chunk) {
+        match chunks.saturating_mul(self.chunk_bytes()) {
             _ if chunks <= FEW && bytes <= MOST_AT_ONCE => LOOKED_UP,
             decoded if decoded.max(bytes) > MOST => u64::MAX,
             decoded => (chunks.saturating_mul(LOOKED_UP) + decoded / BYTES).saturating_mul(MARGIN),
@@ -91,5 +89,22 @@ impl DatasetInfo {
     /// Returns whether HDF5 carries out a transfer sooner than it lists the chunks for this one alone.
     pub(crate) fn is_sooner_by_hdf5(&self, touched: TouchedChunks) -> bool {
         self.has_large_index() && self.entries_for(touched) < self.index_entries()
+    }
+
+    /// Returns the number of chunks, whether they have storage or not; 0 without chunks. Saturates.
+    pub(crate) fn chunk_count(&self) -> u64 {
+        let Layout::Chunked { chunk, .. } = &self.layout else {
+            return 0;
+        };
+        chunk_count(&self.shape, chunk)
+    }
+
+    /// Returns the number of bytes of a decoded chunk; 0 without chunks.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        let Layout::Chunked { chunk, .. } = &self.layout else {
+            return 0;
+        };
+        let size = self.element.size().0;
+        chunk.iter().copied().fold(size, u64::saturating_mul)
     }
 }

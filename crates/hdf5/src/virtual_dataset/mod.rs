@@ -26,7 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_array::{
-    Axis, ChunkCache, ElementMapping, MemoryLayout, MemorySize, Plan, Selection,
+    ArrayChunks, Axis, ElementMapping, MemoryLayout, MemorySize, Plan, Selection,
     Source as ArraySource, StoredArray, in_dataset,
 };
 use penstock_engine::error::{Error, Kind};
@@ -64,8 +64,8 @@ pub struct SourcePart {
     pub plan: Arc<Plan>,
     /// Where the bytes are.
     pub store: Store,
-    /// The cache of decoded chunks, and the number of the dataset in it.
-    pub decoded: Option<(Arc<ChunkCache>, u64)>,
+    /// The cache of the source's decoded chunks.
+    pub decoded: Option<Arc<ArrayChunks>>,
 }
 
 /// Returns the wanted part of an element of a type; see [`resolve`].
@@ -349,7 +349,7 @@ impl Resolver<'_> {
         info: &Arc<DatasetInfo>,
         array: &StoredArray,
         wanted: Wanted,
-        (store, decoded): (Store, Option<(Arc<ChunkCache>, u64)>),
+        (store, decoded): (Store, Option<Arc<ArrayChunks>>),
     ) -> Result<(), Stop> {
         let element = (self.mapping)(&info.element).ok_or_else(|| {
             Stop::Hdf5(format!("only HDF5 converts the elements of {}", info.name))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_array::{ChunkCache, ChunkTable};
+use penstock_array::{ArrayChunks, ChunkTable};
 use penstock_sys::hdf5::hid_t;
 
 use crate::dataset::{DatasetInfo, TouchedChunks};
@@ -34,8 +34,8 @@ pub trait CachedSource: Send + Sync {
     fn add_table(&self, table: &Arc<ChunkTable>);
     /// Returns whether HDF5 reads the touched chunks faster than it lists the index. Counts the request.
     fn is_for_hdf5(&self, touched: TouchedChunks) -> bool;
-    /// Returns the cache of decoded chunks, and the number of the dataset in it.
-    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)>;
+    /// Returns the cache of the dataset's decoded chunks.
+    fn decoded(&self) -> Option<Arc<ArrayChunks>>;
 }
 
 /// Returns the cache entry of a source; `None` if the source may not be cached.

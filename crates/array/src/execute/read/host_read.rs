@@ -9,7 +9,7 @@ use penstock_engine::request::{Share, Task};
 
 use super::queue::{Batch, WorkQueue};
 use crate::execute::bound::{BoundPlan, Stored};
-use crate::execute::buffer::{Buffer, no_memory, zeroed};
+use crate::execute::buffer::{Buffer, zeroed};
 use crate::execute::elements::Elements;
 use crate::execute::memory::HostMemory;
 use crate::{ChunkJob, FillJob};
@@ -151,7 +151,7 @@ impl HostReader<'_> {
         let mut jobs = jobs;
         if self.bound.cache.is_some() {
             for job in jobs {
-                match self.bound.decoded_before(job) {
+                match self.bound.cached(job) {
                     Some(decoded) => {
                         self.place(job, &decoded);
                         bytes += job.bytes(plan);
@@ -170,23 +170,6 @@ impl HostReader<'_> {
             self.bound.count(job, counters);
         }
         Ok((stored.path(Path::HostBuffered, Path::HostDirect), bytes))
-    }
-
-    /// Reads one chunk and returns all of its decoded bytes.
-    pub(in crate::execute) fn read_whole(
-        &self,
-        job: &ChunkJob,
-        room: &mut Room,
-        counters: &Counters,
-    ) -> Result<Vec<u8>> {
-        let jobs = std::slice::from_ref(job);
-        let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
-        self.bound.refuse_bomb(job)?;
-        let length = job.decoded_size as usize;
-        let mut decoded = zeroed(length).ok_or_else(|| no_memory(length))?;
-        self.decode(job, &stored, &mut decoded, &mut room.scratch)?;
-        self.bound.count(job, counters);
-        Ok(decoded)
     }
 
     /// Places the selected elements of a decoded chunk.
@@ -210,6 +193,17 @@ impl HostReader<'_> {
             self.elements().place(job.boxes(plan), bytes, needed.0);
             return Ok(job.bytes(plan));
         }
+        self.bound.refuse_bomb(job)?;
+        let length = job.decoded_size as usize;
+        if self.bound.is_to_cache(job)
+            && let Some(mut own) = zeroed(length)
+        {
+            self.decode(job, stored, &mut own, scratch)?;
+            self.place(job, &own);
+            self.bound.add_to_cache(job, own);
+            return Ok(job.bytes(plan));
+        }
+        self.bound.note_read(job);
         match job.whole(plan) {
             Some(target) if matches!(self.bound.conversion, TypeConversion::Copy) => {
                 // SAFETY: the jobs' elements are disjoint, and this is their only slice.
@@ -217,17 +211,15 @@ impl HostReader<'_> {
                 self.decode(job, stored, output, scratch)?;
             }
             _ => {
-                self.bound.refuse_bomb(job)?;
-                let output = decoded.room(job.decoded_size as usize)?;
+                let output = decoded.room(length)?;
                 self.decode(job, stored, output, scratch)?;
-                self.bound.keep_decoded(job, output);
                 self.place(job, output);
             }
         }
         Ok(job.bytes(plan))
     }
 
-    /// Undoes the filters of a chunk.
+    /// Undoes the filters of a chunk, after [`BoundPlan::refuse_bomb`].
     fn decode(
         &self,
         job: &ChunkJob,
@@ -235,7 +227,6 @@ impl HostReader<'_> {
         output: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<()> {
-        self.bound.refuse_bomb(job)?;
         let bytes = stored.of(job, self.bound.needed(job));
         let pipeline = self.bound.plan.pipeline();
         pipeline

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use penstock_array::{ChunkCache, ChunkTable, Source, StoredArray};
+use penstock_array::{ArrayChunks, ChunkTable, Source, StoredArray};
 use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::unchanged::Unchanged;
@@ -22,10 +22,8 @@ pub(in crate::transfer) struct CachedDataset {
     pub(super) file: FileNumber,
     /// Key of the dataset in access sets.
     pub key: ObjectKey,
-    /// Number of the dataset in `chunks`.
-    pub number: u64,
-    /// Decoded chunks of all datasets of the file.
-    pub chunks: Arc<ChunkCache>,
+    /// Decoded chunks of the dataset, in the cache of its file.
+    pub chunks: Arc<ArrayChunks>,
     /// Whether the entry of the file was dropped.
     pub(super) forgotten: Arc<AtomicBool>,
     pub(super) unchanged: Arc<Unchanged>,

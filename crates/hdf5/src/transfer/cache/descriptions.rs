@@ -94,7 +94,7 @@ impl CachedDataset {
         &self,
         table: Arc<ChunkTable>,
     ) -> Result<std::result::Result<&StoredArray, &str>> {
-        count_table(self, table.bytes() as u64);
+        count_table(self, (table.bytes() + self.chunks.list_bytes()) as u64);
         self.set_array(Some(table))
     }
 }

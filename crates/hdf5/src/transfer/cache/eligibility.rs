@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use penstock_array::ChunkCache;
+use penstock_array::{ArrayChunks, ChunkCache};
 use penstock_sys::hdf5::hid_t;
 
 use super::cached_dataset::CachedDataset;
@@ -23,7 +22,6 @@ pub(super) fn add_to_cache(
     (number, token): DatasetKey,
     info: &DatasetInfo,
 ) -> Option<Arc<CachedDataset>> {
-    static ARRAYS: AtomicU64 = AtomicU64::new(0);
     let file = &info.file;
     let descriptor = file.descriptor?;
     // The file has not changed since before its description was read.
@@ -64,7 +62,7 @@ pub(super) fn add_to_cache(
         info: Arc::clone(&info.file),
         lingers: None,
         is_in_use: false,
-        chunks: Arc::new(ChunkCache::new(bytes)),
+        chunks: ChunkCache::new(bytes),
         forgotten: Arc::default(),
         unchanged: Arc::clone(unchanged),
         marked: MarkedFile::mark(descriptor),
@@ -85,8 +83,11 @@ pub(super) fn add_to_cache(
             },
             token,
         },
-        number: ARRAYS.fetch_add(1, Relaxed),
-        chunks: Arc::clone(&file.chunks),
+        chunks: Arc::new(ArrayChunks::new(
+            &file.chunks,
+            info.chunk_count(),
+            info.chunk_bytes(),
+        )),
         forgotten: Arc::clone(&file.forgotten),
         unchanged: Arc::clone(unchanged),
         marked: file.marked,

@@ -128,7 +128,7 @@ impl Drop for OpenFile {
     /// Frees the chunks, although readers of the file may still exist, and makes these readers refuse.
     fn drop(&mut self) {
         self.forgotten.store(true, Relaxed);
-        self.chunks.clear();
+        self.chunks.close();
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn count_table(cached: &CachedDataset, bytes: u64) {
         file.tables += bytes;
         if file.tables > MOST_TABLES {
             file.datasets
-                .retain(|_, other| other.number == cached.number);
+                .retain(|_, other| std::ptr::eq(&**other, cached));
             file.tables = bytes;
         }
     }

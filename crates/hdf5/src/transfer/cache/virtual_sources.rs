@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use penstock_array::{ChunkCache, ChunkTable};
+use penstock_array::{ArrayChunks, ChunkTable};
 use penstock_engine::Recover;
 use penstock_engine::file::unchanged::Status;
 use penstock_sys::hdf5::{H5F_OBJ_FILE, hid_t};
@@ -128,7 +128,7 @@ impl CachedSource for Source {
         is_sooner_by_hdf5(&self.info, touched, &self.left_to_hdf5)
     }
 
-    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)> {
+    fn decoded(&self) -> Option<Arc<ArrayChunks>> {
         None
     }
 }
@@ -147,7 +147,7 @@ impl CachedSource for CachedDataset {
         self.is_for_hdf5(touched)
     }
 
-    fn decoded(&self) -> Option<(Arc<ChunkCache>, u64)> {
-        Some((Arc::clone(&self.chunks), self.number))
+    fn decoded(&self) -> Option<Arc<ArrayChunks>> {
+        Some(Arc::clone(&self.chunks))
     }
 }

@@ -175,15 +175,16 @@ impl Reader {
         let mut plan = plan.ok()?;
         plan.set_holes(with.holes);
         let files = vec![self.cached.file_for_small_read().ok()?.into()];
+        let mut bound = bound(plan, files, self.conversion.values, &options);
+        bound.keep_in(Arc::clone(&self.cached.chunks));
         Some(SmallReadOrder {
-            bound: bound(plan, files, self.conversion.values, &options),
+            bound,
             address: buffer.address,
             length: memory.layout.length,
             is_dense,
             memory: buffer.memory.clone(),
             options,
             after,
-            cache: Some((Arc::clone(&self.cached.chunks), self.cached.number)),
         })
     }
 
@@ -203,13 +204,9 @@ impl Reader {
     }
 
     fn worker_read(&self, order: SmallReadOrder) -> WorkerRead {
-        let mut bound = order.bound;
-        if let Some(cache) = order.cache {
-            bound.keep_in(cache);
-        }
         WorkerRead {
             prepared: PreparedTransfer {
-                kind: TransferKind::Read(vec![bound]),
+                kind: TransferKind::Read(vec![order.bound]),
                 direction: Operation::Read,
                 low: 0,
                 length: order.length,

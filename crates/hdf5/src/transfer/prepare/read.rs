@@ -85,7 +85,7 @@ pub(in crate::transfer) fn plan(
     };
     let mut bound = bound(plan, files, conversion.values, &transfer.options);
     if let Some(cached) = cached {
-        bound.keep_in((Arc::clone(&cached.chunks), cached.number));
+        bound.keep_in(Arc::clone(&cached.chunks));
     }
     refuse_cut_off(&bound, info)?;
     Ok((TransferKind::Read(vec![bound]), memory))

@@ -205,11 +205,11 @@ impl GpuBatches {
         let count = wanted.min(MOST_JOBS) as usize;
         let (plan, jobs) = queue.take(count, room, |number, job| {
             let bound = plans.bound(number);
-            // The CPU decodes chunks that are cached, because the cache is in host memory.
-            let is_cached = bound.place_in_cache(job).is_some();
+            // The cache is in host memory.
+            let is_for_cpu = || bound.is_cached(job) || bound.is_to_cache(job);
             let is_asked = matches!(self.decoder, Decoder::Gpu);
             self.filters[number]
-                .filter(|_| is_asked || !is_cached)?
+                .filter(|_| is_asked || !is_for_cpu())?
                 .needs(job, bound)
         })?;
         let Some(filters) = self.filters[plan].filter(|_| !jobs.is_empty()) else {

@@ -208,6 +208,10 @@ impl DeviceRead {
             .results
             .count(batch, &again, &self.plans, share.counters());
         let plan = batch.plan;
+        if again.is_empty() {
+            let bound = self.plans.bound(plan);
+            batch.jobs.iter().for_each(|job| bound.note_read(job));
+        }
         // Other workers wait for the memory of the batch until it is dropped.
         drop(launched);
         let mut jobs = again.into_iter();

@@ -15,7 +15,7 @@ use super::gather::{Gathering, Rows};
 use super::plans::{DevicePlans, SHUFFLE_AT};
 use super::slots::Slots;
 use crate::execute::bound::{BoundPlan, Stored};
-use crate::execute::buffer::Buffer;
+use crate::execute::buffer::{Buffer, copied};
 use crate::execute::device::ALIGNMENT;
 use crate::execute::device::placing::{self, Decoded};
 use crate::{ChunkJob, FillJob};
@@ -103,10 +103,8 @@ impl<'a> Stager<'a> {
         let mut jobs = jobs;
         if bound.cache.is_some() {
             for (at, job) in jobs.iter().enumerate() {
-                match bound
-                    .decoded_before(job)
-                    .filter(|_| self.places_by_kernels())
-                {
+                let is_placed = self.plans.kernels.is_some() || whole(bound, job).is_some();
+                match bound.cached(job).filter(|_| is_placed) {
                     Some(decoded) => {
                         let staged = self.cached(number, job, &decoded, lent);
                         staged.inspect_err(|_| {
@@ -144,12 +142,7 @@ impl<'a> Stager<'a> {
         outcome
     }
 
-    /// Returns whether whole chunks go to the slot, from which kernels place their elements.
-    fn places_by_kernels(&self) -> bool {
-        self.plans.kernels.is_some()
-    }
-
-    /// Puts a chunk that was decoded before into the slot.
+    /// Puts a chunk of the cache into the slot.
     fn cached(
         &mut self,
         number: usize,
@@ -194,9 +187,10 @@ impl<'a> Stager<'a> {
             return Ok(self.gather(number, job, bytes, from, length, lent)?);
         }
         // The kernel that places the elements unshuffles them at no cost.
-        let is_cached = bound.place_in_cache(job).is_some();
+        // Asked once, because the cache must not get shuffled bytes.
+        let is_to_cache = bound.is_to_cache(job);
         let shuffled = match &self.plans.kernels {
-            Some(_) if !is_cached => self.plans.shuffled(number, job),
+            Some(_) if !is_to_cache => self.plans.shuffled(number, job),
             _ => 0,
         };
         let at = self.room_for(number, job, length as usize, shuffled, lent)?;
@@ -207,7 +201,10 @@ impl<'a> Stager<'a> {
             _ => job.mask | 1 << SHUFFLE_AT,
         };
         decode(bound, job, mask, bytes, output, &mut self.codec)?;
-        bound.keep_decoded(job, output);
+        match is_to_cache.then(|| copied(output)) {
+            Some(Ok(copy)) => bound.add_to_cache(job, copy),
+            _ => bound.note_read(job),
+        }
         Ok(self.put(number, job, (at, from, length), shuffled, lent)?)
     }
 
