@@ -126,21 +126,20 @@ def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
 
 
 def _compare_part(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: str) -> None:
-    ours, refusal, seconds = _attempt(lambda: _read(dataset, part, device))
-    theirs, their_refusal, their_seconds = _attempt(lambda: dataset[part])
-    outcome.seconds += seconds
-    outcome.h5py_seconds += their_seconds
-    report = ps.last_report()
-    if refusal is None and report is not None:
+    ours = _attempt(lambda: _read(dataset, part, device))
+    theirs = _attempt(lambda: dataset[part])
+    outcome.seconds += ours.seconds
+    outcome.h5py_seconds += theirs.seconds
+    if (report := ours.report) is not None:
         outcome.route, outcome.decoder, outcome.note = report.route, report.decoder, report.note
-    if refusal is not None and their_refusal is not None:
-        outcome.verdict, outcome.detail = "both refuse", str(their_refusal)
-    elif refusal is not None:
-        outcome.verdict, outcome.detail = "different", f"only h5py reads it: {refusal}"
-    elif their_refusal is not None:
-        outcome.verdict, outcome.detail = "only Penstock reads it", str(their_refusal)
+    if ours.refusal is not None and theirs.refusal is not None:
+        outcome.verdict, outcome.detail = "both refuse", str(theirs.refusal)
+    elif ours.refusal is not None:
+        outcome.verdict, outcome.detail = "different", f"only h5py reads it: {ours.refusal}"
+    elif theirs.refusal is not None:
+        outcome.verdict, outcome.detail = "only Penstock reads it", str(theirs.refusal)
     else:
-        outcome.detail = _difference(ours, theirs)
+        outcome.detail = _difference(ours.found, theirs.found)
         outcome.verdict = "different" if outcome.detail else "same"
 
 
@@ -160,11 +159,13 @@ def _compare_fields(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: 
 
 def _field(dataset: h5py.Dataset, part: Any, device: str) -> str:
     """Describe how a field that Penstock reads differs from what h5py reads; "" if it does not."""
-    theirs, their_refusal, _ = _attempt(lambda: dataset[part])
-    if their_refusal is not None:
+    theirs = _attempt(lambda: dataset[part])
+    if theirs.refusal is not None:
         return ""
-    ours, refusal, _ = _attempt(lambda: _read(dataset, part, device))
-    return f"only h5py reads it: {refusal}" if refusal else _difference(ours, theirs)
+    ours = _attempt(lambda: _read(dataset, part, device))
+    if ours.refusal is not None:
+        return f"only h5py reads it: {ours.refusal}"
+    return _difference(ours.found, theirs.found)
 
 
 def _difference(ours: Any, theirs: Any) -> str:
@@ -206,21 +207,33 @@ def _read(dataset: h5py.Dataset, part: Any, device: str) -> Any:
     return ps.read(dataset, part, out=out)
 
 
-def _attempt(read: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
-    """Return what a read returns or raises, and its seconds: the best of three if it is quick."""
-    found: Any = None
-    refusal: Exception | None = None
-    best = math.inf
-    for _ in range(3):
+@dataclass
+class _Attempt:
+    """A read, repeated if it is quick. Only the first one surely decodes what the file has."""
+
+    found: Any
+    refusal: Exception | None
+    report: ps.Report | None
+    """Penstock's last report after the first read."""
+    seconds: float
+    """The time of the fastest read."""
+
+
+def _attempt(read: Callable[[], Any]) -> _Attempt:
+    """Read once, or up to three times if a read is quick."""
+    first, report, best = None, None, math.inf
+    for number in range(3):
         start = time.perf_counter()
         try:
             found = read()
         except (*REFUSALS, ps.Error) as error:
-            refusal = error
+            return _Attempt(None, error, None, min(best, time.perf_counter() - start))
         best = min(best, time.perf_counter() - start)
-        if refusal is not None or best > _QUICK:
+        if number == 0:
+            first, report = found, ps.last_report()
+        if best > _QUICK:
             break
-    return found, refusal, best
+    return _Attempt(first, None, report, best)
 
 
 def difference(ours: Any, theirs: Any) -> str:
