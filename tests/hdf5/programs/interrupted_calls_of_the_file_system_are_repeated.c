@@ -26,6 +26,14 @@ int open(const char *path, int flags, ...) {
     return is_interrupted(OPEN) ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
+int openat(int folder, const char *path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    return is_interrupted(OPEN) ? -1 : (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
 int ftruncate(int descriptor, off_t length) {
     return is_interrupted(TRUNCATE) ? -1 : (int)syscall(SYS_ftruncate, descriptor, length);
 }
