@@ -1,4 +1,4 @@
-"""Cached reads into one of several GPUs: blocks small enough for all slots to stay in the cache."""
+"""Cached reads into one of several GPUs: the slots of the first blocks fit into the cache."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def read(path, *devices, count):
         capture_output=True,
         text=True,
         timeout=120,
-        env=os.environ | {"CUDASIM_DEVICES": str(count), "PENSTOCK_ARRAYS": "device"},
+        env=os.environ
+        | {"CUDASIM_DEVICES": str(count), "PENSTOCK_ARRAYS": "device", "PENSTOCK_STAGING": "fixed"},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
