@@ -122,7 +122,7 @@ pub unsafe fn run(file: &Arc<File>, order: Order<'_>) -> Result<Report> {
     if let Some(done) = at_once::order(engine, file, &order) {
         return done;
     }
-    run_here(engine, transfer_job(engine, file, order, None, None)?.0)
+    run_here(engine, transfer_job(engine, file, order, None, None)?)
 }
 
 /// Replaces the contents of the file `target` by `length` bytes at `memory`, atomically.
@@ -158,9 +158,8 @@ pub unsafe fn submit(
     let lengths = order.extents.iter().map(|e| e.length);
     let bytes = lengths.fold(0, u64::saturating_add);
     let waiter_shares = order.waiter_shares && bytes <= MOST_OF_WAITER;
-    let (made, has_run) = transfer_job(engine, file, order, None, owner)?;
-    // A worker of a run may have to wait for those of other requests.
-    start(engine, made, waiter_shares && !has_run, stream)
+    let made = transfer_job(engine, file, order, None, owner)?;
+    start(engine, made, waiter_shares, stream)
 }
 
 /// Work that the submitter's thread does in its last step. It is called once.
@@ -199,24 +198,22 @@ fn save_job(
         memory,
     }];
     let order = Order::new(Operation::Write, &extents, options);
-    let (made, _) = transfer_job(engine, &file, order, Some(replacement), owner)?;
-    Ok(made)
+    transfer_job(engine, &file, order, Some(replacement), owner)
 }
 
-/// Checks and plans an order, whose file takes the place of another one if it is a `replacement`. Also
-/// returns whether the workers cut a range while they read it.
+/// Checks and plans an order, whose file takes the place of another one if it is a `replacement`.
 fn transfer_job(
     engine: &'static Engine,
     file: &Arc<File>,
     mut order: Order<'_>,
     replacement: Option<Replacement>,
     owner: Option<Box<dyn Any + Send>>,
-) -> Result<(NewJob, bool)> {
+) -> Result<NewJob> {
     let submitted = Instant::now();
     let operation = order.operation;
     let last = order.last_step.take();
     let prepared = prepare::prepare(engine, file, order).map_err(|e| e.in_file(file.path()))?;
-    let (lanes, has_run) = (prepared.lanes(), prepared.has_run());
+    let lanes = prepared.lanes();
     let ending = match replacement {
         Some(replacement) => Ending::Publish {
             replacement,
@@ -247,8 +244,8 @@ fn transfer_job(
         room: OnceLock::new(),
         last,
     };
-    let made = make_job(engine, Box::new(transfer), tracker, (lanes, turns), owner);
-    Ok((made, has_run))
+    let transfer = Box::new(transfer);
+    Ok(make_job(engine, transfer, tracker, (lanes, turns), owner))
 }
 
 fn make_job(

@@ -32,11 +32,6 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Whether the workers cut a range while they read it.
-    pub(crate) fn has_run(&self) -> bool {
-        self.parts.iter().any(|part| part.run.is_some())
-    }
-
     /// The most workers that can find work.
     pub(crate) fn lanes(&self) -> usize {
         let blocks: usize = self.parts.iter().map(|p| p.plan.blocks.len()).sum();

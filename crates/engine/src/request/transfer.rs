@@ -167,7 +167,11 @@ impl Transfer {
     /// One worker's share of a run.
     fn serve_run(&self, part: &Part, run: &Run, share: &Share<'_>) -> Result<()> {
         let path = self.file.path();
-        while let Some(mut pass) = run.gate.enter(|| !share.stopping() && run.has_more()) {
+        let request = std::ptr::from_ref(self).addr();
+        while let Some(mut pass) = run
+            .gate
+            .enter(request, || !share.stopping() && run.has_more())
+        {
             share.joined();
             // Dropped before the pass, so that no slot is in use outside.
             let mut lane = part.route.lane(self.work(part, share))?;

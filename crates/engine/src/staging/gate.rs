@@ -4,8 +4,12 @@
 //!    has workers, and as long as its request has blocks left. A waiting worker has neither a lane nor
 //!    slots, and waits only for workers that run: it cannot be waited for in turn.
 //! 2. After each block it reports the bytes, and learns the fill of the next block. If too many
-//!    workers are inside now, it has left, and enters again once it has concluded its lane.
-//! 3. Time counts while at least one worker is inside.
+//!    workers are inside now, or another request is to have its place, it has left, and enters again
+//!    once it has concluded its lane.
+//! 3. Requests share the places: the next worker to enter is of the request that has the fewest inside,
+//!    and among those with as few, of the one that was served least recently. A worker leaves for a
+//!    request that has at least two fewer inside, or for one that has none after [`TURN`].
+//! 4. Time counts while at least one worker is inside.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +22,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard, Recover};
 const KEPT: usize = 1024;
 /// A cancelled request has no event that wakes its waiting workers.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Bytes after which the only worker of a request leaves for a request that has none inside. Leaving
+/// costs the time in which its slots are empty.
+const TURN: u64 = 64 << 20;
 
 /// Is called with each setting at which the controller settles.
 pub(crate) type OnSettled = Box<dyn Fn(Setting) + Send + Sync>;
@@ -31,6 +38,10 @@ pub(crate) struct Gate {
 struct State {
     controller: Controller,
     inside: usize,
+    /// The requests that have workers inside or waiting.
+    requests: Vec<Admission>,
+    /// Counts admissions.
+    admissions: u64,
     /// The time up to which the controller knows what moved.
     counted_to: Instant,
     /// Slots that the ring had made by then.
@@ -39,6 +50,15 @@ struct State {
     windows: VecDeque<Window>,
     /// Whether the controller has settled since `on_settled` was called.
     has_news: bool,
+}
+
+/// The workers of a request.
+struct Admission {
+    request: usize,
+    inside: usize,
+    waiting: usize,
+    /// The number of its last admission.
+    last: u64,
 }
 
 /// A measurement, for reports.
@@ -56,8 +76,11 @@ pub(crate) struct Window {
 /// A worker that is inside. Dropping it leaves.
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
+    request: usize,
     is_inside: bool,
     fill: u64,
+    /// Bytes since it entered.
+    moved: u64,
 }
 
 impl Gate {
@@ -66,6 +89,8 @@ impl Gate {
             state: Mutex::new(State {
                 controller,
                 inside: 0,
+                requests: Vec::new(),
+                admissions: 0,
                 counted_to: Instant::now(),
                 slots_made: 0,
                 moved: 0,
@@ -77,26 +102,32 @@ impl Gate {
         }
     }
 
-    /// Lets a worker in, after other workers if there are too many. Returns `None` as soon as
-    /// `has_work` is false.
-    pub(crate) fn enter(&self, has_work: impl Fn() -> bool) -> Option<Pass<'_>> {
+    /// Lets a worker of a request in, after other workers if there are too many. Returns `None` as soon
+    /// as `has_work` is false. `request` is a number that no other request has at the same time.
+    pub(crate) fn enter(&self, request: usize, has_work: impl Fn() -> bool) -> Option<Pass<'_>> {
         let mut state = self.state.lock().recover();
+        state.of(request).waiting += 1;
+        let mut fill = None;
         while has_work() {
-            let Setting { workers, fill } = state.controller.setting();
-            if state.inside < workers {
-                if state.inside == 0 {
-                    state.counted_to = Instant::now();
-                }
-                state.inside += 1;
-                return Some(Pass {
-                    gate: self,
-                    is_inside: true,
-                    fill,
-                });
+            let setting = state.controller.setting();
+            if state.inside < setting.workers && state.is_next(request) {
+                state.admit(request);
+                fill = Some(setting.fill);
+                break;
             }
             (state, _) = self.changed.wait_timeout(state, PATIENCE).recover();
         }
-        None
+        state.of(request).waiting -= 1;
+        state.requests.retain(Admission::is_present);
+        // Another worker may be the next one now.
+        self.changed.notify_all();
+        fill.map(|fill| Pass {
+            gate: self,
+            request,
+            is_inside: true,
+            fill,
+            moved: 0,
+        })
     }
 
     /// The best setting so far.
@@ -129,8 +160,10 @@ impl Gate {
         (state.controller.is_settled(), windows)
     }
 
-    fn leave(&self, mut state: MutexGuard<'_, State>) {
+    fn leave(&self, mut state: MutexGuard<'_, State>, request: usize) {
         state.inside -= 1;
+        state.of(request).inside -= 1;
+        state.requests.retain(Admission::is_present);
         let news = state.inside == 0 && std::mem::take(&mut state.has_news);
         let best = state.controller.best();
         self.changed.notify_all();
@@ -141,7 +174,60 @@ impl Gate {
     }
 }
 
+impl Admission {
+    fn is_present(&self) -> bool {
+        self.inside + self.waiting > 0
+    }
+}
+
 impl State {
+    /// The admission of a request, which is added if it is not there.
+    fn of(&mut self, request: usize) -> &mut Admission {
+        let known = self.requests.iter().position(|of| of.request == request);
+        let at = known.unwrap_or_else(|| {
+            self.requests.push(Admission {
+                request,
+                inside: 0,
+                waiting: 0,
+                last: 0,
+            });
+            self.requests.len() - 1
+        });
+        &mut self.requests[at]
+    }
+
+    /// Whether no worker of another request is to enter first.
+    fn is_next(&mut self, request: usize) -> bool {
+        let own = self.of(request);
+        let own = (own.inside, own.last);
+        let mut waiting = self.requests.iter().filter(|of| of.waiting > 0);
+        waiting.all(|of| of.request == request || own <= (of.inside, of.last))
+    }
+
+    fn admit(&mut self, request: usize) {
+        if self.inside == 0 {
+            self.counted_to = Instant::now();
+        }
+        self.inside += 1;
+        self.admissions += 1;
+        let number = self.admissions;
+        let own = self.of(request);
+        own.inside += 1;
+        own.last = number;
+    }
+
+    /// Whether a worker of a request, which has moved these bytes since it entered, is to leave.
+    fn is_to_leave(&mut self, request: usize, moved: u64) -> bool {
+        let workers = self.controller.setting().workers;
+        let own = self.of(request).inside;
+        self.inside > workers
+            || self.inside == workers
+                && self.requests.iter().any(|of| {
+                    let is_fewer = of.inside + 1 < own || of.inside == 0 && moved >= TURN;
+                    of.request != request && of.waiting > 0 && is_fewer
+                })
+    }
+
     /// Passes to the controller what has moved since it was last called. Returns whether the
     /// setting has changed.
     fn count(&mut self, bytes: u64, slots_made: u64) -> bool {
@@ -184,11 +270,11 @@ impl Pass<'_> {
         if state.count(bytes, slots_made) {
             self.gate.changed.notify_all();
         }
-        let Setting { workers, fill } = state.controller.setting();
-        self.fill = fill;
-        if state.inside > workers {
+        self.fill = state.controller.setting().fill;
+        self.moved += bytes;
+        if state.is_to_leave(self.request, self.moved) {
             self.is_inside = false;
-            self.gate.leave(state);
+            self.gate.leave(state, self.request);
         }
         self.is_inside
     }
@@ -200,7 +286,7 @@ impl Drop for Pass<'_> {
             let mut state = self.gate.state.lock().recover();
             let made = state.slots_made;
             state.count(0, made);
-            self.gate.leave(state);
+            self.gate.leave(state, self.request);
         }
     }
 }
@@ -275,9 +361,9 @@ mod tests {
     #[test]
     fn a_worker_waits_until_another_one_leaves() {
         let gate = gate(1);
-        let first = gate.enter(|| true).unwrap();
+        let first = gate.enter(1, || true).unwrap();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| gate.enter(|| true).is_some());
+            let second = scope.spawn(|| gate.enter(1, || true).is_some());
             std::thread::sleep(Duration::from_millis(20));
             assert!(!second.is_finished());
             drop(first);
@@ -288,16 +374,16 @@ mod tests {
     #[test]
     fn a_worker_whose_request_has_no_work_left_waits_no_longer() {
         let gate = gate(1);
-        let _first = gate.enter(|| true).unwrap();
+        let _first = gate.enter(1, || true).unwrap();
         let calls = std::cell::Cell::new(0);
         let has_work = || calls.replace(calls.get() + 1) < 2;
-        assert!(gate.enter(has_work).is_none());
+        assert!(gate.enter(1, has_work).is_none());
     }
 
     #[test]
     fn workers_beyond_a_smaller_setting_leave() {
         let gate = Gate::new(Controller::new(limits(8), 1), None);
-        let mut passes: Vec<_> = (0..8).map(|_| gate.enter(|| true).unwrap()).collect();
+        let mut passes: Vec<_> = (0..8).map(|_| gate.enter(1, || true).unwrap()).collect();
         // Until the race measures a setting with fewer workers.
         let inside = || gate.state.lock().recover().inside;
         for turn in 0..10_000 {
@@ -310,9 +396,54 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_comes_later_gets_half_of_the_places() {
+        let gate = gate(8);
+        let mut first: Vec<_> = (0..8).map(|_| gate.enter(1, || true).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let second: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| gate.enter(2, || true).map(std::mem::forget)))
+                .collect();
+            let of_second = || {
+                let mut state = gate.state.lock().recover();
+                let second = state.of(2);
+                (second.inside, second.waiting)
+            };
+            let mut go_on = || first.retain_mut(|pass| pass.goes_on(1, 0));
+            while of_second() != (4, 4) {
+                go_on();
+                std::thread::yield_now();
+            }
+            go_on();
+            assert_eq!(of_second(), (4, 4));
+            assert_eq!(first.len(), 4);
+            drop(first);
+            assert!(
+                second
+                    .into_iter()
+                    .all(|worker| worker.join().unwrap().is_some())
+            );
+        });
+    }
+
+    #[test]
+    fn a_long_request_with_one_place_leaves_it_in_turn() {
+        let gate = gate(1);
+        let mut first = gate.enter(1, || true).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| gate.enter(2, || true).is_some());
+            while gate.state.lock().recover().of(2).waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(first.goes_on(TURN - 1, 0));
+            assert!(!first.goes_on(1, 0));
+            assert!(second.join().unwrap());
+        });
+    }
+
+    #[test]
     fn a_new_slot_begins_the_measurement_again() {
         let gate = gate(1);
-        let mut pass = gate.enter(|| true).unwrap();
+        let mut pass = gate.enter(1, || true).unwrap();
         for made in 1..100 {
             assert!(pass.goes_on(64 << 20, made));
         }
@@ -343,7 +474,7 @@ mod tests {
                 let (gate, carried) = (&gate, &carried);
                 scope.spawn(move || {
                     let has_work = || left.load(Ordering::Relaxed) > 0;
-                    while let Some(mut pass) = gate.enter(has_work) {
+                    while let Some(mut pass) = gate.enter(worker % 2, has_work) {
                         while take(left).is_ok() {
                             carried.fetch_add(1, Ordering::Relaxed);
                             if !pass.goes_on(16 << 20, 0) {
