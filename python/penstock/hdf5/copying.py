@@ -34,6 +34,10 @@ def prepare(group: Any, source: Any, *, expands: bool) -> None:
             return  # h5py says so
         pending.wait_for_file(found)
         del found  # HDF5 has no buffers of a dataset that only this call has opened
+        if expands:  # into any other open file
+            kinds = h5py.h5f.OBJ_FILE | h5py.h5f.OBJ_DATASET
+            for identifier in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, kinds):
+                check(lib.penstock_hdf5_settle(identifier.id))
     where, name = (group, source) if is_path else (source, b".")
     encoded = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
     properties = h5py.h5p.create(h5py.h5p.OBJECT_COPY)

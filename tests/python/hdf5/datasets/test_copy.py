@@ -79,6 +79,18 @@ print("fine")
 """
 
 
+def test_a_copy_that_expands_external_links_waits_for_writes_to_the_other_file(path, tmp_path):
+    values = np.full(4_000_000, 7, "i4")
+    with h5py.File(path, "w") as file, h5py.File(tmp_path / "other.h5", "w") as other:
+        other.create_dataset("x", data=np.zeros_like(values), chunks=(80_000,), compression="gzip")
+        file.create_group("g")["link"] = h5py.ExternalLink("other.h5", "x")
+    with ps.File(path, "r+") as file, ps.File(tmp_path / "other.h5", "r+") as other:
+        request = other["x"].write_async(values)
+        file.copy("g", "copy", expand_external=True)
+        np.testing.assert_array_equal(file["copy/link"][...], values)
+        request.wait()
+
+
 def test_a_copy_of_cached_chunks_leaves_the_heap_intact(path):
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, path], capture_output=True, text=True, timeout=120
