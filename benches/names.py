@@ -1,4 +1,8 @@
-"""The names of the benchmarks, by the module that defines them, in the order of the documents."""
+"""The names of the benchmarks, by the module that defines them, in the order of the documents.
+
+The other modules define none: ``run`` is what a benchmark is, ``compare`` compares two builds,
+``documents`` writes results as pages, and ``tuned`` measures a profile of ``penstock tune``.
+"""
 
 MODULES = {
     "reads": ("link", "cached_read", "sizes", "random_read", "cold_read"),

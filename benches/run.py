@@ -13,7 +13,7 @@ from penstock.bench.session import RefusedError, Session
 from penstock.bench.tables import Table, in_words, of_rows
 from penstock.units import parse_size
 
-TARGETS = ["Target", "Wanted", "Seen", "Holds"]
+TARGETS = ["Target", "Wanted", "Measured", "Met"]
 """The columns of the table of targets."""
 
 
@@ -63,7 +63,7 @@ class Run:
         self,
         text: str,
         wanted: float,
-        seen: float | None,
+        measured: float | None,
         unit: str = "x",
         *,
         at_most: bool = False,
@@ -71,11 +71,12 @@ class Run:
         """Add a target, and whether it is met: unknown if one side of a comparison failed."""
         suffix = unit if unit in ("", "x") else f" {unit}"
         bound = "at most" if at_most else "at least"
-        shown, holds = "failed", "not compared"
-        if seen is not None:
-            shown = f"{in_words(float(seen))}{suffix}"
-            holds = "yes" if (seen <= wanted if at_most else seen >= wanted) else "**no**"
-        self.targets.add(text, f"{bound} {wanted:g}{suffix}", shown, holds)
+        shown, met = "failed", "not compared"
+        if measured is not None:
+            shown = f"{in_words(float(measured))}{suffix}"
+            is_met = measured <= wanted if at_most else measured >= wanted
+            met = "yes" if is_met else "**no**"
+        self.targets.add(text, f"{bound} {wanted:g}{suffix}", shown, met)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from penstock.streams import normal, wait_for
 _MOST_PLACES = 1 << 20
 """The largest number of elements whose addresses are compared one by one."""
 
+_IMMUTABLE_LIBRARIES = ("jax", "jaxlib")
+"""Packages whose arrays must not be written to, although an export may not say so."""
+
 
 @dataclass(slots=True)
 class View:
@@ -36,7 +39,7 @@ class View:
     shape: tuple[int, ...]
     dtype: ElementType
     array: Any
-    """The array as the caller gave it, or NumPy's view of it."""
+    """The array as the caller gave it, or a NumPy array that shares its memory."""
     framework: str = "numpy"
     """The library that makes copies of the array: numpy, torch or cupy; other if none can."""
     device: int = -1
@@ -84,7 +87,7 @@ def view(array: Any, stream: int | None = None) -> View:
     found = find(array, stream)
     if found is None:
         raise IncompatibleError(
-            f"a {type(array).__name__} is not an array",
+            f"an instance of {type(array).__name__} is not an array",
             remedy="pass an array that speaks DLPack, __cuda_array_interface__, "
             "__array_interface__ or the buffer protocol",
         )
@@ -329,24 +332,58 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
             f"{type(array).__name__} is on DLPack device type {imported.device_type}",
             remedy="pass an array in host memory or on a CUDA device",
         )
+    itemsize = imported.dtype.itemsize
+    strides = imported.strides and tuple(step * itemsize for step in imported.strides)
+    # Only DLPack 1.0 and later can express that an array is immutable.
+    readonly = imported.readonly or _library(array) in _IMMUTABLE_LIBRARIES
+    if not gpu and imported.dtype.numpy is not None:
+        shared = _shared(imported, imported.dtype.numpy, strides, readonly=readonly)
+        return replace(_of_numpy(shared), keep=imported.capsule)
     return View(
         imported.pointer,
-        math.prod(imported.shape) * imported.dtype.itemsize,
+        math.prod(imported.shape) * itemsize,
         imported.shape,
         imported.dtype,
         array,
         framework="other",
         device=imported.device_id if gpu else -1,
-        strides=unless_c_order(
-            imported.shape,
-            imported.strides and tuple(step * imported.dtype.itemsize for step in imported.strides),
-            imported.dtype.itemsize,
-        ),
-        # JAX arrays are immutable, but only DLPack 1.0 and later can express it.
-        readonly=imported.readonly or type(array).__module__.partition(".")[0] in ("jax", "jaxlib"),
+        strides=unless_c_order(imported.shape, strides, itemsize),
+        readonly=readonly,
         stream=after if gpu else None,
         keep=imported.capsule,
     )
+
+
+def _library(array: Any) -> str:
+    """Return the name of the package that defines the type of an array."""
+    return type(array).__module__.partition(".")[0]
+
+
+class _Export:
+    """Host memory that a capsule of DLPack describes, for NumPy, whose arrays keep it alive."""
+
+    def __init__(self, interface: dict[str, Any], capsule: Any) -> None:
+        self.__array_interface__ = interface
+        self._capsule = capsule
+
+
+def _shared(
+    imported: dlpack.Imported,
+    dtype: np.dtype[Any],
+    strides: tuple[int, ...] | None,
+    *,
+    readonly: bool,
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a NumPy array that shares the memory of an export and keeps it alive."""
+    interface = {
+        "data": (imported.pointer, readonly),
+        "shape": imported.shape,
+        "strides": strides,
+        "typestr": dtype.str,
+        "version": 3,
+    }
+    # The interface has no types of ml_dtypes: their elements come as bytes.
+    return np.asarray(_Export(interface, imported.capsule)).view(dtype)
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -45,9 +45,15 @@ def import_array(array: Any, stream: int) -> Imported:
     if device_type in (CUDA, CUDA_MANAGED):
         arguments["stream"] = stream or 1  # DLPack's number for the legacy default stream
     try:
-        capsule = array.__dlpack__(max_version=_VERSION, **arguments)
-    except TypeError:  # a producer older than DLPack 1.0
-        capsule = array.__dlpack__(**arguments)
+        try:
+            capsule = array.__dlpack__(max_version=_VERSION, **arguments)
+        except TypeError:  # a producer older than DLPack 1.0
+            capsule = array.__dlpack__(**arguments)
+    except BufferError as error:
+        raise IncompatibleError(
+            f"{type(array).__name__} cannot be exported by DLPack: {error}",
+            remedy="pass a writable array of a type that DLPack has",
+        ) from error
     # The capsule stays unconsumed, so it deletes the exported tensor with its last reference.
     try:
         described = read_capsule(capsule)

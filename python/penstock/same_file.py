@@ -14,8 +14,8 @@ def conflict(output: Path, inputs: Iterable[Path]) -> str:
     """
     for path in inputs:
         if _are_one(output, path):
-            as_named = "" if output == path else f" is {path}, which"
-            return f"{output}{as_named} is an input: give another file for the output"
+            relation = "" if output == path else f" is {path}, which"
+            return f"{output}{relation} is an input: give another file for the output"
     return ""
 
 
@@ -23,7 +23,8 @@ def _are_one(output: Path, path: Path) -> bool:
     try:
         written, read = output.stat(), path.stat()
     except OSError:
-        return output.resolve() == path.resolve()  # also for two outputs that are still to be made
+        # A file that does not exist yet has no inode: compare the paths.
+        return output.resolve() == path.resolve()
     if not (stat.S_ISREG(written.st_mode) or stat.S_ISBLK(written.st_mode)):
         return False  # /dev/null, a terminal
     return (written.st_dev, written.st_ino) == (read.st_dev, read.st_ino)

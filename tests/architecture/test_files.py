@@ -3,7 +3,7 @@
 The graph is read from the sources: a file has an arrow to another if it names something that is
 defined there, by `crate::`, `super::`, `self::`, a module of its own, or a name that it imports.
 Re-exports are followed to the file that defines the name, so a `mod.rs` that only re-exports is
-part of no circle. Tests are left out, since they use what they test.
+part of no cycle. Tests are left out, since they use what they test.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from .test_modules import MANIFESTS, circles, code, module_of, shown
+from .test_modules import MANIFESTS, code, cycles, module_of, shown
 
 Module = tuple[str, ...]
 
-# Circles that stay, by crate: patterns for their files, and the reason.
+# Cycles that stay, by crate: patterns for their files, and the reason.
 ALLOWED: dict[str, dict[str, str]] = {
     "array": {"plan/*": "a plan hands out its jobs, and a job finds its places by its plan"},
     "codec": {"filters/*": "each filter uses the helpers of the module that lists all filters"},
@@ -146,21 +146,21 @@ class Files:
 
 
 @pytest.mark.parametrize("crate", [m.parent for m in MANIFESTS], ids=lambda crate: crate.name)
-def test_no_files_of_a_crate_depend_on_each_other_in_a_circle(crate):
+def test_no_files_of_a_crate_depend_on_each_other_in_a_cycle(crate):
     arrows = Files(crate / "src").arrows()
     unused = set(ALLOWED.get(crate.name, {}))
-    for circle in circles(arrows):
+    for cycle in cycles(arrows):
         known = {
             files
             for files in ALLOWED.get(crate.name, {})
-            if all(any(fnmatch(file, pattern) for pattern in files.split()) for file in circle)
+            if all(any(fnmatch(file, pattern) for pattern in files.split()) for file in cycle)
         }
-        assert known, shown(crate.name, circle, arrows)
+        assert known, shown(crate.name, cycle, arrows)
         unused -= known
-    assert not unused, f"no circle is left in {sorted(unused)}: remove the exception"
+    assert not unused, f"no cycle is left in {sorted(unused)}: remove the exception"
 
 
-def test_a_circle_of_files_is_found_through_imports_reexports_and_own_modules(tmp_path):
+def test_a_cycle_of_files_is_found_through_imports_reexports_and_own_modules(tmp_path):
     files = {
         "lib.rs": "mod room;\npub use room::Top;\n",
         "room/mod.rs": "mod low;\nmod high;\npub use high::Top;\npub(crate) use low::{self, x};\n",
@@ -178,11 +178,11 @@ def test_a_circle_of_files_is_found_through_imports_reexports_and_own_modules(tm
     ]
     for text in imports:
         (tmp_path / "room/low.rs").write_text(text)
-        assert circles(Files(tmp_path).arrows()) == [{"room/high.rs", "room/low.rs"}]
+        assert cycles(Files(tmp_path).arrows()) == [{"room/high.rs", "room/low.rs"}]
     # A parent that calls its module, which uses what the parent defines.
     (tmp_path / "room/low.rs").write_text("use super::Own;\npub fn x() {}\n")
     (tmp_path / "room/mod.rs").write_text("mod low;\nmod high;\nstruct Own;\nfn z() { low::x() }\n")
-    assert circles(Files(tmp_path).arrows()) == [{"room/mod.rs", "room/low.rs"}]
+    assert cycles(Files(tmp_path).arrows()) == [{"room/mod.rs", "room/low.rs"}]
 
 
 def test_the_folders_of_a_transfer_use_only_those_below_them():

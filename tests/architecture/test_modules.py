@@ -17,7 +17,7 @@ import pytest
 CRATES = Path(__file__).parents[2] / "crates"
 Graph = dict[str, dict[str, set[str]]]
 
-# Circles that stay, with their reason. Each is one idea in several files.
+# Cycles that stay, with their reason. Each is one idea in several files.
 ALLOWED: dict[str, list[set[str]]] = {
     # The simulated GPU: a device, and the memory, streams, events and modules that live on it.
     "cudasim": [{"capture", "device", "event", "memory", "module", "region", "stream", "kernel"}],
@@ -97,7 +97,7 @@ def graph(source: Path) -> Graph:
     return arrows
 
 
-def circles(arrows: Graph) -> list[set[str]]:
+def cycles(arrows: Graph) -> list[set[str]]:
     """The strongly connected components of more than one module."""
 
     def reachable(start: str) -> set[str]:
@@ -111,35 +111,35 @@ def circles(arrows: Graph) -> list[set[str]]:
     reach = {module: reachable(module) for module in arrows}
     found = []
     for module in sorted(arrows):
-        circle = {other for other in reach[module] if module in reach.get(other, ())}
-        if len(circle) > 1 and circle not in found:
-            found.append(circle)
+        cycle = {other for other in reach[module] if module in reach.get(other, ())}
+        if len(cycle) > 1 and cycle not in found:
+            found.append(cycle)
     return found
 
 
-def shown(crate: str, circle: set[str], arrows: Graph) -> str:
-    """A circle of a crate as text: its arrows, each with what makes it."""
+def shown(crate: str, cycle: set[str], arrows: Graph) -> str:
+    """A cycle of a crate as text: its arrows, each with what makes it."""
     inside = [
         f"  {start} -> {target}  ({', '.join(sorted(causes))})"
-        for start in sorted(circle)
+        for start in sorted(cycle)
         for target, causes in sorted(arrows[start].items())
-        if target in circle
+        if target in cycle
     ]
-    return f"crates/{crate} has a circle of {sorted(circle)}:\n" + "\n".join(inside)
+    return f"crates/{crate} has a cycle of {sorted(cycle)}:\n" + "\n".join(inside)
 
 
 MANIFESTS = sorted(CRATES.glob("*/Cargo.toml"))
 
 
 @pytest.mark.parametrize("crate", [m.parent for m in MANIFESTS], ids=lambda crate: crate.name)
-def test_no_modules_of_a_crate_depend_on_each_other_in_a_circle(crate):
+def test_no_modules_of_a_crate_depend_on_each_other_in_a_cycle(crate):
     arrows = graph(crate / "src")
     allowed = ALLOWED.get(crate.name, [])
-    for circle in circles(arrows):
-        assert any(circle <= idea for idea in allowed), shown(crate.name, circle, arrows)
+    for cycle in cycles(arrows):
+        assert any(cycle <= idea for idea in allowed), shown(crate.name, cycle, arrows)
 
 
-def test_a_circle_is_found_through_groups_parents_and_reexports(tmp_path):
+def test_a_cycle_is_found_through_groups_parents_and_reexports(tmp_path):
     files = {
         "lib.rs": "mod low;\nmod high;\npub use high::{Top, other};\n",
         "low.rs": "// crate::high in a comment\nuse crate::{high::Top as T, low::x};\n",
@@ -150,8 +150,8 @@ def test_a_circle_is_found_through_groups_parents_and_reexports(tmp_path):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert circles(graph(tmp_path)) == [{"high", "low"}]
+    assert cycles(graph(tmp_path)) == [{"high", "low"}]
     (tmp_path / "low.rs").write_text("pub fn x() {}\n#[cfg(test)]\nmod tests { use crate::Top; }\n")
-    assert circles(graph(tmp_path)) == []
+    assert cycles(graph(tmp_path)) == []
     (tmp_path / "low.rs").write_text("fn x(_: crate::Top) {}\n")
-    assert circles(graph(tmp_path)) == [{"high", "low"}]
+    assert cycles(graph(tmp_path)) == [{"high", "low"}]

@@ -1,4 +1,4 @@
-"""Files are replaced in one place, which decides about links, permissions and rights."""
+"""Files are replaced in one place, which decides about links, modes and permissions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ use crate::file::{self, DriverFile};
 use crate::information;
 use crate::selection::Pair;
 use crate::sieve::SelectionId;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, status, what};
+use penstock_hdf5::library::callback::{
+    ErrorSite, FAIL, SUCCEED, error_site, run_callback, status,
+};
 use penstock_hdf5::library::copies::hdf5_of;
 
 /// Returns the file behind HDF5's pointer.
@@ -39,9 +41,9 @@ pub(super) unsafe extern "C" fn open<const SLOT: usize>(
     let Some(hdf5) = hdf5_of(SLOT) else {
         return std::ptr::null_mut();
     };
-    let what = what(c"penstock_open", "H5E_FILE_g", "H5E_CANTOPENFILE_g");
+    let site = error_site(c"penstock_open", "H5E_FILE_g", "H5E_CANTOPENFILE_g");
     // SAFETY: HDF5 passes a C string and a property list, and holds its lock.
-    let opened = caught(hdf5, what, || unsafe {
+    let opened = run_callback(hdf5, site, || unsafe {
         DriverFile::open(hdf5, name, flags, fapl, maxaddr)
     });
     opened.map_or(std::ptr::null_mut(), |file| Box::into_raw(file).cast())
@@ -51,8 +53,8 @@ pub(super) unsafe extern "C" fn close(file: *mut H5FD_t) -> herr_t {
     // SAFETY: HDF5 returns ownership of the file, which `open` made.
     let file = unsafe { Box::from_raw(file.cast::<DriverFile>()) };
     let hdf5 = file.hdf5;
-    let what = what(c"penstock_close", "H5E_IO_g", "H5E_CANTCLOSEFILE_g");
-    status(caught(hdf5, what, || file.close()))
+    let site = error_site(c"penstock_close", "H5E_IO_g", "H5E_CANTCLOSEFILE_g");
+    status(run_callback(hdf5, site, || file.close()))
 }
 
 /// Returns the settings of an open file, for a property list that HDF5 makes of it.
@@ -127,7 +129,7 @@ pub(super) unsafe extern "C" fn get_handle(
     if file_handle.is_null() {
         return FAIL;
     }
-    let what = what(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
+    let site = error_site(c"penstock_get_handle", "H5E_VFL_g", "H5E_CANTGET_g");
     let body = |file: &DriverFile| {
         // SAFETY: HDF5 passes a place for the result.
         unsafe { *file_handle = file.handle() };
@@ -135,7 +137,7 @@ pub(super) unsafe extern "C" fn get_handle(
         file.sieve.evict()
     };
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, what, body) }
+    unsafe { call(file, site, body) }
 }
 
 /// Calls `body` with HDF5's file, and converts its outcome to HDF5's return value.
@@ -144,12 +146,12 @@ pub(super) unsafe extern "C" fn get_handle(
 /// As for [`of`].
 unsafe fn call(
     file: *const H5FD_t,
-    what: What,
+    site: ErrorSite,
     body: impl FnOnce(&DriverFile) -> Result<()>,
 ) -> herr_t {
     // SAFETY: upheld by the caller.
     let file = unsafe { of(file) };
-    status(caught(file.hdf5, what, || body(file)))
+    status(run_callback(file.hdf5, site, || body(file)))
 }
 
 /// The direction of a transfer.
@@ -157,7 +159,7 @@ pub(super) trait Direction {
     /// HDF5's pointer to memory of the application.
     type Buffer: Copy;
     const OPERATION: Operation;
-    const WHAT: What;
+    const SITE: ErrorSite;
 }
 
 pub(super) struct Read;
@@ -165,7 +167,7 @@ pub(super) struct Read;
 impl Direction for Read {
     type Buffer = *mut c_void;
     const OPERATION: Operation = Operation::Read;
-    const WHAT: What = what(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
+    const SITE: ErrorSite = error_site(c"penstock_read", "H5E_IO_g", "H5E_READERROR_g");
 }
 
 pub(super) struct Write;
@@ -173,7 +175,7 @@ pub(super) struct Write;
 impl Direction for Write {
     type Buffer = *const c_void;
     const OPERATION: Operation = Operation::Write;
-    const WHAT: What = what(c"penstock_write", "H5E_IO_g", "H5E_WRITEERROR_g");
+    const SITE: ErrorSite = error_site(c"penstock_write", "H5E_IO_g", "H5E_WRITEERROR_g");
 }
 
 pub(super) unsafe extern "C" fn range<D: Direction>(
@@ -192,7 +194,7 @@ pub(super) unsafe extern "C" fn range<D: Direction>(
     };
     // SAFETY: HDF5 passes an open file and a buffer of that size, which a write only reads.
     unsafe {
-        call(file, D::WHAT, |file| {
+        call(file, D::SITE, |file| {
             file.move_range(D::OPERATION, mem, extent)
         })
     }
@@ -272,7 +274,7 @@ pub(super) unsafe extern "C" fn vector<D: Direction>(
         unsafe { file.move_raw(D::OPERATION, &raw, None) }
     };
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, D::WHAT, body) }
+    unsafe { call(file, D::SITE, body) }
 }
 
 pub(super) unsafe extern "C" fn selection<D: Direction>(
@@ -320,40 +322,40 @@ pub(super) unsafe extern "C" fn selection<D: Direction>(
         Ok(())
     };
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, D::WHAT, body) }
+    unsafe { call(file, D::SITE, body) }
 }
 
 pub(super) unsafe extern "C" fn flush(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
-    let what = what(c"penstock_flush", "H5E_IO_g", "H5E_CANTFLUSH_g");
+    let site = error_site(c"penstock_flush", "H5E_IO_g", "H5E_CANTFLUSH_g");
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, what, DriverFile::flush) }
+    unsafe { call(file, site, DriverFile::flush) }
 }
 
 pub(super) unsafe extern "C" fn truncate(file: *mut H5FD_t, _: hid_t, _: bool) -> herr_t {
-    let what = what(c"penstock_truncate", "H5E_IO_g", "H5E_SEEKERROR_g");
+    let site = error_site(c"penstock_truncate", "H5E_IO_g", "H5E_SEEKERROR_g");
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, what, DriverFile::truncate) }
+    unsafe { call(file, site, DriverFile::truncate) }
 }
 
 pub(super) unsafe extern "C" fn lock(file: *mut H5FD_t, rw: bool) -> herr_t {
-    let what = what(c"penstock_lock", "H5E_VFL_g", "H5E_CANTLOCKFILE_g");
+    let site = error_site(c"penstock_lock", "H5E_VFL_g", "H5E_CANTLOCKFILE_g");
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, what, |file| file.lock(rw)) }
+    unsafe { call(file, site, |file| file.lock(rw)) }
 }
 
 pub(super) unsafe extern "C" fn unlock(file: *mut H5FD_t) -> herr_t {
-    let what = what(c"penstock_unlock", "H5E_VFL_g", "H5E_CANTUNLOCKFILE_g");
+    let site = error_site(c"penstock_unlock", "H5E_VFL_g", "H5E_CANTUNLOCKFILE_g");
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, what, DriverFile::unlock) }
+    unsafe { call(file, site, DriverFile::unlock) }
 }
 
 pub(super) unsafe extern "C" fn del<const SLOT: usize>(name: *const c_char, _: hid_t) -> herr_t {
     let Some(hdf5) = hdf5_of(SLOT) else {
         return FAIL;
     };
-    let what = what(c"penstock_delete", "H5E_VFL_g", "H5E_CANTDELETEFILE_g");
+    let site = error_site(c"penstock_delete", "H5E_VFL_g", "H5E_CANTDELETEFILE_g");
     // SAFETY: HDF5 passes a C string.
-    status(caught(hdf5, what, || unsafe { file::delete(name) }))
+    status(run_callback(hdf5, site, || unsafe { file::delete(name) }))
 }
 
 pub(super) unsafe extern "C" fn ctl(
@@ -363,7 +365,7 @@ pub(super) unsafe extern "C" fn ctl(
     input: *const c_void,
     _: *mut *mut c_void,
 ) -> herr_t {
-    let what = what(c"penstock_ctl", "H5E_VFL_g", "H5E_FCNTL_g");
+    let site = error_site(c"penstock_ctl", "H5E_VFL_g", "H5E_FCNTL_g");
     let body = |file: &DriverFile| match op_code {
         H5FD_CTL_MEM_COPY => {
             // SAFETY: the input of this operation is of this type.
@@ -381,5 +383,5 @@ pub(super) unsafe extern "C" fn ctl(
         _ => Ok(()),
     };
     // SAFETY: HDF5 passes an open file.
-    unsafe { call(file, what, body) }
+    unsafe { call(file, site, body) }
 }

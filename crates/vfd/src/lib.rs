@@ -133,8 +133,8 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
 /// # Safety
 /// As for [`set_on_access_list`].
 pub unsafe fn set_on_access_list_and_push(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Result<()> {
-    const SET: callback::What =
-        callback::what(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
+    const SET: callback::ErrorSite =
+        callback::error_site(c"penstock_fapl_set", "H5E_PLIST_g", "H5E_CANTSET_g");
     // SAFETY: upheld by the caller.
     unsafe { set_on_access_list(hdf5, fapl, options) }
         .inspect_err(|error| callback::push(hdf5, SET, error))

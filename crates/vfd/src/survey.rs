@@ -2,7 +2,7 @@
 
 use penstock_engine::Extent;
 
-use crate::sieve::{GAP, SMALL};
+use crate::sieve::{NEAR, SMALL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Survey {
@@ -28,7 +28,7 @@ impl Survey {
             let gap = extent.offset.wrapping_sub(before);
             is_ascending &= extent.offset >= before;
             has_empty |= extent.length == 0;
-            let is_close = gap.wrapping_add(GAP as u64) <= 2 * GAP as u64;
+            let is_close = gap.wrapping_add(NEAR as u64) <= 2 * NEAR as u64;
             close += usize::from(is_close & (extent.length <= SMALL));
             bytes = bytes.wrapping_add(extent.length);
             before = extent.offset.wrapping_add(extent.length);

@@ -57,7 +57,7 @@ pub(crate) unsafe fn attempt(
         }
         Ok(status)
     };
-    under.caught(body).unwrap_or(FAIL)
+    under.run_callback(body).unwrap_or(FAIL)
 }
 
 /// Runs an operation that may free the storage of a dataset. Pending operations of a shared file
@@ -148,7 +148,7 @@ pub(crate) unsafe fn make(
         }
         Ok(Wrapped::wrap(made, &under.container))
     };
-    under.caught(body).unwrap_or(ptr::null_mut())
+    under.run_callback(body).unwrap_or(ptr::null_mut())
 }
 
 /// Runs an operation that closes the object if it succeeds.
@@ -231,7 +231,7 @@ pub(crate) unsafe fn close_and_report(
             return status;
         }
         let under = Wrapped::of(object).under();
-        if !is_deferred.get() && under.caught(|| report(&under)).is_none() {
+        if !is_deferred.get() && under.run_callback(|| report(&under)).is_none() {
             Wrapped::of(object).set_gone();
             return FAIL;
         }

@@ -24,7 +24,7 @@ use super::temporary_id::{TemporaryId, kind_of};
 use super::under::{Below, CALL, Under};
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, run_callback};
 use penstock_hdf5::transfer::unfinished_storage;
 
 forward! {
@@ -216,7 +216,7 @@ unsafe fn transfer(
                 Ok((Ok(memories), goes_below))
             }
         };
-        let Some((memories, goes_below)) = caught(first.library().hdf5, CALL, body) else {
+        let Some((memories, goes_below)) = run_callback(first.library().hdf5, CALL, body) else {
             return FAIL;
         };
         if goes_below {
@@ -288,7 +288,7 @@ unsafe fn at_once(
         };
         if status < 0 && transfer.operation == Operation::Write {
             let under = dataset.under();
-            under.caught(|| note_unfinished(&under));
+            under.run_callback(|| note_unfinished(&under));
         }
         status
     }
@@ -551,7 +551,7 @@ unsafe extern "C" fn close_dataset(dset: *mut c_void, _dxpl_id: hid_t, req: Req)
         let is_last =
             req.is_null() && !under.is_internal && under.container.is_closed.load(Relaxed);
         if status >= 0 && is_last {
-            let reported = under.caught(|| under.container.policy.failures.take());
+            let reported = under.run_callback(|| under.container.policy.failures.take());
             reported.map_or(FAIL, |()| status)
         } else {
             status

@@ -22,12 +22,12 @@ use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
 use super::under::Under;
 use super::wrapped::Wrapped;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, caught, what};
+use penstock_hdf5::library::callback::{ErrorSite, FAIL, SUCCEED, error_site, run_callback};
 use penstock_hdf5::transfer::conflicts::Pending;
 use penstock_hdf5::transfer::{Planned, Refused};
 
-const OPEN: What = what(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
-const SPECIFIC: What = what(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
+const OPEN: ErrorSite = error_site(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
+const SPECIFIC: ErrorSite = error_site(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
 /// A file access property list for the connector below.
 struct AccessList {
@@ -154,7 +154,7 @@ unsafe fn open_below(
         }
         Ok(wrapped)
     };
-    caught(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
+    run_callback(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
 }
 
 /// Finds the shared file, or records why only HDF5 accesses it.
@@ -331,7 +331,7 @@ unsafe fn by_name(
             Ok(status)
         }
     };
-    caught(library.hdf5, SPECIFIC, body).unwrap_or(FAIL)
+    run_callback(library.hdf5, SPECIFIC, body).unwrap_or(FAIL)
 }
 
 /// Returns whether HDF5 is searching for a connector that can open a file. If the application has

@@ -13,9 +13,12 @@ use super::calling_library::CallingLibrary;
 use super::configuration::Configuration;
 use super::connector_below::ConnectorBelow;
 use super::settings::ConnectorSettings;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED, What, c_text, caught, what};
+use penstock_hdf5::library::callback::{
+    ErrorSite, FAIL, SUCCEED, c_text, error_site, run_callback,
+};
 
-pub(crate) const INFO: What = what(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
+pub(crate) const INFO: ErrorSite =
+    error_site(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
 
 /// HDF5 holds the address, and calls the functions of [`class`] to copy and free the object.
 pub(crate) struct ConnectorInfo {
@@ -203,7 +206,7 @@ unsafe extern "C" fn copy(info: *const c_void) -> *mut c_void {
             .ok_or_else(|| Error::invalid("the connector below cannot copy its configuration"))?;
         Ok(Box::into_raw(Box::new(copied)).cast())
     };
-    caught(info.below.library.hdf5, INFO, body).unwrap_or(ptr::null_mut())
+    run_callback(info.below.library.hdf5, INFO, body).unwrap_or(ptr::null_mut())
 }
 
 unsafe extern "C" fn cmp(
@@ -214,7 +217,7 @@ unsafe extern "C" fn cmp(
     // SAFETY: HDF5 passes information of this connector, and a pointer for the answer.
     unsafe {
         let (one, other) = (of(info1), of(info2));
-        let order = caught(one.below.library.hdf5, INFO, || Ok(one.compare(other)));
+        let order = run_callback(one.below.library.hdf5, INFO, || Ok(one.compare(other)));
         order.map_or(FAIL, |order| {
             *cmp_value = order;
             SUCCEED
@@ -226,7 +229,7 @@ unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
     // SAFETY: HDF5 transfers the ownership of information of this connector.
     let info = unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) };
     let hdf5 = info.below.library.hdf5;
-    caught(hdf5, INFO, || {
+    run_callback(hdf5, INFO, || {
         drop(info);
         Ok(SUCCEED)
     })
@@ -253,7 +256,7 @@ unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_
         }
         Ok(SUCCEED)
     };
-    caught(library.hdf5, INFO, body).unwrap_or(FAIL)
+    run_callback(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
 /// Removes a byte after the last brace. HDF5's connector "pass_through", and connectors derived
@@ -282,7 +285,7 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
         unsafe { *info = Box::into_raw(parsed).cast() };
         Ok(SUCCEED)
     };
-    caught(library.hdf5, INFO, body).unwrap_or(FAIL)
+    run_callback(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
 pub(crate) const fn class<const SLOT: usize>() -> H5VL_info_class_t {

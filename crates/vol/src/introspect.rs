@@ -11,7 +11,7 @@ use super::callback::operate;
 use super::calling_library::CallingLibrary;
 use super::info::{ConnectorInfo, INFO};
 use super::registration::CAP_FLAGS;
-use penstock_hdf5::library::callback::{FAIL, caught};
+use penstock_hdf5::library::callback::{FAIL, run_callback};
 
 unsafe extern "C" fn get_conn_cls(
     obj: *mut c_void,
@@ -55,7 +55,7 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
         Some(info) => answer(info),
         None => answer(&ConnectorInfo::native(library)?),
     };
-    caught(library.hdf5, INFO, body).unwrap_or(FAIL)
+    run_callback(library.hdf5, INFO, body).unwrap_or(FAIL)
 }
 
 forward! {

@@ -13,8 +13,7 @@ use super::log::{Execution, Log};
 use super::settings::ConnectorSettings;
 use penstock_hdf5::transfer::conflicts::Failures;
 
-/// When a submitted operation begins, unless the application waits for it earlier: at once, or when the
-/// application closes the dataset, the group or the file.
+/// The event that starts an operation. A wait starts it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartsAt {
     Now,
@@ -38,24 +37,25 @@ pub(crate) struct Policy {
 
 impl Policy {
     /// # Errors
-    /// The log cannot be opened, or a variable is malformed. Never fails for a shared file: a
-    /// process with an error would miss the collective open.
+    /// The log cannot be opened, or `HDF5_ASYNC_MAX_MEM_MB` is malformed. Other variables that are
+    /// malformed count as unset. Never fails for a shared file: a process with an error must still
+    /// take part in the collective open.
     pub(crate) fn of(settings: &Arc<ConnectorSettings>, is_parallel: bool) -> Result<Policy> {
         let log = settings.log.as_deref().map(Log::open).transpose();
-        let named = match settings.max_memory {
+        let max_memory = match settings.max_memory {
             Some(bytes) => Ok(Some(bytes)),
             None => megabytes(environment::text("HDF5_ASYNC_MAX_MEM_MB").as_deref()),
         };
-        let (log, named) = if is_parallel {
-            (log.unwrap_or_default(), named.unwrap_or_default())
+        let (log, max_memory) = if is_parallel {
+            (log.unwrap_or_default(), max_memory.unwrap_or_default())
         } else {
-            (log?, named?)
+            (log?, max_memory?)
         };
         Ok(Policy {
             settings: Arc::clone(settings),
             starts_at: starts_at(environment::text),
             delay: delay(environment::text("HDF5_ASYNC_DELAY_MICROSECOND").as_deref()),
-            limit: named.map_or_else(OnceLock::new, OnceLock::from),
+            limit: max_memory.map_or_else(OnceLock::new, OnceLock::from),
             log,
             failures: Arc::default(),
         })

@@ -14,7 +14,7 @@ use penstock_sys::hdf5::pass_through::Functions;
 
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
-use penstock_hdf5::library::callback::{What, caught, what};
+use penstock_hdf5::library::callback::{ErrorSite, error_site, run_callback};
 
 /// An object of the connector below, for one call. It outlives the wrapper, because a refresh
 /// closes the object and opens it again.
@@ -43,7 +43,7 @@ pub(crate) enum Below<'a> {
     Other(&'a Under),
 }
 
-pub(crate) const CALL: What = what(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
+pub(crate) const CALL: ErrorSite = error_site(c"penstock_async", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
 impl Under {
     pub(crate) fn library(&self) -> CallingLibrary {
@@ -52,9 +52,9 @@ impl Under {
 
     /// Runs the body of a callback, and pushes its error or panic onto the error stack. Errors of
     /// the connector below are already there.
-    pub(crate) fn caught<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
+    pub(crate) fn run_callback<T>(&self, body: impl FnOnce() -> Result<T>) -> Option<T> {
         let body = || self.refuse_gone().and_then(|()| body());
-        caught(self.library().hdf5, CALL, body)
+        run_callback(self.library().hdf5, CALL, body)
     }
 
     fn refuse_gone(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use super::container::Container;
 use super::temporary_id::take_wrapping;
 use super::under::CALL;
 use super::wrapped::Wrapped;
-use penstock_hdf5::library::callback::{FAIL, SUCCEED, caught};
+use penstock_hdf5::library::callback::{FAIL, SUCCEED, run_callback};
 
 /// Context of [`wrap_object`] for objects in the same file as the object of [`get_wrap_ctx`].
 struct WrapContext {
@@ -61,7 +61,7 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
     // SAFETY: HDF5 passes an object of this connector.
     unsafe {
         let under = Wrapped::of(obj).under();
-        let found = under.caught(|| Ok((under.calls.H5VLget_object)(under.object, under.id)));
+        let found = under.run_callback(|| Ok((under.calls.H5VLget_object)(under.object, under.id)));
         found.unwrap_or(ptr::null_mut())
     }
 }
@@ -92,7 +92,7 @@ unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void
             *wrap_ctx = Box::into_raw(Box::new(context)).cast();
             Ok(SUCCEED)
         };
-        caught(wrapped.library().hdf5, CALL, body).unwrap_or(FAIL)
+        run_callback(wrapped.library().hdf5, CALL, body).unwrap_or(FAIL)
     }
 }
 

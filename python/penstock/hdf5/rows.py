@@ -11,14 +11,14 @@ READ_BYTES = 1 << 20
 """The approximate bytes of a read: enough to make the start of a read cheap."""
 
 CHUNK_BYTES = 64 << 20
-"""The most bytes of a read of whole chunks, which decodes each chunk once."""
+"""Limit of a read of whole chunks; larger chunks are read in part."""
 
 
 def rows_at_a_time(dataset: Any) -> int:
     """Return how many indices to read at a time.
 
-    It is 1 where the elements may change before the iteration comes to them: in a file that is open
-    for writing or that a SWMR writer extends.
+    It is 1 if another writer may change elements during the iteration: in a file that is open for
+    writing or that a SWMR writer extends.
     """
     if is_writable(dataset) or dataset.file.swmr_mode:
         return 1

@@ -250,7 +250,7 @@ class SmallReader:
     def _allocate(
         self, shape: tuple[int, ...], device: Device, stream: int | None = None
     ) -> Any | None:
-        """Return a new array on a GPU; ``None`` for a device that is none, and for CuPy."""
+        """Return a new array on a GPU; ``None`` for host memory and for CuPy."""
         if type(device) is not str:
             is_cupy = isinstance(device, Placement) and device.library == "cupy"
             if is_cupy or parse_device(device) == HOST:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import penstock as ps
-from penstock import arrays
+from penstock import arrays, dlpack
 from penstock.dtypes import element_type
 from penstock.placement import parse_device
 from penstock.streams import stream_handle
@@ -117,8 +117,94 @@ def test_dlpack_strides_and_types_are_read(dlpack_only):
     view = arrays.view(dlpack_only(array, versioned=False))
     assert (view.shape, view.contiguous, view.dtype.numpy) == ((4, 3), False, array.dtype)
     assert view.pointer == array.ctypes.data
-    with pytest.raises(TypeError, match="C-contiguous"):
-        arrays.source(dlpack_only(array, versioned=False))
+
+
+DLPACK_LAYOUTS = {
+    "every second column": lambda array: np.repeat(array, 2, axis=1)[:, ::2],
+    "Fortran order": np.asfortranarray,
+    "reversed": lambda array: array[::-1, ::-1].copy()[::-1, ::-1],
+}
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("layout", DLPACK_LAYOUTS.values(), ids=DLPACK_LAYOUTS)
+@pytest.mark.parametrize("chunks", [None, (2, 3)])
+def test_a_strided_host_array_with_only_dlpack_is_filled_and_stored(
+    tmp_path, dlpack_only, versioned, layout, chunks
+):
+    def made(values):
+        array = layout(values)
+        assert not array.flags.c_contiguous
+        return array, dlpack_only(array, versioned=versioned)
+
+    values = np.arange(24, dtype="f4").reshape(4, 6)
+    _, given = made(values)
+    ps.save(tmp_path / "f", given)
+    assert (tmp_path / "f").read_bytes() == values.tobytes()
+    array, out = made(np.zeros_like(values))
+    assert ps.load(tmp_path / "f", out=out) is out
+    np.testing.assert_array_equal(array, values)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        dataset = file.create_dataset("x", values.shape, "f4", chunks=chunks)
+        ps.write(dataset, given)
+        np.testing.assert_array_equal(dataset[...], values)
+        array, out = made(np.zeros_like(values))
+        assert ps.read(dataset, out=out) is out
+        np.testing.assert_array_equal(array, values)
+
+
+def test_an_export_of_a_type_of_ml_dtypes_has_that_type():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    memory = np.arange(6, dtype="f4").astype(bfloat16)
+
+    class Exporter:
+        def __dlpack_device__(self):
+            return (dlpack.CPU, 0)
+
+        def __dlpack__(self, **_arguments):
+            return dlpack.export_array(
+                memory.ctypes.data,
+                memory.shape,
+                element_type(bfloat16),
+                (dlpack.CPU, 0),
+                memory,
+                versioned=True,
+            )
+
+    np.testing.assert_array_equal(arrays.view(Exporter()).array, memory, strict=True)
+
+
+def test_a_read_only_array_with_only_dlpack_is_not_filled(tmp_path, dlpack_only):
+    (tmp_path / "f").write_bytes(bytes(range(5)))
+    array = np.ones(10, "u1")[::2]
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        ps.load(tmp_path / "f", out=dlpack_only(array, versioned=True))
+    assert array.all()
+
+
+@pytest.mark.parametrize("dtype", [">f4", "M8[s]"])
+def test_an_array_that_its_library_cannot_export_is_a_type_error(tmp_path, dlpack_only, dtype):
+    with pytest.raises(ps.IncompatibleError, match=r"DLPackOnly cannot be exported by DLPack: \w"):
+        ps.save(tmp_path / "f", dlpack_only(np.zeros(3, dtype), versioned=True))
+
+
+def test_what_is_no_array_is_named_by_its_type(tmp_path):
+    with pytest.raises(ps.IncompatibleError, match=r"^an instance of object is not an array"):
+        ps.save(tmp_path / "f", object())
+
+
+def test_the_array_of_an_export_keeps_the_export_alive(dlpack_only):
+    array = np.arange(10)[::2]
+    alive = weakref.ref(array)
+    made = arrays.view(dlpack_only(array, versioned=False)).array
+    del array
+    gc.collect()
+    assert alive() is not None
+    np.testing.assert_array_equal(made, [0, 2, 4, 6, 8])
+    del made
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_dlpack_export_lives_as_long_as_the_view(dlpack_only):

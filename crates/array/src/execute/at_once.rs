@@ -17,7 +17,7 @@ use penstock_engine::request::{
 
 use super::bound::BoundPlan;
 use super::memory::HostMemory;
-use super::read::{HostReader, Room};
+use super::read::{HostReader, WorkerBuffers};
 use crate::{ChunkJob, FileRange, PlanJob};
 
 /// A small read, as its caller describes it.
@@ -64,7 +64,7 @@ struct Part {
 const MOST_CACHED_CHUNKS: usize = 1024;
 
 thread_local! {
-    static ROOM: RefCell<Room> = RefCell::default();
+    static BUFFERS: RefCell<WorkerBuffers> = RefCell::default();
 }
 
 impl SmallRead {
@@ -110,11 +110,11 @@ impl SmallRead {
                     Jobs::Parts(parts) => {
                         let memory = HostMemory::new(target, length);
                         let reader = HostReader { bound, memory };
-                        ROOM.with_borrow_mut(|room| {
+                        BUFFERS.with_borrow_mut(|buffers| {
                             let read = parts
                                 .iter()
-                                .try_for_each(|part| part.read(&reader, target, room, counters));
-                            room.trim();
+                                .try_for_each(|part| part.read(&reader, target, buffers, counters));
+                            buffers.trim();
                             read
                         })
                     }
@@ -216,7 +216,7 @@ impl Part {
         &self,
         reader: &HostReader<'_>,
         target: *mut u8,
-        room: &mut Room,
+        buffers: &mut WorkerBuffers,
         counters: &Counters,
     ) -> Result<()> {
         let bound = reader.bound;
@@ -236,7 +236,7 @@ impl Part {
                         .map_err(|e| bound.plan.name_in(job, e));
                 }
                 let jobs = std::slice::from_ref(job);
-                reader.read(jobs, room, counters).map(drop)
+                reader.read(jobs, buffers, counters).map(drop)
             }
         }
     }

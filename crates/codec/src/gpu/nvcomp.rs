@@ -88,6 +88,14 @@ impl Method {
         }
     }
 
+    /// Whether nvCOMP decodes the method, and not a kernel of Penstock's own.
+    pub fn uses_nvcomp(self) -> bool {
+        match self {
+            Method::Deflate => false,
+            Method::Lz4 | Method::Zstd => true,
+        }
+    }
+
     /// The largest chunk or block, in decoded bytes, that the GPU decodes.
     pub fn max_decodable(self) -> usize {
         match self {

@@ -1,6 +1,7 @@
 //! Whether bytes that were read from a file may be kept for later reads.
 //!
-//! They may be kept for [`KEPT`], and longer only if the status of the file shows no change since.
+//! They may be kept for [`MAX_AGE`], and longer only if the status of the file shows no change
+//! since.
 //! A lock does not replace this check, because programs that take no lock can write. But a lock
 //! guarantees that no program that takes locks is in the middle of a write.
 
@@ -12,8 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::stat_of;
 use super::system::FileSystem;
 
-/// How long bytes of a file are kept while other processes may change it.
-pub const KEPT: Duration = Duration::from_millis(20);
+/// How long bytes of a file are kept while other processes may change it. Also the age limit of the
+/// blocks of the HDF5 driver's sieve.
+pub const MAX_AGE: Duration = Duration::from_millis(20);
 
 /// Time after which a change of a file without a lock counts as complete: the system sets the times
 /// when a write begins, before its bytes can be read.
@@ -54,11 +56,11 @@ impl Unchanged {
     }
 
     /// Returns whether the bytes that were read may still be used. Makes at most one system call
-    /// per [`KEPT`].
+    /// per [`MAX_AGE`].
     #[inline]
     pub fn holds(&self) -> bool {
         let now = milliseconds();
-        now - self.checked.load(Relaxed) <= KEPT.as_millis() as i64 || self.is_same(now)
+        now - self.checked.load(Relaxed) <= MAX_AGE.as_millis() as i64 || self.is_same(now)
     }
 
     #[cold]
@@ -168,7 +170,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         flock(&file, libc::LOCK_SH);
         let known = Unchanged::since_now(file.as_raw_fd());
-        sleep(2 * KEPT);
+        sleep(2 * MAX_AGE);
         assert!(known.holds());
         flock(&file, libc::LOCK_UN);
         assert_eq!(Unchanged::since_now(file.as_raw_fd()).status(), None);
@@ -181,7 +183,7 @@ mod tests {
         sleep(2 * STEP);
         let known = Unchanged::since_now(file.as_raw_fd());
         file.write_all(b"new").unwrap();
-        sleep(2 * KEPT);
+        sleep(2 * MAX_AGE);
         assert!(!known.holds());
     }
 
@@ -189,10 +191,10 @@ mod tests {
     fn without_a_lock_bytes_are_kept_until_a_change_is_seen() {
         let mut file = tempfile::tempfile().unwrap();
         let known = modified_long_ago(&file);
-        sleep(2 * KEPT);
+        sleep(2 * MAX_AGE);
         assert!(known.holds());
         file.write_all(b"new").unwrap();
-        sleep(2 * KEPT);
+        sleep(2 * MAX_AGE);
         assert!(!known.holds());
     }
 
@@ -200,7 +202,7 @@ mod tests {
     fn bytes_of_a_file_that_has_just_changed_are_kept_briefly() {
         let file = tempfile::tempfile().unwrap();
         let known = Unchanged::since_now(file.as_raw_fd());
-        sleep(2 * KEPT);
+        sleep(2 * MAX_AGE);
         assert!(!known.holds());
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Chosen {
     pub queue_depth: u32,
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
-    pub maps: bool,
+    pub uses_mappings: bool,
     /// Where workers enter that cut the only range while they read it.
     pub gate: Option<Arc<Gate>>,
     /// The options that come from the tuned profile.
@@ -169,9 +169,14 @@ impl Chooser<'_> {
             None => staging,
         };
         let gate = gate.map(|(gate, _)| gate).filter(|_| is_run);
-        let maps =
+        let uses_mappings =
             direct == Direct::Never && self.maps(route.name()) && self.begin_in_holes(extents);
-        let threads = self.threads(cached, direct, (route.name(), maps), staging.threads);
+        let threads = self.threads(
+            cached,
+            direct,
+            (route.name(), uses_mappings),
+            staging.threads,
+        );
         let only_copies = self.only_copies(cached) && direct == Direct::Never;
         let block = self.block((route.name(), direct), only_copies, threads, staging.block)?;
         let lanes = gate.as_ref().map(|gate| gate.lanes(self.load.bytes));
@@ -207,7 +212,7 @@ impl Chooser<'_> {
             threads,
             queue_depth: self.options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
             slots,
-            maps,
+            uses_mappings,
             gate,
             tuned: Options::default(),
             not_tuned: None,
@@ -440,7 +445,7 @@ impl Chooser<'_> {
         &self,
         cached: f64,
         direct: Direct,
-        (route, maps): (RouteName, bool),
+        (route, uses_mappings): (RouteName, bool),
         most: usize,
     ) -> usize {
         if let Some(threads) = self.options.threads {
@@ -452,12 +457,12 @@ impl Chooser<'_> {
         }
         let most = match self.operation {
             Operation::Read => most,
-            Operation::Write if maps && self.background => {
+            Operation::Write if uses_mappings && self.background => {
                 MAX_BUFFERED_WRITERS.min(self.copiers() / 2).max(1)
             }
-            Operation::Write if maps => MAX_AUTO_THREADS,
+            Operation::Write if uses_mappings => MAX_AUTO_THREADS,
             Operation::Write
-                if !maps
+                if !uses_mappings
                     && self.file.system().takes_one_writer()
                     && !self.load.is_scattered()
                     // cuFile's bytes bypass the page cache.

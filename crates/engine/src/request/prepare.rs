@@ -93,7 +93,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         let not_tuned = choice.not_tuned.map(Cow::Owned);
         prepared.note = prepared.note.or(not_tuned);
         prepared.threads = prepared.threads.max(choice.threads);
-        if choice.maps && order.background {
+        if choice.uses_mappings && order.background {
             prepared.most_in_turn = Some(choice.threads);
         }
         prepared.block = prepared.block.max(choice.cut.block);
@@ -117,7 +117,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             direct: choice.direct,
             queue_depth: choice.queue_depth,
             slots: choice.slots,
-            maps: choice.maps && faults.is_none(),
+            uses_mappings: choice.uses_mappings && faults.is_none(),
             mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
             run,

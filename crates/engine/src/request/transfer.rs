@@ -28,17 +28,17 @@ pub(crate) struct Part {
     pub queue_depth: u32,
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
-    pub maps: bool,
+    pub uses_mappings: bool,
     /// The mappings. The first worker creates them.
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
-    /// The range of a part that is not cut by its plan.
+    /// Set if workers, not the plan, cut the part into blocks.
     pub run: Option<Run>,
 }
 
-/// A range that is contiguous in file and memory. Workers cut it while they read it, as the
-/// controller of the GPU says.
+/// A range that is contiguous in file and memory. Workers cut it while they read it, in
+/// the sizes that the GPU's staging gate sets.
 pub(crate) struct Run {
     gate: Arc<Gate>,
     range: Extent,
@@ -147,7 +147,7 @@ impl Transfer {
             queue_depth: part.queue_depth,
             slots: part.slots,
             ring: share.ring(),
-            mappings: part.maps.then(|| part.mappings(&self.file)),
+            mappings: part.uses_mappings.then(|| part.mappings(&self.file)),
         }
     }
 

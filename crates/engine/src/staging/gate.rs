@@ -19,7 +19,7 @@ use super::controller::{Controller, Setting};
 use crate::sync::{Condvar, Mutex, MutexGuard, Recover};
 
 /// Windows that are kept for reports.
-const KEPT: usize = 1024;
+const REPORTED_WINDOWS: usize = 1024;
 /// A cancelled request has no event that wakes its waiting workers.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Bytes after which the only worker of a request leaves for a request that has none inside. Leaving
@@ -242,7 +242,7 @@ impl State {
         }
         let (setting, was_settled) = (self.controller.setting(), self.controller.is_settled());
         if let Some(rate) = self.controller.moved(bytes, seconds) {
-            if self.windows.len() == KEPT {
+            if self.windows.len() == REPORTED_WINDOWS {
                 self.windows.pop_front();
             }
             self.windows.push_back(Window {

@@ -14,15 +14,19 @@ pub const FAIL: herr_t = -1;
 
 /// The function that failed, and its major and minor error class in HDF5.
 #[derive(Clone, Copy)]
-pub struct What {
+pub struct ErrorSite {
     function: &'static CStr,
     major: &'static str,
     minor: &'static str,
 }
 
 /// Names a function and the identifiers of its major and minor error class.
-pub const fn what(function: &'static CStr, major: &'static str, minor: &'static str) -> What {
-    What {
+pub const fn error_site(
+    function: &'static CStr,
+    major: &'static str,
+    minor: &'static str,
+) -> ErrorSite {
+    ErrorSite {
         function,
         major,
         minor,
@@ -31,18 +35,22 @@ pub const fn what(function: &'static CStr, major: &'static str, minor: &'static 
 
 /// Runs the body of a function that HDF5 calls. On failure returns `None`, with the error on HDF5's
 /// stack.
-pub fn caught<T>(hdf5: &Hdf5, what: What, body: impl FnOnce() -> Result<T>) -> Option<T> {
+pub fn run_callback<T>(
+    hdf5: &Hdf5,
+    site: ErrorSite,
+    body: impl FnOnce() -> Result<T>,
+) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Some(value),
         Ok(Err(error)) => error,
         Err(panic) => Error::panicked(&*panic),
     };
-    push(hdf5, what, &error);
+    push(hdf5, site, &error);
     None
 }
 
 /// Pushes an error onto HDF5's error stack.
-pub fn push(hdf5: &Hdf5, what: What, error: &Error) {
+pub fn push(hdf5: &Hdf5, site: ErrorSite, error: &Error) {
     // h5py parses this number to choose its exception.
     let text = match error.os_errno() {
         0 => error.to_string(),
@@ -50,13 +58,13 @@ pub fn push(hdf5: &Hdf5, what: What, error: &Error) {
     };
     let place = ErrorPlace {
         file: c"penstock",
-        function: what.function,
+        function: site.function,
         line: 0,
     };
-    hdf5.push_error(&place, what.major, what.minor, &c_text(&text));
+    hdf5.push_error(&place, site.major, site.minor, &c_text(&text));
 }
 
-/// Converts the outcome of [`caught`] to HDF5's return value.
+/// Converts the outcome of [`run_callback`] to HDF5's return value.
 pub fn status(done: Option<()>) -> herr_t {
     done.map_or(FAIL, |()| SUCCEED)
 }

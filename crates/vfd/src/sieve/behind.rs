@@ -1,4 +1,4 @@
-//! A thread that writes the dirty blocks of sieves when no call does so within [`KEPT`].
+//! A thread that writes the dirty blocks of sieves when no call does so within [`MAX_AGE`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
@@ -8,7 +8,7 @@ use penstock_engine::Recover;
 use penstock_engine::threads;
 
 use super::block::Block;
-use super::{KEPT, Sieve};
+use super::{MAX_AGE, Sieve};
 
 #[derive(Default)]
 struct Behind {
@@ -43,8 +43,8 @@ fn behind() -> MutexGuard<'static, Behind> {
     BEHIND.lock().recover()
 }
 
-/// Registers a sieve with the background thread, which writes its dirty blocks after [`KEPT`], and
-/// again until the sieve is idle. Returns false if the thread cannot be started.
+/// Registers a sieve with the background thread, which writes its dirty blocks after [`MAX_AGE`],
+/// and again until the sieve is idle. Returns false if the thread cannot be started.
 pub(super) fn list(sieve: &Arc<Sieve>) -> bool {
     let mut behind = behind();
     if !behind.has_thread {
@@ -64,7 +64,7 @@ fn write_behind() {
             waiting = HAS_MORE.wait(waiting).recover();
         }
         drop(waiting);
-        thread::sleep(KEPT);
+        thread::sleep(MAX_AGE);
         let listed = std::mem::take(&mut behind().listed);
         let mut visits: Vec<Visit> = listed.into_iter().map(Visit::of).collect();
         // Allocates and frees no memory: the program may fork within malloc, in a signal handler.

@@ -13,7 +13,7 @@ pub(super) const BLOCK: usize = 64 << 10;
 
 /// Largest gap between dirty bytes that a write may fill with the file's bytes. Both sides must be
 /// of one selection.
-pub(crate) const GAP: usize = 4 << 10;
+const GAP: usize = 4 << 10;
 
 pub(super) struct Block {
     /// Offset of the first byte in the file; `None` if the block is not in use.

@@ -3,9 +3,9 @@
 //! 13](../../../../docs/decisions/0013-the-driver-sieves-host-memory.md)).
 //!
 //! A [`Sieve`] holds up to 16 [`Block`]s of a file. It keeps them between two calls of the driver
-//! for at most [`KEPT`], and only while the file's lock prevents changes by other processes. Every
-//! other access of this process goes through the driver, which calls [`Sieve::before`], or through
-//! the engine, which counts its requests.
+//! for at most [`MAX_AGE`], and only while the file's lock prevents changes by other processes.
+//! Every other access of this process goes through the driver, which calls [`Sieve::before`], or
+//! through the engine, which counts its requests.
 
 mod behind;
 mod block;
@@ -21,12 +21,12 @@ use std::time::Instant;
 use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::{self, Operation, Stop};
-use penstock_engine::file::unchanged::KEPT;
+use penstock_engine::file::unchanged::MAX_AGE;
 use penstock_engine::{Extent, files_unchanged_since};
 
 pub(crate) use behind::is_forked;
-pub(crate) use block::GAP;
 use block::{BLOCK, Block};
+pub(crate) use trails::NEAR;
 use trails::Trails;
 
 /// Longest access that goes through blocks.
@@ -64,7 +64,7 @@ impl Moment {
     #[inline]
     fn reaches(&self, now: &Moment) -> bool {
         self.requests == now.requests
-            && now.milliseconds - self.milliseconds <= KEPT.as_millis() as i64
+            && now.milliseconds - self.milliseconds <= MAX_AGE.as_millis() as i64
     }
 }
 
@@ -464,8 +464,8 @@ impl State {
     /// range ends close to its start.
     fn neighbour(&self, start: u64, range: &Range<usize>) -> Option<usize> {
         let before = start.checked_sub(BLOCK as u64);
-        let before = before.filter(|_| range.start <= GAP);
-        let next = (range.end + GAP >= BLOCK).then_some(start + BLOCK as u64);
+        let before = before.filter(|_| range.start <= NEAR);
+        let next = (range.end + NEAR >= BLOCK).then_some(start + BLOCK as u64);
         let before = before.and_then(|start| self.find(start));
         before.or_else(|| next.and_then(|start| self.find(start)))
     }

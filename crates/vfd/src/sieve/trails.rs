@@ -1,6 +1,7 @@
 //! Records where small accesses ended, to recognise accesses that follow each other.
 
-use super::block::GAP;
+/// Largest distance in bytes at which accesses are close: one is then taken to follow the other.
+pub(crate) const NEAR: usize = 4 << 10;
 
 const TRAILS: usize = 16;
 
@@ -23,7 +24,7 @@ pub(super) struct Trails {
 impl Trails {
     /// Records an access. Returns whether it closely follows others, so that more are expected.
     pub(super) fn follows(&mut self, start: u64, end: u64) -> bool {
-        let near = |trail: &&mut Trail| trail.end > 0 && trail.end.abs_diff(start) <= GAP as u64;
+        let near = |trail: &&mut Trail| trail.end > 0 && trail.end.abs_diff(start) <= NEAR as u64;
         if let Some(trail) = self.trails.iter_mut().find(near) {
             trail.end = end;
             trail.followed = trail.followed.saturating_add(1);

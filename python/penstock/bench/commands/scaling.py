@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.units import size_in_words
 
 from .. import gpu, shared, staging
-from .. import vfd as ways_of
+from .. import vfd as vfd_bench
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row, nothing
@@ -28,11 +28,11 @@ _KINDS = ("write", "shared-write", "read", "shared-read", "replicated")
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is measured with several numbers of ranks at work."""
+    """One measurement, repeated for each number of active ranks."""
 
     what: str
     makers: Sequence[Callable[[int], Contestant]]
-    """Each makes a contestant for a number of ranks at work. All ranks call them in turn."""
+    """Each makes a contestant for a number of active ranks. All ranks call them in turn."""
     counts: Sequence[int]
 
 
@@ -47,13 +47,15 @@ def scaling(
     cache: Cache = "warm",
     grid: Annotated[
         bool,
-        typer.Option("--grid", help="Measure a grid of threads and blocks beside, for reads."),
+        typer.Option(
+            "--grid", help="For reads, also measure a grid of thread counts and block sizes."
+        ),
     ] = False,
     fsync: Annotated[
         bool, typer.Option("--fsync/--no-fsync", help="Time writes until they are on the medium.")
     ] = True,
 ) -> None:
-    """Have 1, 2, ... all ranks move GPU memory at once, and report their common rate.
+    """Have 1, 2, ... all ranks move GPU memory at once, and report their aggregate rate.
 
     Start it by mpirun or with --n_rank. Ranks are assigned to GPUs round-robin. With write and
     read, each has its own file; with shared-write and shared-read, its own part of one file. HDF5
@@ -71,8 +73,8 @@ def scaling(
     session.need_space(len(asked) * size)
     text = ";".join(filter(None, ["mode=auto", options]))
     ways = [
-        ways_of.Way("Penstock", options or "default options", ("penstock", text)),
-        ways_of.Way("sec2", "mode=sec2", ("penstock", "mode=sec2")),
+        vfd_bench.Way("Penstock", options or "default options", ("penstock", text)),
+        vfd_bench.Way("sec2", "mode=sec2", ("penstock", "mode=sec2")),
     ]
     ways += others
     explicit = staging.grid() if grid else []
@@ -116,7 +118,7 @@ def _plans(
     session: Session,
     kind: str,
     buffer: gpu.Buffer,
-    ways: list[ways_of.Way],
+    ways: list[vfd_bench.Way],
     options: str,
     states: dict[str, Callable[[DataFile], None]],
     fsync: bool,
@@ -124,7 +126,7 @@ def _plans(
     ranks, size = session.ranks, buffer.nbytes
     counts = range(1, ranks.size + 1)
 
-    def of_ways(make: Callable[[ways_of.Way], Contestant]) -> list[Callable[[int], Contestant]]:
+    def of_ways(make: Callable[[vfd_bench.Way], Contestant]) -> list[Callable[[int], Contestant]]:
         return [lambda count, way=way: make(way) for way in ways]  # type: ignore[misc]
 
     if kind in ("write", "shared-write"):
@@ -167,13 +169,13 @@ def _plans(
 
 
 def _writing(
-    way: ways_of.Way, *, path: Path, buffer: gpu.Buffer, fsync: bool, runs: int
+    way: vfd_bench.Way, *, path: Path, buffer: gpu.Buffer, fsync: bool, runs: int
 ) -> Contestant:
-    return ways_of.writing(way, path, buffer.nbytes, buffer, fsync, runs)
+    return vfd_bench.writing(way, path, buffer.nbytes, buffer, fsync, runs)
 
 
 def _reading(
-    way: ways_of.Way,
+    way: vfd_bench.Way,
     *,
     file: DataFile,
     part: DataFile,
@@ -181,7 +183,7 @@ def _reading(
     before: Callable[[], None],
     runs: int,
 ) -> Contestant:
-    return ways_of.reading(way, file, part, buffer, before, runs)
+    return vfd_bench.reading(way, file, part, buffer, before, runs)
 
 
 def _of_all(session: Session, name: str, nbytes: int) -> DataFile:

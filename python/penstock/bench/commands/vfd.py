@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.units import size_in_words
 
 from .. import gpu
-from .. import vfd as ways_of
+from .. import vfd as vfd_bench
 from ..figures import Figure, Panel
 from ..files import DataFile, data_file
 from ..measure import Contestant, Row
@@ -29,8 +29,8 @@ _SIZES = "64MiB,128MiB,256MiB,512MiB,1GiB,2GiB"
 def vfd(
     session: Session,
     sizes_: Annotated[str, typer.Option("--sizes", help="Dataset sizes, as a list.")] = _SIZES,
-    modes: Annotated[str, typer.Option(help=f"A list of {', '.join(ways_of.MODES)}.")] = ",".join(
-        ways_of.MODES
+    modes: Annotated[str, typer.Option(help=f"A list of {', '.join(vfd_bench.MODES)}.")] = ",".join(
+        vfd_bench.MODES
     ),
     directions: Directions = "write,read",
     cache: Cache = "both",
@@ -42,7 +42,7 @@ def vfd(
     it.
     """
     lengths = sizes(sizes_)
-    selected = chosen(modes, ways_of.MODES, "mode")
+    selected = chosen(modes, vfd_bench.MODES, "mode")
     wanted = chosen(directions, DIRECTIONS, "direction")
     states = caches(cache)
     ways = prepare(session, selected)
@@ -65,7 +65,7 @@ def vfd(
 
 def by_size(
     session: Session,
-    ways: list[ways_of.Way],
+    ways: list[vfd_bench.Way],
     lengths: list[int],
     directions: list[str],
     states: dict[str, Callable[[DataFile], None]],
@@ -79,7 +79,7 @@ def by_size(
     buffer = gpu.Buffer(max(lengths))
 
     def raced(
-        direction: str, state: str, make: Callable[[ways_of.Way, int], Contestant]
+        direction: str, state: str, make: Callable[[vfd_bench.Way, int], Contestant]
     ) -> dict[int, list[Row]]:
         found = {}
         for length in lengths:
@@ -87,9 +87,9 @@ def by_size(
             found[length] = race(session, [make(way, length) for way in ways], words)
         return found
 
-    def writing(way: ways_of.Way, length: int) -> Contestant:
+    def writing(way: vfd_bench.Way, length: int) -> Contestant:
         path = session.own_folder / "written.h5"
-        return ways_of.writing(way, path, length, buffer, fsync, session.runs)
+        return vfd_bench.writing(way, path, length, buffer, fsync, session.runs)
 
     if "write" in directions:
         buffer.fill_with_noise()
@@ -101,16 +101,16 @@ def by_size(
     for state, prepare in states.items():
 
         def reading(
-            way: ways_of.Way, length: int, prepare: Callable[[DataFile], None] = prepare
+            way: vfd_bench.Way, length: int, prepare: Callable[[DataFile], None] = prepare
         ) -> Contestant:
             part = replace(file, nbytes=length)
             before = partial(prepare, part)
-            return ways_of.reading(way, file, part, buffer, before, session.runs)
+            return vfd_bench.reading(way, file, part, buffer, before, session.runs)
 
         yield "H5Dread into GPU memory", "read", state, raced("read", state, reading)
 
 
-def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
+def prepare(session: Session, modes: list[str]) -> list[vfd_bench.Way]:
     """Choose this rank's GPU, and return the ways to measure."""
     found = ps.devices()
     if not found:
@@ -118,15 +118,15 @@ def prepare(session: Session, modes: list[str]) -> list[ways_of.Way]:
     gpu.use(session.ranks.rank % len(found))
     reports = session.own_folder / "reports"
     reports.mkdir()
-    ways_of.prepare(reports)
-    ways = [way for way in ways_of.ways() if _is_selected(session, way, modes)]
+    vfd_bench.prepare(reports)
+    ways = [way for way in vfd_bench.ways() if _is_selected(session, way, modes)]
     if session.wants("vfd-gds") and len(ways) == len(modes) + 1:
         why = "PENSTOCK_BENCH_DRIVER and PENSTOCK_BENCH_DRIVER_PATH must name it"
         session.absent |= {"vfd-gds": why}
     return ways
 
 
-def _is_selected(session: Session, way: ways_of.Way, modes: list[str]) -> bool:
+def _is_selected(session: Session, way: vfd_bench.Way, modes: list[str]) -> bool:
     if way.driver is None:
         return True
     if way.driver[0] == "penstock":

@@ -38,25 +38,25 @@ impl HostRead {
 
 /// Buffers that a worker reuses from chunk to chunk.
 #[derive(Default)]
-pub(in crate::execute) struct Room {
+pub(in crate::execute) struct WorkerBuffers {
     stored: Buffer,
     decoded: Buffer,
     scratch: Scratch,
 }
 
-impl Room {
-    /// Frees the buffers if they are larger than most chunks, for a thread that keeps them.
+impl WorkerBuffers {
+    /// Frees the buffers if they exceed 4 MiB, because the calling thread keeps them.
     pub(in crate::execute) fn trim(&mut self) {
         const MOST: usize = 4 << 20;
         if self.stored.bytes() + self.decoded.bytes() > MOST {
-            *self = Room::default();
+            *self = WorkerBuffers::default();
         }
     }
 }
 
 impl Task for HostRead {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
-        let mut room = Room::default();
+        let mut buffers = WorkerBuffers::default();
         while !share.stopping() {
             let Some(batch) = self.queue.next_batch(&self.plans)? else {
                 break;
@@ -69,7 +69,7 @@ impl Task for HostRead {
                 }
                 Batch::Chunks(number, jobs) => {
                     let reader = self.reader(number);
-                    let (path, bytes) = reader.read(&jobs, &mut room, share.counters())?;
+                    let (path, bytes) = reader.read(&jobs, &mut buffers, share.counters())?;
                     share.counters().moved(path, bytes);
                 }
             }
@@ -131,7 +131,7 @@ impl HostReader<'_> {
     pub(in crate::execute) fn read(
         &self,
         jobs: &[ChunkJob],
-        room: &mut Room,
+        buffers: &mut WorkerBuffers,
         counters: &Counters,
     ) -> Result<(Path, u64)> {
         let plan = &self.bound.plan;
@@ -164,9 +164,9 @@ impl HostReader<'_> {
             }
             jobs = &rest;
         }
-        let stored = self.bound.fetch(jobs, counters, &mut room.stored)?;
+        let stored = self.bound.fetch(jobs, counters, &mut buffers.stored)?;
         for job in jobs {
-            bytes += self.take(job, &stored, &mut room.decoded, &mut room.scratch)?;
+            bytes += self.take(job, &stored, &mut buffers.decoded, &mut buffers.scratch)?;
             self.bound.count(job, counters);
         }
         Ok((stored.path(Path::HostBuffered, Path::HostDirect), bytes))

@@ -5,4 +5,4 @@ mod host_read;
 mod queue;
 
 pub(super) use device::DeviceRead;
-pub(super) use host_read::{HostRead, HostReader, Room};
+pub(super) use host_read::{HostRead, HostReader, WorkerBuffers};

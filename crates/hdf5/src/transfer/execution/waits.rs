@@ -16,14 +16,16 @@ use crate::transfer::conflicts::{
 use crate::transfer::hdf5_state::{cannot_flush, flush_and_sync, inside, may_flush};
 use crate::transfer::request::FileSelection;
 
-/// Returns whether [`wait_for_dataset`] and [`wait_for_file`] would neither wait nor report anything.
-/// Always true in the child of a fork, where the parent may have held a lock.
+/// Returns whether [`wait_for_dataset`] and [`wait_for_file`] would neither wait nor report
+/// anything. Always true in the child of a fork, where a thread of the parent may have held a lock
+/// at the fork.
 pub fn nothing_is_pending() -> bool {
     refuse_fork().is_err() || (is_empty() && unfinished_storage::is_none())
 }
 
 /// Waits for the transfers that must precede HDF5's own access to a dataset. Returns an error if
-/// HDF5 would lose what is written, or read what was never filled: see [`unfinished_storage`].
+/// HDF5 has stopped while it allocated this dataset: writes would be lost, and reads would return
+/// unfilled bytes. See [`unfinished_storage`].
 ///
 /// # Safety
 /// This thread may call HDF5.
@@ -36,7 +38,7 @@ pub unsafe fn wait_for_dataset(hdf5: &'static Hdf5, dataset: hid_t, access: Acce
         let session = unsafe { Session::begin(hdf5) };
         unfinished_storage::refuse(&session, dataset)?;
         let whole = FileSelection::Space(H5S_ALL);
-        // A dataset that cannot be described may be anything.
+        // Without a description, wait for every conflicting transfer in any file.
         let set = DatasetInfo::read(&session, dataset)
             .and_then(|info| access_set(&session, (dataset, whole), &info, access))
             .unwrap_or(None);

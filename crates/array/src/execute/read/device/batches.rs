@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Se
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use penstock_codec::gpu::nvcomp::{Method, Nvcomp};
+use penstock_codec::gpu::nvcomp::Nvcomp;
 use penstock_engine::Recover;
 use penstock_engine::error::{Kind, Result};
 use penstock_engine::gpu::QueueLease;
@@ -104,11 +104,10 @@ impl GpuBatches {
         let method = filters.iter().flatten().map(|f| f.method).next();
         // nvCOMP may write out of bounds when its input is damaged, so it is used only on request
         // (docs/decisions/0007).
-        let nvcomp = match (method, decoder) {
-            (Some(Method::Lz4 | Method::Zstd), Decoder::Gpu) => Nvcomp::open().ok(),
-            _ => None,
-        };
-        let method = method.filter(|m| *m == Method::Deflate || nvcomp.is_some());
+        let nvcomp = method
+            .filter(|m| m.uses_nvcomp() && decoder == Decoder::Gpu)
+            .and_then(|_| Nvcomp::open().ok());
+        let method = method.filter(|m| !m.uses_nvcomp() || nvcomp.is_some());
         // The measured rates apply to one method.
         let fits = |f: &GpuFilters| Some(f.method) == method;
         filters.iter_mut().for_each(|of| *of = of.filter(fits));
