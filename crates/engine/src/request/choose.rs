@@ -60,7 +60,7 @@ pub(super) struct Chosen {
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
     pub maps: bool,
-    /// Where workers enter that cut the only range while they read it.
+    /// Where workers enter that cut long ranges while they read them.
     pub gate: Option<Arc<Gate>>,
     /// The options that come from the tuned profile.
     pub tuned: Options,
@@ -119,6 +119,8 @@ const COPIED: u64 = 64 << 10;
 const BLOCKS_OF_COPIER: u64 = 4;
 /// Cached reads into a GPU of at least this size adapt workers and blocks to what is measured.
 const ADAPTED_FROM: u64 = 48 << 20;
+/// Average bytes of several ranges from which blocks that end with a range cost nothing.
+const RUN_RANGE: u64 = 16 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
 /// The block of a buffered write. This many bytes from the GPU are still in the processor's cache
@@ -156,7 +158,8 @@ impl Chooser<'_> {
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
         let staging = self.staging(cached, route.name(), slots);
         let gate = self.gate((cached, direct, route.name()), staging);
-        let is_run = gate.is_some() && extents.len() == 1 && !self.background;
+        let has_long = extents.len() == 1 || self.load.average >= RUN_RANGE;
+        let is_run = gate.is_some() && has_long && !self.background;
         let staging = match &gate {
             Some((gate, length)) => {
                 let Setting { workers, fill } = gate.best();

@@ -23,7 +23,8 @@ mod watch;
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -204,7 +205,7 @@ fn save_job(
 }
 
 /// Checks and plans an order, whose file takes the place of another one if it is a `replacement`. Also
-/// returns whether the workers cut a range while they read it.
+/// returns whether the workers cut ranges while they read it.
 fn transfer_job(
     engine: &'static Engine,
     file: &Arc<File>,
@@ -539,6 +540,16 @@ impl Request {
     pub fn moved(&self) -> u64 {
         self.launch.begin_with_workers();
         self.tracker.counters.total()
+    }
+
+    /// Bytes of the ranges, in the order of the file, that have arrived without a gap, at least. A
+    /// request counts them while it runs if it cuts long ranges as the controller says.
+    pub fn arrived(&self) -> u64 {
+        self.launch.begin_with_workers();
+        match self.tracker.progress.now() {
+            Waited::Finished(Ok(())) => self.tracker.counters.total(),
+            _ => self.tracker.arrived.load(Acquire),
+        }
     }
 
     /// Makes the report count the time from `began`, for instance from the start of the call that

@@ -32,7 +32,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Whether the workers cut a range while they read it.
+    /// Whether the workers cut ranges while they read it.
     pub(crate) fn has_run(&self) -> bool {
         self.parts.iter().any(|part| part.run.is_some())
     }
@@ -109,11 +109,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
                 faults: Arc::clone(faults),
             }),
         };
-        let range = extents.first().copied();
-        let run = choice
-            .gate
-            .zip(range)
-            .map(|(gate, range)| Run::new(gate, range));
+        let run = choice.gate.map(|gate| Run::new(gate, extents.clone()));
         let plan = plan::build(extents, choice.cut, &starts)?;
         prepared.parts.push(Part {
             plan,

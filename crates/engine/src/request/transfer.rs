@@ -1,6 +1,7 @@
 //! The task of a plain transfer: it moves the blocks of a plan between a file and memory.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::LastStep;
@@ -17,6 +18,7 @@ use crate::plan::{Block, Extent, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
 use crate::staging::{Gate, Setting};
+use crate::sync::{Mutex, Recover};
 use crate::trace;
 
 /// The extents of a request that lie in one memory, and the route between them and the file.
@@ -33,47 +35,87 @@ pub(crate) struct Part {
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
     pub next: AtomicUsize,
-    /// The range of a part that is not cut by its plan.
+    /// The ranges of a part that is not cut by its plan.
     pub run: Option<Run>,
 }
 
-/// A range that is contiguous in file and memory. Workers cut it while they read it, as the
-/// controller of the GPU says.
+/// Ranges, each of which is contiguous in file and memory. Workers cut them while they read them, as
+/// the controller of the GPU says. A position counts the bytes of all ranges in the order of the file.
 pub(crate) struct Run {
     gate: Arc<Gate>,
-    range: Extent,
-    /// The offset of the next byte that no worker has taken.
-    next: AtomicU64,
+    ranges: Vec<Extent>,
+    /// The position at which each range begins.
+    starts: Vec<u64>,
+    bytes: u64,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    /// The position of the next byte that no worker has taken.
+    next: u64,
+    /// The positions of the blocks that may not have arrived yet.
+    in_flight: BTreeSet<u64>,
 }
 
 impl Run {
-    pub(crate) fn new(gate: Arc<Gate>, range: Extent) -> Run {
+    /// `ranges` are not empty.
+    pub(crate) fn new(gate: Arc<Gate>, mut ranges: Vec<Extent>) -> Run {
+        ranges.sort_by_key(|range| range.offset);
+        let mut bytes = 0;
+        let starts = ranges.iter().map(|range| {
+            bytes += range.length;
+            bytes - range.length
+        });
         Run {
             gate,
-            range,
-            next: AtomicU64::new(range.offset),
+            starts: starts.collect(),
+            ranges,
+            bytes,
+            taken: Mutex::new(Taken::default()),
         }
     }
 
     fn has_more(&self) -> bool {
-        self.next.load(Relaxed) < self.range.end()
+        self.taken.lock().recover().next < self.bytes
     }
 
-    /// Takes at most `bytes`, up to a multiple of 64 KiB in the file.
-    fn take(&self, bytes: u64) -> Option<Extent> {
+    /// Takes at most `bytes` of one range, up to a multiple of 64 KiB in the file. Also returns their
+    /// position.
+    fn take(&self, bytes: u64) -> Option<(u64, Extent)> {
         const ALIGN: u64 = 64 << 10;
-        let end_of = |start: u64| {
-            let end = (start + bytes) / ALIGN * ALIGN;
-            let end = if end > start { end } else { start + bytes };
-            end.min(self.range.end())
-        };
-        let next = |start| (start < self.range.end()).then(|| end_of(start));
-        let offset = self.next.fetch_update(Relaxed, Relaxed, next).ok()?;
-        Some(Extent {
-            offset,
-            length: end_of(offset) - offset,
-            memory: self.range.memory + (offset - self.range.offset) as usize,
-        })
+        let mut taken = self.taken.lock().recover();
+        let position = taken.next;
+        if position >= self.bytes {
+            return None;
+        }
+        let index = self.starts.partition_point(|start| *start <= position) - 1;
+        let (range, done) = (self.ranges[index], position - self.starts[index]);
+        let offset = range.offset + done;
+        let end = (offset + bytes) / ALIGN * ALIGN;
+        let end = if end > offset { end } else { offset + bytes };
+        let length = end.min(range.end()) - offset;
+        taken.next += length;
+        taken.in_flight.insert(position);
+        let memory = range.memory + done as usize;
+        Some((
+            position,
+            Extent {
+                offset,
+                length,
+                memory,
+            },
+        ))
+    }
+
+    /// Notes that the blocks at these positions have arrived. Returns the position before which
+    /// all bytes have.
+    fn arrived(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
+        let mut taken = self.taken.lock().recover();
+        for position in blocks {
+            taken.in_flight.remove(&position);
+        }
+        taken.in_flight.first().copied().unwrap_or(taken.next)
     }
 }
 
@@ -167,22 +209,39 @@ impl Transfer {
     /// One worker's share of a run.
     fn serve_run(&self, part: &Part, run: &Run, share: &Share<'_>) -> Result<()> {
         let path = self.file.path();
+        let is_only = self.parts.len() == 1;
+        let note = |blocks: &mut dyn Iterator<Item = u64>| {
+            let arrived = run.arrived(blocks);
+            if is_only {
+                share.arrived(arrived);
+            }
+        };
+        // Blocks that may be in flight: a lane reuses its slots in turn.
+        let slots = part.slots.max(1) as usize;
+        let mut in_flight = VecDeque::with_capacity(slots + 1);
         while let Some(mut pass) = run.gate.enter(|| !share.stopping() && run.has_more()) {
             share.joined();
             // Dropped before the pass, so that no slot is in use outside.
             let mut lane = part.route.lane(self.work(part, share))?;
             while !share.stopping() {
                 let fill = pass.fill().min(part.plan.slot_bytes);
-                let Some(range) = run.take(fill) else { break };
+                let Some((position, range)) = run.take(fill) else {
+                    break;
+                };
                 let span = part.span(self.operation, (range.offset, range.length));
                 lane.carry_range(&range)
                     .map_err(|e| e.at(path, range.offset, range.length))?;
                 drop(span);
+                in_flight.push_back(position);
+                if in_flight.len() > slots {
+                    note(&mut in_flight.pop_front().into_iter());
+                }
                 if !pass.goes_on(range.length, share.ring().made()) {
                     break;
                 }
             }
             lane.drain().map_err(|e| e.in_file(path))?;
+            note(&mut in_flight.drain(..));
         }
         Ok(())
     }
@@ -285,5 +344,72 @@ impl Task for Transfer {
         let entered = self.entered;
         drop(self);
         users.leave(entered);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::staging::{Controller, Limits};
+
+    fn run(ranges: &[(u64, u64)]) -> Run {
+        let start = Setting {
+            workers: 2,
+            fill: 4 << 20,
+        };
+        let limits = Limits {
+            start,
+            most_workers: 2,
+            most_fill: 4 << 20,
+        };
+        let gate = Gate::new(Controller::settled_at(start, limits, 1), None);
+        let extent = |&(offset, length): &(u64, u64)| Extent {
+            offset,
+            length,
+            memory: (1 << 40) + 2 * offset as usize,
+        };
+        Run::new(Arc::new(gate), ranges.iter().map(extent).collect())
+    }
+
+    #[test]
+    fn each_byte_is_taken_once_and_no_block_crosses_a_range() {
+        let run = run(&[(5 << 20, 300_001), (1_000, 2 << 20), (3 << 20, 1)]);
+        let mut end = (0, 0);
+        let mut lengths = Vec::new();
+        while let Some((position, block)) = run.take(256 << 10) {
+            assert_eq!(position, end.0);
+            assert_eq!(
+                block.memory,
+                (1 << 40)
+                    + 2 * block_start(block.offset) as usize
+                    + (block.offset - block_start(block.offset)) as usize
+            );
+            if block.offset != end.1 {
+                lengths.push(0);
+            }
+            *lengths.last_mut().unwrap() += block.length;
+            end = (position + block.length, block.end());
+        }
+        assert_eq!(lengths, [2 << 20, 1, 300_001]);
+        assert!(!run.has_more());
+
+        fn block_start(offset: u64) -> u64 {
+            let starts = [1_000, 3 << 20, 5 << 20];
+            starts.into_iter().rfind(|start| *start <= offset).unwrap()
+        }
+    }
+
+    #[test]
+    fn bytes_behind_a_block_in_flight_have_not_arrived() {
+        let run = run(&[(0, 1 << 20), (2 << 20, 1 << 20)]);
+        let mut positions = Vec::new();
+        while let Some((position, _)) = run.take(512 << 10) {
+            positions.push(position);
+        }
+        let half = 512 << 10;
+        assert_eq!(run.arrived([2 * half]), 0);
+        assert_eq!(run.arrived([0]), half);
+        assert_eq!(run.arrived([half]), 3 * half);
+        assert_eq!(run.arrived([3 * half]), 4 * half);
     }
 }
