@@ -222,30 +222,33 @@ def _load(
     if local is None or any(other is None for _, other, _ in gathered):
         local = hosts[: group.rank].count(hosts[group.rank])
     shared = Shared(group, about.path, about.identity, writes=False, local_rank=local)
+    started: list[_Reads] = []
+
+    def prepare() -> tuple[Source, Any, arrays.View, list[list[int]], _Reads]:
+        source = Source(call.arguments, about, shared, options)
+        result, view = call.memory(source, group, shared)
+        source.into(view)
+        rounds = list(source.rounds(group.size, call.piece))
+        own = [(bounds[group.rank], bounds[group.rank + 1]) for bounds in rounds]
+        reads = _reads(source, own, view, options)
+        started.append(reads)
+        reads.start()  # while the ranks agree and prepare the exchange
+        return source, result, view, rounds, reads
+
     try:
-
-        def prepare() -> tuple[Source, Any, arrays.View, list[list[int]]]:
-            source = Source(call.arguments, about, shared, options)
-            result, view = call.memory(source, group, shared)
-            source.into(view)
-            return source, result, view, list(source.rounds(group.size, call.piece))
-
-        source, result, view, rounds = shared.together(f"{_STEP} (memory)", prepare)
+        source, result, view, rounds, reads = shared.together(f"{_STEP} (memory)", prepare)
         group.agree(f"{_STEP} (into {_in_memory(view)})")
         try:
-            own = [(bounds[group.rank], bounds[group.rank + 1]) for bounds in rounds]
-            reads = _reads(source, own, view, options)
-            try:
-                reads.start()  # the exchange is prepared meanwhile
-                exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
-                _fill(group, source, reads, exchange, rounds)
-            except BaseException:
-                reads.stop()
-                raise
+            exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
+            _fill(group, source, reads, exchange, rounds)
         except BaseException as raised:
             if group.is_broken or not isinstance(raised, RankError):
                 _kept.append(view)
             raise
+    except BaseException:
+        for reads in started:
+            reads.stop()
+        raise
     finally:
         shared.close()
     note = f"{group.size} rank(s), {exchange.words}"
