@@ -62,6 +62,8 @@ pub(super) struct Chosen {
     pub maps: bool,
     /// Where workers enter that cut long ranges while they read them.
     pub gate: Option<Arc<Gate>>,
+    /// Whether what has arrived can be counted in the order of the file.
+    pub counts: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
     /// Why an existing profile contributes no option.
@@ -160,6 +162,11 @@ impl Chooser<'_> {
         let gate = self.gate((cached, direct, route.name()), staging);
         let has_long = extents.len() == 1 || self.load.average >= RUN_RANGE;
         let is_run = gate.is_some() && has_long && !self.background;
+        let counts = has_long
+            && self.operation == Operation::Read
+            && self.load.bytes >= ADAPTED_FROM
+            && route.name() == RouteName::Staged
+            && self.options.io != Some(IoMode::Uring);
         let staging = match &gate {
             Some((gate, length)) => {
                 let Setting { workers, fill } = gate.best();
@@ -212,6 +219,7 @@ impl Chooser<'_> {
             slots,
             maps,
             gate,
+            counts,
             tuned: Options::default(),
             not_tuned: None,
         })

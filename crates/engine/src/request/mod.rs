@@ -542,8 +542,8 @@ impl Request {
         self.tracker.counters.total()
     }
 
-    /// Bytes of the ranges, in the order of the file, that have arrived without a gap, at least. A
-    /// request counts them while it runs if it cuts long ranges as the controller says.
+    /// Bytes of the ranges, in the order of the file, that have arrived without a gap, at least. Only
+    /// large staged reads of long ranges count them while they run.
     pub fn arrived(&self) -> u64 {
         self.launch.begin_with_workers();
         match self.tracker.progress.now() {

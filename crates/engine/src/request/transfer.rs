@@ -37,6 +37,8 @@ pub(crate) struct Part {
     pub next: AtomicUsize,
     /// The ranges of a part that is not cut by its plan.
     pub run: Option<Run>,
+    /// Counts what has arrived of a part whose plan is in the order of the file.
+    pub arrivals: Option<Arrivals>,
 }
 
 /// Ranges, each of which is contiguous in file and memory. Workers cut them while they read them, as
@@ -47,6 +49,12 @@ pub(crate) struct Run {
     /// The position at which each range begins.
     starts: Vec<u64>,
     bytes: u64,
+    arrivals: Arrivals,
+}
+
+/// How far blocks have been taken and have arrived, in the order of the file.
+#[derive(Default)]
+pub(crate) struct Arrivals {
     taken: Mutex<Taken>,
 }
 
@@ -56,6 +64,62 @@ struct Taken {
     next: u64,
     /// The positions of the blocks that may not have arrived yet.
     in_flight: BTreeSet<u64>,
+}
+
+impl Taken {
+    /// Returns the position of the next block, which has these bytes.
+    fn take(&mut self, bytes: u64) -> u64 {
+        let position = self.next;
+        self.next += bytes;
+        self.in_flight.insert(position);
+        position
+    }
+}
+
+impl Arrivals {
+    /// Notes that the blocks at these positions have arrived. Returns the position before which
+    /// all bytes have.
+    fn arrived(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
+        let mut taken = self.taken.lock().recover();
+        for position in blocks {
+            taken.in_flight.remove(&position);
+        }
+        taken.in_flight.first().copied().unwrap_or(taken.next)
+    }
+}
+
+/// The blocks of a worker that may be in flight. A staged lane reuses its slots in turn.
+struct InFlight<'a> {
+    arrivals: &'a Arrivals,
+    share: &'a Share<'a>,
+    /// Whether no other part has bytes of the request.
+    is_only: bool,
+    slots: usize,
+    blocks: VecDeque<u64>,
+}
+
+impl InFlight<'_> {
+    /// Notes a block that the lane has carried, and so that the one before it in its slot has arrived.
+    fn carried(&mut self, position: u64) {
+        self.blocks.push_back(position);
+        if self.blocks.len() > self.slots {
+            let first = self.blocks.pop_front();
+            self.arrived(first);
+        }
+    }
+
+    /// Notes that the lane is empty.
+    fn drained(&mut self) {
+        let all = std::mem::take(&mut self.blocks);
+        self.arrived(all);
+    }
+
+    fn arrived(&self, blocks: impl IntoIterator<Item = u64>) {
+        let arrived = self.arrivals.arrived(blocks);
+        if self.is_only {
+            self.share.arrived(arrived);
+        }
+    }
 }
 
 impl Run {
@@ -72,19 +136,19 @@ impl Run {
             starts: starts.collect(),
             ranges,
             bytes,
-            taken: Mutex::new(Taken::default()),
+            arrivals: Arrivals::default(),
         }
     }
 
     fn has_more(&self) -> bool {
-        self.taken.lock().recover().next < self.bytes
+        self.arrivals.taken.lock().recover().next < self.bytes
     }
 
     /// Takes at most `bytes` of one range, up to a multiple of 64 KiB in the file. Also returns their
     /// position.
     fn take(&self, bytes: u64) -> Option<(u64, Extent)> {
         const ALIGN: u64 = 64 << 10;
-        let mut taken = self.taken.lock().recover();
+        let mut taken = self.arrivals.taken.lock().recover();
         let position = taken.next;
         if position >= self.bytes {
             return None;
@@ -95,8 +159,7 @@ impl Run {
         let end = (offset + bytes) / ALIGN * ALIGN;
         let end = if end > offset { end } else { offset + bytes };
         let length = end.min(range.end()) - offset;
-        taken.next += length;
-        taken.in_flight.insert(position);
+        taken.take(length);
         let memory = range.memory + done as usize;
         Some((
             position,
@@ -106,16 +169,6 @@ impl Run {
                 memory,
             },
         ))
-    }
-
-    /// Notes that the blocks at these positions have arrived. Returns the position before which
-    /// all bytes have.
-    fn arrived(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
-        let mut taken = self.taken.lock().recover();
-        for position in blocks {
-            taken.in_flight.remove(&position);
-        }
-        taken.in_flight.first().copied().unwrap_or(taken.next)
     }
 }
 
@@ -145,12 +198,18 @@ pub(super) struct Transfer {
 }
 
 impl Part {
-    fn take(&self) -> Option<&Block> {
+    /// Also returns the position of the block, if the part counts what has arrived.
+    fn take(&self) -> Option<(&Block, Option<u64>)> {
         // The check keeps late workers from raising the count without end.
         if self.next.load(Relaxed) >= self.plan.blocks.len() {
             return None;
         }
-        self.plan.blocks.get(self.next.fetch_add(1, Relaxed))
+        let mut taken = self
+            .arrivals
+            .as_ref()
+            .map(|arrivals| arrivals.taken.lock().recover());
+        let block = self.plan.blocks.get(self.next.fetch_add(1, Relaxed))?;
+        Some((block, taken.as_mut().map(|taken| taken.take(block.bytes))))
     }
 
     fn mappings(&self, file: &File) -> &Mappings {
@@ -193,6 +252,21 @@ impl Transfer {
         }
     }
 
+    fn in_flight<'a>(
+        &self,
+        part: &Part,
+        arrivals: &'a Arrivals,
+        share: &'a Share<'a>,
+    ) -> InFlight<'a> {
+        InFlight {
+            arrivals,
+            share,
+            is_only: self.parts.len() == 1,
+            slots: part.slots.max(1) as usize,
+            blocks: VecDeque::new(),
+        }
+    }
+
     /// Allocates blocks for a direct write. The first worker does so, and the other workers wait
     /// for it.
     fn make_room(&self) -> Result<()> {
@@ -209,16 +283,7 @@ impl Transfer {
     /// One worker's share of a run.
     fn serve_run(&self, part: &Part, run: &Run, share: &Share<'_>) -> Result<()> {
         let path = self.file.path();
-        let is_only = self.parts.len() == 1;
-        let note = |blocks: &mut dyn Iterator<Item = u64>| {
-            let arrived = run.arrived(blocks);
-            if is_only {
-                share.arrived(arrived);
-            }
-        };
-        // Blocks that may be in flight: a lane reuses its slots in turn.
-        let slots = part.slots.max(1) as usize;
-        let mut in_flight = VecDeque::with_capacity(slots + 1);
+        let mut in_flight = self.in_flight(part, &run.arrivals, share);
         while let Some(mut pass) = run.gate.enter(|| !share.stopping() && run.has_more()) {
             share.joined();
             // Dropped before the pass, so that no slot is in use outside.
@@ -232,16 +297,13 @@ impl Transfer {
                 lane.carry_range(&range)
                     .map_err(|e| e.at(path, range.offset, range.length))?;
                 drop(span);
-                in_flight.push_back(position);
-                if in_flight.len() > slots {
-                    note(&mut in_flight.pop_front().into_iter());
-                }
+                in_flight.carried(position);
                 if !pass.goes_on(range.length, share.ring().made()) {
                     break;
                 }
             }
             lane.drain().map_err(|e| e.in_file(path))?;
-            note(&mut in_flight.drain(..));
+            in_flight.drained();
         }
         Ok(())
     }
@@ -288,14 +350,26 @@ impl Task for Transfer {
                 continue;
             }
             share.joined();
+            let mut in_flight = part
+                .arrivals
+                .as_ref()
+                .map(|arrivals| self.in_flight(part, arrivals, share));
             let mut lane = part.route.lane(self.work(part, share))?;
             while !share.stopping() {
-                let Some(block) = part.take() else { break };
+                let Some((block, position)) = part.take() else {
+                    break;
+                };
                 let span = part.span(self.operation, part.plan.stretch(block));
                 lane.carry(block).map_err(|e| self.placed(e, part, block))?;
                 drop(span);
+                if let Some((in_flight, position)) = in_flight.as_mut().zip(position) {
+                    in_flight.carried(position);
+                }
             }
             lane.drain().map_err(|e| e.in_file(self.file.path()))?;
+            if let Some(in_flight) = &mut in_flight {
+                in_flight.drained();
+            }
         }
         Ok(())
     }
@@ -407,9 +481,9 @@ mod tests {
             positions.push(position);
         }
         let half = 512 << 10;
-        assert_eq!(run.arrived([2 * half]), 0);
-        assert_eq!(run.arrived([0]), half);
-        assert_eq!(run.arrived([half]), 3 * half);
-        assert_eq!(run.arrived([3 * half]), 4 * half);
+        assert_eq!(run.arrivals.arrived([2 * half]), 0);
+        assert_eq!(run.arrivals.arrived([0]), half);
+        assert_eq!(run.arrivals.arrived([half]), 3 * half);
+        assert_eq!(run.arrivals.arrived([3 * half]), 4 * half);
     }
 }
