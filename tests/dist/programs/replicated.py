@@ -165,6 +165,10 @@ def several_rounds(comm: Any, path: Path) -> None:
         wrong = np.flatnonzero(found.numpy() != whole)
         assert not wrong.size, (way, comm.rank, wrong)
         assert abs(read_by_this_rank().bytes - whole.nbytes / 2) <= 8192, read_by_this_rank()
+    if comm.rank < 2 and comm.size > 1:
+        # Nobody reads before the end of the file is missed, and both ranks get the error.
+        with ipc.provided(), pytest.raises(mpi.RankError, match="rank 1.*EndOfFileError"):
+            load_replicated(path, two, device="cuda", shape=(whole.size + 1,), **keys)
     two.Free()
     comm.Barrier()
 
