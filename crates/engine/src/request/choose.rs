@@ -122,7 +122,7 @@ const BLOCKS_OF_COPIER: u64 = 4;
 /// Cached reads into a GPU of at least this size adapt workers and blocks to what is measured.
 const ADAPTED_FROM: u64 = 48 << 20;
 /// Average bytes of several ranges from which blocks that end with a range cost nothing.
-const RUN_RANGE: u64 = 16 << 20;
+const RUN_RANGE: u64 = 8 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
 /// The block of a buffered write. This many bytes from the GPU are still in the processor's cache
