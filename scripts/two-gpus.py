@@ -3,13 +3,18 @@
 
     scripts/two-gpus.py [--devices 0,1] [--size 4GiB] [--rounds 2] [--seconds 400] [--dir FOLDER]
                         [--json FILE] [--replicated]
+    scripts/two-gpus.py --only-replicated [--nbytes 7.5GB] [--devices 0,1] [--dir FOLDER]
+                        [--json FILE]
 
 It prints the bytes per second of one GPU alone and of all together for a grid of threads and
 blocks, and as shares of the links, which copies from pinned memory measure in the same way. Before
 and after the grid, new processes read with the default options: the first reads, in which they find
 their setting (docs/decisions/0025), and later ones. The fixed rules of PENSTOCK_STAGING=fixed and,
 if it is installed, KvikIO are measured beside. With --replicated, `penstock bench scaling` measures
-load_replicated at the end. Settings of the grid alternate, and the bytes of each are compared once.
+load_replicated at the end. --only-replicated measures nothing else: one cached file, read by one
+rank alone and by a rank for each GPU, in new processes, after loads that do not count. It says
+where the time of a load goes. Settings of the grid alternate, and the bytes of each are compared
+once.
 """
 
 from __future__ import annotations
@@ -23,9 +28,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import NamedTemporaryFile, gettempdir
+from tempfile import NamedTemporaryFile, TemporaryDirectory, gettempdir
 from typing import Any
 
 import penstock as ps
@@ -217,6 +223,151 @@ def replicated(devices: list[int], size: int, folder: Path, end: float) -> list[
     return list(json.loads(text)["tables"]) if done.returncode == 0 and text else []
 
 
+_UNCOUNTED_LOADS = 4
+_COUNTED_LOADS = 5
+_WINDOW = 4096
+_PHASES = (
+    *("load:start", "load:wait", "exchange:choose", "peers:export", "peers:open", "peers:share"),
+    *("peers:finish", "peers:close", "exchange:share", "exchange:finish", "gathering:agree"),
+    *("gathering:broadcast", "source:look"),
+)
+"""Functions of penstock.dist by module."""
+
+
+def way_of(way: str, ranks: Any, device: int, folder: Path) -> Any:
+    """Return the group and the exchange of a way; text if it is not possible."""
+    from penstock.bench import group
+    from penstock.bench.ranks import Ranks
+
+    if way == "peer":
+        return group.BenchGroup(ranks), "auto"  # without NCCL
+    if way != "nccl":
+        return group.BenchGroup(Ranks()), "auto"
+    if find_spec("torch"):
+        torch: Any = import_module("torch")
+
+        if torch.cuda.is_available():
+            torch.cuda.set_device(device)
+    found = group.nccl(ranks, folder)
+    return found if isinstance(found, str) else (found, "nccl")
+
+
+def replicated_worker(way: str, path: Path, devices: list[int]) -> None:
+    """Be a rank that loads a file into its GPU; the first one prints the rates as JSON."""
+    from penstock.bench.ranks import here
+    from penstock.dist import load_replicated
+
+    ranks = here()
+    device, nbytes = devices[ranks.rank], path.stat().st_size
+    found = way_of(way, ranks, device, path.parent)
+    if isinstance(found, str):
+        if ranks.is_first:
+            print(json.dumps({"absent": found}))
+        return
+    members, exchange = found
+    array = ps.DeviceArray(nbytes, "uint8", device)
+
+    def run() -> None:
+        if way == "read":
+            ps.load(path, out=array)
+        else:
+            load_replicated(path, members, out=array, exchange=exchange)
+
+    check(array, path, run)
+    seconds = []
+    for _ in range(_UNCOUNTED_LOADS - 1 + _COUNTED_LOADS):
+        ranks.barrier()
+        begin = time.perf_counter()
+        run()
+        seconds.append(max(ranks.gather(time.perf_counter() - begin)))
+    spent = phases(run)
+    if ranks.is_first:
+        report = ps.last_report()
+        note = "" if report is None else report.note
+        rates = [nbytes / s for s in seconds[_UNCOUNTED_LOADS - 1 :]]
+        print(json.dumps({"rates": rates, "phases": spent, "note": note}))
+
+
+def phases(run: Callable[[], None]) -> dict[str, float]:
+    """Return the milliseconds of parts of a load, which the profile makes slightly slower."""
+    import cProfile
+    import pstats
+
+    with cProfile.Profile() as profile:
+        run()
+    found: dict[str, float] = {}
+    stats: Any = pstats.Stats(profile)
+    for (file, _, function), (_, _, _, cumulative, _) in stats.stats.items():
+        name = f"{Path(file).stem}:{function}"
+        if name in _PHASES and "penstock" in file:
+            found[name] = found.get(name, 0.0) + round(1e3 * cumulative, 2)
+    return {name: found[name] for name in _PHASES if name in found}
+
+
+def check(array: Any, path: Path, run: Callable[[], None]) -> None:
+    """Run, and compare windows that were cleared before."""
+    import numpy as np
+
+    from penstock.memory import copy_bytes
+
+    nbytes, host = array.nbytes, np.zeros(_WINDOW, np.uint8)
+    places = [*range(0, nbytes - _WINDOW, nbytes // 97), nbytes - _WINDOW]
+    for at in places:
+        copy_bytes(array.data_ptr + at, host.ctypes.data, _WINDOW)
+    run()
+    with path.open("rb") as file:
+        for at in places:
+            copy_bytes(host.ctypes.data, array.data_ptr + at, _WINDOW)
+            file.seek(at)
+            if file.read(_WINDOW) != host.tobytes():
+                raise SystemExit(f"wrong bytes at {at}")
+
+
+def only_replicated(devices: list[int], nbytes: int, folder: Path, json_file: Path | None) -> None:
+    """Measure and print the rates of ``load_replicated``, in bytes of the file."""
+    ways = {
+        "read": "one GPU, penstock.load",
+        "alone": "one GPU, load_replicated",
+        "peer": f"{len(devices)} GPUs, load_replicated, copies between the GPUs",
+        "nccl": f"{len(devices)} GPUs, load_replicated, NCCL",
+    }
+    start = (
+        "import sys; from penstock.bench.ranks import start; "
+        "sys.exit(start(int(sys.argv[1]), sys.argv[2:]))"
+    )
+    found: dict[str, Any] = {}
+    with TemporaryDirectory(dir=folder) as made:
+        path = Path(made) / "replicated.bin"
+        block = os.urandom(64 << 20)
+        with path.open("wb") as file:
+            for at in range(0, nbytes, len(block)):
+                file.write(at.to_bytes(8, "little"))
+                file.write(memoryview(block)[8 : nbytes - at])
+        for way, words in ways.items():
+            # New processes for each, because a process keeps the setting that it has found.
+            count = len(devices) if way in ("peer", "nccl") else 1
+            worker = [sys.executable, __file__, "--replicated-worker", way, str(path)]
+            numbers = ",".join(map(str, devices))
+            done = subprocess.run(
+                [sys.executable, "-c", start, str(count), *worker, "--devices", numbers],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            lines = done.stdout.splitlines()
+            result = json.loads(lines[-1]) if not done.returncode and lines else {}
+            found[way] = result
+            if "rates" not in result:
+                print(f"{words}: {result.get('absent', 'failed')}", flush=True)
+                continue
+            rates = [rate / 1e9 for rate in result["rates"]]
+            middle = f"{statistics.median(rates):.1f} GB/s of the file"
+            print(f"{words}: {middle} ({min(rates):.1f} to {max(rates):.1f})")
+            print(f"    {result['note']}; ms of rank 0: {result['phases']}", flush=True)
+    if json_file:
+        json_file.write_text(json.dumps(found, indent=2))
+
+
 # -- results ---------------------------------------------------------------------------------
 
 
@@ -245,6 +396,9 @@ def main() -> None:
     parser.add_argument("--replicated", action="store_true")
     parser.add_argument("--link-worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--kvikio-worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--only-replicated", action="store_true")
+    parser.add_argument("--nbytes", type=parse_size, default=7_500_000_000)
+    parser.add_argument("--replicated-worker", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.link_worker is not None:
         link_worker(given.link_worker)
@@ -252,10 +406,17 @@ def main() -> None:
     if given.kvikio_worker is not None:
         kvikio_worker(int(given.kvikio_worker[0]), given.kvikio_worker[1])
         return
-    end = time.monotonic() + given.seconds
     devices = [int(word) for word in given.devices.split(",")]
+    if given.replicated_worker is not None:
+        way, path = given.replicated_worker
+        replicated_worker(way, Path(path), devices)
+        return
+    end = time.monotonic() + given.seconds
     if len(ps.devices()) <= max(devices):
         raise SystemExit(f"GPUs {given.devices} are needed, but there are {len(ps.devices())}")
+    if given.only_replicated:
+        only_replicated(devices, given.nbytes, given.dir, given.json)
+        return
     link = links(devices)
     plan = Plan(given.dir, devices, given.seconds, given.size)
     with own_files(plan) as paths:

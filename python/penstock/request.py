@@ -301,6 +301,15 @@ class Request(Generic[A]):
         check(lib.penstock_request_progress(self._native.handle[0], moved))
         return int(moved[0])
 
+    def arrived(self) -> int:
+        """Return bytes of a read, in the order of the file, that have arrived without a gap.
+
+        Not all requests count them before they are finished.
+        """
+        arrived = ffi.new("uint64_t *")
+        check(lib.penstock_request_arrived(self._native.handle[0], arrived))
+        return int(arrived[0])
+
     @property
     def report(self) -> Report:
         """The report of the finished request. A failed request reports what it moved before.

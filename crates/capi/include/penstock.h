@@ -350,6 +350,10 @@ PENSTOCK_API int penstock_request_test(penstock_request *request);
 PENSTOCK_API int penstock_request_cancel(penstock_request *request);
 /* Writes the bytes moved so far. */
 PENSTOCK_API int penstock_request_progress(penstock_request *request, uint64_t *bytes);
+/* Writes a number of bytes, counted over the ranges of a read in the order of the file, that have arrived without a
+ * gap: they may be used before the request is finished. It is 0 until the end for many requests, and grows meanwhile for
+ * large staged reads of ranges of 8 MiB and more, on average, into the memory of one GPU. */
+PENSTOCK_API int penstock_request_arrived(penstock_request *request, uint64_t *bytes);
 /* Returns PENSTOCK_PENDING until the request is finished. A failed request reports what it had moved. */
 PENSTOCK_API int penstock_request_report(penstock_request *request, penstock_report *report);
 /* Writes a file descriptor for poll and event loops. It becomes readable when the request is finished or

@@ -255,6 +255,16 @@ unsafe extern "C" fn penstock_request_progress(request: *mut CRequest, bytes: *m
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_request_arrived(request: *mut CRequest, bytes: *mut u64) -> c_int {
+    guard(|| {
+        let request = REQUESTS.get(request)?;
+        // SAFETY: by contract of this function.
+        *unsafe { place_of(bytes, "bytes")? } = request.arrived();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_request_report(
     request: *mut CRequest,
     report: *mut CReport,

@@ -145,6 +145,55 @@ fn requests_at_the_same_time_share_the_workers_of_the_gpu() {
 
 #[test]
 #[ignore = "a case"]
+fn long_ranges() {
+    let Some(scene) = scene() else { return };
+    let (third, last) = (33 << 20, SIZE - (66 << 20));
+    let ranges = [
+        (0, third, 0),
+        (third, third, third),
+        (2 * third, last, 2 * third),
+    ];
+    let mut counted = [0, 0];
+    for text in ["", "", "", "", "", "", "threads=2", "block=1MiB;slots=3"] {
+        let set = options("route=staged").or(options(text));
+        let started = scene
+            .memory
+            .start_with(&scene.file, Read, &ranges, set, Extras::default());
+        let request = started.unwrap();
+        let mut before = 0;
+        while matches!(request.peek(), Waited::Pending) {
+            let arrived = request.arrived();
+            assert!(arrived >= before && arrived <= request.moved());
+            if arrived > before {
+                let found = scene.memory.bytes(arrived as usize);
+                assert!(
+                    found[before as usize..] == scene.content[before as usize..arrived as usize]
+                );
+            }
+            before = arrived;
+        }
+        request.finish().unwrap();
+        assert_eq!(request.arrived(), SIZE);
+        assert!(scene.memory.bytes(SIZE as usize) == scene.content);
+        counted[usize::from(text.is_empty())] += before;
+    }
+    assert!(counted.iter().all(|bytes| *bytes > 0), "{counted:?}");
+    assert!(
+        !controller().unwrap()["windows"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    assert!(scene.memory.frame_is_intact(SIZE as usize));
+}
+
+#[test]
+fn a_read_of_long_ranges_is_measured_and_counts_what_has_arrived() {
+    run_case("long_ranges", &[]);
+}
+
+#[test]
+#[ignore = "a case"]
 fn a_cancelled_waiter() {
     let Some(scene) = scene() else { return };
     let latch = Latch::default();

@@ -20,6 +20,7 @@ int main(void) {
     CHECK(penstock_request_turn(freed) == PENSTOCK_ERR_INVALID);
     CHECK(penstock_request_cancel(freed) == PENSTOCK_ERR_INVALID);
     CHECK(penstock_request_progress(freed, &moved) == PENSTOCK_ERR_INVALID);
+    CHECK(penstock_request_arrived(freed, &moved) == PENSTOCK_ERR_INVALID);
     CHECK(penstock_request_report(freed, &report) == PENSTOCK_ERR_INVALID);
     CHECK(penstock_request_fd(freed, &fd) == PENSTOCK_ERR_INVALID);
     CHECK(penstock_request_hold_stream(freed, NULL) == PENSTOCK_ERR_INVALID);

@@ -137,6 +137,7 @@ def by_peers(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -
             assert not wrong.size, (shift, comm.rank, wrong)
             if comm.size > 1:
                 assert "by copies between the GPUs" in read_by_this_rank().note
+    several_rounds(comm, Path(source.rpartition(":")[0]).with_name("large.bin"))
     last = comm.size - 1
     keep = peers.Peers.open
     if comm.rank == last:
@@ -148,6 +149,28 @@ def by_peers(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -
         error = pytest.raises(mpi.RankError, match=rf"rank {last}.*{name}")
         with error, ipc.provided(fails=name if comm.rank == last else ""):
             load_replicated(source, comm, **keys)
+
+
+def several_rounds(comm: Any, path: Path) -> None:
+    """Exchange shares while later ones arrive: those of two ranks are large enough for it."""
+    two = comm.Split(0 if comm.rank < 2 else 1)
+    whole = np.arange((110 << 20) // 4 + 1003, dtype="u4")
+    if comm.rank == 0:
+        whole.tofile(path)
+    comm.Barrier()
+    keys: dict[str, Any] = {"dtype": "u4", "piece": 16 << 20, "like": "device", "timeout": 60}
+    for way in ("peer", "host") if comm.rank < 2 and comm.size > 1 else ():
+        with ipc.provided():
+            found = load_replicated(path, two, device="cuda", exchange=way, route="staged", **keys)
+        wrong = np.flatnonzero(found.numpy() != whole)
+        assert not wrong.size, (way, comm.rank, wrong)
+        assert abs(read_by_this_rank().bytes - whole.nbytes / 2) <= 8192, read_by_this_rank()
+    if comm.rank < 2 and comm.size > 1:
+        # Nobody reads before the end of the file is missed, and both ranks get the error.
+        with ipc.provided(), pytest.raises(mpi.RankError, match="rank 1.*EndOfFileError"):
+            load_replicated(path, two, device="cuda", shape=(whole.size + 1,), **keys)
+    two.Free()
+    comm.Barrier()
 
 
 def without_memory(*_: Any) -> None:

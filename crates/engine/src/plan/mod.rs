@@ -169,6 +169,10 @@ impl Plan {
     pub(crate) fn extents(&self) -> impl Iterator<Item = &Extent> {
         self.pieces.iter().chain(&self.unaligned)
     }
+    pub(crate) fn is_in_file_order(&self) -> bool {
+        let starts = self.blocks.iter().map(|block| self.stretch(block).0);
+        starts.is_sorted()
+    }
     /// Offset and length of the stretch of file that a block's spans lie in.
     pub(crate) fn stretch(&self, block: &Block) -> (u64, u64) {
         let spans = self.spans(block);

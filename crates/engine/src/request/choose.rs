@@ -60,8 +60,10 @@ pub(super) struct Chosen {
     pub slots: u32,
     /// Whether new data are written through mappings of the file.
     pub uses_mappings: bool,
-    /// Where workers enter that cut the only range while they read it.
+    /// Where workers enter that cut long ranges while they read them.
     pub gate: Option<Arc<Gate>>,
+    /// Whether what has arrived can be counted in the order of the file.
+    pub counts: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
     /// Why an existing profile contributes no option.
@@ -119,6 +121,8 @@ const COPIED: u64 = 64 << 10;
 const BLOCKS_OF_COPIER: u64 = 4;
 /// Cached reads into a GPU of at least this size adapt workers and blocks to what is measured.
 const ADAPTED_FROM: u64 = 48 << 20;
+/// Average bytes of several ranges from which blocks that end with a range cost nothing.
+const RUN_RANGE: u64 = 8 << 20;
 
 const STAGED_BLOCK: u64 = 8 << 20;
 /// The block of a buffered write. This many bytes from the GPU are still in the processor's cache
@@ -156,7 +160,13 @@ impl Chooser<'_> {
         let slots = self.options.slots.unwrap_or(DEFAULT_SLOTS);
         let staging = self.staging(cached, route.name(), slots);
         let gate = self.gate((cached, direct, route.name()), staging);
-        let is_run = gate.is_some() && extents.len() == 1 && !self.background;
+        let has_long = extents.len() == 1 || self.load.average >= RUN_RANGE;
+        let is_run = gate.is_some() && has_long && !self.background;
+        let counts = has_long
+            && self.operation == Operation::Read
+            && self.load.bytes >= ADAPTED_FROM
+            && route.name() == RouteName::Staged
+            && self.options.io != Some(IoMode::Uring);
         let staging = match &gate {
             Some((gate, length)) => {
                 let Setting { workers, fill } = gate.best();
@@ -214,6 +224,7 @@ impl Chooser<'_> {
             slots,
             uses_mappings,
             gate,
+            counts,
             tuned: Options::default(),
             not_tuned: None,
         })

@@ -23,7 +23,8 @@ mod watch;
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -536,6 +537,16 @@ impl Request {
     pub fn moved(&self) -> u64 {
         self.launch.begin_with_workers();
         self.tracker.counters.total()
+    }
+
+    /// Bytes of the ranges, in the order of the file, that have arrived without a gap, at least. Only
+    /// large staged reads of long ranges count them while they run.
+    pub fn arrived(&self) -> u64 {
+        self.launch.begin_with_workers();
+        match self.tracker.progress.now() {
+            Waited::Finished(Ok(())) => self.tracker.counters.total(),
+            _ => self.tracker.arrived.load(Acquire),
+        }
     }
 
     /// Makes the report count the time from `began`, for instance from the start of the call that

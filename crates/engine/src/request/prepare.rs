@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Order;
 use super::choose::{Chooser, Load};
-use super::transfer::{Part, Run};
+use super::transfer::{Arrivals, Part, Run};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::File;
@@ -104,12 +104,9 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
                 faults: Arc::clone(faults),
             }),
         };
-        let range = extents.first().copied();
-        let run = choice
-            .gate
-            .zip(range)
-            .map(|(gate, range)| Run::new(gate, range));
+        let run = choice.gate.map(|gate| Run::new(gate, extents.clone()));
         let plan = plan::build(extents, choice.cut, &starts)?;
+        let counts = run.is_none() && choice.counts && plan.is_in_file_order();
         prepared.parts.push(Part {
             plan,
             memory,
@@ -121,6 +118,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
             run,
+            arrivals: counts.then(Arrivals::default),
         });
     }
     Ok(prepared)

@@ -20,7 +20,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Instant;
 
 use super::job::Job;
@@ -172,6 +172,11 @@ impl<'a> Share<'a> {
     /// The counters of the request.
     pub fn counters(&self) -> &'a Counters {
         &self.tracker.counters
+    }
+
+    /// Notes that so many bytes of the ranges, in the order of the file, have arrived without a gap.
+    pub(super) fn arrived(&self, bytes: u64) {
+        self.tracker.arrived.fetch_max(bytes, AcqRel);
     }
 
     /// The ring of pinned slots.

@@ -24,6 +24,8 @@ pub(crate) struct Tracker {
     pub block: u64,
     /// A context of the request's GPU memory.
     pub context: Option<Arc<Context>>,
+    /// Bytes of the ranges, in the order of the file, that have arrived without a gap.
+    pub(super) arrived: AtomicU64,
     /// Nanoseconds from submission to the end; 0 until then.
     pub(super) elapsed: AtomicU64,
     /// Nanoseconds that the submitter spent on the request before it submitted it.
@@ -51,6 +53,7 @@ impl Tracker {
             requested: RouteName::Auto,
             block: 0,
             context: None,
+            arrived: AtomicU64::new(0),
             elapsed: AtomicU64::new(0),
             before: AtomicU64::new(0),
         }

@@ -1,6 +1,7 @@
 //! The task of a plain transfer: it moves the blocks of a plan between a file and memory.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::LastStep;
@@ -17,6 +18,7 @@ use crate::plan::{Block, Extent, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
 use crate::staging::{Gate, Setting};
+use crate::sync::{Mutex, Recover};
 use crate::trace;
 
 /// The extents of a request that lie in one memory, and the route between them and the file.
@@ -35,45 +37,139 @@ pub(crate) struct Part {
     pub next: AtomicUsize,
     /// Set if workers, not the plan, cut the part into blocks.
     pub run: Option<Run>,
+    /// Counts what has arrived of a part whose plan is in the order of the file.
+    pub arrivals: Option<Arrivals>,
 }
 
-/// A range that is contiguous in file and memory. Workers cut it while they read it, in
-/// the sizes that the GPU's staging gate sets.
+/// Ranges, each of which is contiguous in file and memory. Workers cut them while they read them, in the
+/// sizes that the GPU's staging gate sets. A position counts the bytes of all ranges in the order of the
+/// file.
 pub(crate) struct Run {
     gate: Arc<Gate>,
-    range: Extent,
-    /// The offset of the next byte that no worker has taken.
-    next: AtomicU64,
+    ranges: Vec<Extent>,
+    /// The position at which each range begins.
+    starts: Vec<u64>,
+    bytes: u64,
+    arrivals: Arrivals,
+}
+
+/// How far blocks have been taken and have arrived, in the order of the file.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    /// The position of the next byte that no worker has taken.
+    next: u64,
+    /// The positions of the blocks that may not have arrived yet.
+    in_flight: BTreeSet<u64>,
+}
+
+impl Taken {
+    /// Returns the position of the next block, which has these bytes.
+    fn take(&mut self, bytes: u64) -> u64 {
+        let position = self.next;
+        self.next += bytes;
+        self.in_flight.insert(position);
+        position
+    }
+}
+
+impl Arrivals {
+    /// Notes that the blocks at these positions have arrived. Returns the position before which
+    /// all bytes have.
+    fn arrived(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
+        let mut taken = self.taken.lock().recover();
+        for position in blocks {
+            taken.in_flight.remove(&position);
+        }
+        taken.in_flight.first().copied().unwrap_or(taken.next)
+    }
+}
+
+/// The blocks of a worker that may be in flight. A staged lane reuses its slots in turn.
+struct InFlight<'a> {
+    arrivals: &'a Arrivals,
+    share: &'a Share<'a>,
+    /// Whether no other part has bytes of the request.
+    is_only: bool,
+    slots: usize,
+    blocks: VecDeque<u64>,
+}
+
+impl InFlight<'_> {
+    /// Notes a block that the lane has carried, and so that the one before it in its slot has arrived.
+    fn carried(&mut self, position: u64) {
+        self.blocks.push_back(position);
+        if self.blocks.len() > self.slots {
+            let first = self.blocks.pop_front();
+            self.arrived(first);
+        }
+    }
+
+    /// Notes that the lane is empty.
+    fn drained(&mut self) {
+        let all = std::mem::take(&mut self.blocks);
+        self.arrived(all);
+    }
+
+    fn arrived(&self, blocks: impl IntoIterator<Item = u64>) {
+        let arrived = self.arrivals.arrived(blocks);
+        if self.is_only {
+            self.share.arrived(arrived);
+        }
+    }
 }
 
 impl Run {
-    pub(crate) fn new(gate: Arc<Gate>, range: Extent) -> Run {
+    /// `ranges` are not empty.
+    pub(crate) fn new(gate: Arc<Gate>, mut ranges: Vec<Extent>) -> Run {
+        ranges.sort_by_key(|range| range.offset);
+        let mut bytes = 0;
+        let starts = ranges.iter().map(|range| {
+            bytes += range.length;
+            bytes - range.length
+        });
         Run {
             gate,
-            range,
-            next: AtomicU64::new(range.offset),
+            starts: starts.collect(),
+            ranges,
+            bytes,
+            arrivals: Arrivals::default(),
         }
     }
 
     fn has_more(&self) -> bool {
-        self.next.load(Relaxed) < self.range.end()
+        self.arrivals.taken.lock().recover().next < self.bytes
     }
 
-    /// Takes at most `bytes`, up to a multiple of 64 KiB in the file.
-    fn take(&self, bytes: u64) -> Option<Extent> {
+    /// Takes at most `bytes` of one range, up to a multiple of 64 KiB in the file. Also returns their
+    /// position.
+    fn take(&self, bytes: u64) -> Option<(u64, Extent)> {
         const ALIGN: u64 = 64 << 10;
-        let end_of = |start: u64| {
-            let end = (start + bytes) / ALIGN * ALIGN;
-            let end = if end > start { end } else { start + bytes };
-            end.min(self.range.end())
-        };
-        let next = |start| (start < self.range.end()).then(|| end_of(start));
-        let offset = self.next.fetch_update(Relaxed, Relaxed, next).ok()?;
-        Some(Extent {
-            offset,
-            length: end_of(offset) - offset,
-            memory: self.range.memory + (offset - self.range.offset) as usize,
-        })
+        let mut taken = self.arrivals.taken.lock().recover();
+        let position = taken.next;
+        if position >= self.bytes {
+            return None;
+        }
+        let index = self.starts.partition_point(|start| *start <= position) - 1;
+        let (range, done) = (self.ranges[index], position - self.starts[index]);
+        let offset = range.offset + done;
+        let end = (offset + bytes) / ALIGN * ALIGN;
+        let end = if end > offset { end } else { offset + bytes };
+        let length = end.min(range.end()) - offset;
+        taken.take(length);
+        let memory = range.memory + done as usize;
+        Some((
+            position,
+            Extent {
+                offset,
+                length,
+                memory,
+            },
+        ))
     }
 }
 
@@ -103,12 +199,18 @@ pub(super) struct Transfer {
 }
 
 impl Part {
-    fn take(&self) -> Option<&Block> {
+    /// Also returns the position of the block, if the part counts what has arrived.
+    fn take(&self) -> Option<(&Block, Option<u64>)> {
         // The check keeps late workers from raising the count without end.
         if self.next.load(Relaxed) >= self.plan.blocks.len() {
             return None;
         }
-        self.plan.blocks.get(self.next.fetch_add(1, Relaxed))
+        let mut taken = self
+            .arrivals
+            .as_ref()
+            .map(|arrivals| arrivals.taken.lock().recover());
+        let block = self.plan.blocks.get(self.next.fetch_add(1, Relaxed))?;
+        Some((block, taken.as_mut().map(|taken| taken.take(block.bytes))))
     }
 
     fn mappings(&self, file: &File) -> &Mappings {
@@ -151,6 +253,21 @@ impl Transfer {
         }
     }
 
+    fn in_flight<'a>(
+        &self,
+        part: &Part,
+        arrivals: &'a Arrivals,
+        share: &'a Share<'a>,
+    ) -> InFlight<'a> {
+        InFlight {
+            arrivals,
+            share,
+            is_only: self.parts.len() == 1,
+            slots: part.slots.max(1) as usize,
+            blocks: VecDeque::new(),
+        }
+    }
+
     /// Allocates blocks for a direct write. The first worker does so, and the other workers wait
     /// for it.
     fn make_room(&self) -> Result<()> {
@@ -168,25 +285,28 @@ impl Transfer {
     fn serve_run(&self, part: &Part, run: &Run, share: &Share<'_>) -> Result<()> {
         let path = self.file.path();
         let request = std::ptr::from_ref(self).addr();
-        while let Some(mut pass) = run
-            .gate
-            .enter(request, || !share.stopping() && run.has_more())
-        {
+        let mut in_flight = self.in_flight(part, &run.arrivals, share);
+        let has_more = || !share.stopping() && run.has_more();
+        while let Some(mut pass) = run.gate.enter(request, has_more) {
             share.joined();
             // Dropped before the pass, so that no slot is in use outside.
             let mut lane = part.route.lane(self.work(part, share))?;
             while !share.stopping() {
                 let fill = pass.fill().min(part.plan.slot_bytes);
-                let Some(range) = run.take(fill) else { break };
+                let Some((position, range)) = run.take(fill) else {
+                    break;
+                };
                 let span = part.span(self.operation, (range.offset, range.length));
                 lane.carry_range(&range)
                     .map_err(|e| e.at(path, range.offset, range.length))?;
                 drop(span);
+                in_flight.carried(position);
                 if !pass.goes_on(range.length, share.ring().made()) {
                     break;
                 }
             }
             lane.drain().map_err(|e| e.in_file(path))?;
+            in_flight.drained();
         }
         Ok(())
     }
@@ -233,14 +353,26 @@ impl Task for Transfer {
                 continue;
             }
             share.joined();
+            let mut in_flight = part
+                .arrivals
+                .as_ref()
+                .map(|arrivals| self.in_flight(part, arrivals, share));
             let mut lane = part.route.lane(self.work(part, share))?;
             while !share.stopping() {
-                let Some(block) = part.take() else { break };
+                let Some((block, position)) = part.take() else {
+                    break;
+                };
                 let span = part.span(self.operation, part.plan.stretch(block));
                 lane.carry(block).map_err(|e| self.placed(e, part, block))?;
                 drop(span);
+                if let Some((in_flight, position)) = in_flight.as_mut().zip(position) {
+                    in_flight.carried(position);
+                }
             }
             lane.drain().map_err(|e| e.in_file(self.file.path()))?;
+            if let Some(in_flight) = &mut in_flight {
+                in_flight.drained();
+            }
         }
         Ok(())
     }
@@ -289,5 +421,72 @@ impl Task for Transfer {
         let entered = self.entered;
         drop(self);
         users.leave(entered);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::staging::{Controller, Limits};
+
+    fn run(ranges: &[(u64, u64)]) -> Run {
+        let start = Setting {
+            workers: 2,
+            fill: 4 << 20,
+        };
+        let limits = Limits {
+            start,
+            most_workers: 2,
+            most_fill: 4 << 20,
+        };
+        let gate = Gate::new(Controller::settled_at(start, limits, 1), None);
+        let extent = |&(offset, length): &(u64, u64)| Extent {
+            offset,
+            length,
+            memory: (1 << 40) + 2 * offset as usize,
+        };
+        Run::new(Arc::new(gate), ranges.iter().map(extent).collect())
+    }
+
+    #[test]
+    fn each_byte_is_taken_once_and_no_block_crosses_a_range() {
+        let run = run(&[(5 << 20, 300_001), (1_000, 2 << 20), (3 << 20, 1)]);
+        let mut end = (0, 0);
+        let mut lengths = Vec::new();
+        while let Some((position, block)) = run.take(256 << 10) {
+            assert_eq!(position, end.0);
+            assert_eq!(
+                block.memory,
+                (1 << 40)
+                    + 2 * block_start(block.offset) as usize
+                    + (block.offset - block_start(block.offset)) as usize
+            );
+            if block.offset != end.1 {
+                lengths.push(0);
+            }
+            *lengths.last_mut().unwrap() += block.length;
+            end = (position + block.length, block.end());
+        }
+        assert_eq!(lengths, [2 << 20, 1, 300_001]);
+        assert!(!run.has_more());
+
+        fn block_start(offset: u64) -> u64 {
+            let starts = [1_000, 3 << 20, 5 << 20];
+            starts.into_iter().rfind(|start| *start <= offset).unwrap()
+        }
+    }
+
+    #[test]
+    fn bytes_behind_a_block_in_flight_have_not_arrived() {
+        let run = run(&[(0, 1 << 20), (2 << 20, 1 << 20)]);
+        let mut positions = Vec::new();
+        while let Some((position, _)) = run.take(512 << 10) {
+            positions.push(position);
+        }
+        let half = 512 << 10;
+        assert_eq!(run.arrivals.arrived([2 * half]), 0);
+        assert_eq!(run.arrivals.arrived([0]), half);
+        assert_eq!(run.arrivals.arrived([half]), 3 * half);
+        assert_eq!(run.arrivals.arrived([3 * half]), 4 * half);
     }
 }

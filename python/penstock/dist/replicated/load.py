@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 from penstock import arrays, report, transfer
 from penstock._options import OptionKeys
@@ -22,7 +22,7 @@ from penstock.dist.replicated.join import join
 from penstock.dist.replicated.source import About, Arguments, Source, look, name_of
 from penstock.dist.torch_group import TorchGroup
 from penstock.dtypes import element_type
-from penstock.errors import Error, InvalidError
+from penstock.errors import Error, InvalidError, WaitTimeout
 from penstock.placement import HOST, Device, Library, allocate, parse_device, place
 from penstock.report import Report
 from penstock.request import Request
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 PIECE = 64 << 20
 """Bytes that a rank reads between two exchanges, by default."""
 _AHEAD = 2
-"""Reads of a rank in flight at a time."""
+"""Reads of a rank in flight at a time, if there is one for each share."""
+_POLL = 2e-4
+"""Seconds between two looks at what has arrived."""
 _STEP = "load_replicated"
 
 _kept: list[Any] = []
@@ -219,28 +221,38 @@ def _load(
     if local is None or any(other is None for _, other, _ in gathered):
         local = hosts[: group.rank].count(hosts[group.rank])
     shared = Shared(group, about.path, about.identity, writes=False, local_rank=local)
+    started: list[_Reads] = []
+
+    def prepare() -> tuple[Source, Any, arrays.View, list[list[int]], _Reads]:
+        source = Source(call.arguments, about, shared, options)
+        result, view = call.memory(source, group, shared)
+        source.into(view)
+        rounds = list(source.rounds(group.size, call.piece))
+        own = [(bounds[group.rank], bounds[group.rank + 1]) for bounds in rounds]
+        reads = _reads(source, own, view, options)
+        started.append(reads)
+        reads.start()  # while the ranks agree and prepare the exchange
+        return source, result, view, rounds, reads
+
     try:
-
-        def prepare() -> tuple[Source, Any, arrays.View, list[list[int]]]:
-            source = Source(call.arguments, about, shared, options)
-            result, view = call.memory(source, group, shared)
-            source.into(view)
-            return source, result, view, list(source.rounds(group.size, call.piece))
-
-        source, result, view, rounds = shared.together(f"{_STEP} (memory)", prepare)
+        source, result, view, rounds, reads = shared.together(f"{_STEP} (memory)", prepare)
         group.agree(f"{_STEP} (into {_in_memory(view)})")
         try:
             exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
-            read = _fill(group, source, exchange, rounds)
+            _fill(group, source, reads, exchange, rounds)
         except BaseException as raised:
             if group.is_broken or not isinstance(raised, RankError):
                 _kept.append(view)
             raise
+    except BaseException:
+        for reads in started:
+            reads.stop()
+        raise
     finally:
         shared.close()
     note = f"{group.size} rank(s), {exchange.words}"
     elapsed = time.perf_counter_ns() - began
-    report.remember(report.together(read, view.device, elapsed, note))
+    report.remember(report.together(reads.reports, view.device, elapsed, note))
     complete = partial(transfer.complete, view, call.copy_back)
     if any(copies for *_, copies in gathered):
         made_by_all(group, f"{_STEP} (copy)", complete)
@@ -258,36 +270,108 @@ def _in_memory(view: arrays.View) -> str:
 
 
 def _fill(
-    group: Group, source: Source, exchange: ways.Exchange, rounds: Sequence[Sequence[int]]
-) -> list[Report]:
-    """Read and exchange all shares. Return the reports of the reads of this rank.
+    group: Group,
+    source: Source,
+    reads: _Reads,
+    exchange: ways.Exchange,
+    rounds: Sequence[Sequence[int]],
+) -> None:
+    """Exchange all shares as they arrive.
 
     A rank whose read fails continues with the exchange, so that no exchange needs an agreement.
 
     Raises:
         RankError: A read or a copy has failed.
     """
-    own = [(bounds[group.rank], bounds[group.rank + 1]) for bounds in rounds]
-    reads = _Reads(source, own)
-    try:
-        for bounds in rounds:
-            reads.wait()
-            exchange.share([row * source.row for row in bounds])
-        error = reads.error
-        for end in (exchange.finish, exchange.close):
-            try:
-                end()
-            except Exception as raised:
-                error = error or raised
-        group.agree(f"{_STEP} (end)", error)
-    except BaseException:
-        reads.stop()
-        raise
-    return reads.reports
+    for bounds in rounds:
+        reads.wait()
+        exchange.share([row * source.row for row in bounds])
+    error = reads.error
+    for end in (exchange.finish, exchange.close):
+        try:
+            end()
+        except Exception as raised:
+            error = error or raised
+    group.agree(f"{_STEP} (end)", error)
 
 
-class _Reads:
-    """The reads of this rank's shares, some of which are under way."""
+class _Reads(Protocol):
+    """The reads of this rank's shares."""
+
+    reports: list[Report]
+    error: Exception | None
+    """Why there are no more reads."""
+
+    def start(self) -> None:
+        """Start to read."""
+
+    def wait(self) -> None:
+        """Return when the next share has been read, or a read has failed."""
+
+    def stop(self) -> None:
+        """Cancel pending reads, and wait until no request uses the memory."""
+
+
+def _reads(
+    source: Source, shares: Sequence[tuple[int, int]], view: arrays.View, options: OptionKeys
+) -> _Reads:
+    # io_uring moves blocks in another order, so nothing is known to have arrived before the end.
+    is_counted = view.device >= 0 and options.get("io") != "uring"
+    if source.is_plain and (is_counted or len(shares) == 1):
+        return _OneRead(source, shares)
+    return _ReadAhead(source, shares)
+
+
+class _OneRead:
+    """One read of all shares: as fast as a read of as many bytes that follow each other."""
+
+    def __init__(self, source: Source, shares: Sequence[tuple[int, int]]) -> None:
+        self._source = source
+        self._left = deque(shares)
+        self._made: Request[None] | None = None
+        self._wanted = 0
+        self.reports: list[Report] = []
+        self.error: Exception | None = None
+
+    def start(self) -> None:
+        """Start the read."""
+        try:
+            self._made = self._source.start_all(self._left)
+        except Exception as raised:
+            self.error = raised
+
+    def wait(self) -> None:
+        """Return when the next share has arrived, or the read has failed."""
+        first, last = self._left.popleft()
+        self._wanted += (last - first) * self._source.row
+        if self._made is None or self.error is not None:
+            return
+        try:
+            if self._left:
+                self._arrive(self._made)
+            else:
+                self._made.wait()
+                self.reports.append(self._made.report)
+        except Exception as raised:
+            self.error = raised
+            self.stop()
+
+    def _arrive(self, made: Request[None]) -> None:
+        while made.arrived() < self._wanted:
+            with suppress(WaitTimeout):
+                made.wait(_POLL)
+                return
+
+    def stop(self) -> None:
+        """Cancel the read, and wait until it does not use the memory."""
+        if self._made is not None:
+            self._made.cancel()
+            with suppress(Error):
+                self._made.wait()
+
+
+class _ReadAhead:
+    """A read for each share, some of which are under way."""
 
     def __init__(self, source: Source, shares: Sequence[tuple[int, int]]) -> None:
         self._source = source
@@ -295,15 +379,22 @@ class _Reads:
         self._pending: deque[Request[None] | None] = deque()
         self.reports: list[Report] = []
         self.error: Exception | None = None
-        """Why there are no more reads."""
+
+    def start(self) -> None:
+        """Start as many reads as may be in flight."""
+        try:
+            while self._left and len(self._pending) < _AHEAD:
+                self._pending.append(self._source.start(*self._left.popleft()))
+        except Exception as raised:
+            self.error = raised
+            self.stop()
 
     def wait(self) -> None:
         """Return when the next share has been read, or a read has failed."""
         if self.error is not None:
             return
+        made = self._pending.popleft()
         try:
-            self._start()
-            made = self._pending.popleft()
             if made is not None:
                 try:
                     made.wait()
@@ -311,14 +402,11 @@ class _Reads:
                     self._pending.append(made)
                     raise
                 self.reports.append(made.report)
-            self._start()  # what is read while the caller exchanges
         except Exception as raised:
             self.error = raised
             self.stop()
-
-    def _start(self) -> None:
-        while self._left and len(self._pending) < _AHEAD:
-            self._pending.append(self._source.start(*self._left.popleft()))
+            return
+        self.start()  # what is read while the caller exchanges
 
     def stop(self) -> None:
         """Cancel pending reads, and wait until no request uses the memory."""

@@ -93,11 +93,11 @@ class Peers:
     def __init__(self, rank: int, view: arrays.View) -> None:
         self._rank, self._view = rank, view
         self._error: Exception | None = None
-        self._results: list[int] = []
+        self._results: list[tuple[int, ctypes.c_void_p]] = []
+        """The address of each other rank's result here, and the stream of the copies there."""
         self._last = ExitStack()
         self._driver = _Driver(view.device)
         self._last.callback(self._driver.close)
-        self._stream = ctypes.c_void_p()
 
     def export(self) -> _Exported:
         """Return what the other ranks need to open this rank's result."""
@@ -112,16 +112,16 @@ class Peers:
     def open(self, all_exported: Sequence[_Exported]) -> None:
         """Open the results of all ranks but this one."""
         with self._driver.current():
-            self._driver.call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING)
-            self._last.callback(self._driver.call, "cuStreamDestroy_v2", self._stream)
             # Beginning with the next one, so that not all ranks write to one GPU at a time.
             for result in (*all_exported[self._rank + 1 :], *all_exported[: self._rank]):
-                base = ctypes.c_uint64()
+                stream, base = ctypes.c_void_p(), ctypes.c_uint64()
+                self._driver.call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+                self._last.callback(self._driver.call, "cuStreamDestroy_v2", stream)
                 handle = _Handle.from_buffer_copy(result.handle)
                 flags = _LAZY_ENABLE_PEER_ACCESS
                 self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, flags)
                 self._last.callback(self._driver.call, "cuIpcCloseMemHandle", base)
-                self._results.append(base.value + result.offset)
+                self._results.append((base.value + result.offset, stream))
 
     def share(self, bounds: Sequence[int]) -> None:
         """Queue the copies of this rank's share. A failure is raised by :meth:`finish`."""
@@ -131,17 +131,18 @@ class Peers:
         source, length = ctypes.c_uint64(self._view.pointer + start), ctypes.c_size_t(stop - start)
         try:
             with self._driver.current():
-                for result in self._results:
+                for result, stream in self._results:
                     target = ctypes.c_uint64(result + start)
-                    parts = (target, source, length, self._stream)
-                    self._driver.call("cuMemcpyDtoDAsync_v2", *parts)
+                    self._driver.call("cuMemcpyDtoDAsync_v2", target, source, length, stream)
         except Exception as error:
             self._error = error
 
     def finish(self) -> None:
         """Wait until this rank's shares are copied. Theirs are here once they report it."""
-        with self._driver.current():
-            self._driver.call("cuStreamSynchronize", self._stream)
+        # Waits for all, even after a failure, because their memory is closed after this.
+        with self._driver.current(), ExitStack() as all_ended:
+            for _, stream in self._results:
+                all_ended.callback(self._driver.call, "cuStreamSynchronize", stream)
         if self._error is not None:
             raise self._error
 

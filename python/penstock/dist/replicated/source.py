@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock import arrays, report, request
-from penstock._native import ffi
+from penstock._native import CData, ffi, pointer
 from penstock._options import resolve
 from penstock.dist import transfers
 from penstock.dist.description import Description, StoredArray
@@ -183,8 +183,15 @@ class Source:
         """The number of rows."""
         self.row = 0
         """Bytes of a row in memory."""
+        self._place: int | None = None
+        """Offset in the file of the first row, if the rows in memory are the bytes there."""
         self.unit = 1
         """Rows to a multiple of which shares are aligned."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows in memory are bytes that follow each other in the file."""
+        return self._place is not None
 
     def wanted(self, device: Device) -> tuple[tuple[int, ...], ElementType]:
         """Return shape and type of a new array on a device."""
@@ -219,14 +226,54 @@ class Source:
             self.unit = about.chunks[0] if about.chunks else 1
             self._rest = about.shape[1:]
         self.row = view.nbytes // self.count if self.count else 0
+        if about.dtype is None:
+            self._place = self._arguments.offset
+        elif follow and description is not None and about.dtype.base == view.dtype.numpy:
+            self._place = description.offset
         if description is not None:
             self._stored = StoredArray(description)
         if about.dtype is None or description is not None:
             self._shared.native()
 
     def rounds(self, ranks: int, piece: int) -> Iterator[list[int]]:
-        """Return the rounds of :func:`rounds`, in rows."""
+        """Return the rounds of :func:`rounds`, in rows.
+
+        One rank alone has a single one, unless it reads by HDF5, which may need a second copy.
+        """
+        is_by_hdf5 = self._about.dtype is not None and self._stored is None
+        if ranks == 1 and self.row and not is_by_hdf5:
+            return iter([[0, self.count]])
         return rounds(self.count, self.row, self.unit, ranks, piece)
+
+    def start_all(self, shares: Sequence[tuple[int, int]]) -> Request[None] | None:
+        """Start one read of all shares, which arrive in order; ``None`` if there are no rows.
+
+        Only for a source that :attr:`is_plain`. The file has the shares in the order given.
+        """
+        assert self._place is not None
+        ranges = [
+            (self._place + first * self.row, (last - first) * self.row, first * self.row)
+            for first, last in shares
+            if first < last
+        ]
+        if not ranges:
+            return None
+        start = self._view.pointer
+        of_file = [(offset, nbytes, pointer(start + at)) for offset, nbytes, at in ranges]
+        return self._submit(ffi.new("penstock_range[]", of_file), len(of_file))
+
+    def _submit(self, ranges: CData, count: int) -> Request[None]:
+        return request.submit(
+            self._shared.native(),
+            request.READ,
+            ranges,
+            count,
+            self._options,
+            stream=None,
+            flags=request.CALLER_WAITS,
+            array=None,
+            keep=self._view,
+        )
 
     def start(self, first: int, last: int) -> Request[None] | None:
         """Start to read rows to their place; ``None`` if there are none.
@@ -238,18 +285,8 @@ class Source:
         about, begin, nbytes = self._about, first * self.row, (last - first) * self.row
         address = self._view.pointer + begin
         if about.dtype is None:
-            ranges = request.one_range(self._arguments.offset + begin, address, nbytes)
-            return request.submit(
-                self._shared.native(),
-                request.READ,
-                ranges,
-                1,
-                self._options,
-                stream=None,
-                flags=request.CALLER_WAITS,
-                array=None,
-                keep=self._view,
-            )
+            place = self._arguments.offset + begin
+            return self._submit(request.one_range(place, address, nbytes), 1)
         shape = (last - first, *self._rest) if about.shape or self._stored is not None else ()
         part = replace(self._view, pointer=address, nbytes=nbytes, shape=shape + about.dtype.shape)
         slab = (slice(first, last),) if shape else ()
