@@ -3,8 +3,15 @@
 //! A cache has a limit of its own, and drops its least recently used chunks to stay below it. All caches
 //! together have another limit, above which the least recently used chunk of all caches is dropped. So
 //! the caches of files that are no longer read make room for those of files that are.
+//!
+//! [`Caches`] has each cache that has chunks by a use that is not later than any of its chunks' last uses.
+//! Uses do not change it. Whether it is still the use of the oldest chunk is checked when it is the first of
+//! all; if not, the cache is entered anew. A drop takes no longer if more files are open.
+//!
+//! The lock of a cache may be held when that of [`Caches`] is taken, not the reverse.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -27,23 +34,23 @@ pub(super) type Decoded = Arc<Vec<u8>>;
 pub struct ChunkCache {
     limit: u64,
     all: &'static AllCaches,
-    /// When the least recently used chunk was used; [`NEVER`] without chunks. A hint, which is read
-    /// without the lock.
-    oldest: AtomicU64,
+    this: Weak<ChunkCache>,
     kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    chunks: HashMap<ChunkKey, Entry>,
+    chunks: HashMap<ChunkKey, Chunk>,
     /// The chunks by the time of their last use.
     by_use: BTreeMap<u64, ChunkKey>,
     bytes: u64,
+    /// The use by which [`Caches`] has the cache, or had it until a thread removed it to drop a chunk.
+    listed: Option<u64>,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Chunk {
     decoded: Decoded,
     used: u64,
 }
@@ -58,14 +65,18 @@ struct AllCaches {
     uses: AtomicU64,
     /// The bytes of all chunks that were ever added.
     added: AtomicU64,
-    caches: Mutex<Vec<Weak<ChunkCache>>>,
+    caches: Mutex<Caches>,
+}
+
+#[derive(Debug)]
+struct Caches {
+    by_use: BTreeMap<u64, Weak<ChunkCache>>,
+    /// The limits of all caches, and how many caches have each.
+    limits: BTreeMap<u64, usize>,
 }
 
 /// The caches of the process.
 static PROCESS: AllCaches = AllCaches::new(256 << 20);
-
-/// Later than any use.
-const NEVER: u64 = u64::MAX;
 
 /// The bytes that a chunk counts at least, since an entry takes memory itself.
 const LEAST: u64 = 256;
@@ -78,6 +89,13 @@ fn size(decoded: &Decoded) -> u64 {
 impl Drop for ChunkCache {
     fn drop(&mut self) {
         self.close();
+        let mut caches = self.all.caches.lock().recover();
+        if let Entry::Occupied(mut count) = caches.limits.entry(self.limit) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 
@@ -88,16 +106,14 @@ impl ChunkCache {
     }
 
     fn among(all: &'static AllCaches, limit: u64) -> Arc<ChunkCache> {
-        let made = Arc::new(ChunkCache {
+        let mut caches = all.caches.lock().recover();
+        *caches.limits.entry(limit).or_default() += 1;
+        Arc::new_cyclic(|this| ChunkCache {
             limit,
             all,
-            oldest: AtomicU64::new(NEVER),
+            this: Weak::clone(this),
             kept: Mutex::default(),
-        });
-        let mut caches = all.caches.lock().recover();
-        caches.retain(|cache| cache.strong_count() > 0);
-        caches.push(Arc::downgrade(&made));
-        made
+        })
     }
 
     /// Returns the most bytes of the cache.
@@ -118,9 +134,7 @@ impl ChunkCache {
         kept.by_use.remove(&entry.used);
         entry.used = self.all.next_use();
         kept.by_use.insert(entry.used, key);
-        let decoded = Arc::clone(&entry.decoded);
-        self.note_oldest(kept);
-        Some(decoded)
+        Some(Arc::clone(&entry.decoded))
     }
 
     /// Returns whether the cache has a chunk, which is not a use of it.
@@ -133,7 +147,9 @@ impl ChunkCache {
         let mut kept = self.kept();
         let dropped = std::mem::take(&mut *kept);
         kept.is_closed = true;
-        self.note_oldest(&kept);
+        if let Some(listed) = dropped.listed {
+            self.all.caches.lock().recover().by_use.remove(&listed);
+        }
         drop(kept);
         self.all.bytes.fetch_sub(dropped.bytes, Relaxed);
     }
@@ -152,27 +168,39 @@ impl ChunkCache {
         }
         let used = self.all.next_use();
         kept.by_use.insert(used, key);
-        kept.chunks.insert(key, Entry { decoded, used });
+        kept.chunks.insert(key, Chunk { decoded, used });
         kept.bytes += bytes;
         self.all.bytes.fetch_add(bytes, Relaxed);
         self.all.added.fetch_add(bytes, Relaxed);
-        self.note_oldest(&kept);
+        if kept.listed.is_none() {
+            self.list(&mut kept);
+        }
         drop(kept);
         self.all.dropped(dropped);
         self.all.make_room();
     }
 
-    fn drop_oldest(&self) {
+    /// Drops the least recently used chunk if this was its last use, and enters the cache into [`Caches`]
+    /// again, from which the caller has removed it.
+    fn drop_oldest(&self, listed: u64) {
         let mut kept = self.kept();
-        let oldest = kept.remove_oldest();
-        self.note_oldest(&kept);
+        if kept.is_closed {
+            return;
+        }
+        let oldest = kept.by_use.get(&listed).copied();
+        let dropped = oldest.and_then(|key| kept.remove(key));
+        self.list(&mut kept);
         drop(kept);
-        self.all.dropped(oldest);
+        self.all.dropped(dropped);
     }
 
-    fn note_oldest(&self, kept: &Kept) {
-        let oldest = kept.by_use.keys().next();
-        self.oldest.store(oldest.copied().unwrap_or(NEVER), Relaxed);
+    /// Enters the cache into [`Caches`], unless it has no chunks.
+    fn list(&self, kept: &mut Kept) {
+        kept.listed = kept.by_use.keys().next().copied();
+        if let Some(oldest) = kept.listed {
+            let mut caches = self.all.caches.lock().recover();
+            caches.by_use.insert(oldest, Weak::clone(&self.this));
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -201,7 +229,10 @@ impl AllCaches {
             bytes: AtomicU64::new(0),
             uses: AtomicU64::new(0),
             added: AtomicU64::new(0),
-            caches: Mutex::new(Vec::new()),
+            caches: Mutex::new(Caches {
+                by_use: BTreeMap::new(),
+                limits: BTreeMap::new(),
+            }),
         }
     }
 
@@ -218,25 +249,22 @@ impl AllCaches {
     /// Drops the least recently used chunks of all caches until the others are within the limit.
     fn make_room(&self) {
         while self.bytes.load(Relaxed) > self.limit {
-            let Some(cache) = self.with_oldest_chunk() else {
+            let Some((listed, cache)) = self.take_first() else {
                 return;
             };
-            cache.drop_oldest();
+            // One that is gone has dropped its chunks.
+            if let Some(cache) = cache.upgrade() {
+                cache.drop_oldest(listed);
+            }
         }
     }
 
-    /// Returns the cache with the least recently used chunk; `None` if no chunk is to be dropped.
-    fn with_oldest_chunk(&self) -> Option<Arc<ChunkCache>> {
-        let caches = self.caches.lock().recover();
-        let caches: Vec<_> = caches.iter().filter_map(Weak::upgrade).collect();
-        let highest = caches.iter().map(|cache| cache.limit).max().unwrap_or(0);
-        if self.bytes.load(Relaxed) <= self.limit.max(highest) {
-            return None;
-        }
-        caches
-            .into_iter()
-            .min_by_key(|cache| cache.oldest.load(Relaxed))
-            .filter(|cache| cache.oldest.load(Relaxed) != NEVER)
+    /// Removes the first cache from [`Caches`]; `None` if no chunk is to be dropped.
+    fn take_first(&self) -> Option<(u64, Weak<ChunkCache>)> {
+        let mut caches = self.caches.lock().recover();
+        let highest = caches.limits.keys().next_back().copied().unwrap_or(0);
+        let is_full = self.bytes.load(Relaxed) > self.limit.max(highest);
+        is_full.then(|| caches.by_use.pop_first()).flatten()
     }
 }
 
@@ -328,6 +356,44 @@ mod tests {
     }
 
     #[test]
+    fn chunks_go_in_the_order_of_their_last_uses_over_all_files() {
+        let all = process(30_000);
+        let files: Vec<_> = (0..8).map(|_| ChunkCache::among(all, 30_000)).collect();
+        let mut by_use: Vec<(usize, u64)> = Vec::new();
+        let mut state = 1_u32;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (file, number) = ((state >> 29) as usize, u64::from(state >> 20) % 6);
+            let is_kept = by_use.contains(&(file, number));
+            assert_eq!(files[file].find(key(number)).is_some(), is_kept);
+            by_use.retain(|kept| *kept != (file, number));
+            by_use.push((file, number));
+            if !is_kept {
+                files[file].add(key(number), chunk(0, 1));
+            }
+            if by_use.len() > 30 {
+                by_use.remove(0);
+            }
+            assert_eq!(all.bytes.load(Relaxed), 1000 * by_use.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_cache_of_which_all_chunks_were_dropped_takes_part_again() {
+        let all = process(20_000);
+        let files: Vec<_> = (0..3).map(|_| ChunkCache::among(all, 20_000)).collect();
+        for number in 0..9 {
+            for file in &files {
+                file.add(key(number), chunk(0, 10));
+            }
+        }
+        let kept: Vec<bool> = files.iter().map(|file| file.has(key(8))).collect();
+        assert_eq!(kept, [false, true, true]);
+        assert_eq!(all.bytes.load(Relaxed), 20_000);
+        assert_eq!(all.caches.lock().recover().by_use.len(), 2);
+    }
+
+    #[test]
     fn the_limit_of_one_cache_may_be_higher_than_that_of_all() {
         let all = process(10_000);
         let large = ChunkCache::among(all, 30_000);
@@ -351,8 +417,11 @@ mod tests {
         }
         assert_eq!(all.bytes.load(Relaxed), 0);
         let last = ChunkCache::among(all, 1);
-        assert_eq!(all.caches.lock().recover().len(), 1);
+        let caches = all.caches.lock().recover();
+        assert_eq!((caches.by_use.len(), caches.limits.len()), (0, 1));
+        drop(caches);
         drop(last);
+        assert!(all.caches.lock().recover().limits.is_empty());
     }
 
     #[test]

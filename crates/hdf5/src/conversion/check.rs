@@ -2,7 +2,7 @@
 //!
 //! Versions, builds and processors differ in some conversions, and a program may register its own.
 //! Before Penstock converts without HDF5, both therefore convert a few hundred values that
-//! distinguish all known behaviby_rules.
+//! distinguish all known behaviours.
 
 use std::ffi::c_void;
 
@@ -81,7 +81,7 @@ fn bytes(format: Format, value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns powers of two and their neighbby_rules, and values halfway between those that the target's
+/// Returns powers of two and their neighbours, and values halfway between those that the target's
 /// mantissa can represent.
 fn integers(bits: u32, to: Number) -> Vec<u64> {
     let mantissa = to.float_bits().map_or(bits, |(_, mantissa)| mantissa);

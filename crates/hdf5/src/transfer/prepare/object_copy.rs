@@ -15,6 +15,7 @@
 //! An open virtual dataset keeps the sources that HDF5 has read through it open, with their buffers, but
 //! without identifiers. HDF5 does not report which, so all its sources in open files count as open.
 
+use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
@@ -26,12 +27,14 @@ use std::sync::Arc;
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
-    H5_INDEX_NAME, H5_ITER_NATIVE, H5F_OBJ_DATASET, H5F_OBJ_FILE, H5O_COPY_EXPAND_EXT_LINK_FLAG,
-    H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5P_DEFAULT, Hdf5, herr_t,
-    hid_t,
+    H5_INDEX_NAME, H5_ITER_NATIVE, H5D_VIRTUAL, H5F_OBJ_DATASET, H5F_OBJ_FILE,
+    H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
+    H5P_DEFAULT, Hdf5, herr_t, hid_t,
 };
 
-use crate::dataset::{DatasetInfo, Layout, is_shared, name_of_file, read_chunk_table, sieve};
+use crate::dataset::{
+    DatasetInfo, Layout, creation_properties, is_shared, name_of_file, read_chunk_table, sieve,
+};
 use crate::library::{Id, Session};
 use crate::transfer::hdf5_state::{inside, open_ids};
 use crate::transfer::sinks::{StoredChunks, WrittenDataset};
@@ -69,15 +72,10 @@ pub unsafe fn prepare_for_copy(
         if copied.as_ref().is_some_and(HashSet::is_empty) {
             return Ok(());
         }
-        let is_copied = |key: &Key| copied.as_ref().is_none_or(|copied| copied.contains(key));
-        let mut open = HashMap::new();
-        for dataset in open_ids(&session, H5F_OBJ_DATASET).unwrap_or_default() {
-            add(&session, dataset, &mut open);
-        }
         // The sources stay open until they are prepared.
-        let _sources = add_sources(&session, &mut open);
-        let mut copied = open.iter().filter(|(key, _)| is_copied(key));
-        copied.try_for_each(|(_, (dataset, info))| prepare(&session, *dataset, info))
+        let (copied, _sources) = open_copied(&session, copied.as_ref());
+        let mut copied = copied.iter();
+        copied.try_for_each(|(dataset, info)| prepare(&session, *dataset, info))
     })
 }
 
@@ -154,54 +152,86 @@ fn with_all_below(session: &Session<'_>, object: hid_t) -> Option<HashSet<Key>> 
     (status >= 0).then_some(found)
 }
 
-/// Open datasets, by key: an identifier of each, and its description. HDF5 has the same buffers for all
-/// identifiers of a dataset.
-type Open = HashMap<Key, (hid_t, DatasetInfo)>;
-
-/// Adds an open dataset, unless it is known or cannot be described: H5Ocopy cannot read its header either. Returns
-/// its key if it is new.
-fn add(session: &Session<'_>, dataset: hid_t, open: &mut Open) -> Option<Key> {
-    let key = session.object(dataset).ok()?;
-    if let Entry::Vacant(place) = open.entry(key) {
-        place.insert((dataset, DatasetInfo::read(session, dataset).ok()?));
-        return Some(key);
+/// Returns an identifier and the description of each open dataset that is copied, and the identifiers that were
+/// opened to find sources of virtual datasets. HDF5 has the same buffers for all identifiers of a dataset. Datasets
+/// that cannot be described are left out: H5Ocopy cannot read their headers either.
+fn open_copied(
+    session: &Session<'_>,
+    copied: Option<&HashSet<Key>>,
+) -> (Vec<(hid_t, DatasetInfo)>, Vec<Id>) {
+    let keyed = |dataset| Some((session.object(dataset).ok()?, dataset));
+    let datasets = open_ids(session, H5F_OBJ_DATASET).unwrap_or_default();
+    let mut open: HashMap<Key, hid_t> = datasets.into_iter().filter_map(keyed).collect();
+    let has_all = copied.is_some_and(|copied| copied.iter().all(|key| open.contains_key(key)));
+    let files = LazyCell::new(|| open_files(session));
+    let mut rest: Vec<(Key, hid_t)> = open.iter().map(|(key, id)| (*key, *id)).collect();
+    let (mut described, mut opened) = (Vec::new(), Vec::new());
+    while let Some((key, dataset)) = rest.pop() {
+        let is_copied = copied.is_none_or(|copied| copied.contains(&key));
+        // A description takes much longer than the layout.
+        if !is_copied && (has_all || !is_virtual(session, dataset)) {
+            continue;
+        }
+        let Ok(info) = DatasetInfo::read(session, dataset) else {
+            continue;
+        };
+        // A source may be virtual itself.
+        for source in open_sources(session, &files, key.0, &info) {
+            if let Some((key, id)) = keyed(source.get())
+                && let Entry::Vacant(place) = open.entry(key)
+            {
+                rest.push((key, *place.insert(id)));
+                opened.push(source);
+            }
+        }
+        if is_copied {
+            described.push((dataset, info));
+        }
     }
-    None
+    (described, opened)
 }
 
-/// Adds the sources of open virtual datasets that lie in open files, and returns the identifiers that it has
-/// opened for that. A source may be virtual itself.
-fn add_sources(session: &Session<'_>, open: &mut Open) -> Vec<Id> {
-    let mut opened = Vec::new();
+/// Returns whether a dataset is virtual; false if HDF5 cannot read its creation properties.
+fn is_virtual(session: &Session<'_>, dataset: hid_t) -> bool {
+    creation_properties(session, dataset).is_ok_and(|creation| {
+        // SAFETY: takes an owned identifier.
+        unsafe { (session.hdf5.H5Pget_layout)(creation.get()) == H5D_VIRTUAL }
+    })
+}
+
+/// Returns the number, an identifier and the path of each open file.
+fn open_files(session: &Session<'_>) -> Vec<(u64, hid_t, PathBuf)> {
     let file = |id| {
         let (number, _) = session.object(id).ok()?;
         Some((number, id, name_of_file(session, id).unwrap_or_default()))
     };
     let files = open_ids(session, H5F_OBJ_FILE).unwrap_or_default();
-    let files: Vec<_> = files.into_iter().filter_map(file).collect();
-    let mut rest: Vec<Key> = open.keys().copied().collect();
-    while let Some(key) = rest.pop() {
-        for (source, name) in sources(&open[&key].1) {
-            let is_there = |file: &&(u64, hid_t, PathBuf)| {
-                // HDF5 looks for a file in several folders, but always under the last part of its name.
-                // Links to it that have other names are not recognized.
-                if source.as_os_str() == "." {
-                    file.0 == key.0
-                } else {
-                    source.file_name() == file.2.file_name()
-                }
-            };
-            for (_, file, _) in files.iter().filter(is_there) {
-                let hdf5 = session.hdf5;
-                // SAFETY: HDF5 checks the identifier; the name is a C string.
-                let source = unsafe { (hdf5.H5Dopen2)(*file, name.as_ptr(), H5P_DEFAULT) };
-                if let Ok(source) = session.own(source, hdf5.H5Dclose, "open a source")
-                    && let Some(key) = add(session, source.get(), open)
-                {
-                    rest.push(key);
-                    opened.push(source);
-                }
+    files.into_iter().filter_map(file).collect()
+}
+
+/// Opens the sources of a dataset of the file `number` that lie in open files.
+fn open_sources(
+    session: &Session<'_>,
+    files: &[(u64, hid_t, PathBuf)],
+    number: u64,
+    info: &DatasetInfo,
+) -> Vec<Id> {
+    let mut opened = Vec::new();
+    for (source, name) in sources(info) {
+        let is_there = |file: &&(u64, hid_t, PathBuf)| {
+            // HDF5 looks for a file in several folders, but always under the last part of its name.
+            // Links to it that have other names are not recognized.
+            if source.as_os_str() == "." {
+                file.0 == number
+            } else {
+                source.file_name() == file.2.file_name()
             }
+        };
+        for (_, file, _) in files.iter().filter(is_there) {
+            let hdf5 = session.hdf5;
+            // SAFETY: HDF5 checks the identifier; the name is a C string.
+            let source = unsafe { (hdf5.H5Dopen2)(*file, name.as_ptr(), H5P_DEFAULT) };
+            opened.extend(session.own(source, hdf5.H5Dclose, "open a source"));
         }
     }
     opened
