@@ -167,7 +167,7 @@ def several_rounds(comm: Any, path: Path) -> None:
         assert abs(read_by_this_rank().bytes - whole.nbytes / 2) <= 8192, read_by_this_rank()
     if comm.rank < 2 and comm.size > 1:
         # Nobody reads before the end of the file is missed, and both ranks get the error.
-        with ipc.provided(), pytest.raises(mpi.RankError, match="rank 1.*EndOfFileError"):
+        with ipc.provided(), pytest.raises(mpi.RankError, match=r"rank 1.*EndOfFileError"):
             load_replicated(path, two, device="cuda", shape=(whole.size + 1,), **keys)
     two.Free()
     comm.Barrier()
