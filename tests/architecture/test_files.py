@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_modules import MANIFESTS, code, cycles, module_of, shown
+from .test_modules import MANIFESTS, code, cycles, module_of, shown, write_sources
 
 Module = tuple[str, ...]
 
@@ -167,9 +167,7 @@ def test_a_cycle_of_files_is_found_through_imports_reexports_and_own_modules(tmp
         "room/low.rs": "// super::high in a comment\npub fn x() {}\n",
         "room/high.rs": "use super::low;\nfn y() { low::x() }\n#[cfg(test)]\nmod tests {}\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_sources(tmp_path, files)
     assert Files(tmp_path).arrows() == {"room/high.rs": {"room/low.rs": {"low::x"}}}
     imports = [
         "use crate::Top;\n",

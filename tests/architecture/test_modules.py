@@ -139,6 +139,13 @@ def test_no_modules_of_a_crate_depend_on_each_other_in_a_cycle(crate):
         assert any(cycle <= idea for idea in allowed), shown(crate.name, cycle, arrows)
 
 
+def write_sources(folder: Path, files: dict[str, str]) -> None:
+    """Write the texts of source files, by their names in a folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def test_a_cycle_is_found_through_groups_parents_and_reexports(tmp_path):
     files = {
         "lib.rs": "mod low;\nmod high;\npub use high::{Top, other};\n",
@@ -147,9 +154,7 @@ def test_a_cycle_is_found_through_groups_parents_and_reexports(tmp_path):
         "high/deep.rs": "use super::super::low;\nuse super::Top;\n#[cfg(test)]\nmod tests {}\n",
         "tests.rs": "use crate::high::Top;\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_sources(tmp_path, files)
     assert cycles(graph(tmp_path)) == [{"high", "low"}]
     (tmp_path / "low.rs").write_text("pub fn x() {}\n#[cfg(test)]\nmod tests { use crate::Top; }\n")
     assert cycles(graph(tmp_path)) == []
