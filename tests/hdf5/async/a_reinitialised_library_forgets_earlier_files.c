@@ -2,16 +2,6 @@
 
 enum { ELEMENTS = 200000 };
 
-/* HDF5 fills the whole dataset when it allocates its storage, which is at the first write. */
-static hid_t filled_dataset(hid_t file) {
-    int fill = 5;
-    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
-    OK(H5Pset_fill_value(dcpl, H5T_NATIVE_INT, &fill));
-    hid_t dataset = create_dataset(file, "x", ELEMENTS, dcpl);
-    OK(H5Pclose(dcpl));
-    return dataset;
-}
-
 static unsigned long number_of(hid_t file) {
     H5O_info2_t info;
     OK(H5Oget_info3(file, &info, H5O_INFO_BASIC));
@@ -21,7 +11,7 @@ static unsigned long number_of(hid_t file) {
 int main(void) {
     begin();
     int *these = values(ELEMENTS, 1);
-    hid_t file = make_file("whole.h5"), dataset = filled_dataset(file);
+    hid_t file = make_file("whole.h5"), dataset = filled_dataset(file, ELEMENTS);
     OK(H5Dwrite(dataset, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, these));
     OK(H5Dclose(dataset));
     OK(H5Fclose(file));
@@ -30,7 +20,7 @@ int main(void) {
     OK(H5close());
     begin();
     file = make_file("full.h5");
-    dataset = filled_dataset(file);
+    dataset = filled_dataset(file, ELEMENTS);
     const unsigned long before = number_of(file);
     hid_t events = new_events();
     fail_at(100000, ENOSPC);

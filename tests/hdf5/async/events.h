@@ -139,6 +139,16 @@ static inline void let_go_on_soon(void) {
     CHECK(pthread_detach(thread) == 0);
 }
 
+/* Makes a dataset "x", all of which HDF5 fills when it allocates its storage: at the first write. */
+static inline hid_t filled_dataset(hid_t file, hsize_t count) {
+    int fill = 5;
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    OK(H5Pset_fill_value(dcpl, H5T_NATIVE_INT, &fill));
+    hid_t dataset = create_dataset(file, "x", count, dcpl);
+    OK(H5Pclose(dcpl));
+    return dataset;
+}
+
 /* The bytes of a selection in one dimension. */
 static inline hid_t slab(hsize_t whole, hsize_t start, hsize_t count) {
     hid_t space = H5Screate_simple(1, &whole, NULL);

@@ -2,16 +2,6 @@
 
 enum { ELEMENTS = 200000, FIRST = 10, SOME = 100 };
 
-/* HDF5 fills the whole dataset when it allocates its storage, which is at the first write. */
-static hid_t filled_dataset(hid_t file) {
-    int fill = 5;
-    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
-    OK(H5Pset_fill_value(dcpl, H5T_NATIVE_INT, &fill));
-    hid_t dataset = create_dataset(file, "x", ELEMENTS, dcpl);
-    OK(H5Pclose(dcpl));
-    return dataset;
-}
-
 /* The error stack of the last write as text. */
 static char error[8192];
 
@@ -48,7 +38,7 @@ static bool has_what_was_written(hid_t dataset, int seed) {
 }
 
 static void check(const char *path, bool has_events) {
-    hid_t file = make_file(path), dataset = filled_dataset(file);
+    hid_t file = make_file(path), dataset = filled_dataset(file, ELEMENTS);
     int *these = values(SOME, 1);
     void *memory = new_memory_with(these, SOME * sizeof(int));
 
