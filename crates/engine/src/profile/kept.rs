@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::record::{FORMAT, check, text_of};
 use super::{Gpu, Machine};
 use crate::options::{MAX_THREADS, MIN_BLOCK};
 use crate::staging::{Length, Setting};
-
-const FORMAT: u64 = 1;
 
 /// The place of the setting of one GPU.
 #[derive(Clone, Debug)]
@@ -31,15 +30,13 @@ impl Kept {
 
     /// The stored setting, if one was found on this machine.
     pub(crate) fn load(&self) -> Option<Setting> {
-        let text = std::fs::read_to_string(&self.path).ok()?;
+        let text = text_of(&self.path).ok()??;
         let value: Value = serde_json::from_str(&text).ok()?;
-        let is_of_here = value["format"] == FORMAT
-            && self.machine.difference(&value["machine"]).is_none()
-            && self.gpu.difference(&value["gpu"]).is_none();
+        check(&value, &self.machine, Some(&self.gpu)).ok()?;
         let workers = value["threads"].as_u64()?;
         let fill = value["block"].as_u64()?;
         let is_valid = (1..=u64::from(MAX_THREADS)).contains(&workers) && fill >= MIN_BLOCK;
-        (is_of_here && is_valid).then_some(Setting {
+        is_valid.then_some(Setting {
             workers: workers as usize,
             fill,
         })
@@ -88,6 +85,14 @@ mod tests {
         assert_eq!(kept.load(), Some(setting));
         assert_eq!(Kept::new(&folder, gpu(2), Length::Short).load(), None);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_file_of_a_few_kilobytes_is_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let kept = Kept::new(root.path(), gpu(1), Length::Long);
+        std::os::unix::fs::symlink("/dev/zero", &kept.path).unwrap();
+        assert_eq!(kept.load(), None);
     }
 
     #[test]

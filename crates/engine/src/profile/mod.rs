@@ -123,19 +123,13 @@ fn path(folder: &Path, mount: &Mount, gpu: Option<&Gpu>) -> PathBuf {
 
 /// The contents of a profile's file; `None` if it does not exist.
 fn read(path: &Path, gpu: Option<&Gpu>) -> Option<Found> {
-    /// The most bytes that are read. A profile has a few thousand.
-    const MOST: u64 = 1 << 20;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let named = |why: String| {
         format!("tuned profile {file} not used: {why}; run penstock tune again, or with --clear")
     };
-    let text = match std::fs::metadata(path) {
-        Ok(data) if data.is_file() && data.len() <= MOST => std::fs::read_to_string(path),
-        Ok(_) => return Some(Err(named("it is not a profile".to_owned()))),
-        Err(e) => Err(e),
-    };
-    match text {
-        Ok(text) => Some(Profile::parse(&text, &Machine::here(), gpu).map_err(named)),
+    match record::text_of(path) {
+        Ok(Some(text)) => Some(Profile::parse(&text, &Machine::here(), gpu).map_err(named)),
+        Ok(None) => Some(Err(named("it is not a profile".to_owned()))),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => Some(Err(named(e.to_string()))),
     }

@@ -1,5 +1,8 @@
 //! The contents of a profile's file.
 
+use std::path::Path;
+use std::{fs, io};
+
 use serde_json::Value;
 
 use super::{Gpu, Machine};
@@ -52,22 +55,7 @@ impl Profile {
     ) -> Result<Profile, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|e| format!("it is damaged ({e})"))?;
-        match value["format"].as_u64() {
-            Some(FORMAT) => {}
-            Some(other) => return Err(format!("its format is {other}, not {FORMAT}")),
-            None => return Err("it is damaged (no format)".to_owned()),
-        }
-        if let Some(difference) = machine.difference(&value["machine"]) {
-            return Err(difference);
-        }
-        let difference = match gpu {
-            Some(gpu) => gpu.difference(&value["gpu"]),
-            None if value["gpu"].is_null() => None,
-            None => Some("it was made for a GPU".to_owned()),
-        };
-        if let Some(difference) = difference {
-            return Err(difference);
-        }
+        check(&value, machine, gpu)?;
         let rows = value["rows"].as_array().ok_or("it is damaged (no rows)")?;
         let rows = rows.iter().map(|row| Row::read(row, gpu.is_some()));
         Ok(Profile {
@@ -88,6 +76,33 @@ impl Profile {
             .find(|row| row.operation == operation && row.size == size && row.place == place)
             .map(|row| row.options)
     }
+}
+
+/// The text of a file in the folder; `None` for what is no file or is too long, so that reading it could
+/// block the caller or fill its memory.
+pub(super) fn text_of(path: &Path) -> io::Result<Option<String>> {
+    /// The most bytes that are read. A profile has a few thousand.
+    const MOST: u64 = 1 << 20;
+    let data = fs::metadata(path)?;
+    let may_be_read = data.is_file() && data.len() <= MOST;
+    may_be_read.then(|| fs::read_to_string(path)).transpose()
+}
+
+/// Checks that a file has the format of this version, and was made on this machine for this GPU. An
+/// error gives the reason why it is not used.
+pub(super) fn check(value: &Value, machine: &Machine, gpu: Option<&Gpu>) -> Result<(), String> {
+    match value["format"].as_u64() {
+        Some(FORMAT) => {}
+        Some(other) => return Err(format!("its format is {other}, not {FORMAT}")),
+        None => return Err("it is damaged (no format)".to_owned()),
+    }
+    let of_gpu = || match gpu {
+        Some(gpu) => gpu.difference(&value["gpu"]),
+        None if value["gpu"].is_null() => None,
+        None => Some("it was made for a GPU".to_owned()),
+    };
+    let difference = machine.difference(&value["machine"]).or_else(of_gpu);
+    difference.map_or(Ok(()), Err)
 }
 
 impl Row {
