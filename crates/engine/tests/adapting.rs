@@ -99,6 +99,11 @@ fn a_large_read_is_measured_and_reports_the_setting_that_was_chosen() {
 }
 
 #[test]
+fn an_empty_setting_counts_as_unset() {
+    run_case("measured_reads", &[("PENSTOCK_STAGING", "")]);
+}
+
+#[test]
 #[ignore = "a case"]
 fn reads_with_options() {
     let Some(scene) = scene() else { return };

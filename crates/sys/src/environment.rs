@@ -11,9 +11,10 @@ pub fn setting(name: &str) -> Option<OsString> {
     env::var_os(name)
 }
 
-/// As [`setting`]; `None` if the value is not UTF-8.
+/// As [`setting`]; `None` if the value is empty or not UTF-8.
 pub fn text(name: &str) -> Option<String> {
-    setting(name)?.into_string().ok()
+    let text = setting(name)?.into_string().ok()?;
+    (!text.is_empty()).then_some(text)
 }
 
 /// The value of a variable that names a file, a folder or a library; an empty one counts as unset.

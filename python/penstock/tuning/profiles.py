@@ -146,8 +146,12 @@ class Store:
         return slot.path
 
     def clear(self) -> list[Path]:
-        """Remove all profiles of the file system, and return their paths."""
-        found = self.files()
+        """Remove all profiles of the file system, and what processes have stored of staged reads.
+
+        Returns:
+            The paths that were removed.
+        """
+        found = [*self.files(), *sorted(self.folder.glob("staging-*.json"))]
         for path in found:
             path.unlink(missing_ok=True)
         return found
