@@ -138,7 +138,7 @@ def torch() -> Any:
 @pytest.fixture(scope="session")
 def torch_cuda(torch: Any) -> Any:
     if not torch.cuda.is_available():
-        pytest.skip("torch has no GPU")
+        pytest.skip("torch has no GPU: run on one, or under scripts/standin-gpu --torch")
     return torch
 
 
