@@ -142,6 +142,18 @@ def torch_cuda(torch: Any) -> Any:
     return torch
 
 
+@pytest.fixture
+def torch_kernels(torch_cuda: Any) -> Iterator[Any]:
+    """torch for tests that need its kernels, which the CPU computes on the stand-in GPU."""
+    if "stand-in" not in torch_cuda.cuda.get_device_name():
+        yield torch_cuda
+        return
+    from tests.torch_kernels import KernelsOnCpu
+
+    with KernelsOnCpu():
+        yield torch_cuda
+
+
 @pytest.fixture(scope="session")
 def cupy() -> Any:
     module = pytest.importorskip("cupy", reason="CuPy is not installed")
