@@ -32,7 +32,7 @@ unexport MAKEFLAGS MFLAGS
 endif
 
 .PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
-	test-fuzz test-sanitize test-memory test-legate
+	test-fuzz test-sanitize test-memory test-legate test-torch
 
 build: $(INSTALLED)
 
@@ -196,6 +196,16 @@ standin: build
 test-memory: build
 	scripts/asan
 	scripts/debug-malloc
+
+# The tests that use torch, on the stand-in GPU. It is not part of `make test`: 3 GB are downloaded, once, if
+# TORCH is not a folder with the packages of torch for CUDA 13.
+TORCH ?= target/torch
+
+test-torch: build standin $(TORCH)/torch
+	PYTHONPATH=$(abspath $(TORCH)) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
+
+$(TORCH)/torch:
+	$(BIN)/python -m pip install --quiet --target $(TORCH) torch
 
 # Legate's wheel on the driver, and its arrays by penstock.dist.legate. It is not part of `make test`: 400 MB
 # are downloaded, once.

@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "gpu: needs a GPU, or the stand-in of scripts/standin-gpu")
+    config.addinivalue_line("markers", "torch: uses torch, and runs in `make test-torch`")
     config.addinivalue_line("markers", "long: takes seconds, and runs in `make test-long` only")
     config.addinivalue_line("markers", "either: another outcome is right where there is a GPU")
 
@@ -39,6 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     leave_out(config, items)
+    for item in items:
+        if "torch" in getattr(item, "fixturenames", ()):
+            item.add_marker("torch")
     if ps.devices():
         return
     skip = pytest.mark.skip(reason="no GPU: run on one, or under scripts/standin-gpu")

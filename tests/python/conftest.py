@@ -138,8 +138,20 @@ def torch() -> Any:
 @pytest.fixture(scope="session")
 def torch_cuda(torch: Any) -> Any:
     if not torch.cuda.is_available():
-        pytest.skip("torch has no GPU")
+        pytest.skip("torch has no GPU: run on one, or under scripts/standin-gpu --torch")
     return torch
+
+
+@pytest.fixture
+def torch_kernels(torch_cuda: Any) -> Iterator[Any]:
+    """torch for tests that need its kernels, which the CPU computes on the stand-in GPU."""
+    if "stand-in" not in torch_cuda.cuda.get_device_name():
+        yield torch_cuda
+        return
+    from tests.torch_kernels import KernelsOnCpu
+
+    with KernelsOnCpu():
+        yield torch_cuda
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,11 @@ impl Arena {
         self.capacity
     }
 
+    /// The bytes that are not allocated.
+    pub fn free(&self) -> usize {
+        self.capacity - self.used.load(Ordering::Relaxed)
+    }
+
     /// Whether an address belongs to this device, allocated or not.
     pub fn contains(&self, address: usize) -> bool {
         (self.pointers..self.pointers + self.extent).contains(&address)

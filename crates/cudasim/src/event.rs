@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 use crate::device::Context;
 use crate::failure;
@@ -17,30 +18,31 @@ static EVENTS: Table<Event> = Table::new();
 
 pub struct Event {
     context: &'static Context,
+    is_timed: bool,
     latest: Mutex<Option<Arc<Recording>>>,
 }
 
 /// One recording of an event. Its waiters keep it when the event is recorded again.
 #[derive(Default)]
 pub struct Recording {
-    reached: Mutex<bool>,
+    reached: Mutex<Option<Instant>>,
     changed: Condvar,
 }
 
 impl Recording {
     pub fn reach(&self) {
-        *self.reached.lock().unwrap() = true;
+        *self.reached.lock().unwrap() = Some(Instant::now());
         self.changed.notify_all();
     }
 
     pub fn wait(&self) {
         let mut reached = self.reached.lock().unwrap();
-        while !*reached {
+        while reached.is_none() {
             reached = self.changed.wait(reached).unwrap();
         }
     }
 
-    fn is_reached(&self) -> bool {
+    fn reached(&self) -> Option<Instant> {
         *self.reached.lock().unwrap()
     }
 }
@@ -52,7 +54,12 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
     }
     failure::check(failure::Kind::Event)?;
     let latest = Mutex::new(None);
-    Ok(EVENTS.add(Arc::new(Event { context, latest })))
+    let is_timed = flags & DISABLE_TIMING == 0;
+    Ok(EVENTS.add(Arc::new(Event {
+        context,
+        is_timed,
+        latest,
+    })))
 }
 
 pub fn destroy(handle: *mut c_void) -> Result {
@@ -95,7 +102,7 @@ impl Event {
     pub fn query(&self) -> Result {
         self.context.check()?;
         match self.latest() {
-            Some(recording) if !recording.is_reached() => Err(NOT_READY),
+            Some(recording) if recording.reached().is_none() => Err(NOT_READY),
             _ => Ok(()),
         }
     }
@@ -105,6 +112,17 @@ impl Event {
             recording.wait();
         }
         self.context.check()
+    }
+
+    /// The milliseconds from this event to a later one. Both must have been reached.
+    pub fn milliseconds_to(&self, later: &Event) -> Result<f32> {
+        let time = |event: &Event| {
+            let recording = event.latest().filter(|_| event.is_timed);
+            recording.ok_or(INVALID_HANDLE)?.reached().ok_or(NOT_READY)
+        };
+        let (from, to) = (time(self)?, time(later)?);
+        let forward = to.saturating_duration_since(from).as_secs_f32();
+        Ok(1e3 * (forward - from.saturating_duration_since(to).as_secs_f32()))
     }
 
     fn latest(&self) -> Option<Arc<Recording>> {

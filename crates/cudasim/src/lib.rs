@@ -1,4 +1,5 @@
-//! A stand-in for `libcuda.so.1`, `libcufile.so.0` and nvCOMP on a machine without a GPU.
+//! A stand-in for `libcuda.so.1`, `libcufile.so.0` and nvCOMP on a machine without a GPU, and for
+//! `libcudart.so.13` as far as PyTorch needs it ([`runtime`]).
 //!
 //! It is a test double and never shipped. It is at least as strict as the real libraries, so that a
 //! program that works on it is likely to work on a GPU:
@@ -26,6 +27,7 @@ pub mod cufile;
 pub mod failure;
 pub mod memory;
 pub mod nvcomp;
+pub mod runtime;
 pub mod status;
 
 mod arena;

@@ -142,8 +142,8 @@ def test_the_mock_writer_counts_storages(tmp_path, torch, tensors):
     assert writer.statistics()["save_storage"] == len(tensors)
 
 
-def test_gpu_tensors_are_written_after_the_work_that_makes_them(tmp_path, torch_cuda):
-    torch = torch_cuda
+def test_gpu_tensors_are_written_after_the_work_that_makes_them(tmp_path, torch_kernels):
+    torch = torch_kernels
     for handle in (aio_handle(), gds()):
         x = torch.zeros(8 << 20, device="cuda")
         for _ in range(50):
@@ -166,8 +166,8 @@ def test_a_pinned_device_tensor_is_torchs(torch_cuda):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_torch_save_of_gpu_tensors_gives_the_same_bytes(tmp_path, torch_cuda, device):
-    torch = torch_cuda
+def test_torch_save_of_gpu_tensors_gives_the_same_bytes(tmp_path, torch_kernels, device):
+    torch = torch_kernels
     state = {"a": torch.arange(100_000, device="cuda"), "b": torch.ones(7, device="cuda")}
     plain = io.BytesIO()
     torch.save(state, plain)

@@ -244,8 +244,8 @@ def test_each_route_to_the_gpu_says_so(tmp_path, noise):
         assert ps.last_report().route == route
 
 
-def test_torch_tensors_on_the_gpu_are_loaded_after_pending_kernels(tmp_path, torch_cuda):
-    torch = torch_cuda
+def test_torch_tensors_on_the_gpu_are_loaded_after_pending_kernels(tmp_path, torch_kernels):
+    torch = torch_kernels
     t = torch.arange(1 << 22, dtype=torch.float32, device="cuda")
     for _ in range(50):
         t = t + 1
@@ -262,8 +262,8 @@ def test_torch_tensors_on_the_gpu_are_loaded_after_pending_kernels(tmp_path, tor
     assert torch.equal(half.view(torch.float32), t)
 
 
-def test_a_load_into_a_tensor_waits_for_the_kernels_that_still_use_it(tmp_path, torch_cuda):
-    torch = torch_cuda
+def test_a_load_into_a_tensor_waits_for_the_kernels_that_still_use_it(tmp_path, torch_kernels):
+    torch = torch_kernels
     np.full(1 << 22, 7, "f4").tofile(tmp_path / "f")
     t = torch.ones(1 << 22, device="cuda")
     total = torch.zeros_like(t)

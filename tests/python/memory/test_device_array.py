@@ -196,12 +196,12 @@ def test_memory_is_given_back():
         ps.DeviceArray(64 << 20)  # 12.5 GiB in all: more than the stand-in has
 
 
-def test_torch_shares_the_memory(torch_cuda):
+def test_torch_shares_the_memory(torch_kernels):
     a = ps.DeviceArray.from_numpy(np.arange(6, dtype="f4").reshape(2, 3))
-    t = torch_cuda.from_dlpack(a)
+    t = torch_kernels.from_dlpack(a)
     assert t.data_ptr() == a.data_ptr
     t += 1
-    torch_cuda.cuda.synchronize()
+    torch_kernels.cuda.synchronize()
     np.testing.assert_array_equal(a.numpy(), np.arange(6).reshape(2, 3) + 1)
 
 

@@ -212,8 +212,8 @@ def test_cancelling_the_task_cancels_the_request_and_cleans_up(slow_file):
     asyncio.run(main())
 
 
-def test_a_request_orders_with_a_stream(tmp_path, torch_cuda):
-    torch = torch_cuda
+def test_a_request_orders_with_a_stream(tmp_path, torch_kernels):
+    torch = torch_kernels
     np.full(1 << 22, 3, "f4").tofile(tmp_path / "f")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -13,7 +13,7 @@ use crate::stream::{LEGACY, resolve_used};
 const DEFAULT: *mut c_void = LEGACY as *mut c_void;
 
 /// Copies on a stream; without one, on the default stream, and waits.
-fn queue(
+pub(crate) fn queue(
     direction: Direction,
     destination: u64,
     source: u64,

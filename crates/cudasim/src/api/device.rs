@@ -73,7 +73,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
 }
 
 /// The value of an attribute; 0 if the stand-in does not have it.
-fn attribute_of(attribute: c_int, ordinal: c_int) -> c_int {
+pub(crate) fn attribute_of(attribute: c_int, ordinal: c_int) -> c_int {
     match attribute {
         1 => 1024,          // MAX_THREADS_PER_BLOCK
         10 => 32,           // WARP_SIZE

@@ -46,3 +46,16 @@ pub unsafe extern "C" fn cuEventSynchronize(handle: *mut c_void) -> c_int {
         event::resolve(handle)?.synchronize()
     }))
 }
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime_v2(
+    milliseconds: *mut f32,
+    from: *mut c_void,
+    to: *mut c_void,
+) -> c_int {
+    code(current().and_then(|_| {
+        let elapsed = event::resolve(from)?.milliseconds_to(&*event::resolve(to)?)?;
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(milliseconds, elapsed) }
+    }))
+}

@@ -39,6 +39,18 @@ pub unsafe extern "C" fn cuMemAllocManaged(address: *mut u64, size: usize, flags
     }))
 }
 
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
+    code(current().and_then(|context| {
+        let arena = context.arena();
+        // SAFETY: the client's pointers are null or valid.
+        unsafe {
+            store(free, arena.free())?;
+            store(total, arena.capacity())
+        }
+    }))
+}
+
 /// Allocates at once, although the client may use the memory only in stream order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, size: usize, at: *mut c_void) -> c_int {

@@ -23,7 +23,7 @@ pub mod stream;
 ///
 /// # Safety
 /// `place` is null or valid for a `T`.
-unsafe fn store<T>(place: *mut T, value: T) -> Result {
+pub(crate) unsafe fn store<T>(place: *mut T, value: T) -> Result {
     if place.is_null() {
         return Err(INVALID_VALUE);
     }

@@ -467,8 +467,8 @@ def test_strings_and_empty_datasets_cannot_go_to_the_gpu(h5):
             ps.read(h5[name], device="cuda")
 
 
-def test_torch_tensors_are_read_and_written(h5, torch_cuda):
-    torch = torch_cuda
+def test_torch_tensors_are_read_and_written(h5, torch_kernels):
+    torch = torch_kernels
     dataset = h5.create_dataset("x", data=BIG)
     chunked = h5.create_dataset("c", data=BIG, chunks=(50, 300))
     for source in (dataset, chunked):
