@@ -52,7 +52,10 @@ def tune(
     show: Annotated[
         bool, typer.Option("--show", help="Show the stored profiles, and measure nothing.")
     ] = False,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove the stored profiles and settings of staged reads.")] = False,
+    clear: Annotated[
+        bool,
+        typer.Option("--clear", help="Remove the stored profiles and settings of staged reads."),
+    ] = False,
     cufile_out: Annotated[
         Path | None,
         typer.Option(

@@ -12,6 +12,9 @@ from penstock.dist.mpi.ranks import RankError, disagreement, failed_error, in_wo
 
 T = TypeVar("T")
 
+_SMALL = 16 << 10
+"""Bytes of a value that all ranks receive together with what they agree on, at most."""
+
 
 class Gathering:
     """Ranks whose subclass defines :meth:`all_gather` and :meth:`share`.
@@ -39,16 +42,22 @@ class Gathering:
 
     def agree(self, step: str, error: BaseException | None = None) -> None:
         """Return on all ranks, or raise on all."""
-        gathered = self.all_gather((step, None if error is None else in_words(error)), step)
-        for rank, (_, words) in enumerate(gathered):
-            if words is not None:
-                self.failure = failed_error(step, rank, words)
+        self._agree(step, error, b"")
+
+    def _agree(self, step: str, error: BaseException | None, value: bytes) -> bytes:
+        """Return the value of rank 0 on all ranks, or raise on all."""
+        words = None if error is None else in_words(error)
+        gathered = self.all_gather((step, words, value), step)
+        for rank, (_, failed, _) in enumerate(gathered):
+            if failed is not None:
+                self.failure = failed_error(step, rank, failed)
                 raise self.failure from error
-        of_root = gathered[0][0]
-        for rank, (other, _) in enumerate(gathered):
+        of_root, _, found = gathered[0]
+        for rank, (other, *_) in enumerate(gathered):
             if other != of_root:
                 self.failure = disagreement(of_root, rank, other)
                 raise self.failure
+        return found
 
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
@@ -60,10 +69,13 @@ class Gathering:
                 pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
             except Exception as raised:
                 error = raised
-        self.agree(step, error)
-        pickled = self.from_root(pickled, step)
-        found: T = pickle.loads(pickled) if made is None else made
-        return found
+        # Only a large value is worth a second call.
+        is_small = len(pickled) <= _SMALL
+        found = self._agree(step, error, pickled if is_small else b"")
+        if not found:
+            found = self.from_root(pickled, step)
+        value: T = pickle.loads(found) if made is None else made
+        return value
 
     def from_root(self, value: T | None, step: str) -> T:
         """Return on all ranks the value of rank 0."""

@@ -50,7 +50,7 @@ class _WithIpc(peers._Driver):
         if name == self._fails:
             raise ps.GpuError(f"{name}: made to fail")
         own = getattr(self, f"_{name}", None)
-        is_foreign = name != "cuMemcpyDtoDAsync_v2" or self._find(arguments[0].value)
+        is_foreign = name != "cuMemcpyDtoDAsync_v2" or self._find(arguments[1].value)
         if own is not None and is_foreign:
             own(*arguments)
         else:
@@ -77,12 +77,12 @@ class _WithIpc(peers._Driver):
         os.close(self._opened.pop(base.value)[0])
 
     def _cuMemcpyDtoDAsync_v2(self, target: Any, source: Any, length: Any, _: Any) -> None:  # noqa: N802
-        base = self._find(target.value)
+        base = self._find(source.value)
         opened, offset = self._opened[base]
-        inode, start = _mapped(source.value)
+        inode, start = _mapped(target.value)
         # As they are stored: the stand-in combines bytes of devices with a constant.
-        data = os.pread(_descriptor(inode), length.value, start)
-        assert os.pwrite(opened, data, offset + target.value - base) == length.value
+        data = os.pread(opened, length.value, offset + source.value - base)
+        assert os.pwrite(_descriptor(inode), data, start) == length.value
 
     def _find(self, address: int) -> int:
         return max((base for base in self._opened if base <= address), default=0)

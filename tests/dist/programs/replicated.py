@@ -123,7 +123,7 @@ def run(comm: Any, folder: Path, device: str) -> None:
 
 
 def by_peers(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -> None:
-    """Exchange shares by copies into the memory of other processes, on the stand-in."""
+    """Exchange shares by copies from the memory of other processes, on the stand-in."""
     keys: dict[str, Any] = {"device": device, "piece": PIECE, "exchange": "peer", "timeout": 60}
     with pytest.raises(mpi.RankError, match="has no cuIpcGetMemHandle"):
         load_replicated(source, comm, **keys)
@@ -145,7 +145,13 @@ def by_peers(comm: Any, source: str, whole: np.ndarray[Any, Any], device: str) -
     with ipc.provided(), pytest.raises(mpi.RankError, match=rf"rank {last}.*MemoryError"):
         load_replicated(source, comm, **keys)
     peers.Peers.open = keep  # type: ignore[method-assign]
-    for name in ("cuIpcOpenMemHandle_v2", "cuMemcpyDtoDAsync_v2", "cuStreamSynchronize"):
+    names = (
+        "cuIpcOpenMemHandle_v2",
+        "cuMemAlloc_v2",
+        "cuMemcpyDtoDAsync_v2",
+        "cuStreamSynchronize",
+    )
+    for name in names:
         error = pytest.raises(mpi.RankError, match=rf"rank {last}.*{name}")
         with error, ipc.provided(fails=name if comm.rank == last else ""):
             load_replicated(source, comm, **keys)
