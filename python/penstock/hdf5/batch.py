@@ -107,8 +107,11 @@ class Batch:
         """Leave all pieces to be read one after the other."""
         self.left = list(range(len(self._arguments)))
 
-    def submit(self) -> list[Request[Any]]:
-        """Start the read, under the lock of HDF5: one request for each memory."""
+    def submit(self, *, blocking: bool) -> list[Request[Any]]:
+        """Start the read, under the lock of HDF5: one request for each memory.
+
+        ``blocking`` requires that the caller waits for the requests before it does anything else.
+        """
         count = len(self._arguments)
         opened = ffi.new("penstock_datasets **")
         described = np.empty(count, _SHAPE)
@@ -118,7 +121,10 @@ class Batch:
             check(lib.penstock_datasets_can_change(opened[0], can_change))
             self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
-            started = [self._start(opened[0], place, rows) for place, rows in self._rows.items()]
+            started = [
+                self._start(opened[0], place, rows, request.CALLER_WAITS if blocking else 0)
+                for place, rows in self._rows.items()
+            ]
         finally:
             lib.penstock_datasets_close(opened[0])
         for numbers, stack in self._new:
@@ -311,11 +317,13 @@ class Batch:
 
     # -- submission --------------------------------------------------------------------------------
 
-    def _start(self, opened: CData, place: int, rows: np.ndarray[Any, Any]) -> Request[Any]:
+    def _start(
+        self, opened: CData, place: int, rows: np.ndarray[Any, Any], flags: int
+    ) -> Request[Any]:
         options = self._destination.options
         memory = [view for view in self._memory if view.device == place]
         stream = one_stream((view.stream, view.device) for view in memory)
-        flags = transfer.stream_flags(stream, explicit=options.stream is not None)
+        flags |= transfer.stream_flags(stream, explicit=options.stream is not None)
         flags |= 0 if self._out is not None else request.ZERO_HOLES
         return request.submit_with(
             lambda made: int(
@@ -325,7 +333,7 @@ class Batch:
                     len(rows),
                     options.options,
                     NULL if stream is None else pointer(stream),
-                    flags | request.CALLER_WAITS,
+                    flags,
                     NULL,
                     made,
                 )

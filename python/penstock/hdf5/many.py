@@ -20,6 +20,7 @@ from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
+from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
 
 if TYPE_CHECKING:
@@ -120,6 +121,51 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
     return piece
 
 
+def start_into(
+    datasets: Sequence[Any], selections: Sequence[Any], out: Sequence[Any]
+) -> StartedMany:
+    """Start what :func:`read_many` does for ``h5py.Dataset`` objects and given arrays.
+
+    The arrays are C-contiguous. GPU memory is filled after the work that is queued on torch's or
+    CuPy's current stream.
+    """
+    destination = _destination(out=out)
+    with lock():
+        return _start(
+            Opened(datasets), list(selections), out, destination, ExitStack(), blocking=False
+        )
+
+
+class StartedMany:
+    """A read of many datasets that was started. It keeps the arrays alive while it is pending."""
+
+    def __init__(self, batch: Batch, requests: list[Request[Any]]) -> None:
+        self._batch = batch
+        self._requests = requests
+
+    def wait(self) -> list[Any]:
+        """Wait for the read, and return the arrays in the order of the pieces.
+
+        Raises:
+            Error: The read failed. The error names the dataset.
+        """
+        for made in self._requests:
+            try:
+                transfer.finish(made)
+            except Error as error:
+                raise self._batch.named(error) from error
+        self._batch.complete()
+        if self._requests and self._batch.left:
+            count, total = len(self._batch.left), len(self._batch.results)
+            remember_note(f"{count} of {total} datasets were read one after the other")
+        return self._batch.results
+
+    def cancel(self) -> None:
+        """Cancel the read. Its memory is in use until :meth:`wait` has returned or raised."""
+        for made in self._requests:
+            made.cancel()
+
+
 def _read(
     origin: Origin, selections: list[Any], out: Sequence[Any] | None, destination: Destination
 ) -> list[Any]:
@@ -131,38 +177,48 @@ def _read(
             raise InvalidError("give out or dtype, not both: the elements become those of out")
     if not selections:
         return []
-    batch = Batch(origin, selections, out, destination)
     with ExitStack() as locked:
         locked.enter_context(lock())
-        try:
-            requests = batch.submit()
-        except Error as error:
-            if not all(takes_over(error, origin.dataset(at)) for at in range(len(selections))):
-                origin.explain()
-                raise batch.named(error) from error
-            batch.leave_all()
-            requests = []
-        # In a file that is open for writing, no other access may change the elements meanwhile.
-        if not batch.can_change:
-            locked.close()
-        for number in batch.left:
-            with batch.about(number):
-                batch.results[number] = reading.read(
-                    origin.dataset(number),
-                    selections[number],
-                    out=None if out is None else out[number],
-                    device=destination.device,
-                    dtype=destination.dtype,
-                    stream=destination.options.stream,
-                    **destination.keys,
-                )
-        for made in requests:
-            try:
-                transfer.finish(made)
-            except Error as error:
-                raise batch.named(error) from error
-        batch.complete()
-    if requests and batch.left:
-        count, total = len(batch.left), len(selections)
-        remember_note(f"{count} of {total} datasets were read one after the other")
-    return batch.results
+        return _start(origin, selections, out, destination, locked, blocking=True).wait()
+
+
+def _start(
+    origin: Origin,
+    selections: list[Any],
+    out: Sequence[Any] | None,
+    destination: Destination,
+    locked: ExitStack,
+    *,
+    blocking: bool,
+) -> StartedMany:
+    """Start a read under the lock of HDF5, which ``locked`` releases as soon as it may.
+
+    What is read one after the other has been read on return.
+    """
+    batch = Batch(origin, selections, out, destination)
+    try:
+        requests = batch.submit(blocking=blocking)
+    except Error as error:
+        if not all(takes_over(error, origin.dataset(at)) for at in range(len(selections))):
+            origin.explain()
+            raise batch.named(error) from error
+        batch.leave_all()
+        requests = []
+    # In a file that is open for writing, no other access may change the elements meanwhile.
+    if not batch.can_change:
+        locked.close()
+    for number in batch.left:
+        with batch.about(number):
+            batch.results[number] = reading.read(
+                origin.dataset(number),
+                selections[number],
+                out=None if out is None else out[number],
+                device=destination.device,
+                dtype=destination.dtype,
+                stream=destination.options.stream,
+                **destination.keys,
+            )
+    started = StartedMany(batch, requests)
+    if batch.can_change and not blocking:
+        started.wait()
+    return started
