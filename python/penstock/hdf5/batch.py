@@ -20,9 +20,10 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
-from penstock.hdf5.reading import of_elements
+from penstock.hdf5.reading import of_elements, read
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
@@ -107,10 +108,10 @@ class Batch:
         """Leave all pieces to be read one after the other."""
         self.left = list(range(len(self._arguments)))
 
-    def submit(self, *, blocking: bool) -> list[Request[Any]]:
+    def submit(self, flags: int) -> list[Request[Any]]:
         """Start the read, under the lock of HDF5: one request for each memory.
 
-        ``blocking`` requires that the caller waits for the requests before it does anything else.
+        The flags are those of the C API besides those for the stream.
         """
         count = len(self._arguments)
         opened = ffi.new("penstock_datasets **")
@@ -122,8 +123,7 @@ class Batch:
             self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
             started = [
-                self._start(opened[0], place, rows, request.CALLER_WAITS if blocking else 0)
-                for place, rows in self._rows.items()
+                self._start(opened[0], place, rows, flags) for place, rows in self._rows.items()
             ]
         finally:
             lib.penstock_datasets_close(opened[0])
@@ -131,6 +131,28 @@ class Batch:
             for number, array in zip(numbers, stack.arrays(), strict=True):
                 self.results[number] = array
         return started
+
+    def is_left_to_h5py(self, error: Error) -> bool:
+        """Whether h5py can read the pieces although the library could not start to."""
+        numbers = range(len(self._arguments))
+        if all(takes_over(error, self._origin.dataset(number)) for number in numbers):
+            return True
+        self._origin.explain()
+        return False
+
+    def read_left(self) -> None:
+        """Read the pieces that are read one after the other."""
+        for number in self.left:
+            with self.about(number):
+                self.results[number] = read(
+                    self._origin.dataset(number),
+                    self._arguments[number],
+                    out=None if self._out is None else self._out[number],
+                    device=self._destination.device,
+                    dtype=self._destination.dtype,
+                    stream=self._destination.options.stream,
+                    **self._destination.keys,
+                )
 
     def complete(self) -> None:
         """Record the writes in the frameworks of the filled arrays."""
@@ -324,7 +346,6 @@ class Batch:
         memory = [view for view in self._memory if view.device == place]
         stream = one_stream((view.stream, view.device) for view in memory)
         flags |= transfer.stream_flags(stream, explicit=options.stream is not None)
-        flags |= 0 if self._out is not None else request.ZERO_HOLES
         return request.submit_with(
             lambda made: int(
                 lib.penstock_datasets_read(

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from penstock import transfer
+from penstock import request, transfer
 from penstock._keys import ReadKeys
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, InvalidError
-from penstock.hdf5 import reading
 from penstock.hdf5.batch import Batch, Destination
-from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.origins import Named, Opened, Origin
@@ -124,16 +122,17 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
 def start_into(
     datasets: Sequence[Any], selections: Sequence[Any], out: Sequence[Any]
 ) -> StartedMany:
-    """Start what :func:`read_many` does for ``h5py.Dataset`` objects and given arrays.
+    """Start to read parts of ``h5py.Dataset`` objects into arrays that were never written.
 
     The arrays are C-contiguous. GPU memory is filled after the work that is queued on torch's or
     CuPy's current stream.
     """
-    destination = _destination(out=out)
+    batch = Batch(Opened(datasets), list(selections), out, _destination(out=out))
     with lock():
-        return _start(
-            Opened(datasets), list(selections), out, destination, ExitStack(), blocking=False
-        )
+        started = _start(batch, request.ZERO_HOLES, ExitStack())
+        if batch.can_change:
+            started.wait()
+    return started
 
 
 class StartedMany:
@@ -177,48 +176,27 @@ def _read(
             raise InvalidError("give out or dtype, not both: the elements become those of out")
     if not selections:
         return []
+    batch = Batch(origin, selections, out, destination)
+    flags = request.CALLER_WAITS | (0 if out is not None else request.ZERO_HOLES)
     with ExitStack() as locked:
         locked.enter_context(lock())
-        return _start(origin, selections, out, destination, locked, blocking=True).wait()
+        return _start(batch, flags, locked).wait()
 
 
-def _start(
-    origin: Origin,
-    selections: list[Any],
-    out: Sequence[Any] | None,
-    destination: Destination,
-    locked: ExitStack,
-    *,
-    blocking: bool,
-) -> StartedMany:
+def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:
     """Start a read under the lock of HDF5, which ``locked`` releases as soon as it may.
 
     What is read one after the other has been read on return.
     """
-    batch = Batch(origin, selections, out, destination)
     try:
-        requests = batch.submit(blocking=blocking)
+        requests = batch.submit(flags)
     except Error as error:
-        if not all(takes_over(error, origin.dataset(at)) for at in range(len(selections))):
-            origin.explain()
+        if not batch.is_left_to_h5py(error):
             raise batch.named(error) from error
         batch.leave_all()
         requests = []
     # In a file that is open for writing, no other access may change the elements meanwhile.
     if not batch.can_change:
         locked.close()
-    for number in batch.left:
-        with batch.about(number):
-            batch.results[number] = reading.read(
-                origin.dataset(number),
-                selections[number],
-                out=None if out is None else out[number],
-                device=destination.device,
-                dtype=destination.dtype,
-                stream=destination.options.stream,
-                **destination.keys,
-            )
-    started = StartedMany(batch, requests)
-    if batch.can_change and not blocking:
-        started.wait()
-    return started
+    batch.read_left()
+    return StartedMany(batch, requests)

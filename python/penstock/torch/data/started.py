@@ -1,0 +1,103 @@
+"""Reads of batches that were started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from penstock.errors import Error
+from penstock.hdf5 import reading
+from penstock.hdf5.many import start_into
+from penstock.hdf5.quick import QuickReader
+
+_FEW = 16
+"""The largest number of parts that are read by a request each.
+
+Such a request reads by the list of indices at once, and keeps the chunks that it decodes. From
+about this number on, one request for all parts is made faster.
+"""
+
+
+class Part(NamedTuple):
+    """A read of a dataset."""
+
+    dataset: Any
+    """The ``h5py.Dataset``."""
+    selection: Any
+    out: Any
+    """The tensor that is filled: C-contiguous, of the selection's shape."""
+
+
+class Pending(Protocol):
+    """A read that was started, by an asynchronous request or by several."""
+
+    def wait(self) -> Any:
+        """Wait for the read."""
+
+    def cancel(self) -> None:
+        """Cancel the read, which then has to be waited for."""
+
+
+class Started:
+    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled."""
+
+    def __init__(self, pending: Sequence[Pending], finish: Callable[[], Any]) -> None:
+        self._pending = list(pending)
+        self._finish = finish
+
+    def wait(self) -> Any:
+        """Wait for the read, and return the batch.
+
+        Raises:
+            Error: The read failed.
+        """
+        try:
+            while self._pending:
+                self._pending[0].wait()
+                del self._pending[0]
+        except BaseException:
+            self.close()
+            raise
+        return self._finish()
+
+    def cancel(self) -> None:
+        """Cancel the read. :meth:`close` waits for its end."""
+        for request in self._pending:
+            with suppress(Error):
+                request.cancel()
+
+    def close(self) -> None:
+        """Cancel the read, and wait until its memory is used no more."""
+        self.cancel()
+        while self._pending:
+            with suppress(Error):
+                self._pending[-1].wait()
+            self._pending.pop()
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_pending"):
+            self.close()
+
+
+def start(parts: Sequence[Part]) -> list[Pending]:
+    """Start to read parts of datasets."""
+    if len(parts) > _FEW:
+        datasets, selections, out = zip(*parts, strict=True)
+        return [start_into(datasets, selections, out)]
+    made: list[Pending] = []
+    try:
+        made += map(_start, parts)
+    except BaseException:
+        Started(made, list).close()
+        raise
+    return made
+
+
+def _start(part: Part) -> Pending:
+    out = part.out
+    if not out.is_cuda:
+        with suppress(TypeError):  # NumPy lacks the type
+            out = out.numpy()
+    quick = QuickReader.of(part.dataset)
+    return reading.start_quick(part.dataset, quick, part.selection, out, None, {})
