@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         device = host_in_worker(self.device)
         sources = np.searchsorted(self._ends, samples, side="right")
         order = None
-        if len(samples) and (np.diff(sources) < 0).any():
+        if (np.diff(sources) < 0).any():
             order = np.argsort(sources, kind="stable")
             samples, sources = samples[order], sources[order]
         count = len(samples)
@@ -142,7 +143,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         }
         firsts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
         parts: list[Part] = []
-        for begin, end in zip(firsts, [*firsts[1:], count], strict=True):
+        for begin, end in pairwise([*firsts, count]):
             parts += self._parts(int(sources[begin]), samples[begin:end], tensors, begin)
 
         def finish() -> Any:

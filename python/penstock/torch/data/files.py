@@ -144,8 +144,8 @@ def _beside(file: Any, path: str) -> str:
     """Say which datasets a file has where one is missing."""
     import h5py
 
-    parent = file.get(path.rpartition("/")[0] or "/")
-    place = parent if isinstance(parent, h5py.Group) else file
+    places = (file.get(path), file.get(path.rpartition("/")[0] or "/"), file)
+    place = next(place for place in places if isinstance(place, h5py.Group))
     names = [name for name in place if isinstance(place.get(name), h5py.Dataset)]
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     return f"datasets in {place.name}: {listed or 'none'}"
