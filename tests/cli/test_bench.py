@@ -46,6 +46,18 @@ ARGUMENTS = {
     "plotfile": ["--bytes", "1MiB", "--compute", "0.02", "--steps", "2"],
     "decode": ["--size", "4MiB", "--chunks", "256KiB,1MiB", "--filters", "gzip,none"],
     "small": ["--file-size", "4MiB", "--sizes", "4KiB,64KiB", "--depths", "1,4"],
+    "batches": [
+        "--samples",
+        "64",
+        "--small",
+        "64",
+        "--batch",
+        "16",
+        "--workers",
+        "1",
+        "--step",
+        "1",
+    ],
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.dtypes import element_type
 from penstock.hdf5.file import File
-from penstock.hdf5.reading import read
+from penstock.hdf5.reading import read_placed
 from penstock.placement import torch_dtype
 from penstock.torch.data.files import opened_dataset, opened_file
 from penstock.torch.data.framework import torch
@@ -53,7 +53,8 @@ class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
             datasets = {field: opened_dataset(file, "", field) for field in self.fields}
             tensors = {field: self._empty(one, one.shape) for field, one in datasets.items()}
             for field, out in tensors.items():
-                read(datasets[field], out=out.numpy())
+                # Without a reader, which only several reads of an open file are worth.
+                read_placed(datasets[field], None, (), out.numpy(), None, None, None, {})
         return tensors
 
     def _empty(self, dataset: Any, shape: tuple[int, ...]) -> Any:
