@@ -117,14 +117,19 @@ class Part:
 
 
 def penstock(
-    data: SampleFile, batch: int, place: Place, work: Work | None = None, **more: Any
+    data: SampleFile,
+    batch: int,
+    place: Place,
+    work: Work | None = None,
+    *,
+    prefetch: int,
+    **options: Any,
 ) -> Contestant:
     """Return ``penstock.torch.Batches``."""
     library: Any = import_module("penstock.torch")
-    batches = library.Batches(
-        library.HDF5Dataset(data.path, data.names, device=place.name), batch, **more
-    )
-    setting = f"prefetch {batches.prefetch}"
+    dataset = library.HDF5Dataset(data.path, data.names, device=place.name, **options)
+    batches = library.Batches(dataset, batch, prefetch=prefetch)
+    setting = ", ".join([f"prefetch {prefetch}", *(f"{k}={v}" for k, v in options.items())])
     return _contestant("Penstock Batches", setting, data, lambda: consume(batches, place, work))
 
 

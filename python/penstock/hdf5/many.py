@@ -120,14 +120,14 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
 
 
 def start_into(
-    datasets: Sequence[Any], selections: Sequence[Any], out: Sequence[Any]
+    datasets: Sequence[Any], selections: Sequence[Any], out: Sequence[Any], options: OptionKeys
 ) -> StartedMany:
     """Start to read parts of ``h5py.Dataset`` objects into arrays that were never written.
 
     The arrays are C-contiguous. GPU memory is filled after the work that is queued on torch's or
     CuPy's current stream.
     """
-    batch = Batch(Opened(datasets), list(selections), out, _destination(out=out))
+    batch = Batch(Opened(datasets), list(selections), out, _destination(**options))
     with lock():
         started = _start(batch, request.ZERO_HOLES, ExitStack())
         if batch.can_change:

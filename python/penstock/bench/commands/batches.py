@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -73,8 +73,12 @@ def batches(
 def _images(
     session: Session, data: SampleFile, batch: int, workers: int, prefetch: int, place: Place
 ) -> None:
+    ways: list[dict[str, Any]] = [{}, {"decode": "cpu"}, {"decode": "gpu"}]
     entered = [
-        loaders.penstock(data, batch, place, prefetch=prefetch),
+        *(
+            loaders.penstock(data, batch, place, prefetch=prefetch, **options)
+            for options in (ways if place.is_gpu else ways[:1])
+        ),
         loaders.in_torch(data, batch, place),
         loaders.raw(data, batch, place),
     ]

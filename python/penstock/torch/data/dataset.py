@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock._options import OptionKeys, resolve
 from penstock.errors import InvalidError, UnavailableError
 from penstock.torch.data import files
 from penstock.torch.data.framework import torch, torch_data
@@ -16,6 +17,9 @@ from penstock.torch.data.order import Indices
 from penstock.torch.data.samples import Samples, sample_of
 from penstock.torch.data.started import Part, Started, start
 from penstock.torch.data.windows import Geometry, Windows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
@@ -43,6 +47,8 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         spacing: The distance between the indices of a window.
         axis: The axis of the windows in the datasets. If it is not 0, axis 0 counts the rows of
             windows, and a dataset without this axis is read by row.
+        **options: Those of the reads, such as ``decode`` or ``threads``: see
+            :class:`penstock.OptionKeys`.
 
     Raises:
         KeyError: A file lacks a dataset; the error lists those that it has.
@@ -67,9 +73,12 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         stride: int = 1,
         spacing: int = 1,
         axis: int = 0,
+        **options: Unpack[OptionKeys],
     ) -> None:
         self.device = checked_device(device)
         self.transform = transform
+        resolve(options)
+        self._options = options
         self._windows = Windows.of(steps, stride, spacing, axis)
         by_key = files.named(names)
         if isinstance(dtype, Mapping) and (unknown := set(dtype) - set(by_key)):
@@ -150,7 +159,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             batch = tensors if order is None else _reordered(tensors, order, device)
             return batch if self.transform is None else self.transform(batch)
 
-        return Started(start(parts), finish)
+        return Started(start(parts, self._options), finish)
 
     def _parts(
         self, number: int, samples: Indices, tensors: Mapping[str, Any], begin: int

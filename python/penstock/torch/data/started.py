@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
+from penstock._options import OptionKeys
 from penstock.errors import Error
 from penstock.hdf5 import reading
 from penstock.hdf5.many import start_into
@@ -80,24 +81,26 @@ class Started:
             self.close()
 
 
-def start(parts: Sequence[Part]) -> list[Pending]:
-    """Start to read parts of datasets."""
+def start(parts: Sequence[Part], options: OptionKeys | None = None) -> list[Pending]:
+    """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`."""
+    options = {} if options is None else options
     if len(parts) > _FEW:
         datasets, selections, out = zip(*parts, strict=True)
-        return [start_into(datasets, selections, out)]
+        return [start_into(datasets, selections, out, options)]
     made: list[Pending] = []
     try:
-        made += map(_start, parts)
+        for part in parts:
+            made.append(_start(part, options))
     except BaseException:
         Started(made, list).close()
         raise
     return made
 
 
-def _start(part: Part) -> Pending:
+def _start(part: Part, options: OptionKeys) -> Pending:
     out = part.out
     if not out.is_cuda:
         with suppress(TypeError):  # NumPy lacks the type
             out = out.numpy()
     quick = QuickReader.of(part.dataset)
-    return reading.start_quick(part.dataset, quick, part.selection, out, None, {})
+    return reading.start_quick(part.dataset, quick, part.selection, out, None, options, is_new=True)
