@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("physicsnemo", reason="nvidia-physicsnemo is not installed")
+pytest.importorskip(
+    "physicsnemo.datapipes.readers.hdf5", reason="nvidia-physicsnemo is not installed"
+)
 
 import torch
 from physicsnemo.datapipes.readers import hdf5 as theirs
