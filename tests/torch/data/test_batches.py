@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +125,31 @@ def test_an_error_of_a_read_is_raised_at_its_batch(files: Any) -> None:
         list(batches)
 
 
+def test_an_error_of_a_start_is_raised_at_its_batch(files: Any) -> None:
+    class Failing(Recorded):
+        def start(self, indices: Any) -> Started:
+            if 30 in indices:
+                raise OSError("no such file any more")
+            return super().start(indices)
+
+    batches = iter(Batches(Failing(files.paths, NAMES, device="cpu"), 10, shuffle=False))
+    assert len([next(batches) for _ in range(3)]) == 3
+    with pytest.raises(OSError, match="no such file any more"):
+        next(batches)
+
+
+def test_a_program_that_ends_inside_an_iteration_ends_quietly(files: Any) -> None:
+    program = """
+import sys
+from penstock.torch import Batches, HDF5Dataset
+batches = iter(Batches(HDF5Dataset(sys.argv[1], ["image", "label"], device="cpu"), 3))
+print(len(next(batches)["label"]))
+"""
+    command = [sys.executable, "-c", program, str(files.paths[2])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
 def test_an_error_of_the_transform_ends_the_pending_reads(files: Any) -> None:
     def transform(batch: Any) -> Any:
         raise ValueError("a bad batch")
@@ -193,6 +223,49 @@ def test_memory_is_flat_over_a_thousand_batches(files: Any) -> None:
     assert counts[-1][1] < counts[0][1] + 500
 
 
+class Streams:
+    """Stands for torch.cuda: notes in which order streams are used."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.notes: list[str] = []
+        self.current = "model"
+        monkeypatch.setattr(torch.cuda, "Stream", lambda _: self)
+        monkeypatch.setattr(torch.cuda, "stream", self.within)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: self)
+        self.device = torch.device("cuda", 0)
+
+    @contextmanager
+    def within(self, _: Any) -> Iterator[None]:
+        self.current = "batches"
+        yield
+        self.current = "model"
+
+    def wait_stream(self, _: Any) -> None:
+        self.notes.append(f"{self.current} waits")
+
+
+def test_reads_and_transforms_are_on_the_stream_of_the_batches(monkeypatch: Any) -> None:
+    streams = Streams(monkeypatch)
+
+    class Source:
+        device = torch.device("cuda", 0)
+
+        def __len__(self) -> int:
+            return 2
+
+        def start(self, indices: Any) -> Started:
+            streams.notes.append(f"read on {streams.current}")
+            return Started((), lambda: streams.notes.append(f"transform on {streams.current}"))
+
+        def blocks(self, length: int | None = None) -> Any:
+            raise NotImplementedError
+
+    for _ in Batches(Source(), 1, prefetch=1):
+        streams.notes.append(f"used on {streams.current}")
+    taken = ["transform on batches", "model waits", "used on model"]
+    assert streams.notes == ["read on batches"] * 2 + taken * 2
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_give_host_tensors(files: Any, context: str) -> None:
     dataset = dataset_of(files)
@@ -243,10 +316,6 @@ torch.distributed.destroy_process_group()
 
 
 def test_ranks_of_a_process_group_share_an_epoch(files: Any, tmp_path: Path) -> None:
-    import ast
-    import subprocess
-    import sys
-
     address = f"file://{tmp_path}/group"
     ranks = [
         subprocess.Popen(

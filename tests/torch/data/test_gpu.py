@@ -163,7 +163,7 @@ def test_a_graph_is_captured_while_batches_are_read(large: Large, mode: str) -> 
         torch.testing.assert_close(result, expected)
 
 
-@pytest.mark.parametrize("context", ["spawn"])
+@pytest.mark.parametrize("context", ["spawn", "fork"])
 def test_workers_give_host_tensors_that_the_loader_pins(files: Any, context: str) -> None:
     dataset = dataset_of(files)
     dataset[0]

@@ -14,7 +14,7 @@ from penstock.torch.data.dataset import host_in_worker
 from penstock.torch.data.framework import torch
 from penstock.torch.data.order import Indices, Order, Shuffle
 from penstock.torch.data.samples import tensors_of
-from penstock.torch.data.started import Started
+from penstock.torch.data.started import Failed, Started
 
 
 class Source(Protocol):
@@ -197,8 +197,7 @@ class Batches:
                 low, high = order.share(first, last, rank, ranks)
                 if low < high:
                     mine = samples.step(first, last)[low - first : high - first]
-                    with self._on_stream():
-                        pending.append((last, self.dataset.start(mine)))
+                    pending.append((last, self._started(mine)))
                     return
 
         try:
@@ -221,6 +220,14 @@ class Batches:
                 started.cancel()
             for _, started in pending:
                 started.close()
+
+    def _started(self, samples: Indices) -> Started:
+        """Start to read a batch. An error is raised where the batch is taken."""
+        try:
+            with self._on_stream():
+                return self.dataset.start(samples)
+        except Exception as error:
+            return Failed(error)
 
     def _taken(self, started: Started) -> Any:
         """Wait for a batch, and let the current stream wait for the work on it."""

@@ -237,8 +237,7 @@ class OpenFiles:
                     failed.pop_all()
                 self._open[key] = file, found
                 while len(self._open) > self._most:
-                    _, (old, _) = self._open.popitem(last=False)
-                    old.close()
+                    self._open.popitem(last=False)  # HDF5 closes it after the last of its objects
             return self._open[key][1]
 
     def close(self) -> None:

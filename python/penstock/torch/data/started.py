@@ -81,6 +81,16 @@ class Started:
             self.close()
 
 
+class Failed(Started):
+    """A batch whose read could not be started."""
+
+    def __init__(self, error: Exception) -> None:
+        def fail() -> Any:
+            raise error
+
+        super().__init__((), fail)
+
+
 def start(parts: Sequence[Part], options: OptionKeys | None = None) -> list[Pending]:
     """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`."""
     options = {} if options is None else options
