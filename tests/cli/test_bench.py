@@ -21,6 +21,7 @@ from penstock.bench.commands import NAMES
 from penstock.cli import app
 
 NEED_GPU = {"vfd", "vfd-threads", "scaling"}
+NEED_TORCH = {"batches"}
 OWN_PROCESS = {*NEED_GPU, "plotfile"}
 """Those that give HDF5 of their process plugins and settings."""
 
@@ -66,6 +67,8 @@ def run(penstock, folder, numbers, tmp_path):
     """Runs a benchmark and gives its result; its tables are those of the CSV file."""
 
     def run(name, *more, status=0, **environment):
+        if name in NEED_TORCH:
+            pytest.importorskip("torch", reason="torch is not installed")
         saved, table = tmp_path / "result.json", tmp_path / "result.csv"
         place = [] if name == "hdf5-read" else ["--dir", folder]
         arguments = [numbers if word == "FILE" else word for word in ARGUMENTS[name]]
