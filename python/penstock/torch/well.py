@@ -125,7 +125,7 @@ class _Reads(_Base):  # type: ignore[misc]
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """Read a batch of samples by one plan."""
+        """Read a batch of samples together."""
         found: list[dict[str, Any]] = self._start(indices, list).wait()
         return found
 

@@ -45,9 +45,9 @@ def test_a_batch_has_the_samples_in_their_order(files: Any, indices: list[int]) 
     assert found.batch["label"].dtype == torch.int64
 
 
-@pytest.mark.parametrize("few", [0, 1000])
-def test_few_and_many_parts_are_read_alike(files: Any, few: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(started, "_FEW", few)
+@pytest.mark.parametrize("most", [0, 1000])
+def test_one_request_and_many_read_alike(files: Any, most: int, monkeypatch: Any) -> None:
+    monkeypatch.setitem(started._MOST_REQUESTS, "cpu", most)
     indices = np.random.default_rng(1).integers(0, 39, 100)
     assert_equal(dataset_of(files).__getitems__(indices).batch, files, indices)
 

@@ -28,7 +28,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
     A sample is a dictionary of tensors: index ``i`` of the first dimension of each dataset, or a
     window. Files follow one another, and may have different numbers of samples.
 
-    A batch (:meth:`__getitems__`, :class:`Batches`) is read by one plan, straight into tensors on
+    A batch (:meth:`__getitems__`, :class:`Batches`) is read as a whole, straight into tensors on
     ``device``. In a worker process of torch's ``DataLoader`` they are in host memory, which its
     ``pin_memory=True`` makes page-locked. Objects can be pickled: the files are opened again.
 
@@ -117,7 +117,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         return sample_of(self.start([index]).wait(), 0)
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
-        """Read a batch of samples by one plan.
+        """Read a batch of samples together.
 
         Returns:
             A sequence of samples. ``default_collate`` of torch turns it into the batch.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
@@ -12,11 +13,11 @@ from penstock.hdf5 import reading
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
 
-_FEW = 16
-"""The largest number of parts that are read by a request each.
+_MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
+"""The largest number of parts that are read by a request each, by where they go.
 
-Such a request reads by the list of indices at once, and keeps the chunks that it decodes. From
-about this number on, one request for all parts is made faster.
+Such requests are the cheapest to make, and keep the chunks that they decode. One request for all
+parts divides their chunks between the processors and the GPU.
 """
 
 
@@ -94,7 +95,7 @@ class Failed(Started):
 def start(parts: Sequence[Part], options: OptionKeys | None = None) -> list[Pending]:
     """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`."""
     options = {} if options is None else options
-    if len(parts) > _FEW:
+    if parts and len(parts) > _MOST_REQUESTS[parts[0].out.device.type]:
         datasets, selections, out = zip(*parts, strict=True)
         return [start_into(datasets, selections, out, options)]
     made: list[Pending] = []
