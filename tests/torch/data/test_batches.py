@@ -243,6 +243,12 @@ class Streams:
     def wait_stream(self, _: Any) -> None:
         self.notes.append(f"{self.current} waits")
 
+    def record_event(self) -> Any:
+        return self
+
+    def synchronize(self) -> None:
+        self.notes.append("the step before has ended")
+
 
 def test_reads_and_transforms_are_on_the_stream_of_the_batches(monkeypatch: Any) -> None:
     streams = Streams(monkeypatch)
@@ -262,8 +268,9 @@ def test_reads_and_transforms_are_on_the_stream_of_the_batches(monkeypatch: Any)
 
     for _ in Batches(Source(), 1, prefetch=1):
         streams.notes.append(f"used on {streams.current}")
-    taken = ["transform on batches", "model waits", "used on model"]
-    assert streams.notes == ["read on batches"] * 2 + taken * 2
+    first = ["read on batches"] * 2 + ["transform on batches", "model waits", "used on model"]
+    second = ["transform on batches", "the step before has ended", "model waits", "used on model"]
+    assert streams.notes == first + second
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

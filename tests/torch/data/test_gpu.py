@@ -119,7 +119,9 @@ def test_memory_of_the_gpu_is_flat_over_a_thousand_batches(files: Any) -> None:
             gc.collect()
             torch.cuda.synchronize()
             seen.append((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()))
-    assert seen[-1] == seen[0]
+    (allocated, reserved), (last_allocated, last_reserved) = seen[0], seen[-1]
+    assert last_allocated == allocated
+    assert last_reserved <= reserved + (4 << 20)
 
 
 def test_leaving_early_frees_the_memory(large: Large) -> None:

@@ -56,7 +56,8 @@ class Batches:
         drop_last: Leave out the samples that do not fill a batch on all ranks. Without it, ranks
             share them: the last batch of a rank is smaller.
         prefetch: The number of batches that are read while one is used; 0 reads on demand. Memory
-            for ``prefetch + 1`` batches is in use besides those that the program keeps.
+            for ``prefetch + 1`` batches is in use besides those that the program keeps, and those
+            of the steps that are queued on a GPU, of which there are at most ``prefetch + 1``.
         weights: A weight for each sample. An epoch then draws as many samples as the data set has,
             with replacement, in proportion to the weights.
         block: Samples of a block of ``"blocks"``; by default those of a chunk.
@@ -190,10 +191,11 @@ class Batches:
     def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
         rank, ranks = self._rank()
         pending: deque[tuple[int, Started]] = deque()
-        steps = iter(self._steps(begin))
+        steps: deque[Any] = deque()
+        ranges = iter(self._steps(begin))
 
         def start() -> None:
-            for first, last in steps:
+            for first, last in ranges:
                 low, high = order.share(first, last, rank, ranks)
                 if low < high:
                     mine = samples.step(first, last)[low - first : high - first]
@@ -208,7 +210,7 @@ class Batches:
                 if not pending:
                     break
                 last, started = pending.popleft()
-                batch = self._taken(started)
+                batch = self._taken(started, steps)
                 del started
                 self._position = last
                 yield batch
@@ -229,13 +231,20 @@ class Batches:
         except Exception as error:
             return Failed(error)
 
-    def _taken(self, started: Started) -> Any:
-        """Wait for a batch, and let the current stream wait for the work on it."""
+    def _taken(self, started: Started, steps: deque[Any]) -> Any:
+        """Wait for a batch, and let the current stream wait for the work on it.
+
+        ``steps`` has an event after the work that was queued on each of the last batches. Their
+        memory is in use until then, so the program may be no more than ``prefetch`` steps ahead.
+        """
         if self._stream is None:
             return started.wait()
         with self._on_stream():
             batch = started.wait()
         current = torch.cuda.current_stream(self._stream.device)
+        steps.append(current.record_event())
+        if len(steps) > max(self.prefetch, 1):
+            steps.popleft().synchronize()
         current.wait_stream(self._stream)
         for tensor in tensors_of(batch):
             if tensor.is_cuda:
