@@ -158,10 +158,11 @@ def test_blocks_are_chunks_that_do_not_cross_files(files: Any) -> None:
 
 def test_elements_that_were_never_written_are_zero(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", (64, 100), "f4", chunks=(1, 100))
+        file.create_dataset("x", (64, 100), "f4", chunks=(1, 100), fillvalue=None)
     dataset = HDF5Dataset(tmp_path / "x.h5", "x", device="cpu")
     for few in ([1, 2], range(64)):
         assert not dataset.__getitems__(list(few)).batch["x"].any()
+    assert not dataset[5]["x"].any()
 
 
 def test_booleans_and_array_elements_are_tensors(tmp_path: Path) -> None:
@@ -205,8 +206,10 @@ def test_a_sample_out_of_range_is_an_index_error(files: Any, index: int) -> None
 
 
 def test_an_index_that_is_no_integer_is_refused(files: Any) -> None:
+    with pytest.raises(TypeError):
+        dataset_of(files)[0.5]
     with pytest.raises(ValueError, match="integers"):
-        dataset_of(files)[0.5]  # type: ignore[index]
+        dataset_of(files).__getitems__([0.5])
 
 
 def test_a_missing_name_is_a_key_error_with_the_names_that_are_there(files: Any) -> None:

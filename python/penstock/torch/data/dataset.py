@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from penstock.torch.data import files
 from penstock.torch.data.framework import torch, torch_data
 from penstock.torch.data.order import Indices
 from penstock.torch.data.samples import Samples, sample_of
-from penstock.torch.data.started import Part, Started, start
+from penstock.torch.data.started import Part, Started, read, start
 from penstock.torch.data.windows import Geometry, Windows
 
 if TYPE_CHECKING:
@@ -114,7 +115,15 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             IndexError: There is no such sample.
             Error: The read failed.
         """
-        return sample_of(self.start([index]).wait(), 0)
+        count = len(self)
+        if not -count <= index < count:
+            raise out_of_range(index, count)
+        sample = operator.index(index) % count
+        # Zeros, as a read may leave elements that were never written.
+        tensors = self._tensors(torch.zeros, 1)
+        number = int(np.searchsorted(self._ends, sample, side="right"))
+        read(self._parts(number, np.array([sample]), tensors, 0), self._options)
+        return sample_of(self._transformed(tensors), 0)
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
         """Read a batch of samples together.
@@ -139,27 +148,33 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             IndexError: There is no such sample.
         """
         samples = checked_indices(indices, len(self))
-        device = host_in_worker(self.device)
         sources = np.searchsorted(self._ends, samples, side="right")
         order = None
         if (np.diff(sources) < 0).any():
             order = np.argsort(sources, kind="stable")
             samples, sources = samples[order], sources[order]
         count = len(samples)
-        tensors = {
-            field.name: torch.empty((count, *shape), dtype=field.dtype, device=device)
-            for field, shape in zip(self._fields, self._shapes, strict=True)
-        }
+        tensors = self._tensors(torch.empty, count)
         firsts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
         parts: list[Part] = []
         for begin, end in pairwise([*firsts, count]):
             parts += self._parts(int(sources[begin]), samples[begin:end], tensors, begin)
 
         def finish() -> Any:
-            batch = tensors if order is None else _reordered(tensors, order, device)
-            return batch if self.transform is None else self.transform(batch)
+            return self._transformed(tensors if order is None else _reordered(tensors, order))
 
         return Started(start(parts, self._options), finish)
+
+    def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:
+        """Return a tensor for each field of some samples."""
+        device = host_in_worker(self.device)
+        return {
+            field.name: make((count, *shape), dtype=field.dtype, device=device)
+            for field, shape in zip(self._fields, self._shapes, strict=True)
+        }
+
+    def _transformed(self, tensors: dict[str, Any]) -> Any:
+        return tensors if self.transform is None else self.transform(tensors)
 
     def _parts(
         self, number: int, samples: Indices, tensors: Mapping[str, Any], begin: int
@@ -258,16 +273,21 @@ def checked_indices(indices: Sequence[int] | Indices, count: int) -> Indices:
     found = found.astype(np.int64, copy=False)
     wrong = (found < -count) | (found >= count)
     if wrong.any():
-        raise IndexError(
-            f"sample {found[wrong][0]} is out of range: the data set has {count} samples; give the "
-            "sampler the data set, or its length"
-        )
+        raise out_of_range(found[wrong][0], count)
     return np.where(found < 0, found + count, found)
 
 
-def _reordered(tensors: Mapping[str, Any], order: Indices, device: Any) -> dict[str, Any]:
+def out_of_range(index: int, count: int) -> IndexError:
+    """Return the error of a sampler that draws a sample that is not there."""
+    return IndexError(
+        f"sample {index} is out of range: the data set has {count} samples; give the sampler the "
+        "data set, or its length"
+    )
+
+
+def _reordered(tensors: Mapping[str, Any], order: Indices) -> dict[str, Any]:
     """Return tensors whose row ``i`` is to become row ``order[i]``."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    index = torch.from_numpy(place).to(device, non_blocking=True)
+    index = torch.from_numpy(place).to(next(iter(tensors.values())).device, non_blocking=True)
     return {name: tensor.index_select(0, index) for name, tensor in tensors.items()}

@@ -108,10 +108,25 @@ def start(parts: Sequence[Part], options: OptionKeys | None = None) -> list[Pend
     return made
 
 
+def read(parts: Sequence[Part], options: OptionKeys) -> None:
+    """Read parts of datasets one after the other, which is faster than requests for a few bytes."""
+    for part in parts:
+        quick = QuickReader.of(part.dataset)
+        reading.read_placed(
+            part.dataset, quick, part.selection, _filled(part), None, None, None, options
+        )
+
+
 def _start(part: Part, options: OptionKeys) -> Pending:
-    out = part.out
-    if not out.is_cuda:
-        with suppress(TypeError):  # NumPy lacks the type
-            out = out.numpy()
     quick = QuickReader.of(part.dataset)
-    return reading.start_quick(part.dataset, quick, part.selection, out, None, options, is_new=True)
+    return reading.start_quick(
+        part.dataset, quick, part.selection, _filled(part), None, options, is_new=True
+    )
+
+
+def _filled(part: Part) -> Any:
+    """Return the array that is filled: for host memory one of NumPy, if that has the type."""
+    if not part.out.is_cuda:
+        with suppress(TypeError):
+            return part.out.numpy()
+    return part.out

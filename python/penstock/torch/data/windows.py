@@ -110,6 +110,6 @@ class Geometry:
 def _rows(rows: Indices) -> Any:
     """Return indices of the first dimension, as a slice where they are consecutive."""
     first, last = int(rows[0]), int(rows[-1])
-    if last - first + 1 == len(rows) and (np.diff(rows) == 1).all():
+    if last - first + 1 == len(rows) and (len(rows) == 1 or (np.diff(rows) == 1).all()):
         return slice(first, last + 1)
     return rows
