@@ -156,6 +156,14 @@ def test_blocks_are_chunks_that_do_not_cross_files(files: Any) -> None:
     assert dataset_of(files).blocks(100).tolist() == [0, 11, 12, 32]
 
 
+def test_a_block_is_a_chunk_of_the_largest_samples(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("image", (64, 100), "f4", chunks=(2, 100))
+        file.create_dataset("label", (64,), "i8", chunks=(32,))
+    dataset = HDF5Dataset(tmp_path / "x.h5", ["label", "image"], device="cpu")
+    assert dataset.blocks().tolist() == list(range(0, 64, 2))
+
+
 def test_elements_that_were_never_written_are_zero(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", (64, 100), "f4", chunks=(1, 100), fillvalue=None)

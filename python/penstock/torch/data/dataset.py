@@ -198,8 +198,8 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         """Return the first sample of each block of consecutive samples. No block crosses files.
 
         Args:
-            length: Samples of a block. By default, those in a chunk of the dataset with the longest
-                chunks, or 64 if no dataset is chunked.
+            length: Samples of a block. By default, those in a chunk of the dataset with the most
+                bytes for each sample, or 64 if that is not chunked.
         """
         length = self._chunk() if length is None else length
         starts = self._ends - [geometry.count for geometry in self._geometries]
@@ -208,7 +208,8 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         )
 
     def _chunk(self) -> int:
-        rows = max((field.chunk for field in self._fields if field.chunk), default=64)
+        largest = max(self._fields, key=lambda one: math.prod(one.rest) * one.stored.itemsize)
+        rows = largest.chunk or 64
         if self._windows is None:
             return rows
         if self._windows.axis == 0:
