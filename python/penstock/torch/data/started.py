@@ -73,7 +73,7 @@ class Started:
         """Cancel the read, and wait until its memory is used no more."""
         self.cancel()
         while self._pending:
-            with suppress(Error):
+            with suppress(Exception):  # h5py's as well, of what it has read
                 self._pending[-1].wait()
             self._pending.pop()
 
