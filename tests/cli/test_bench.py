@@ -21,6 +21,7 @@ from penstock.bench.commands import NAMES
 from penstock.cli import app
 
 NEED_GPU = {"vfd", "vfd-threads", "scaling"}
+NEED_TORCH = {"batches"}
 OWN_PROCESS = {*NEED_GPU, "plotfile"}
 """Those that give HDF5 of their process plugins and settings."""
 
@@ -46,6 +47,18 @@ ARGUMENTS = {
     "plotfile": ["--bytes", "1MiB", "--compute", "0.02", "--steps", "2"],
     "decode": ["--size", "4MiB", "--chunks", "256KiB,1MiB", "--filters", "gzip,none"],
     "small": ["--file-size", "4MiB", "--sizes", "4KiB,64KiB", "--depths", "1,4"],
+    "batches": [
+        "--samples",
+        "64",
+        "--small",
+        "64",
+        "--batch",
+        "16",
+        "--workers",
+        "1",
+        "--step",
+        "1",
+    ],
 }
 
 
@@ -54,6 +67,8 @@ def run(penstock, folder, numbers, tmp_path):
     """Runs a benchmark and gives its result; its tables are those of the CSV file."""
 
     def run(name, *more, status=0, **environment):
+        if name in NEED_TORCH:
+            pytest.importorskip("torch", reason="torch is not installed")
         saved, table = tmp_path / "result.json", tmp_path / "result.csv"
         place = [] if name == "hdf5-read" else ["--dir", folder]
         arguments = [numbers if word == "FILE" else word for word in ARGUMENTS[name]]

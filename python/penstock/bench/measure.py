@@ -124,7 +124,7 @@ class Row:
     def _in_unit(self, seconds: float) -> float:
         if self.unit in DURATIONS:
             return seconds / self.amount * DURATIONS[self.unit]
-        return self.amount / seconds / {"GB/s": 1e9, "kIOPS": 1e3}[self.unit]
+        return self.amount / seconds / {"GB/s": 1e9, "kIOPS": 1e3, "samples/s": 1.0}[self.unit]
 
     def better_than(self, other: Row) -> float | None:
         """Return how many times better this row is than another one."""

@@ -52,6 +52,7 @@ PEERS = (
     "ior",
     "nvcomp",
     "libdeflate",
+    "lance",
 )
 
 

@@ -20,9 +20,10 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
-from penstock.hdf5.reading import of_elements
+from penstock.hdf5.reading import of_elements, read
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
@@ -107,8 +108,11 @@ class Batch:
         """Leave all pieces to be read one after the other."""
         self.left = list(range(len(self._arguments)))
 
-    def submit(self) -> list[Request[Any]]:
-        """Start the read, under the lock of HDF5: one request for each memory."""
+    def submit(self, flags: int) -> list[Request[Any]]:
+        """Start the read, under the lock of HDF5: one request for each memory.
+
+        The flags are those of the C API besides those for the stream.
+        """
         count = len(self._arguments)
         opened = ffi.new("penstock_datasets **")
         described = np.empty(count, _SHAPE)
@@ -118,13 +122,37 @@ class Batch:
             check(lib.penstock_datasets_can_change(opened[0], can_change))
             self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
-            started = [self._start(opened[0], place, rows) for place, rows in self._rows.items()]
+            started = [
+                self._start(opened[0], place, rows, flags) for place, rows in self._rows.items()
+            ]
         finally:
             lib.penstock_datasets_close(opened[0])
         for numbers, stack in self._new:
             for number, array in zip(numbers, stack.arrays(), strict=True):
                 self.results[number] = array
         return started
+
+    def is_left_to_h5py(self, error: Error) -> bool:
+        """Whether h5py can read the pieces although the library could not start to."""
+        numbers = range(len(self._arguments))
+        if all(takes_over(error, self._origin.dataset(number)) for number in numbers):
+            return True
+        self._origin.explain()
+        return False
+
+    def read_left(self) -> None:
+        """Read the pieces that are read one after the other."""
+        for number in self.left:
+            with self.about(number):
+                self.results[number] = read(
+                    self._origin.dataset(number),
+                    self._arguments[number],
+                    out=None if self._out is None else self._out[number],
+                    device=self._destination.device,
+                    dtype=self._destination.dtype,
+                    stream=self._destination.options.stream,
+                    **self._destination.keys,
+                )
 
     def complete(self) -> None:
         """Record the writes in the frameworks of the filled arrays."""
@@ -311,12 +339,13 @@ class Batch:
 
     # -- submission --------------------------------------------------------------------------------
 
-    def _start(self, opened: CData, place: int, rows: np.ndarray[Any, Any]) -> Request[Any]:
+    def _start(
+        self, opened: CData, place: int, rows: np.ndarray[Any, Any], flags: int
+    ) -> Request[Any]:
         options = self._destination.options
         memory = [view for view in self._memory if view.device == place]
         stream = one_stream((view.stream, view.device) for view in memory)
-        flags = transfer.stream_flags(stream, explicit=options.stream is not None)
-        flags |= 0 if self._out is not None else request.ZERO_HOLES
+        flags |= transfer.stream_flags(stream, explicit=options.stream is not None)
         return request.submit_with(
             lambda made: int(
                 lib.penstock_datasets_read(
@@ -325,7 +354,7 @@ class Batch:
                     len(rows),
                     options.options,
                     NULL if stream is None else pointer(stream),
-                    flags | request.CALLER_WAITS,
+                    flags,
                     NULL,
                     made,
                 )

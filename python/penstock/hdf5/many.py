@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from penstock import transfer
+from penstock import request, transfer
 from penstock._keys import ReadKeys
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, InvalidError
-from penstock.hdf5 import reading
 from penstock.hdf5.batch import Batch, Destination
-from penstock.hdf5.by_h5py import takes_over
 from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.origins import Named, Opened, Origin
@@ -20,6 +18,7 @@ from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
+from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
 
 if TYPE_CHECKING:
@@ -120,6 +119,52 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
     return piece
 
 
+def start_into(
+    datasets: Sequence[Any], selections: Sequence[Any], out: Sequence[Any], options: OptionKeys
+) -> StartedMany:
+    """Start to read parts of ``h5py.Dataset`` objects into arrays that were never written.
+
+    The arrays are C-contiguous. GPU memory is filled after the work that is queued on torch's or
+    CuPy's current stream.
+    """
+    batch = Batch(Opened(datasets), list(selections), out, _destination(**options))
+    with lock():
+        started = _start(batch, request.ZERO_HOLES, ExitStack())
+        if batch.can_change:
+            started.wait()
+    return started
+
+
+class StartedMany:
+    """A read of many datasets that was started. It keeps the arrays alive while it is pending."""
+
+    def __init__(self, batch: Batch, requests: list[Request[Any]]) -> None:
+        self._batch = batch
+        self._requests = requests
+
+    def wait(self) -> list[Any]:
+        """Wait for the read, and return the arrays in the order of the pieces.
+
+        Raises:
+            Error: The read failed. The error names the dataset.
+        """
+        for made in self._requests:
+            try:
+                transfer.finish(made)
+            except Error as error:
+                raise self._batch.named(error) from error
+        self._batch.complete()
+        if self._requests and self._batch.left:
+            count, total = len(self._batch.left), len(self._batch.results)
+            remember_note(f"{count} of {total} datasets were read one after the other")
+        return self._batch.results
+
+    def cancel(self) -> None:
+        """Cancel the read. Its memory is in use until :meth:`wait` has returned or raised."""
+        for made in self._requests:
+            made.cancel()
+
+
 def _read(
     origin: Origin, selections: list[Any], out: Sequence[Any] | None, destination: Destination
 ) -> list[Any]:
@@ -132,37 +177,26 @@ def _read(
     if not selections:
         return []
     batch = Batch(origin, selections, out, destination)
+    flags = request.CALLER_WAITS | (0 if out is not None else request.ZERO_HOLES)
     with ExitStack() as locked:
         locked.enter_context(lock())
-        try:
-            requests = batch.submit()
-        except Error as error:
-            if not all(takes_over(error, origin.dataset(at)) for at in range(len(selections))):
-                origin.explain()
-                raise batch.named(error) from error
-            batch.leave_all()
-            requests = []
-        # In a file that is open for writing, no other access may change the elements meanwhile.
-        if not batch.can_change:
-            locked.close()
-        for number in batch.left:
-            with batch.about(number):
-                batch.results[number] = reading.read(
-                    origin.dataset(number),
-                    selections[number],
-                    out=None if out is None else out[number],
-                    device=destination.device,
-                    dtype=destination.dtype,
-                    stream=destination.options.stream,
-                    **destination.keys,
-                )
-        for made in requests:
-            try:
-                transfer.finish(made)
-            except Error as error:
-                raise batch.named(error) from error
-        batch.complete()
-    if requests and batch.left:
-        count, total = len(batch.left), len(selections)
-        remember_note(f"{count} of {total} datasets were read one after the other")
-    return batch.results
+        return _start(batch, flags, locked).wait()
+
+
+def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:
+    """Start a read under the lock of HDF5, which ``locked`` releases as soon as it may.
+
+    What is read one after the other has been read on return.
+    """
+    try:
+        requests = batch.submit(flags)
+    except Error as error:
+        if not batch.is_left_to_h5py(error):
+            raise batch.named(error) from error
+        batch.leave_all()
+        requests = []
+    # In a file that is open for writing, no other access may change the elements meanwhile.
+    if not batch.can_change:
+        locked.close()
+    batch.read_left()
+    return StartedMany(batch, requests)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -521,3 +522,44 @@ def test_an_index_outside_a_dataset_names_the_piece(tmp_path):
         pytest.raises(IndexError, match=r"piece 1, dataset /b: .*50"),
     ):
         file.read_many(["a", ("b", 50)])
+
+
+def test_a_read_of_many_is_started_without_a_wait(tmp_path: Path) -> None:
+    make(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5") as file:
+        datasets = [file[f"{name}/i4"] for name in LAYOUTS]
+        rows = np.array([7, 2, 2, 11])
+        out = [np.full((4, *SHAPE[1:]), -1, "i4") for _ in datasets]
+        started = many.start_into(datasets, [rows] * len(datasets), out, {})
+        for found, array, dataset in zip(started.wait(), out, datasets, strict=True):
+            assert found is array
+            assert np.array_equal(found, dataset[:][rows])
+
+
+def test_elements_that_were_never_written_are_zero_in_a_started_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (8, 4), "f4", chunks=(1, 4), fillvalue=None)
+    with h5py.File(tmp_path / "a.h5") as file:
+        out = [np.ones((8, 4), "f4")]
+        many.start_into([file["x"]], [()], out, {}).wait()
+    assert not out[0].any()
+
+
+def test_a_started_read_of_many_may_be_cancelled(tmp_path: Path) -> None:
+    make(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5") as file:
+        out = [np.empty(SHAPE, "i4")]
+        started = many.start_into([file["gzip/i4"]], [()], out, {})
+        started.cancel()
+        with suppress(ps.CancelledError):
+            assert np.array_equal(started.wait()[0], file["gzip/i4"][:])
+
+
+def test_a_started_read_of_a_file_that_is_written_has_ended_when_it_returns(tmp_path: Path) -> None:
+    make(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        before = file["raw/i4"][:]
+        out = [np.empty(SHAPE, "i4")]
+        started = many.start_into([file["raw/i4"]], [()], out, {})
+        file["raw/i4"][...] = 0
+        assert np.array_equal(started.wait()[0], before)

@@ -1,0 +1,261 @@
+"""The files of a data set: what they have in common, and those that are open."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.dtypes import element_type
+from penstock.errors import (
+    Error,
+    IncompatibleError,
+    InvalidError,
+    IOFailure,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from penstock.hdf5.file import File
+from penstock.hdf5.library import creation_property
+from penstock.hdf5.source import split, why_no_dataset
+from penstock.placement import torch_dtype
+
+Shape = tuple[int, ...]
+
+
+class Field(NamedTuple):
+    """A dataset of each file, or of a group in it."""
+
+    name: str
+    """The key in a batch."""
+    path: str
+    stored: np.dtype[Any]
+    """The type of the numbers."""
+    rest: Shape
+    """The lengths of the dimensions after the first, those of array elements included."""
+    dtype: Any
+    """torch's data type in a batch."""
+    chunk: int | None
+    """The length of a chunk in the first dimension."""
+
+
+class Source(NamedTuple):
+    """A file, or a group in it."""
+
+    path: str
+    group: str
+    shapes: tuple[Shape, ...]
+    """The shape of each dataset, array elements excluded."""
+    fields: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.group}" if self.group else self.path
+
+
+def named(names: str | Iterable[str] | Mapping[str, str]) -> dict[str, str]:
+    """Return the paths of datasets by their keys in a batch."""
+    if isinstance(names, str):
+        names = [names]
+    found = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+    if not found:
+        raise InvalidError("names is empty", remedy="name at least one dataset")
+    for key, path in found.items():
+        if not isinstance(key, str) or not isinstance(path, str):
+            raise IncompatibleError(
+                f"{path!r} is not the name of a dataset",
+                remedy="give names, or a dictionary of keys and names",
+            )
+    return found
+
+
+def described(paths: Any, names: Mapping[str, str], dtype: Any, torch: Any) -> list[Source]:
+    """Return what each of the files has.
+
+    Raises:
+        InvalidError, IncompatibleError: A dataset has no samples, or no numbers.
+        KeyError, OSError: As :func:`opened_dataset` and :func:`opened_file`.
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    found: list[Source] = []
+    for path in paths:
+        name, group = _split(path)
+        with opened_file(name) as file:
+            datasets = [opened_dataset(file, group, path) for path in names.values()]
+            fields = [
+                _field(name, key, dataset, dtype, torch)
+                for key, dataset in zip(names, datasets, strict=True)
+            ]
+            found.append(Source(name, group, tuple(map(_shape, datasets)), tuple(fields)))
+    if not found:
+        raise InvalidError("no file is given", remedy="give the path of one or of several")
+    return found
+
+
+def opened_file(path: str) -> File:
+    """Open a file for reading.
+
+    Raises:
+        OSError: The file is not there, is cut off, or is none of HDF5. The error names it.
+    """
+    try:
+        return File(path)
+    except Error:
+        raise
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise NotFoundError(f"there is no file {path}", path=path) from error
+        if isinstance(error, PermissionError):
+            raise PermissionDeniedError(f"{path} may not be read", path=path) from error
+        raise IOFailure(
+            f"{path} cannot be opened: {error}",
+            path=path,
+            errno=error.errno,
+            remedy="copy or write the file again if it is cut off, or leave it out of paths",
+        ) from error
+
+
+def opened_dataset(file: File, group: str, path: str) -> Any:
+    """Return a dataset of a file.
+
+    Raises:
+        KeyError: There is none of this name; the error lists the names beside it.
+    """
+    import h5py
+
+    full = f"{group}/{path}" if group and not path.startswith("/") else path
+    try:
+        found = file.h5py[full]
+    except (KeyError, ValueError):
+        found = None
+    if not isinstance(found, h5py.Dataset):
+        why = why_no_dataset(file.h5py, full)
+        raise KeyError(f"{why}; {_beside(file.h5py, full)}")
+    return found
+
+
+def _beside(file: Any, path: str) -> str:
+    """Say which datasets a file has where one is missing."""
+    import h5py
+
+    places = (file.get(path), file.get(path.rpartition("/")[0] or "/"), file)
+    place = next(place for place in places if isinstance(place, h5py.Group))
+    names = [name for name in place if isinstance(place.get(name), h5py.Dataset)]
+    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+    return f"datasets in {place.name}: {listed or 'none'}"
+
+
+def _split(path: Any) -> tuple[str, str]:
+    text = os.fsdecode(path)
+    file, group = split(text)
+    return os.path.abspath(text if group is None else file), (group or "").strip("/")
+
+
+def _shape(dataset: Any) -> Shape:
+    return dataset.shape or ()
+
+
+def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any) -> Field:
+    where = f"dataset {dataset.name} of {path}"
+    if not dataset.shape:
+        raise InvalidError(
+            f"{where} has no dimensions, so it has no samples",
+            path=path,
+            remedy="name datasets whose first dimension counts the samples",
+        )
+    stored, inner = dataset.dtype.subdtype or (dataset.dtype, ())
+    wanted = dtype.get(key) if isinstance(dtype, Mapping) else dtype
+    try:
+        if stored.kind not in "biufc" and not element_type(stored).is_extended:
+            raise IncompatibleError(f"elements of type {stored} are no numbers")
+        kind = torch_dtype(torch, element_type(wanted or stored.newbyteorder("=")))
+    except Error as error:
+        raise IncompatibleError(
+            f"{where}: {error.cause}",
+            path=path,
+            remedy="leave it out of names, or give a dtype that torch has, such as torch.float32",
+        ) from None
+    chunks = creation_property(dataset, "chunks")
+    chunk = None if chunks is None else int(chunks[0])
+    return Field(key, dataset.name, stored, dataset.shape[1:] + inner, kind, chunk)
+
+
+def check_same(
+    source: Source, shapes: Sequence[Shape], first: Source, known: Sequence[Shape]
+) -> None:
+    """Raise an error if the samples of a file are other than those of the first one.
+
+    Args:
+        source: The file.
+        shapes: The shape of a sample of each field.
+        first: The first file.
+        known: The shapes there.
+    """
+    for mine, theirs, shape, wanted in zip(source.fields, first.fields, shapes, known, strict=True):
+        for what, has, had in (("type", mine.dtype, theirs.dtype), ("shape", shape, wanted)):
+            if has != had:
+                raise IncompatibleError(
+                    f"samples of dataset {mine.path} of {source.path} have {what} {has}, and those "
+                    f"of {first.path} have {had}",
+                    path=source.path,
+                    remedy="give dtype, to which all are converted"
+                    if what == "type"
+                    else "make a data set for each shape",
+                )
+
+
+class OpenFiles:
+    """Files that are open for reading, of which those not used for longest are closed.
+
+    A pickled object, or one in a forked child that had the files of its parent, opens them again.
+    """
+
+    def __init__(self) -> None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(soft // 4, 8) if soft > 0 else 1024
+        self._lock = threading.Lock()
+        self._open: OrderedDict[tuple[str, str], tuple[File, list[Any]]] = OrderedDict()
+
+    def datasets(self, source: Source, names: Iterable[str]) -> list[Any]:
+        """Return the ``h5py.Dataset`` of each name of a file."""
+        key = source.path, source.group
+        with self._lock:
+            if key in self._open:
+                self._open.move_to_end(key)
+            else:
+                with ExitStack() as failed:
+                    file = failed.enter_context(opened_file(source.path))
+                    found = [opened_dataset(file, source.group, name) for name in names]
+                    for dataset, shape in zip(found, source.shapes, strict=True):
+                        _check_unchanged(source, dataset, shape)
+                    failed.pop_all()
+                self._open[key] = file, found
+                while len(self._open) > self._most:
+                    self._open.popitem(last=False)  # HDF5 closes it after the last of its objects
+            return self._open[key][1]
+
+    def close(self) -> None:
+        """Close all files. The next use opens them again."""
+        with self._lock:
+            while self._open:
+                _, (file, _) = self._open.popitem()
+                file.close()
+
+    def __reduce__(self) -> Any:
+        return OpenFiles, ()
+
+
+def _check_unchanged(source: Source, dataset: Any, shape: Shape) -> None:
+    if _shape(dataset) != shape:
+        raise InvalidError(
+            f"dataset {dataset.name} of {source.path} has shape {dataset.shape} now, and had "
+            f"{shape} when the data set was made",
+            path=source.path,
+            remedy="make the data set again",
+        )

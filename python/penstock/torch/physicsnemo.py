@@ -1,0 +1,67 @@
+"""A reader for the datapipes of NVIDIA PhysicsNeMo. Tested with version 2.2.2."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from penstock.dtypes import element_type
+from penstock.hdf5.file import File
+from penstock.hdf5.reading import read_placed
+from penstock.placement import torch_dtype
+from penstock.torch.data.files import opened_dataset, opened_file
+from penstock.torch.data.framework import torch
+from penstock.torch.data.started import Part, Started, start
+
+_readers: Any = import_module("physicsnemo.datapipes.readers.hdf5")
+_registry: Any = import_module("physicsnemo.datapipes.registry")
+
+__all__ = ["HDF5Reader"]
+
+
+@_registry.register("PenstockHDF5Reader")
+class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
+    """PhysicsNeMo's ``HDF5Reader`` with the reads of Penstock.
+
+    The arguments, samples and metadata are the same. Two things are more: a field of one number for
+    each sample is a tensor without dimensions, and with ``pin_memory=True`` the elements are
+    read straight into page-locked memory. As the datapipes require, tensors are in host memory;
+    ``physicsnemo.datapipes.Dataset(reader, device="cuda")`` copies them.
+
+    >>> reader = HDF5Reader("run.h5", fields=["pressure", "velocity"], pin_memory=True)
+    >>> dataset = physicsnemo.datapipes.Dataset(reader, device="cuda")
+    """
+
+    def __init__(self, path: Any, **keys: Any) -> None:
+        super().__init__(path, **keys)
+        self._datasets: dict[str, Any] = {}
+        if not self._is_directory:
+            file = File(self._h5_file)
+            self._datasets = {field: opened_dataset(file, "", field) for field in self.fields}
+
+    def _load_sample(self, index: int) -> dict[str, Any]:
+        if not self._is_directory:
+            row = slice(index, index + 1)
+            tensors = {
+                field: self._empty(dataset, (1, *dataset.shape[1:]))
+                for field, dataset in self._datasets.items()
+            }
+            parts = [Part(self._datasets[field], row, out) for field, out in tensors.items()]
+            Started(start(parts), list).wait()
+            return {field: out[0] for field, out in tensors.items()}
+        with opened_file(str(self._files[index])) as file:
+            datasets = {field: opened_dataset(file, "", field) for field in self.fields}
+            tensors = {field: self._empty(one, one.shape) for field, one in datasets.items()}
+            for field, out in tensors.items():
+                # Without a reader, which only several reads of an open file are worth.
+                read_placed(datasets[field], None, (), out.numpy(), None, None, None, {})
+        return tensors
+
+    def _empty(self, dataset: Any, shape: tuple[int, ...]) -> Any:
+        kind = torch_dtype(torch, element_type(dataset.dtype.newbyteorder("=")))
+        return torch.empty(shape, dtype=kind, pin_memory=self.pin_memory)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._datasets = {}
+        super().close()

@@ -1,0 +1,327 @@
+"""Data sets of HDF5 files, with NumPy as the oracle."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import torch
+
+from penstock.errors import IncompatibleError, InvalidError, UnavailableError
+from penstock.torch import HDF5Dataset
+from penstock.torch.data import started
+
+NAMES = {"image": "image", "state": "group/state", "label": "label"}
+
+
+def dataset_of(files: Any, **arguments: Any) -> HDF5Dataset:
+    return HDF5Dataset(files.paths, NAMES, **{"device": "cpu"} | arguments)
+
+
+def assert_equal(batch: Any, files: Any, indices: Any) -> None:
+    assert batch.keys() == files.arrays.keys()
+    for name, array in files.arrays.items():
+        assert np.array_equal(batch[name].numpy(), array[np.asarray(indices, int)])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(indices=st.lists(st.integers(-39, 38), max_size=60))
+def test_a_batch_has_the_samples_in_their_order(files: Any, indices: list[int]) -> None:
+    dataset = dataset_of(files)
+    found = dataset.__getitems__(indices)
+    assert_equal(found.batch, files, indices)
+    assert len(found) == len(indices)
+    assert found.batch["label"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("most", [0, 1000])
+def test_one_request_and_many_read_alike(files: Any, most: int, monkeypatch: Any) -> None:
+    monkeypatch.setitem(started._MOST_REQUESTS, "cpu", most)
+    indices = np.random.default_rng(1).integers(0, 39, 100)
+    assert_equal(dataset_of(files).__getitems__(indices).batch, files, indices)
+
+
+def test_samples_are_views_of_the_batch(files: Any) -> None:
+    dataset = dataset_of(files)
+    found = dataset.__getitems__([3, 30])
+    assert found[-1]["image"].data_ptr() == found.batch["image"][1].data_ptr()
+    assert [one["label"].item() for one in found] == files.arrays["label"][[3, 30]].tolist()
+    with pytest.raises(IndexError):
+        found[2]
+    assert np.array_equal(dataset[12]["state"], files.arrays["state"][12])
+    assert dataset[12]["label"].shape == ()
+
+
+def test_names_may_be_one_or_a_list(files: Any) -> None:
+    assert dataset_of(files)[0].keys() == NAMES.keys()
+    assert HDF5Dataset(files.paths[0], "label", device="cpu")[2].keys() == {"label"}
+    one = HDF5Dataset(str(files.paths[0]), ["group/state"], device="cpu")
+    assert one[1]["group/state"].shape == (3,)
+
+
+def test_a_group_of_a_file_is_a_source_of_its_own(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "episodes.h5", "w") as file:
+        for number in range(3):
+            file[f"data/demo_{number}/action"] = np.full((number + 1, 2), number)
+    paths = [f"{tmp_path}/episodes.h5:data/demo_{number}" for number in range(3)]
+    dataset = HDF5Dataset(paths, "action", device="cpu")
+    batch = dataset.__getitems__(range(6)).batch
+    assert batch["action"][:, 0].tolist() == [0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kinds"),
+    [
+        (torch.float32, [torch.float32] * 3),
+        ("float16", [torch.float16] * 3),
+        (torch.bfloat16, [torch.bfloat16] * 3),
+        ({"image": torch.float64}, [torch.float64, torch.float32, torch.int64]),
+    ],
+)
+def test_elements_are_converted_as_they_are_read(files: Any, dtype: Any, kinds: list[Any]) -> None:
+    batch = dataset_of(files, dtype=dtype).__getitems__([1, 20, 3]).batch
+    assert [tensor.dtype for tensor in batch.values()] == kinds
+    for name, tensor in batch.items():
+        expected = torch.from_numpy(files.arrays[name][[1, 20, 3]]).to(tensor.dtype)
+        assert torch.equal(tensor, expected)
+
+
+def test_a_transform_is_given_the_batch(files: Any) -> None:
+    def transform(batch: Any) -> Any:
+        return batch["image"].float() / 255, batch["label"]
+
+    dataset = dataset_of(files, transform=transform)
+    images, labels = dataset.__getitems__([4, 2]).batch
+    assert images.shape == (2, 6, 5)
+    image, label = dataset[4]
+    assert torch.equal(image, images[0])
+    assert label == labels[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "stride", "spacing"), [(1, 1, 1), (5, 1, 1), (3, 2, 2), (4, 5, 1)]
+)
+def test_windows_along_the_first_axis(files: Any, steps: int, stride: int, spacing: int) -> None:
+    dataset = dataset_of(files, steps=steps, stride=stride, spacing=spacing)
+    expected = [
+        part[start : start + (steps - 1) * spacing + 1 : spacing]
+        for part in files.parts["image"]
+        for start in range(0, len(part) - (steps - 1) * spacing, stride)
+    ]
+    assert len(dataset) == len(expected)
+    order = np.random.default_rng(2).permutation(len(dataset))
+    batch = dataset.__getitems__(order).batch
+    assert np.array_equal(batch["image"], np.stack(expected)[order])
+    assert batch["state"].shape == (len(dataset), steps, 3)
+    assert np.array_equal(dataset[-1]["image"], expected[-1])
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_windows_along_another_axis(tmp_path: Path, axis: int) -> None:
+    source = np.random.default_rng(3)
+    shapes = [(2, 6, 9), (3, 6, 9)] if axis == 2 else [(2, 9, 4), (3, 5, 4)]
+    arrays = [source.random(shape) for shape in shapes]
+    for number, array in enumerate(arrays):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=array, chunks=(1, 3, 2))
+            file["mass"] = np.arange(len(array)) + 10 * number
+    paths = [tmp_path / "0.h5", tmp_path / "1.h5"]
+    dataset = HDF5Dataset(paths, ["x", "mass"], device="cpu", steps=3, stride=2, axis=axis)
+    expected = [
+        (np.take(array[row], range(start, start + 3), axis - 1), row + 10 * number)
+        for number, array in enumerate(arrays)
+        for row in range(len(array))
+        for start in range(0, array.shape[axis] - 2, 2)
+    ]
+    assert len(dataset) == len(expected)
+    batch = dataset.__getitems__(range(len(dataset))).batch
+    assert np.array_equal(batch["x"], np.stack([x for x, _ in expected]))
+    assert batch["mass"].tolist() == [mass for _, mass in expected]
+
+
+def test_blocks_are_chunks_that_do_not_cross_files(files: Any) -> None:
+    starts = [0, 4, 8, 11, 12, 16, 20, 24, 28, 32, 36]
+    assert dataset_of(files).blocks().tolist() == starts
+    assert dataset_of(files).blocks(100).tolist() == [0, 11, 12, 32]
+
+
+def test_a_block_is_a_chunk_of_the_largest_samples(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("image", (64, 100), "f4", chunks=(2, 100))
+        file.create_dataset("label", (64,), "i8", chunks=(32,))
+    dataset = HDF5Dataset(tmp_path / "x.h5", ["label", "image"], device="cpu")
+    assert dataset.blocks().tolist() == list(range(0, 64, 2))
+
+
+def test_elements_that_were_never_written_are_zero(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (64, 100), "f4", chunks=(1, 100), fillvalue=None)
+    dataset = HDF5Dataset(tmp_path / "x.h5", "x", device="cpu")
+    for few in ([1, 2], range(64)):
+        assert not dataset.__getitems__(list(few)).batch["x"].any()
+    assert not dataset[5]["x"].any()
+
+
+def test_booleans_and_array_elements_are_tensors(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["done"] = np.array([True, False, True])
+        file.create_dataset("pose", (3,), np.dtype(("f4", (2, 2))))
+        file["pose"][...] = np.arange(12, dtype="f4").reshape(3, 2, 2)
+    dataset = HDF5Dataset(tmp_path / "x.h5", ["done", "pose"], device="cpu")
+    batch = dataset.__getitems__([2, 1]).batch
+    assert batch["done"].tolist() == [True, False]
+    assert batch["pose"].tolist() == [[[8, 9], [10, 11]], [[4, 5], [6, 7]]]
+
+
+def test_a_pickled_data_set_opens_its_files_again(files: Any) -> None:
+    dataset = dataset_of(files, steps=2)
+    dataset[0]
+    again = pickle.loads(pickle.dumps(dataset))
+    assert torch.equal(again[5]["image"], dataset[5]["image"])
+
+
+def test_no_more_files_are_open_than_the_process_may_open(files: Any, monkeypatch: Any) -> None:
+    dataset = dataset_of(files)
+    monkeypatch.setattr(dataset._files, "_most", 2)
+    before = len(os.listdir("/proc/self/fd"))
+    for index in (0, 11, 12, 35, 0):
+        assert_equal(dataset.__getitems__([index]).batch, files, [index])
+    order = np.random.default_rng(0).permutation(39)
+    assert_equal(dataset.__getitems__(order).batch, files, order)  # more files than may be open
+    assert len(dataset._files._open) == 2
+    dataset.close()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("index", [39, -40])
+def test_a_sample_out_of_range_is_an_index_error(files: Any, index: int) -> None:
+    with pytest.raises(IndexError, match=f"sample {index} is out of range.* 39 samples"):
+        dataset_of(files)[index]
+    with pytest.raises(IndexError, match=f"sample {index}"):
+        dataset_of(files).__getitems__([0, index])
+
+
+def test_an_index_that_is_no_integer_is_refused(files: Any) -> None:
+    with pytest.raises(TypeError):
+        dataset_of(files)[0.5]
+    with pytest.raises(ValueError, match="integers"):
+        dataset_of(files).__getitems__([0.5])
+
+
+def test_a_missing_name_is_a_key_error_with_the_names_that_are_there(files: Any) -> None:
+    with pytest.raises(KeyError, match=r"0\.h5.*labels.*datasets in /: image, label, name"):
+        HDF5Dataset(files.paths, "labels", device="cpu")
+    with pytest.raises(KeyError, match=r"group.*state"):
+        HDF5Dataset(files.paths, "group", device="cpu")
+
+
+def test_strings_are_refused(files: Any) -> None:
+    with pytest.raises(InvalidError, match=r"dataset /name of .*0\.h5 has no dimensions"):
+        HDF5Dataset(files.paths, "name", device="cpu")
+    with h5py.File(files.paths[0], "a") as file:
+        file["names"] = ["a", "b"]
+        file["places"] = np.zeros(3, [("x", "f4")])
+    for name in ("names", "places"):
+        with pytest.raises(IncompatibleError, match=f"dataset /{name} of .*leave it out of names"):
+            HDF5Dataset(files.paths, name, device="cpu")
+
+
+def test_a_shape_that_differs_between_files_is_refused(files: Any) -> None:
+    with h5py.File(files.paths[2], "a") as file:
+        del file["image"]
+        file["image"] = np.zeros((20, 6, 7), "u1")
+    with pytest.raises(IncompatibleError, match=r"/image of .*2\.h5 have shape \(6, 7\).*0\.h5"):
+        dataset_of(files)
+
+
+def test_a_type_that_differs_between_files_needs_a_dtype(files: Any) -> None:
+    with h5py.File(files.paths[2], "a") as file:
+        del file["image"]
+        file["image"] = np.ones((20, 6, 5), "f4")
+    with pytest.raises(IncompatibleError, match=r"2\.h5 have type torch.float32.*give dtype"):
+        dataset_of(files)
+    batch = dataset_of(files, dtype={"image": torch.float32}).__getitems__([0, 12]).batch
+    assert batch["image"][1].eq(1).all()
+
+
+def test_datasets_of_different_lengths_in_a_file_are_refused(files: Any) -> None:
+    with h5py.File(files.paths[1], "a") as file:
+        del file["group/state"]
+        file["group/state"] = np.zeros((2, 3), "f4")
+    with pytest.raises(InvalidError, match=r"1\.h5: the datasets have different lengths"):
+        dataset_of(files)
+
+
+def test_a_file_that_is_cut_off_is_named(files: Any) -> None:
+    os.truncate(files.paths[3], 3000)
+    with pytest.raises(OSError, match=r"3\.h5 cannot be opened.*cut off"):
+        dataset_of(files)
+
+
+def test_a_chunk_that_is_cut_off_later_is_named(files: Any) -> None:
+    dataset = dataset_of(files)
+    os.truncate(files.paths[2], 3000)
+    with pytest.raises(OSError, match=r"2\.h5"):
+        dataset.__getitems__(range(39))
+
+
+def test_a_file_that_is_not_there_is_named(files: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"other\.h5"):
+        HDF5Dataset([*files.paths, tmp_path / "other.h5"], "label", device="cpu")
+
+
+def test_a_file_that_changed_is_named(files: Any) -> None:
+    dataset = dataset_of(files)
+    with h5py.File(files.paths[0], "a") as file:
+        del file["label"]
+        file["label"] = np.zeros(10, "i8")
+    with pytest.raises(InvalidError, match=r"/label of .*0\.h5 has shape .10,. now"):
+        dataset[0]
+
+
+@pytest.mark.parametrize("device", ["meta", "nothing", 7.5])
+def test_a_device_that_torch_or_penstock_lacks_is_refused(files: Any, device: Any) -> None:
+    with pytest.raises(InvalidError, match="cuda"):
+        dataset_of(files, device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(files: Any) -> None:
+    with pytest.raises(UnavailableError, match=r"cuda.*not there"):
+        dataset_of(files, device="cuda")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"steps": 0},
+        {"steps": 2, "stride": 0},
+        {"steps": 2, "spacing": 0},
+        {"steps": 2, "axis": -1},
+        {"stride": 2},
+        {"steps": 2, "axis": 5},
+        {"dtype": {"other": "f4"}},
+    ],
+)
+def test_arguments_that_make_no_samples_are_refused(files: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidError):
+        dataset_of(files, **arguments)
+
+
+def test_no_files_or_names_are_refused(files: Any) -> None:
+    with pytest.raises(InvalidError, match="no file"):
+        HDF5Dataset([], "label", device="cpu")
+    with pytest.raises(InvalidError, match="names is empty"):
+        HDF5Dataset(files.paths, [], device="cpu")
