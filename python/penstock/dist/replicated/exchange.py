@@ -1,4 +1,4 @@
-"""Exchanges of shares: each rank copies its share into the memory of all other ranks."""
+"""Exchanges of shares: the share of each rank gets into the memory of all other ranks."""
 
 from __future__ import annotations
 

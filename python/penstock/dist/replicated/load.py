@@ -66,7 +66,8 @@ def load_replicated(
     Collective: all ranks call it with the same arguments, but for the ordinal of the device, the
     array ``out`` and the stream. The array is divided into rounds, and each round into shares, one
     for each rank, which end at borders of chunks. While the shares of a round are exchanged, the
-    ranks read those of the next ones. A rank needs memory for the array, and for no second one.
+    ranks read those of the next ones. A rank needs memory for the array, not for a
+    second one, and without NCCL 64 MiB of GPU memory for the exchange.
 
     Args:
         source: ``"file.h5:name"``, a dataset of a file that is open for reading, or the path of a
