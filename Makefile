@@ -12,9 +12,9 @@ PYTEST := $(BIN)/python -m pytest
 # `make test` first builds GROUND, beside the tests that do not need it, and then runs the other tests. Each
 # part can be made by itself. LANES parts run side by side, the longest first; the output of a part comes in
 # one piece when it ends.
-GROUND := build-rust standin build-hdf5-2.2.0 build-hdf5-1.14.4 build-hdf5-parallel
-PARTS := test-standin test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel lint \
-	test-packaging test-dist test-c test-faults test-programs
+GROUND := build-rust standin torch build-hdf5-2.2.0 build-hdf5-1.14.4 build-hdf5-parallel
+PARTS := test-standin test-torch test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel \
+	lint test-packaging test-dist test-c test-faults test-programs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
@@ -32,7 +32,7 @@ unexport MAKEFLAGS MFLAGS
 endif
 
 .PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
-	test-fuzz test-sanitize test-memory test-legate test-torch
+	test-fuzz test-sanitize test-memory test-legate
 
 build: $(INSTALLED)
 
@@ -197,15 +197,23 @@ test-memory: build
 	scripts/asan
 	scripts/debug-malloc
 
-# The tests that use torch, on the stand-in GPU. It is not part of `make test`: 3 GB are downloaded, once, if
-# TORCH is not a folder with the packages of torch for CUDA 13.
+# The tests that use torch, on the host and on the stand-in GPU. New arrays of all other tests would be tensors if torch
+# were in the same environment. 3 GB are downloaded, once, if TORCH is not a folder with the packages of torch for CUDA 13.
 TORCH ?= target/torch
+WITH_TORCH := PYTHONPATH=$(abspath $(TORCH))
 
-test-torch: build standin $(TORCH)/torch
-	PYTHONPATH=$(abspath $(TORCH)) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
+torch: $(TORCH)/torch
 
-$(TORCH)/torch:
-	$(BIN)/python -m pip install --quiet --target $(TORCH) torch
+test-torch: build standin torch
+	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py
+	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/python -m torch
+
+# The versions for which the stand-in has the functions of CUDA's runtime.
+$(TORCH)/torch: | $(BIN)/python
+	rm -rf $(TORCH).partial
+	nice $(BIN)/python -m pip install --quiet --no-compile --target $(TORCH).partial torch==2.15.0 'safetensors>=0.8'
+	mkdir -p $(TORCH)
+	mv $(TORCH).partial/* $(TORCH)
 
 # Legate's wheel on the driver, and its arrays by penstock.dist.legate. It is not part of `make test`: 400 MB
 # are downloaded, once.
