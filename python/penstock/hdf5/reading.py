@@ -16,7 +16,7 @@ from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
 from penstock.hdf5.objects import unwrap
-from penstock.hdf5.quick import NOT_SMALL, QuickReader
+from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
 from penstock.placement import HOST_DEVICE, Device, Library, allocate, is_numpy, place
@@ -93,24 +93,21 @@ def read_placed(
     if dtype is None:
         quick = quick or QuickReader.once(dataset)
         on_host = device is None or (type(device) is str and device == HOST_DEVICE)
-        if not on_host or not (out is None or type(out) is np.ndarray):
-            found, is_filled = quick.read_on_gpu(dataset, selection, out, device, stream, options)
+        if out is not None:
+            is_place_known = device is None or (on_host and type(out) is np.ndarray)
+            if is_place_known and quick.read_into(dataset, selection, out, stream, options):
+                return out
+        elif not on_host:
+            found, is_filled = quick.read_new(dataset, selection, device, stream, options)
             if is_filled:
                 return found
-            if found is not out:
+            if found is not None:
                 return read_described(
                     dataset, selection, found, None, None, stream, options, is_new=True
                 )
-            found = NOT_SMALL
-        elif options or stream is not None:  # h5py, which reads small parts, has neither
-            found = NOT_SMALL
-        elif out is None:
+        elif not options and stream is None:  # h5py, which reads small parts, has neither
             found, is_filled = quick.read(dataset, selection)
             return found if is_filled else read_new(dataset, selection, found)
-        else:
-            found = quick.read_into(dataset, selection, out)
-        if found is not NOT_SMALL:
-            return found
     return read_described(dataset, selection, out, device, dtype, stream, options)
 
 
