@@ -47,14 +47,8 @@ pub(crate) struct Classes {
     device_array: Py<PyType>,
     /// Returns torch's current stream of a device.
     torch_stream: Py<PyAny>,
-    tensor: PyOnceLock<TensorClass>,
-}
-
-/// `torch.Tensor`
-struct TensorClass {
-    class: Py<PyType>,
-    /// The address of its `ExchangeApi`, which is never freed; 0 if this torch has none of this version.
-    api: usize,
+    /// `torch.Tensor`, with the address of its `ExchangeApi`, if it has one.
+    tensor: PyOnceLock<(Py<PyType>, usize)>,
 }
 
 impl Classes {
@@ -80,31 +74,35 @@ impl Classes {
         if class.is(&self.device_array) {
             return of_device_array(array, shape);
         }
-        match self.tensor_class(&class)? {
-            Some(known) => self.of_tensor(array, shape, known.api),
+        match self.tensor_api(&class)? {
+            Some(api) => self.of_tensor(array, shape, api),
             None => Ok(None),
         }
     }
 
-    fn tensor_class(&self, class: &Bound<'_, PyType>) -> PyResult<Option<&TensorClass>> {
+    /// Returns the address of the exchange API, which is never freed, if the class is torch's; 0 if
+    /// this torch has none of this version.
+    fn tensor_api(&self, class: &Bound<'_, PyType>) -> PyResult<Option<usize>> {
         let py = class.py();
-        let known = match self.tensor.get(py) {
-            Some(known) => known,
-            None => {
-                let modules = py.import(intern!(py, "sys"))?.getattr("modules")?;
-                let Some(torch) = modules.cast::<PyDict>()?.get_item("torch")? else {
-                    return Ok(None);
-                };
-                if !torch.getattr("Tensor")?.is(class) {
-                    return Ok(None);
-                }
-                self.tensor.get_or_init(py, || TensorClass {
-                    class: class.clone().unbind(),
-                    api: exchange_api(class),
-                })
-            }
+        if let Some((known, api)) = self.tensor.get(py)
+            && class.is(known)
+        {
+            return Ok(Some(*api));
+        }
+        let modules = py.import(intern!(py, "sys"))?.getattr("modules")?;
+        let is_torch = match modules.cast::<PyDict>()?.get_item("torch")? {
+            Some(torch) => torch.getattr("Tensor")?.is(class),
+            None => false,
         };
-        Ok(class.is(&known.class).then_some(known))
+        if !is_torch {
+            return Ok(None);
+        }
+        let api = exchange_api(class);
+        if api != 0 {
+            self.tensor
+                .get_or_init(py, || (class.clone().unbind(), api));
+        }
+        Ok(Some(api))
     }
 
     /// Describes a tensor whose elements are those in memory. Autograd cannot record a read.
