@@ -221,7 +221,7 @@ class SmallReader:
             out = allocate(shape, element_type(self._stored.newbyteorder("=")), device, stream)
             if type(out) is DeviceArray:
                 return out
-            if frameworks.is_torch(out):
+            if frameworks.is_torch(out) and out.is_cuda:
                 _torch_dtypes[self._stored] = out.dtype
         else:
             torch = frameworks.loaded("torch")
@@ -332,7 +332,7 @@ _all: WeakSet[SmallReader] = WeakSet()
 
 
 _torch_dtypes: dict[np.dtype[Any], Any] = {}
-"""torch's type for each type of stored numbers of which it made an array."""
+"""torch's type for each type of stored numbers of which it made an array on a GPU."""
 
 
 def _in_child() -> None:

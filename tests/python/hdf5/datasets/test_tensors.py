@@ -86,6 +86,17 @@ def test_a_new_tensor_can_be_resized(path, torch, device):
     assert found.resize_(4000).shape == (4000,)
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("torch")
+def test_a_new_array_on_a_gpu_follows_a_new_tensor_on_the_host(path):
+    with ps.File(path) as file:
+        file["x"].read(3, device="cpu", like="torch")
+        for _ in range(2):
+            found = file["x"].read(3, device="cuda")
+            host = found.numpy() if type(found) is ps.DeviceArray else found.cpu().numpy()
+            np.testing.assert_array_equal(host, ROW)
+
+
 @pytest.mark.usefixtures("quick_only")
 def test_a_tensor_is_filled_from_a_file_that_is_open_for_writing(path, torch):
     out = torch.zeros(200)
