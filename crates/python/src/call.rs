@@ -80,7 +80,6 @@ pub(crate) struct Library {
     parse: Py<PyAny>,
     check: Py<PyAny>,
     remember: Py<PyAny>,
-    note_write: Py<PyAny>,
     pub(crate) classes: Classes,
 }
 
@@ -128,8 +127,7 @@ impl Library {
             parse,
             check,
             remember,
-            note_write,
-            classes: Classes::new(device_array, torch_stream),
+            classes: Classes::new(device_array, torch_stream, note_write),
         })
     }
 }
@@ -256,12 +254,6 @@ impl Library {
         } else {
             self.parse.bind(py).call1((options,))?.extract()
         }
-    }
-
-    /// Records in torch's autograd that a tensor has changed.
-    pub(crate) fn note_write(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.note_write.call1(tensor.py(), (tensor,))?;
-        Ok(())
     }
 
     /// Stores a report as the last one of the thread or task.

@@ -47,15 +47,31 @@ pub(crate) struct Classes {
     device_array: Py<PyType>,
     /// Returns torch's current stream of a device.
     torch_stream: Py<PyAny>,
-    /// `torch.Tensor`, with the address of its `ExchangeApi`, if it has one.
-    tensor: PyOnceLock<(Py<PyType>, usize)>,
+    /// Records in torch's autograd that a tensor has changed.
+    note_write: Py<PyAny>,
+    /// `torch.Tensor`, if it has an exchange API.
+    tensor: PyOnceLock<TensorClass>,
+}
+
+struct TensorClass {
+    class: Py<PyType>,
+    /// The address of its `ExchangeApi`, which is never freed.
+    api: usize,
+    /// torch's function for tensors that have changed, which its public function calls. It ignores
+    /// tensors of the inference mode, as each torch with the exchange API does.
+    increment: Option<Py<PyAny>>,
 }
 
 impl Classes {
-    pub(crate) fn new(device_array: Py<PyType>, torch_stream: Py<PyAny>) -> Classes {
+    pub(crate) fn new(
+        device_array: Py<PyType>,
+        torch_stream: Py<PyAny>,
+        note_write: Py<PyAny>,
+    ) -> Classes {
         Classes {
             device_array,
             torch_stream,
+            note_write,
             tensor: PyOnceLock::new(),
         }
     }
@@ -84,25 +100,42 @@ impl Classes {
     /// this torch has none of this version.
     fn tensor_api(&self, class: &Bound<'_, PyType>) -> PyResult<Option<usize>> {
         let py = class.py();
-        if let Some((known, api)) = self.tensor.get(py)
-            && class.is(known)
+        if let Some(known) = self.tensor.get(py)
+            && class.is(&known.class)
         {
-            return Ok(Some(*api));
+            return Ok(Some(known.api));
         }
         let modules = py.import(intern!(py, "sys"))?.getattr("modules")?;
-        let is_torch = match modules.cast::<PyDict>()?.get_item("torch")? {
-            Some(torch) => torch.getattr("Tensor")?.is(class),
-            None => false,
+        let Some(torch) = modules.cast::<PyDict>()?.get_item("torch")? else {
+            return Ok(None);
         };
-        if !is_torch {
+        if !torch.getattr("Tensor")?.is(class) {
             return Ok(None);
         }
         let api = exchange_api(class);
         if api != 0 {
-            self.tensor
-                .get_or_init(py, || (class.clone().unbind(), api));
+            let increment = torch.getattr("_C")?.getattr_opt("_increment_version")?;
+            self.tensor.get_or_init(py, || TensorClass {
+                class: class.clone().unbind(),
+                api,
+                increment: increment.map(Bound::unbind),
+            });
         }
         Ok(Some(api))
+    }
+
+    /// Records in torch's autograd that a tensor has changed.
+    pub(crate) fn note_write(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = tensor.py();
+        match self
+            .tensor
+            .get(py)
+            .and_then(|known| known.increment.as_ref())
+        {
+            Some(increment) => increment.call1(py, ((tensor,),))?,
+            None => self.note_write.call1(py, (tensor,))?,
+        };
+        Ok(())
     }
 
     /// Describes a tensor whose elements are those in memory. Autograd cannot record a read.

@@ -148,7 +148,7 @@ impl Reader {
         // array is not replaced while it is in use.
         let is_filled = unsafe { reader.read_by(index.py(), &found.selected, &to)? };
         if is_filled && found.memory.is_tensor && !is_new {
-            self.library.get().note_write(out)?;
+            self.library.get().classes.note_write(out)?;
         }
         Ok(Some(is_filled))
     }
@@ -184,7 +184,7 @@ impl Reader {
         // SAFETY: as in `fill`; the caller keeps the array until the request has finished.
         let status = unsafe { library.start(py, reader.handle, &found.selected, &to, place)? };
         if status == Some(0) && found.memory.is_tensor {
-            library.note_write(out)?;
+            library.classes.note_write(out)?;
         }
         Ok(status)
     }
