@@ -157,7 +157,7 @@ class SmallReader:
         """
         own = self._own or self._own_reader()
         is_numpy = type(out) is np.ndarray
-        if own is None or (not is_numpy and request.has_stream_holders()):
+        if own is None or (not is_numpy and request.stream_holders):
             return False
         of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
         is_filled = own.fill(selection, out, self._readers, stream, of_call, is_new)
