@@ -19,7 +19,16 @@ from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
-from penstock.placement import HOST_DEVICE, Device, Library, allocate, is_numpy, place
+from penstock.placement import (
+    HOST,
+    HOST_DEVICE,
+    Device,
+    Library,
+    allocate,
+    is_numpy,
+    parse_device,
+    place,
+)
 from penstock.request import Request
 
 if TYPE_CHECKING:
@@ -302,7 +311,7 @@ def _start(
         wanted = element_type(base if new_on_host else base.newbyteorder("="))
     # NumPy cannot convert types that it lacks. Nor may it convert structures: it matches fields by
     # their order, HDF5 by their names.
-    on_host = new_on_host or (out is not None and given.device < 0)
+    on_host = parse_device(device) == HOST if out is None else given.device < 0
     of_fields = wanted.numpy is not None and wanted.numpy.names and wanted.numpy != base
     # h5py has another type for those that NumPy lacks, from which not all bytes come back.
     is_plain = wanted.numpy is not None and not wanted.is_extended and not of_fields
