@@ -72,17 +72,6 @@ def note_write(tensor: Any) -> None:
         increment(tensor)
 
 
-def numpy_view(array: Any) -> Any:
-    """Return a NumPy array that shares the memory of a host tensor of torch; else the argument."""
-    torch = loaded("torch")
-    if torch is None or type(array) is not torch.Tensor or not array.is_cpu:
-        return array
-    try:
-        return array.numpy()
-    except (RuntimeError, TypeError):  # it requires grad, is lazy, or has a type that NumPy lacks
-        return array
-
-
 def records_gradients(array: object) -> bool:
     """Whether torch would record changes of the array; it cannot record a read from a file."""
     torch = loaded("torch")

@@ -12,11 +12,10 @@ from weakref import ref
 
 import numpy as np
 
-from penstock import request
+from penstock import arrays, frameworks, request
 from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
-from penstock.frameworks import note_write, numpy_view
 from penstock.hdf5 import memory_types, pending, small
 from penstock.hdf5.library import (
     MissingFilterError,
@@ -142,11 +141,17 @@ class QuickReader:
                 return True
         if options or stream is not None:  # h5py has neither
             return False
-        array = numpy_view(out)
-        if type(array) is not np.ndarray or not self._read_by_h5py(dataset, selection, array):
+        if type(out) is np.ndarray:
+            return self._read_by_h5py(dataset, selection, out)
+        if not frameworks.is_torch(out) or not out.is_cpu:
             return False
-        if array is not out:
-            note_write(out)
+        view = arrays.strided_destination(out)
+        if not view.contiguous or view.dtype.numpy is None:
+            return False
+        # The array that torch itself returns would forbid that the tensor is resized.
+        if not self._read_by_h5py(dataset, selection, arrays.host_array(view)):
+            return False
+        arrays.note_write(view)
         return True
 
     def _read_by_h5py(self, dataset: Any, selection: Any, out: np.ndarray[Any, Any]) -> bool:

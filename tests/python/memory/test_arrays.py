@@ -296,11 +296,6 @@ class StubTensor:
         self.data_ptr = lambda: values.ctypes.data
         self.numel, self.element_size = lambda: values.size, lambda: values.itemsize
 
-    def numpy(self) -> np.ndarray:
-        if self.requires_grad:
-            raise RuntimeError("the tensor requires grad")
-        return self.values
-
 
 @pytest.fixture
 def grad_mode(monkeypatch) -> SimpleNamespace:

@@ -105,6 +105,7 @@ def test_a_tensor_is_filled_from_a_file_that_is_open_for_writing(path, torch):
         file["x"].read(3, out=out)
     assert torch.equal(out, torch.from_numpy(ROW))
     assert out._version > version
+    assert out.untyped_storage().resizable()
 
 
 @pytest.mark.parametrize("mode", ["read", "async"])
@@ -129,9 +130,10 @@ def test_an_inference_tensor_is_filled(path, torch, device):
     np.testing.assert_array_equal(out.cpu().numpy(), ROW)
 
 
-def test_a_tensor_that_requires_grad_is_refused_while_torch_records(path, torch, device):
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_tensor_that_requires_grad_is_refused_while_torch_records(path, torch, device, mode):
     out = torch.zeros(200, device=device, requires_grad=True)
-    with ps.File(path) as file:
+    with ps.File(path, mode) as file:
         with pytest.raises(ps.InvalidError, match="requires grad"):
             file["x"].read(3, out=out)
         assert not out.any()
@@ -140,9 +142,10 @@ def test_a_tensor_that_requires_grad_is_refused_while_torch_records(path, torch,
     np.testing.assert_array_equal(out.detach().cpu().numpy(), ROW)
 
 
-def test_a_lazily_negative_tensor_is_refused(path, torch, device):
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_lazily_negative_tensor_is_refused(path, torch, device, mode):
     out = torch._neg_view(torch.zeros(200, device=device))
-    with ps.File(path) as file, pytest.raises(ps.InvalidError, match="read-only"):
+    with ps.File(path, mode) as file, pytest.raises(ps.InvalidError, match="read-only"):
         file["x"].read(3, out=out)
 
 
@@ -175,10 +178,11 @@ def test_a_tensor_of_another_shape_is_refused(path, torch, device):
         file["x"].read(3, out=torch.zeros(199, device=device))
 
 
-def test_the_tensor_of_which_another_is_a_lazy_copy_is_not_changed(path, torch):
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_the_tensor_of_which_another_is_a_lazy_copy_is_not_changed(path, torch, mode):
     original = torch.zeros(200)
     out = torch._lazy_clone(original)
-    with ps.File(path) as file:
+    with ps.File(path, mode) as file:
         file["x"].read(3, out=out)
     np.testing.assert_array_equal(out.numpy(), ROW)
     assert not original.any()
