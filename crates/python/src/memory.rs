@@ -58,7 +58,7 @@ struct TensorClass {
     /// The address of its `ExchangeApi`, which is never freed.
     api: usize,
     /// torch's function for tensors that have changed, which its public function calls. It ignores
-    /// tensors of the inference mode, as each torch with the exchange API does.
+    /// tensors of the inference mode.
     increment: Option<Py<PyAny>>,
 }
 
@@ -112,9 +112,14 @@ impl Classes {
         if !torch.getattr("Tensor")?.is(class) {
             return Ok(None);
         }
+        // Other packages give older versions of torch an API of their own.
+        let internal = match torch.getattr_opt("_C")? {
+            Some(internal) if internal.hasattr("_dlpack_exchange_api")? => internal,
+            _ => return Ok(Some(0)),
+        };
         let api = exchange_api(class);
         if api != 0 {
-            let increment = torch.getattr("_C")?.getattr_opt("_increment_version")?;
+            let increment = internal.getattr_opt("_increment_version")?;
             self.tensor.get_or_init(py, || TensorClass {
                 class: class.clone().unbind(),
                 api,

@@ -205,8 +205,11 @@ def test_an_index_that_shrinks_the_tensor_keeps_it_from_being_filled(path, torch
 OLDER = """
 import sys, numpy as np, torch, penstock as ps
 from penstock.hdf5 import reading
-path, device = sys.argv[1:]
-del torch.Tensor.__dlpack_c_exchange_api__
+path, device, kind = sys.argv[1:]
+if kind == "absent":
+    del torch.Tensor.__dlpack_c_exchange_api__
+else:  # that of another package
+    del torch._C._dlpack_exchange_api
 
 def not_small(*_, **__):
     raise AssertionError("a small read took the way of large ones")
@@ -224,8 +227,9 @@ with ps.File(path) as file:
 """
 
 
-def test_a_torch_without_the_exchange_api_of_dlpack_is_supported(path, device):
-    command = [sys.executable, "-c", OLDER, str(path), device]
+@pytest.mark.parametrize("kind", ["absent", "added"])
+def test_a_torch_without_the_exchange_api_of_dlpack_is_supported(path, device, kind):
+    command = [sys.executable, "-c", OLDER, str(path), device, kind]
     assert subprocess.run(command, check=False).returncode == 0
 
 
