@@ -15,6 +15,9 @@ class Library:
         parse: Callable[[Any], tuple[int, Any]],
         check: Callable[[int], Any],
         remember: Callable[[Any], Any],
+        note_write: Callable[[Any], Any],
+        torch_stream: Callable[[int], int],
+        device_array: type,
     ) -> None: ...
 
 class Elements:
@@ -63,30 +66,26 @@ class Reader:
         copies: bool,
     ) -> None: ...
     def read(self, index: Any) -> tuple[Any, bool]: ...
-    def read_into(self, index: Any, out: np.ndarray[Any, Any]) -> bool | None: ...
-    def read_at(
+    def fill(
         self,
         index: Any,
-        shape: tuple[int, ...],
-        address: int,
-        stream: int,
-        flags: int,
+        out: Any,
+        readers: dict[Any, Any],
+        stream: int | None,
         options: int,
-    ) -> bool: ...
-    def shape_of(self, index: Any) -> tuple[int, ...] | None: ...
+        is_new: bool,
+    ) -> bool | None: ...
     def start(
         self,
         index: Any,
-        shape: tuple[int, ...],
-        address: int,
-        stream: int,
-        flags: int,
+        out: Any,
+        readers: dict[Any, Any],
+        stream: int | None,
         options: int,
+        is_new: bool,
         place: int,
     ) -> int | None: ...
-    def start_into(
-        self, index: Any, out: np.ndarray[Any, Any], flags: int, options: int, place: int
-    ) -> int | None: ...
+    def shape_of(self, index: Any) -> tuple[int, ...] | None: ...
 
 def export_array(
     address: int,

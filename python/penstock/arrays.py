@@ -235,9 +235,7 @@ def refuse_overlap(views: Iterable[View]) -> None:
 def note_write(found: View) -> None:
     """Record in torch's autograd that a tensor's contents have changed."""
     if found.framework == "torch":
-        torch = frameworks.loaded("torch")
-        assert torch is not None
-        frameworks.note_write(torch, found.array)
+        frameworks.note_write(found.array)
 
 
 def host_array(found: View) -> np.ndarray[Any, np.dtype[Any]]:

@@ -54,15 +54,19 @@ def is_cupy(array: object) -> bool:
     return cupy is not None and isinstance(array, cupy.ndarray)
 
 
-def torch_stream(torch: Any, ordinal: int) -> int:
+def torch_stream(ordinal: int) -> int:
     """Return torch's current stream of a device."""
+    torch = loaded("torch")
+    assert torch is not None
     # The private function takes a tenth of the time.
     raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     return int(raw(ordinal) if raw else torch.cuda.current_stream(ordinal).cuda_stream)
 
 
-def note_write(torch: Any, tensor: Any) -> None:
+def note_write(tensor: Any) -> None:
     """Record in torch's autograd that a tensor has changed: autograd may have saved it."""
+    torch = loaded("torch")
+    assert torch is not None
     increment = getattr(torch.autograd.graph, "increment_version", None)
     if increment is not None and not tensor.is_inference():
         increment(tensor)
@@ -83,9 +87,7 @@ def detached(array: Any) -> Any:
 
 def torch_pending(ordinal: int) -> int | None:
     """Return torch's current stream of a device if it still has work queued, else ``None``."""
-    torch = loaded("torch")
-    assert torch is not None
-    stream = torch_stream(torch, ordinal)
+    stream = torch_stream(ordinal)
     # torch's own query would end CUDA graph captures in progress on other threads.
     is_idle = ffi.new("int *")
     check(lib.penstock_stream_query(ordinal, pointer(stream), is_idle))

@@ -97,7 +97,7 @@ class _Native:
         This request may come after that stream. Other threads may be unable to run these steps:
         the thread that waits for their request may be this one, or wait for a lock of this one.
         """
-        if not _stream_holders:
+        if not stream_holders:
             return self.poll(timeout_ns)
         if (status := self.poll(0)) != lib.PENSTOCK_PENDING:
             return status
@@ -127,24 +127,19 @@ class _Native:
 
 _pending: set[_Native] = set()
 """All requests whose end Python has not observed."""
-_stream_holders: set[_Native] = set()
+stream_holders: set[_Native] = set()
 """The pending requests that have steps and that a stream waits for."""
 
 
 def _add(native: _Native) -> None:
     _pending.add(native)
     if native.holds_stream:
-        _stream_holders.add(native)
+        stream_holders.add(native)
 
 
 def _discard(native: _Native) -> None:
-    _stream_holders.discard(native)
+    stream_holders.discard(native)
     _pending.discard(native)
-
-
-def has_stream_holders() -> bool:
-    """Whether a stream may wait for a request that has steps."""
-    return bool(_stream_holders)
 
 
 def step_stream_holders(waiting: _Native | None = None) -> bool:
@@ -154,12 +149,12 @@ def step_stream_holders(waiting: _Native | None = None) -> bool:
         Whether any of these requests may have more steps.
     """
     is_step_left = False
-    for native in _stream_holders.copy():
+    for native in stream_holders.copy():
         if native is not waiting and native.handle[0] != NULL:
             if native.poll_or_postpone(0) == lib.PENSTOCK_PENDING:
                 is_step_left = True
             else:
-                _stream_holders.discard(native)
+                stream_holders.discard(native)
     return is_step_left
 
 
@@ -338,7 +333,7 @@ class Request(Generic[A]):
 
         try:
             while not self._is_done():
-                await _readable(self._descriptor(), _STEP_NS if _stream_holders else None)
+                await _readable(self._descriptor(), _STEP_NS if stream_holders else None)
         except CancelledError:
             self.cancel()
             raise

@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyType};
 
 use crate::index::Elements;
+use crate::memory::Classes;
 use crate::report::Report;
 use crate::structs::{CArray, CAxis, CSelection};
 
@@ -22,6 +23,9 @@ fn array_of(selected: &Elements, address: usize, element: i64) -> CArray {
         strides: 0,
     }
 }
+
+/// `PENSTOCK_AFTER_STREAM`
+pub(crate) const AFTER_STREAM: c_int = 1;
 
 /// `PENSTOCK_ZERO_HOLES`
 pub(crate) const ZERO_HOLES: c_int = 16;
@@ -63,6 +67,9 @@ type Start = unsafe extern "C" fn(
 ///         object that keeps the options there.
 ///     check: Raises the error of a status that is not 0.
 ///     remember: Stores the report of a read.
+///     note_write: Records in torch's autograd that a tensor has changed.
+///     torch_stream: Returns torch's current stream of a device.
+///     device_array: The class `penstock.DeviceArray`.
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Library {
     read: Read,
@@ -73,13 +80,14 @@ pub(crate) struct Library {
     parse: Py<PyAny>,
     check: Py<PyAny>,
     remember: Py<PyAny>,
+    pub(crate) classes: Classes,
 }
 
 #[pymethods]
 impl Library {
     #[new]
     #[allow(clippy::too_many_arguments)] // They are named where Python calls.
-    #[pyo3(signature = (*, read, start, sizes, fallback, options, parse, check, remember))]
+    #[pyo3(signature = (*, read, start, sizes, fallback, options, parse, check, remember, note_write, torch_stream, device_array))]
     fn new(
         read: usize,
         start: usize,
@@ -89,6 +97,9 @@ impl Library {
         parse: Py<PyAny>,
         check: Py<PyAny>,
         remember: Py<PyAny>,
+        note_write: Py<PyAny>,
+        torch_stream: Py<PyAny>,
+        device_array: Py<PyType>,
     ) -> PyResult<Library> {
         let (axis, selection, array, report_size) = sizes;
         let ours = (
@@ -116,6 +127,7 @@ impl Library {
             parse,
             check,
             remember,
+            classes: Classes::new(device_array, torch_stream, note_write),
         })
     }
 }

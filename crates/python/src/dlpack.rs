@@ -1,4 +1,4 @@
-//! Arrays from and for other libraries: capsules of DLPack (dlpack.h, version 1.0).
+//! Arrays from and for other libraries: DLPack's structs and capsules (dlpack.h, version 1.0).
 //!
 //! The destructors of exported arrays run while an exception of the consumer is set. Their deleters
 //! run on any thread, even after the interpreter has exited. Python code can do neither.
@@ -13,16 +13,20 @@ use pyo3::prelude::*;
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
-const VERSION: (u32, u32) = (1, 0);
+pub(crate) const VERSION: (u32, u32) = (1, 0);
+/// Numbers of kinds of memory.
+pub(crate) const CPU: i32 = 1;
+pub(crate) const CUDA: i32 = 2;
+pub(crate) const CUDA_HOST: i32 = 3;
 /// The bit of `flags` that says that the elements may only be read.
 const IS_READ_ONLY: u64 = 1;
 /// The bit of `flags` that says that the elements are a copy.
 const IS_COPIED: u64 = 2;
 
 #[repr(C)]
-struct Device {
-    kind: i32,
-    id: i32,
+pub(crate) struct Device {
+    pub(crate) kind: i32,
+    pub(crate) id: i32,
 }
 
 #[repr(C)]
@@ -34,9 +38,9 @@ struct DataType {
 
 /// `DLTensor`
 #[repr(C)]
-struct Tensor {
+pub(crate) struct Tensor {
     data: *mut c_void,
-    device: Device,
+    pub(crate) device: Device,
     dimensions: i32,
     dtype: DataType,
     shape: *mut i64,
@@ -83,15 +87,7 @@ type Described = (
 ///     BufferError: The capsule is of a later major version.
 #[pyfunction]
 pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Described>> {
-    // SAFETY: the object and the names are valid, and the pointer is requested only by its own
-    // name.
-    let pointer = |name: &CStr| unsafe {
-        let is_it = ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0;
-        is_it
-            .then(|| NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())))
-            .flatten()
-    };
-    if let Some(managed) = pointer(NAME_VERSIONED) {
+    if let Some(managed) = pointer(capsule, NAME_VERSIONED) {
         let managed = managed.cast::<ManagedVersioned>().as_ptr();
         // SAFETY: a capsule of this name holds this struct; all versions begin with these members.
         let (major, flags) = unsafe { ((*managed).major, (*managed).flags) };
@@ -103,12 +99,74 @@ pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Descri
         let described = unsafe { (*managed).tensor.describe(flags & IS_READ_ONLY != 0) };
         return Ok(Some(described));
     }
-    // SAFETY: a capsule of this name holds this struct.
-    Ok(pointer(NAME)
-        .map(|managed| unsafe { managed.cast::<Managed>().as_ref().tensor.describe(false) }))
+    // SAFETY: by contract of DLPack, the shape and the strides are those of the dimensions.
+    Ok(tensor_of(capsule).map(|tensor| unsafe { tensor.describe(false) }))
+}
+
+/// Returns the array of an unconsumed capsule that is not versioned.
+pub(crate) fn tensor_of<'a>(capsule: &'a Bound<'_, PyAny>) -> Option<&'a Tensor> {
+    // SAFETY: a capsule of this name holds this struct, and keeps it.
+    pointer(capsule, NAME).map(|managed| unsafe { &managed.cast::<Managed>().as_ref().tensor })
+}
+
+/// Returns the pointer of a capsule of this name; `None` for any other object.
+pub(crate) fn pointer(capsule: &Bound<'_, PyAny>, name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the object and the name are valid, and the pointer is requested only by its own name.
+    unsafe {
+        let is_it = ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0;
+        is_it
+            .then(|| NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())))
+            .flatten()
+    }
 }
 
 impl Tensor {
+    /// Returns a place for the description of an array.
+    pub(crate) fn empty() -> Tensor {
+        Tensor {
+            data: null_mut(),
+            device: Device { kind: 0, id: 0 },
+            dimensions: 0,
+            dtype: DataType {
+                code: 0,
+                bits: 0,
+                lanes: 0,
+            },
+            shape: null_mut(),
+            strides: null_mut(),
+            byte_offset: 0,
+        }
+    }
+
+    /// Returns the address of the first element if the array has this shape, which is not empty, and
+    /// is in C order.
+    ///
+    /// # Safety
+    /// As for [`describe`](Self::describe).
+    pub(crate) unsafe fn address_in_c_order(&self, shape: &[u64]) -> Option<usize> {
+        if usize::try_from(self.dimensions) != Ok(shape.len()) || self.data.is_null() {
+            return None;
+        }
+        let mut step = 1;
+        for (at, length) in shape.iter().map(|length| *length as i64).enumerate().rev() {
+            // SAFETY: by contract of this function.
+            let (ours, stride) = unsafe {
+                let is_given = !self.strides.is_null();
+                let stride = if is_given {
+                    *self.strides.add(at)
+                } else {
+                    step
+                };
+                (*self.shape.add(at), stride)
+            };
+            if ours != length || (length != 1 && stride != step) {
+                return None;
+            }
+            step *= length;
+        }
+        Some(self.data.expose_provenance() + self.byte_offset as usize)
+    }
+
     /// # Safety
     /// The shape, and the strides unless they are null, have an entry for each dimension.
     unsafe fn describe(&self, is_read_only: bool) -> Described {

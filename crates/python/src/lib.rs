@@ -5,6 +5,7 @@
 //!   `penstock_reader_read` and `penstock_reader_start` to the module, which links nothing of
 //!   Penstock.
 //! - The argument of `dataset[...]`, parsed once for small reads and for all others.
+//! - Arrays that small reads fill: NumPy's, torch's by DLPack's exchange API for C, and ours.
 //! - Capsules of DLPack, whose destructors must not run Python code.
 
 #![deny(missing_docs, unreachable_pub)]
@@ -12,6 +13,7 @@
 mod call;
 mod dlpack;
 mod index;
+mod memory;
 mod reader;
 mod report;
 mod structs;

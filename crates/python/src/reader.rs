@@ -2,13 +2,14 @@
 
 use std::ffi::c_int;
 
-use numpy::npyffi::{NPY_ARRAY_CARRAY, PY_ARRAY_API, PyArrayObject, npy_intp};
-use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::npyffi::{PY_ARRAY_API, npy_intp};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray};
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyWeakrefMethods, PyWeakrefReference};
+use pyo3::types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
-use crate::call::{Destination, Library, ZERO_HOLES};
+use crate::call::{AFTER_STREAM, Destination, Library, ZERO_HOLES};
 use crate::index::Elements;
+use crate::memory::{Memory, address_of};
 use crate::report::Report;
 
 /// Reads the elements that integers, slices and a list select of a dataset, by a `penstock_reader`.
@@ -23,7 +24,7 @@ use crate::report::Report;
 ///     dtype: That type in NumPy; `None` if NumPy does not have it.
 ///     itemsize: The bytes of an element in memory.
 ///     most: The most bytes of a read by this reader.
-///     at_once: The most bytes that `read_at` reads. Longer reads are for `start`, whose request can be
+///     at_once: The most bytes that `fill` reads to a GPU. Longer reads are for `start`, whose request can be
 ///         waited for and interrupted.
 ///     brief: The most bytes that are copied to host memory with the GIL, as h5py does: that takes less time
 ///         than another thread needs to wake up for the GIL.
@@ -97,8 +98,8 @@ impl Reader {
             return Ok((None, false));
         };
         let array = empty(py, selected.shape(), dtype)?;
-        let mut to = self.to_host(&selected, address_of(&array));
-        to.flags |= ZERO_HOLES;
+        let mut to = self.to_host(&selected, address_of(&array), 0);
+        to.flags = self.flags | ZERO_HOLES;
         // SAFETY: a new array of the selected shape and of the reader's type.
         let is_read = unsafe { self.read_by(py, &selected, &to)? };
         let value = match selected.shape() {
@@ -109,98 +110,83 @@ impl Reader {
         Ok((value, is_read))
     }
 
-    /// Fill a NumPy array; return false if the fallback path fills it, `None` if it has another
-    /// type.
-    fn read_into(
+    /// Fill an array of NumPy, torch or Penstock; return false if the fallback path fills it, `None`
+    /// if a reader of elements of its type is to be opened first.
+    ///
+    /// Args:
+    ///     index: What `dataset[...]` takes.
+    ///     out: The array.
+    ///     readers: Readers of this dataset by the type of an array; `None` for types that have none.
+    ///     stream: Memory of a GPU is used after the work that is queued there; if `None`, after that of
+    ///         the current stream of the array's library.
+    ///     options: The address of the `penstock_options` of the call, which the caller keeps, or 0.
+    ///     is_new: Whether the caller has not seen the array yet.
+    fn fill(
         &self,
-        py: Python<'_>,
         index: &Bound<'_, PyAny>,
-        out: &Bound<'_, PyUntypedArray>,
+        out: &Bound<'_, PyAny>,
+        readers: &Bound<'_, PyDict>,
+        stream: Option<usize>,
+        options: usize,
+        is_new: bool,
     ) -> PyResult<Option<bool>> {
-        let (address, selected) = match self.check(index, out)? {
-            Ok(found) => found,
-            Err(refusal) => return Ok(refusal),
+        let Some(found) = self.find(index, out, readers)? else {
+            return Ok(Some(false));
         };
-        let to = self.to_host(&selected, address);
-        // SAFETY: `check` has checked the array. NumPy's rule is that an array is not resized
-        // while it is referenced.
-        unsafe { self.read_by(py, &selected, &to).map(Some) }
-    }
-
-    /// Start to fill a NumPy array, as `start` does.
-    fn start_into(
-        &self,
-        py: Python<'_>,
-        index: &Bound<'_, PyAny>,
-        out: &Bound<'_, PyUntypedArray>,
-        flags: c_int,
-        options: usize,
-        place: usize,
-    ) -> PyResult<Option<c_int>> {
-        let Ok((address, selected)) = self.check(index, out)? else {
+        let Some(reader) = found.reader.as_ref().map(Bound::get) else {
             return Ok(None);
         };
-        if !self.is_open(py)? {
-            return Ok(None);
-        }
-        let to = self.to(address, 0, flags, options);
-        let library = self.library.get();
-        // SAFETY: as in `read_into`; the caller keeps the array until the request has finished.
-        unsafe { library.start(py, self.handle, &selected, &to, place) }
-    }
-
-    /// Fill C-contiguous memory of the shape `shape`, after the work of a stream (0 for no stream);
-    /// return false if the fallback path fills it, as it does above `at_once` bytes. The caller keeps the
-    /// memory, whose elements have the reader's type, and the `penstock_options` of the call, if it passes
-    /// their address.
-    #[allow(clippy::too_many_arguments)] // As those of the C API.
-    fn read_at(
-        &self,
-        index: &Bound<'_, PyAny>,
-        shape: &Bound<'_, PyTuple>,
-        address: usize,
-        stream: usize,
-        flags: c_int,
-        options: usize,
-    ) -> PyResult<bool> {
-        let Some(selected) = self.select_shape(index, shape)? else {
-            return Ok(false);
+        let Some(mut to) = reader.to_memory(&found, stream, options) else {
+            return Ok(Some(false));
         };
-        if self
-            .bytes(&selected)
-            .is_none_or(|bytes| bytes > self.at_once)
-        {
-            return Ok(false);
+        let bytes = reader.bytes(&found.selected);
+        if found.memory.is_on_gpu && bytes.is_none_or(|bytes| bytes > self.at_once) {
+            return Ok(Some(false));
         }
-        let to = self.to(address, stream, flags, options);
-        // SAFETY: by contract of this method.
-        unsafe { self.read_by(index.py(), &selected, &to) }
+        to.flags |= self.flags | holes(is_new);
+        // SAFETY: `find` has checked the memory. It is a rule of NumPy and torch that the memory of an
+        // array is not replaced while it is in use.
+        let is_filled = unsafe { reader.read_by(index.py(), &found.selected, &to)? };
+        if is_filled && found.memory.is_tensor && !is_new {
+            self.library.get().classes.note_write(out)?;
+        }
+        Ok(Some(is_filled))
     }
 
-    /// Start to fill such memory, and store the `penstock_request *` at the address `place`. Return
+    /// Start to fill such an array, and store the `penstock_request *` at the address `place`. Return
     /// the status, for the caller to check; `None` if the fallback path fills it.
     #[allow(clippy::too_many_arguments)] // As those of the C API.
     fn start(
         &self,
         index: &Bound<'_, PyAny>,
-        shape: &Bound<'_, PyTuple>,
-        address: usize,
-        stream: usize,
-        flags: c_int,
+        out: &Bound<'_, PyAny>,
+        readers: &Bound<'_, PyDict>,
+        stream: Option<usize>,
         options: usize,
+        is_new: bool,
         place: usize,
     ) -> PyResult<Option<c_int>> {
         let py = index.py();
-        let Some(selected) = self.select_shape(index, shape)? else {
+        let Some(found) = self.find(index, out, readers)? else {
             return Ok(None);
         };
-        if !self.is_open(py)? {
+        let Some(reader) = found.reader.as_ref().map(Bound::get) else {
+            return Ok(None);
+        };
+        let Some(mut to) = reader.to_memory(&found, stream, options) else {
+            return Ok(None);
+        };
+        if !reader.is_open(py)? {
             return Ok(None);
         }
-        let to = self.to(address, stream, flags, options);
+        to.flags |= holes(is_new);
         let library = self.library.get();
-        // SAFETY: by contract of this method.
-        unsafe { library.start(py, self.handle, &selected, &to, place) }
+        // SAFETY: as in `fill`; the caller keeps the array until the request has finished.
+        let status = unsafe { library.start(py, reader.handle, &found.selected, &to, place)? };
+        if status == Some(0) && found.memory.is_tensor {
+            library.classes.note_write(out)?;
+        }
+        Ok(status)
     }
 
     /// Return the shape of the selected elements; `None` if the fallback path reads them.
@@ -216,25 +202,29 @@ impl Reader {
     }
 }
 
+/// What a read fills, and by which reader.
+struct Found<'py> {
+    selected: Elements,
+    memory: Memory<'py>,
+    /// `None` if that of the type is to be opened first.
+    reader: Option<Bound<'py, Reader>>,
+}
+
+/// Returns the flag for memory whose old elements must not be seen.
+fn holes(is_new: bool) -> c_int {
+    if is_new { ZERO_HOLES } else { 0 }
+}
+
 impl Reader {
     /// Evaluates the index; returns `None` if the fallback path reads.
     fn select(&self, index: &Bound<'_, PyAny>) -> PyResult<Option<Elements>> {
         let selected = Elements::parse(index, &self.shape)?;
-        Ok(selected.filter(|selected| {
-            let bytes = self.bytes(selected);
-            selected.is_plain() && bytes.is_some_and(|bytes| 0 < bytes && bytes <= self.most)
-        }))
+        Ok(selected.filter(|selected| self.reads(selected)))
     }
 
-    /// Evaluates the index for memory of this shape; returns `None` if the fallback path reads.
-    fn select_shape(
-        &self,
-        index: &Bound<'_, PyAny>,
-        shape: &Bound<'_, PyTuple>,
-    ) -> PyResult<Option<Elements>> {
-        let shape = shape.extract::<Vec<u64>>()?;
-        let selected = self.select(index)?;
-        Ok(selected.filter(|selected| selected.shape() == shape))
+    fn reads(&self, selected: &Elements) -> bool {
+        let bytes = self.bytes(selected);
+        selected.is_plain() && bytes.is_some_and(|bytes| 0 < bytes && bytes <= self.most)
     }
 
     /// Returns the bytes of the selected elements in memory; `None` if they are beyond 64 bits.
@@ -242,52 +232,71 @@ impl Reader {
         selected.count()?.checked_mul(self.itemsize)
     }
 
-    fn to(&self, address: usize, stream: usize, flags: c_int, options: usize) -> Destination {
-        Destination {
-            address,
+    /// Evaluates the index, and then describes an array, which an object in the index may change.
+    /// Returns `None` if the fallback path reads.
+    fn find<'py>(
+        &self,
+        index: &Bound<'py, PyAny>,
+        out: &Bound<'py, PyAny>,
+        readers: &Bound<'py, PyDict>,
+    ) -> PyResult<Option<Found<'py>>> {
+        let Some(selected) = Elements::parse(index, &self.shape)? else {
+            return Ok(None);
+        };
+        let classes = &self.library.get().classes;
+        let Some(memory) = classes.describe(out, selected.shape())? else {
+            return Ok(None);
+        };
+        let reader = match readers.get_item(&memory.dtype)? {
+            None => None,
+            Some(known) if known.is_none() => return Ok(None),
+            Some(known) => Some(known.cast_into::<Reader>()?),
+        };
+        let is_read = reader.as_ref().is_none_or(|own| own.get().reads(&selected));
+        Ok(is_read.then_some(Found {
+            selected,
+            memory,
+            reader,
+        }))
+    }
+
+    /// Describes memory that was found. Returns `None` for host memory and a stream.
+    fn to_memory(
+        &self,
+        found: &Found<'_>,
+        stream: Option<usize>,
+        options: usize,
+    ) -> Option<Destination> {
+        let Found {
+            selected, memory, ..
+        } = found;
+        if !memory.is_on_gpu {
+            let is_plain = stream.is_none();
+            return is_plain.then(|| self.to_host(selected, memory.address, options));
+        }
+        let stream = stream.or(memory.stream);
+        Some(Destination {
+            address: memory.address,
             element: self.element,
-            stream,
-            flags,
+            stream: stream.unwrap_or(0),
+            flags: if stream.is_some() { AFTER_STREAM } else { 0 },
             is_brief: false,
             options,
-        }
+        })
     }
 
     /// Describes host memory for the selected elements.
-    fn to_host(&self, selected: &Elements, address: usize) -> Destination {
+    fn to_host(&self, selected: &Elements, address: usize, options: usize) -> Destination {
         let is_copy = self.copies && selected.is_one_run(&self.shape);
         let bytes = self.bytes(selected);
         Destination {
+            address,
+            element: self.element,
+            stream: 0,
+            flags: 0,
             is_brief: is_copy && bytes.is_some_and(|bytes| bytes <= self.brief),
-            ..self.to(address, 0, self.flags, 0)
+            options,
         }
-    }
-
-    /// Evaluates the index, and then checks an array, which an object in the index may change.
-    /// Returns the address of its elements, or what `read_into` returns for an array that it does not
-    /// fill.
-    fn check(
-        &self,
-        index: &Bound<'_, PyAny>,
-        out: &Bound<'_, PyUntypedArray>,
-    ) -> PyResult<Result<(usize, Elements), Option<bool>>> {
-        let Some(selected) = self.select(index)? else {
-            return Ok(Err(Some(false)));
-        };
-        let dtype = out.dtype();
-        match &self.dtype {
-            Some(ours) if dtype.is(ours) || dtype.is_equiv_to(ours.bind(out.py())) => (),
-            _ => return Ok(Err(None)),
-        }
-        let lengths = out.shape().iter().map(|length| *length as u64);
-        // SAFETY: the pointer is to a live array.
-        let flags = unsafe { (*out.as_array_ptr()).fields.flags };
-        if flags & NPY_ARRAY_CARRAY != NPY_ARRAY_CARRAY
-            || !lengths.eq(selected.shape().iter().copied())
-        {
-            return Ok(Err(Some(false)));
-        }
-        Ok(Ok((address_of(out), selected)))
     }
 
     /// Reads and stores the report; returns false if the fallback path reads.
@@ -347,10 +356,4 @@ fn empty<'py>(
         );
         Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
     }
-}
-
-fn address_of(array: &Bound<'_, PyUntypedArray>) -> usize {
-    let object: *mut PyArrayObject = array.as_array_ptr();
-    // SAFETY: the pointer is to a live array.
-    unsafe { (*object).fields.data.expose_provenance() }
 }

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from weakref import ref
 
-from penstock import request
+import numpy as np
+
+from penstock import arrays, frameworks, request
 from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
@@ -27,9 +29,6 @@ from penstock.placement import Device, is_numpy
 from penstock.report import remember
 from penstock.request import Request
 from penstock.streams import stream_handle
-
-NOT_SMALL: Final = object()
-"""What a quick read returns for a selection that another way may read faster."""
 
 
 class QuickReader:
@@ -124,18 +123,42 @@ class QuickReader:
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value, True
 
-    def read_into(self, dataset: Any, selection: Any, out: Any) -> Any:
-        """Fill a NumPy array of the same numbers, or return ``NOT_SMALL``."""
-        start = perf_counter_ns()
+    def read_into(
+        self, dataset: Any, selection: Any, out: Any, stream: Any, options: OptionKeys
+    ) -> bool:
+        """Fill an array; return false if another way may be faster.
+
+        With a stream, as callers pass it, GPU memory is used after the work that is queued there.
+        """
+        after = None if stream is None else stream_handle(stream)
         reader = self._native(dataset)
         if reader is not None:
-            if reader.read_into(selection, out):
-                return out
+            of_call = resolve(options) if options else None
+            if reader.read_into(selection, out, after, of_call):
+                return True
             again = self._renewed(dataset, reader)
-            if again is not None and again.read_into(selection, out):
-                return out
+            if again is not None and again.read_into(selection, out, after, of_call):
+                return True
+        if options or stream is not None:  # h5py has neither
+            return False
+        if type(out) is np.ndarray:
+            return self._read_by_h5py(dataset, selection, out)
+        if not frameworks.is_torch(out) or not out.is_cpu:
+            return False
+        view = arrays.strided_destination(out)
+        if not view.contiguous or view.dtype.numpy is None:
+            return False
+        # The array that torch itself returns would forbid that the tensor is resized.
+        if not self._read_by_h5py(dataset, selection, arrays.host_array(view)):
+            return False
+        arrays.note_write(view)
+        return True
+
+    def _read_by_h5py(self, dataset: Any, selection: Any, out: np.ndarray[Any, Any]) -> bool:
+        """Fill an array of the same numbers; return false if another way may be faster."""
+        start = perf_counter_ns()
         if self._lacks_filter or out.dtype.kind not in "biufc" or not out.flags.carray:
-            return NOT_SMALL
+            return False
         box = self._box(dataset, selection)
         if (
             box is None
@@ -144,7 +167,7 @@ class QuickReader:
             or out.dtype != dataset.dtype
             or self._has_narrow_integers(dataset)
         ):
-            return NOT_SMALL
+            return False
         try:
             if box.nbytes <= small.BRIEF and not self._leaves_memory(dataset, is_new=False):
                 out[...] = self._read(dataset, selection)
@@ -152,49 +175,26 @@ class QuickReader:
                 self._by_h5py(dataset, lambda: dataset.read_direct(out, selection))
         except MissingFilterError:
             self._lacks_filter = True
-            return NOT_SMALL
+            return False
         remember((box.nbytes, perf_counter_ns() - start, small.REASON))
-        return out
+        return True
 
-    def read_on_gpu(
-        self,
-        dataset: Any,
-        selection: Any,
-        out: Any,
-        device: Device,
-        stream: Any,
-        options: OptionKeys,
+    def read_new(
+        self, dataset: Any, selection: Any, device: Device, stream: Any, options: OptionKeys
     ) -> tuple[Any, bool]:
-        """Fill an array on a GPU, or a new one there.
-
-        With a stream, as callers pass it, this takes place after the work that is queued there.
-
-        Returns:
-            The array, and whether it is filled. If not, another way fills it; ``None`` for a new
-            array stands for one that is still to be made.
-        """
+        """Return a new array, as :meth:`read` does, but on a device or in a placement."""
         after = stream_handle(stream)
         reader = self._native(dataset)
-        of_call = None if reader is None else resolve(options)
-        is_new = out is None
-        for _ in range(2):
-            if reader is None:
-                break
-            if is_new:
-                made = reader.allocate(selection, device, after)
-            else:
-                made = out if device is None else None
-            if made is None:
-                is_filled = False
-            else:
-                is_filled = reader.read_on_gpu(selection, made, after, of_call, is_new=is_new)
-            if is_filled:
+        of_call = resolve(options) if options else None
+        while reader is not None:
+            made = reader.allocate(selection, device, after)
+            if made is not None and reader.read_into(selection, made, after, of_call, is_new=True):
                 return made, True
             again = self._renewed(dataset, reader)
             if again is None and made is not None and reader.shape == dataset.shape:
                 return made, False
             reader = again
-        return out, False
+        return None, False
 
     def start(
         self,
@@ -218,7 +218,7 @@ class QuickReader:
         if out is not None and device is not None:
             return None, out
         began = perf_counter_ns()
-        of_call = None if reader is None else resolve(options)
+        of_call = resolve(options) if options else None
         while reader is not None:
             if out is not None:
                 made = out

@@ -16,10 +16,19 @@ from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
 from penstock.hdf5.objects import unwrap
-from penstock.hdf5.quick import NOT_SMALL, QuickReader
+from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, readers, submit
-from penstock.placement import HOST_DEVICE, Device, Library, allocate, is_numpy, place
+from penstock.placement import (
+    HOST,
+    HOST_DEVICE,
+    Device,
+    Library,
+    allocate,
+    is_numpy,
+    parse_device,
+    place,
+)
 from penstock.request import Request
 
 if TYPE_CHECKING:
@@ -93,24 +102,21 @@ def read_placed(
     if dtype is None:
         quick = quick or QuickReader.once(dataset)
         on_host = device is None or (type(device) is str and device == HOST_DEVICE)
-        if not on_host or not (out is None or type(out) is np.ndarray):
-            found, is_filled = quick.read_on_gpu(dataset, selection, out, device, stream, options)
+        if out is not None:
+            is_place_known = device is None or (on_host and type(out) is np.ndarray)
+            if is_place_known and quick.read_into(dataset, selection, out, stream, options):
+                return out
+        elif not on_host:
+            found, is_filled = quick.read_new(dataset, selection, device, stream, options)
             if is_filled:
                 return found
-            if found is not out:
+            if found is not None:
                 return read_described(
                     dataset, selection, found, None, None, stream, options, is_new=True
                 )
-            found = NOT_SMALL
-        elif options or stream is not None:  # h5py, which reads small parts, has neither
-            found = NOT_SMALL
-        elif out is None:
+        elif not options and stream is None:  # h5py, which reads small parts, has neither
             found, is_filled = quick.read(dataset, selection)
             return found if is_filled else read_new(dataset, selection, found)
-        else:
-            found = quick.read_into(dataset, selection, out)
-        if found is not NOT_SMALL:
-            return found
     return read_described(dataset, selection, out, device, dtype, stream, options)
 
 
@@ -305,7 +311,7 @@ def _start(
         wanted = element_type(base if new_on_host else base.newbyteorder("="))
     # NumPy cannot convert types that it lacks. Nor may it convert structures: it matches fields by
     # their order, HDF5 by their names.
-    on_host = new_on_host or (out is not None and given.device < 0)
+    on_host = parse_device(device) == HOST if out is None else given.device < 0
     of_fields = wanted.numpy is not None and wanted.numpy.names and wanted.numpy != base
     # h5py has another type for those that NumPy lacks, from which not all bytes come back.
     is_plain = wanted.numpy is not None and not wanted.is_extended and not of_fields

@@ -15,12 +15,12 @@ from penstock import frameworks, request, transfer
 from penstock._core import Library, Reader
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import address_of, current
-from penstock.device_array import DeviceArray
+from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types, small
 from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import HOST, Device, Placement, allocate, parse_device
+from penstock.placement import Device, Placement, allocate, is_numpy
 from penstock.report import remember
 from penstock.request import Request
 
@@ -42,6 +42,9 @@ def _library() -> Library:
         parse=address_of,
         check=check,
         remember=remember,
+        note_write=frameworks.note_write,
+        torch_stream=frameworks.torch_stream,
+        device_array=DeviceArray,
     )
 
 
@@ -117,129 +120,86 @@ class SmallReader:
         return None if shape is None else np.empty(shape, self._stored)
 
     def allocate(self, selection: Any, device: Device, stream: int | None = None) -> Any | None:
-        """Return a new array on a GPU for selected elements; ``None`` if they are not small.
+        """Return a new array for selected elements; ``None`` if they are not small.
+
+        ``None``, too, for an array of CuPy, and where a scalar may be read.
 
         Args:
             selection: What ``dataset[...]`` takes.
-            device: The GPU.
+            device: The device, or a placement.
             stream: The memory is used after the work that is queued there, if it is not ``None``.
         """
         own = self._own or self._own_reader()
         shape = None if own is None else own.shape_of(selection)
         return None if shape is None else self._allocate(shape, device, stream)
 
-    def read_on_gpu(
+    def read_into(
         self,
         selection: Any,
         out: Any,
-        stream: int | None,
-        options: CData,
+        stream: int | None = None,
+        options: CData | None = None,
         *,
         is_new: bool = False,
     ) -> bool:
-        """Fill an array on a GPU: a tensor of torch, or a ``DeviceArray``.
+        """Fill an array of NumPy or torch, or a ``DeviceArray``.
 
         Args:
             selection: What ``dataset[...]`` takes.
             out: The array.
-            stream: The memory is used after the work that is queued there, if it is not ``None``.
-            options: The ``penstock_options *`` of the call, or NULL.
+            stream: GPU memory is used after the work that is queued there; if ``None``, after that
+                of the library's current stream.
+            options: The ``penstock_options *`` of the call; ``None`` for those of the thread.
             is_new: Whether the caller has not seen the array yet.
 
         Returns:
             False if the elements are not small, or other than those of the array.
         """
-        found = self._find(out)
-        if found is None or request.has_stream_holders():
+        own = self._own or self._own_reader()
+        is_numpy = type(out) is np.ndarray
+        if own is None or (not is_numpy and request.stream_holders):
             return False
-        reader, address = found
-        if stream is None and type(out) is not DeviceArray:
-            stream = _current_stream(out)
-        flags = request.CALLER_WAITS if stream is None else _AFTER_STREAM
-        flags |= request.ZERO_HOLES if is_new else 0
-        of_call = int(ffi.cast("uintptr_t", options))
-        if not reader.read_at(selection, out.shape, address, stream or 0, flags, of_call):
-            made = self._start_on_gpu(reader, selection, out, address, stream, flags, of_call)
-            if made is None:
-                return False
-            transfer.finish(made)
-        if not is_new:
-            _note_write(out)
+        of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
+        is_filled = own.fill(selection, out, self._readers, stream, of_call, is_new)
+        if is_filled is None and self._reader(_type_of(out)) is not None:
+            is_filled = own.fill(selection, out, self._readers, stream, of_call, is_new)
+        if is_filled or is_numpy:
+            return bool(is_filled)
+        began = perf_counter_ns()
+        made = self.start_into(selection, out, options, began, stream=stream, is_new=is_new)
+        if made is None:
+            return False
+        transfer.finish(made)
         return True
 
-    def read_into(self, selection: Any, out: np.ndarray[Any, Any]) -> bool:
-        """Fill an array of NumPy.
-
-        Returns false if the elements are not small, or other than those of the array.
-        """
-        reader = self._own or self._own_reader()
-        filled = None if reader is None else reader.read_into(selection, out)
-        if filled is None:
-            reader = self._reader(out.dtype)
-            filled = None if reader is None else reader.read_into(selection, out)
-        return bool(filled)
-
     def start_into(
-        self, selection: Any, out: Any, options: CData, began: int, *, is_new: bool = False
+        self,
+        selection: Any,
+        out: Any,
+        options: CData | None,
+        began: int,
+        *,
+        stream: int | None = None,
+        is_new: bool = False,
     ) -> Request[Any] | None:
-        """Start to fill an array of NumPy, or one on a GPU.
+        """Start to fill an array as :meth:`read_into` does.
 
         Returns ``None`` if the elements are not small, or other than those of the array. The report
         counts from ``began``.
         """
-        flags = request.ZERO_HOLES if is_new else 0
-        made = self._start(selection, out, options, began, flags)
-        if made is not None:
-            _note_write(out)
-        return made
-
-    def _start(
-        self, selection: Any, out: Any, options: CData, began: int, flags: int = 0
-    ) -> Request[Any] | None:
-        of_call = int(ffi.cast("uintptr_t", options))
-        keep = (out, self._identifier())
-        if type(out) is np.ndarray:
-            of_host = self._reader(out.dtype)
-            if of_host is None:
-                return None
-            return request.submit_if(
-                lambda place: of_host.start_into(
-                    selection, out, flags, of_call, int(ffi.cast("uintptr_t", place))
-                ),
-                out,
-                keep,
-                before_ns=perf_counter_ns() - began,
-            )
-        found = self._find(out)
-        if found is None:
+        own = self._own or self._own_reader()
+        if own is None or self._reader(_type_of(out)) is None:
             return None
-        reader, address = found
-        stream = _current_stream(out)
-        flags |= 0 if stream is None else request.AFTER_STREAM
-        return self._start_on_gpu(reader, selection, out, address, stream, flags, of_call, began)
-
-    def _start_on_gpu(
-        self,
-        reader: Reader,
-        selection: Any,
-        out: Any,
-        address: int,
-        stream: int | None,
-        flags: int,
-        of_call: int,
-        began: int | None = None,
-    ) -> Request[Any] | None:
-        """Start to fill an array on a GPU, whose first element is at ``address``."""
-        began = perf_counter_ns() if began is None else began
-        shape = out.shape
+        readers = self._readers
+        of_call = 0 if options is None else int(ffi.cast("uintptr_t", options))
         return request.submit_if(
-            lambda place: reader.start(
+            lambda place: own.start(
                 selection,
-                shape,
-                address,
-                stream or 0,
-                flags,
+                out,
+                readers,
+                stream,
                 of_call,
+                is_new,
                 int(ffi.cast("uintptr_t", place)),
             ),
             out,
@@ -250,12 +210,10 @@ class SmallReader:
     def _allocate(
         self, shape: tuple[int, ...], device: Device, stream: int | None = None
     ) -> Any | None:
-        """Return a new array on a GPU; ``None`` for host memory and for CuPy."""
-        if type(device) is not str:
-            is_cupy = isinstance(device, Placement) and device.library == "cupy"
-            if is_cupy or parse_device(device) == HOST:
+        if isinstance(device, Placement):
+            if device.library == "cupy":
                 return None
-        elif device != "cuda" and parse_device(device) == HOST:
+        elif device != "cuda" and is_numpy(device):
             return None
         is_usual = type(device) is str and stream is None
         dtype = _torch_dtypes.get(self._stored) if is_usual else None
@@ -263,7 +221,7 @@ class SmallReader:
             out = allocate(shape, element_type(self._stored.newbyteorder("=")), device, stream)
             if type(out) is DeviceArray:
                 return out
-            if frameworks.is_torch(out):
+            if frameworks.is_torch(out) and out.is_cuda:
                 _torch_dtypes[self._stored] = out.dtype
         else:
             torch = frameworks.loaded("torch")
@@ -273,29 +231,15 @@ class SmallReader:
             self._readers.setdefault(out.dtype, self._own)
         return out
 
-    def _find(self, out: Any) -> tuple[Reader, int] | None:
-        """Return the reader for the elements of an array on a GPU, and the address of the first.
-
-        ``None`` for what a reader cannot fill.
-        """
-        if type(out) is DeviceArray:
-            address = out.data_ptr
-        else:
-            torch = frameworks.loaded("torch")
-            if torch is None or type(out) is not torch.Tensor or not out.is_cuda:
-                return None
-            if not out.is_contiguous() or out.is_neg() or frameworks.records_gradients(out):
-                return None
-            address = out.data_ptr()
-        reader = self._reader(out.dtype)
-        return None if reader is None else (reader, address)
-
     def _own_reader(self) -> Reader | None:
         self._own = self._reader(self._stored)
         return self._own
 
     def _reader(self, dtype: Any) -> Reader | None:
-        """Return the reader of elements of a type of NumPy or torch; ``None`` if there is none."""
+        """Return the reader of elements of a type of NumPy or torch; ``None`` if there is none.
+
+        ``None`` is no type.
+        """
         try:
             return self._readers[dtype]
         except KeyError:
@@ -304,6 +248,8 @@ class SmallReader:
 
     def _open(self, dtype: Any) -> Reader | None:
         self._readers[dtype] = None
+        if dtype is None:
+            return None
         try:
             return self._opened(dtype)
         except BaseException:  # a later call may succeed
@@ -375,27 +321,18 @@ def _is_copied(identifier: Any) -> bool:
         return bool(layout == h5py.h5d.CONTIGUOUS)
 
 
-def _current_stream(out: Any) -> int | None:
-    """Return torch's current stream, whose queued work a read into a tensor follows.
-
-    ``None`` for a ``DeviceArray``, on which no library has queued work.
-    """
+def _type_of(out: Any) -> Any:
+    """Return the type of elements by which an array finds its reader; ``None`` if it has none."""
     if type(out) is DeviceArray:
-        return None
-    return frameworks.torch_stream(frameworks.loaded("torch"), out.get_device())
-
-
-def _note_write(out: Any) -> None:
-    """Tell torch that a tensor has changed."""
-    if type(out) is not DeviceArray and type(out) is not np.ndarray:
-        frameworks.note_write(frameworks.loaded("torch"), out)
+        return element_of(out).numpy
+    return out.dtype if type(out) is np.ndarray or frameworks.is_torch(out) else None
 
 
 _all: WeakSet[SmallReader] = WeakSet()
 
 
 _torch_dtypes: dict[np.dtype[Any], Any] = {}
-"""torch's type for each type of stored numbers of which it made an array."""
+"""torch's type for each type of stored numbers of which it made an array on a GPU."""
 
 
 def _in_child() -> None:

@@ -169,7 +169,7 @@ def _start_of(reading: bool, *, by_space: bool) -> Any:
 def _is_small_on_gpu(dataset: Any, view: View) -> bool:
     """Whether the library may carry out a read to GPU memory on this thread."""
     is_small = view.device >= 0 and 0 < view.nbytes <= small.ROWS
-    return is_small and not request.has_stream_holders() and not seems_writable(dataset)
+    return is_small and not request.stream_holders and not seems_writable(dataset)
 
 
 def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:

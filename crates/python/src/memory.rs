@@ -1,0 +1,280 @@
+//! Arrays that a read fills, described in well under a microsecond.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance};
+
+use numpy::npyffi::{NPY_ARRAY_CARRAY, PyArrayObject};
+use numpy::{PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::dlpack::{self, Tensor};
+
+const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
+
+/// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
+#[repr(C)]
+struct ExchangeApi {
+    major: u32,
+    minor: u32,
+    previous: *const c_void,
+    allocate: *const c_void,
+    export: *const c_void,
+    import: *const c_void,
+    /// May be null. The shape and the strides belong to the array.
+    describe: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
+    current_stream: Option<unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int>,
+}
+
+/// Memory that a read fills.
+pub(crate) struct Memory<'py> {
+    /// The address of the first element; the rest follow it in C order.
+    pub(crate) address: usize,
+    /// The type of an element, of NumPy or torch.
+    pub(crate) dtype: Bound<'py, PyAny>,
+    pub(crate) is_on_gpu: bool,
+    /// The current stream of the array's library, whose queued work a read follows.
+    pub(crate) stream: Option<usize>,
+    /// Whether autograd has to record the read.
+    pub(crate) is_tensor: bool,
+}
+
+/// The classes of arrays that a reader fills: NumPy's, torch's and `DeviceArray`.
+pub(crate) struct Classes {
+    device_array: Py<PyType>,
+    /// Returns torch's current stream of a device.
+    torch_stream: Py<PyAny>,
+    /// Records in torch's autograd that a tensor has changed.
+    note_write: Py<PyAny>,
+    /// `torch.Tensor`, if it has an exchange API.
+    tensor: PyOnceLock<TensorClass>,
+}
+
+struct TensorClass {
+    class: Py<PyType>,
+    /// The address of its `ExchangeApi`, which is never freed.
+    api: usize,
+    /// torch's function for tensors that have changed, which its public function calls. It ignores
+    /// tensors of the inference mode.
+    increment: Option<Py<PyAny>>,
+}
+
+impl Classes {
+    pub(crate) fn new(
+        device_array: Py<PyType>,
+        torch_stream: Py<PyAny>,
+        note_write: Py<PyAny>,
+    ) -> Classes {
+        Classes {
+            device_array,
+            torch_stream,
+            note_write,
+            tensor: PyOnceLock::new(),
+        }
+    }
+
+    /// Describes an array that can be filled, is in C order and has this shape. Returns `None` for
+    /// any other object.
+    pub(crate) fn describe<'py>(
+        &self,
+        array: &Bound<'py, PyAny>,
+        shape: &[u64],
+    ) -> PyResult<Option<Memory<'py>>> {
+        if let Ok(array) = array.cast_exact::<PyUntypedArray>() {
+            return Ok(of_numpy(array, shape));
+        }
+        let class = array.get_type();
+        if class.is(&self.device_array) {
+            return of_device_array(array, shape);
+        }
+        match self.tensor_api(&class)? {
+            Some(api) => self.of_tensor(array, shape, api),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the address of the exchange API, which is never freed, if the class is torch's; 0 if
+    /// this torch has none of this version.
+    fn tensor_api(&self, class: &Bound<'_, PyType>) -> PyResult<Option<usize>> {
+        let py = class.py();
+        if let Some(known) = self.tensor.get(py)
+            && class.is(&known.class)
+        {
+            return Ok(Some(known.api));
+        }
+        let modules = py.import(intern!(py, "sys"))?.getattr("modules")?;
+        let Some(torch) = modules.cast::<PyDict>()?.get_item("torch")? else {
+            return Ok(None);
+        };
+        if !torch.getattr("Tensor")?.is(class) {
+            return Ok(None);
+        }
+        // Other packages give older versions of torch an API of their own.
+        let internal = match torch.getattr_opt("_C")? {
+            Some(internal) if internal.hasattr("_dlpack_exchange_api")? => internal,
+            _ => return Ok(Some(0)),
+        };
+        let api = exchange_api(class);
+        if api != 0 {
+            let increment = internal.getattr_opt("_increment_version")?;
+            self.tensor.get_or_init(py, || TensorClass {
+                class: class.clone().unbind(),
+                api,
+                increment: increment.map(Bound::unbind),
+            });
+        }
+        Ok(Some(api))
+    }
+
+    /// Records in torch's autograd that a tensor has changed.
+    pub(crate) fn note_write(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = tensor.py();
+        match self
+            .tensor
+            .get(py)
+            .and_then(|known| known.increment.as_ref())
+        {
+            Some(increment) => increment.call1(py, ((tensor,),))?,
+            None => self.note_write.call1(py, (tensor,))?,
+        };
+        Ok(())
+    }
+
+    /// Describes a tensor whose elements are those in memory. Autograd cannot record a read.
+    fn of_tensor<'py>(
+        &self,
+        tensor: &Bound<'py, PyAny>,
+        shape: &[u64],
+        api: usize,
+    ) -> PyResult<Option<Memory<'py>>> {
+        let py = tensor.py();
+        // DLPack's function ignores both, and describes types of fewer than 8 bits as longer ones.
+        if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()?
+            || tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()?
+        {
+            return Ok(None);
+        }
+        let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        // SAFETY: the number is 0 or the address of a struct that is never freed.
+        let api = unsafe { with_exposed_provenance::<ExchangeApi>(api).as_ref() };
+        let mut described = Tensor::empty();
+        let _capsule;
+        let described = match api.and_then(|api| api.describe) {
+            Some(describe) => {
+                // SAFETY: the object is of the class of the function.
+                if unsafe { describe(tensor.as_ptr(), &raw mut described) } != 0 {
+                    drop(PyErr::take(py)); // such as that of a sparse tensor
+                    return Ok(None);
+                }
+                &described
+            }
+            None => {
+                let arguments = PyDict::new(py);
+                arguments.set_item("stream", -1)?; // no wait
+                let Ok(made) = tensor.call_method("__dlpack__", (), Some(&arguments)) else {
+                    return Ok(None);
+                };
+                _capsule = made;
+                let Some(found) = dlpack::tensor_of(&_capsule) else {
+                    return Ok(None);
+                };
+                found
+            }
+        };
+        // SAFETY: the tensor lives, and no other code has changed it since it was described.
+        let Some(address) = (unsafe { described.address_in_c_order(shape) }) else {
+            return Ok(None);
+        };
+        let device = &described.device;
+        let is_on_gpu = match device.kind {
+            dlpack::CPU | dlpack::CUDA_HOST => false,
+            dlpack::CUDA => true,
+            _ => return Ok(None),
+        };
+        let stream = match api.and_then(|api| api.current_stream) {
+            _ if !is_on_gpu => None,
+            Some(current) => {
+                let mut stream = null_mut();
+                // SAFETY: the place is valid.
+                if unsafe { current(device.kind, device.id, &raw mut stream) } != 0 {
+                    return Err(PyErr::fetch(py));
+                }
+                Some(stream.addr())
+            }
+            None => Some(self.torch_stream.bind(py).call1((device.id,))?.extract()?),
+        };
+        Ok(Some(Memory {
+            address,
+            dtype,
+            is_on_gpu,
+            stream,
+            is_tensor: true,
+        }))
+    }
+}
+
+/// Returns the address of the exchange API of a class; 0 if it has none of this version.
+fn exchange_api(class: &Bound<'_, PyType>) -> usize {
+    let Ok(capsule) = class.getattr("__dlpack_c_exchange_api__") else {
+        return 0;
+    };
+    let Some(api) = dlpack::pointer(&capsule, EXCHANGE_NAME) else {
+        return 0;
+    };
+    let api = api.cast::<ExchangeApi>().as_ptr();
+    // SAFETY: a capsule of this name holds the struct, all versions of which begin with this member.
+    if unsafe { (*api).major } == dlpack::VERSION.0 {
+        api.expose_provenance()
+    } else {
+        0
+    }
+}
+
+fn of_numpy<'py>(array: &Bound<'py, PyUntypedArray>, shape: &[u64]) -> Option<Memory<'py>> {
+    let lengths = array.shape().iter().map(|length| *length as u64);
+    // SAFETY: the pointer is to a live array.
+    let flags = unsafe { (*array.as_array_ptr()).fields.flags };
+    let is_plain = flags & NPY_ARRAY_CARRAY == NPY_ARRAY_CARRAY;
+    (is_plain && lengths.eq(shape.iter().copied())).then(|| Memory {
+        address: address_of(array),
+        dtype: array.dtype().into_any(),
+        is_on_gpu: false,
+        stream: None,
+        is_tensor: false,
+    })
+}
+
+/// No library has queued work on the memory of a `DeviceArray`.
+fn of_device_array<'py>(array: &Bound<'py, PyAny>, shape: &[u64]) -> PyResult<Option<Memory<'py>>> {
+    let py = array.py();
+    let lengths = array
+        .getattr(intern!(py, "_shape"))?
+        .cast_into::<PyTuple>()?;
+    let is_same = lengths.len() == shape.len()
+        && lengths
+            .iter()
+            .zip(shape)
+            .all(|(ours, given)| ours.extract::<u64>().is_ok_and(|ours| ours == *given));
+    if !is_same {
+        return Ok(None);
+    }
+    Ok(Some(Memory {
+        address: array.getattr(intern!(py, "_pointer"))?.extract()?,
+        dtype: array
+            .getattr(intern!(py, "_element"))?
+            .getattr(intern!(py, "numpy"))?,
+        is_on_gpu: true,
+        stream: None,
+        is_tensor: false,
+    }))
+}
+
+/// Returns the address of the first element.
+pub(crate) fn address_of(array: &Bound<'_, PyUntypedArray>) -> usize {
+    let object: *mut PyArrayObject = array.as_array_ptr();
+    // SAFETY: the pointer is to a live array.
+    unsafe { (*object).fields.data.expose_provenance() }
+}
