@@ -1,0 +1,1 @@
+"""Penstock for programs that use torch."""
