@@ -7,16 +7,17 @@ the format's own library, which takes the last one, this refuses names that occu
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import isinf, prod
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock import arrays, transfer
+from penstock._collector import paused_collector
 from penstock._native import NULL
 from penstock.files import READ, NativeFile, Path
 from penstock.torch.safetensors.errors import WeightsError
@@ -172,7 +173,14 @@ def _header(size: int, name: str, read: Callable[[int, int], bytes]) -> Header:
         raise _invalid(
             name, f"invalid header length: the header ends at byte {begin}, the file at byte {size}"
         )
-    listed = _parse(name, read(LENGTH_BYTES, length))
+    text = read(LENGTH_BYTES, length)
+    with paused_collector():
+        listed = _parse(name, text)
+        return _checked(name, listed, begin, size)
+
+
+def _checked(name: str, listed: dict[str, Any], begin: int, size: int) -> Header:
+    """Return what a header lists, if it describes a file of ``size`` bytes."""
     metadata = listed.pop(METADATA, None)
     if metadata is not None and not (
         isinstance(metadata, dict) and all(type(value) is str for value in metadata.values())
@@ -197,20 +205,41 @@ def _header(size: int, name: str, read: Callable[[int, int], bytes]) -> Header:
     return Header({entry.name: entry for entry in entries}, metadata, begin, end)
 
 
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"number out of range: {text}")
+    return number
+
+
 def _parse(name: str, text: bytes) -> dict[str, Any]:
-    """Return the JSON object of a header. JSON has no NaN, and no object a key twice."""
+    """Return the JSON object of a header. JSON has no NaN, and here no object has a key twice."""
     try:
-        listed = json.loads(
-            text.decode(),
-            object_pairs_hook=_object,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-        )
+        decoded = text.decode()
+        listed = _load(decoded)
+        if isinstance(listed, dict) and not _is_surely_unique(listed, text):
+            listed = _load(decoded, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise _invalid(name, f"invalid JSON in header: {error}") from None
     if not isinstance(listed, dict):
         raise _invalid(name, "invalid JSON in header: it is no object")
     return listed
+
+
+_load = partial(json.loads, parse_constant=_no_constant, parse_float=_finite)
+
+
+def _is_surely_unique(listed: dict[str, Any], text: bytes) -> bool:
+    """Whether the text has no more strings than the dictionary, so that no key came twice."""
+    metadata = listed.get(METADATA)
+    strings = 5 * len(listed)  # name, three keys, data type
+    if METADATA in listed:
+        strings += 2 * len(metadata) - 4 if isinstance(metadata, dict) else -4
+    return b"\\" not in text and text.count(b'"') == 2 * strings
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -222,27 +251,40 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"number out of range: {text}")
-    return number
-
-
 def _entries(file: str, listed: dict[str, Any], begin: int) -> list[Entry]:
     """Return the tensors that a header lists, in the order of their bytes."""
-    entries = []
-    for name, value in listed.items():
-        try:
-            entries.append(_entry(name, value, begin))
-        except ValueError as error:
-            raise _invalid(file, f"tensor {name!r}: {error}") from None
+    entries = _plain_entries(listed, begin)
+    if entries is None:
+        entries = []
+        for name, value in listed.items():
+            try:
+                entries.append(_entry(name, value, begin))
+            except ValueError as error:
+                raise _invalid(file, f"tensor {name!r}: {error}") from None
     entries.sort(key=itemgetter(3, 4))
     return entries
+
+
+def _plain_entries(listed: dict[str, Any], begin: int) -> list[Entry] | None:
+    """Do what :func:`_entry` does for all at once, in less time; ``None`` if one needs a look."""
+    entries, numbers = [], []
+    try:
+        for name, value in listed.items():
+            shape, offsets = value["shape"], value["data_offsets"]
+            first, last = offsets
+            dtype = value["dtype"]
+            if type(shape) is not list or last <= first:
+                return None
+            if prod(shape) * BITS[dtype] != (last - first) * 8:
+                return None
+            numbers += shape
+            numbers += offsets
+            entries.append(Entry(name, dtype, tuple(shape), begin + first, begin + last))
+        "".join(listed).encode()
+    except (KeyError, TypeError, ValueError):
+        return None
+    are_integers = not numbers or (set(map(type, numbers)) == {int} and min(numbers) >= 0)
+    return entries if are_integers else None
 
 
 def _entry(name: str, value: Any, begin: int) -> Entry:
