@@ -6,6 +6,7 @@ that look at storages see tensors that share nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,9 +19,11 @@ from penstock.errors import UnavailableError
 from penstock.placement import HOST, Placement, allocate, cupy_dtype, parse_device
 from penstock.torch.safetensors import dtypes
 from penstock.torch.safetensors.errors import WeightsTypeError
-from penstock.torch.safetensors.layout import Part
+from penstock.torch.safetensors.layout import AnyPart
 
 _BYTES = np.dtype(np.uint8)
+_BYTE_CODE = (1, 8)
+"""DLPack's code and bits of a byte."""
 _OTHER_DEVICES = ("mps", "musa", "npu", "xpu", "xla", "mlu", "hpu")
 """Devices that torch fills from host memory."""
 
@@ -43,10 +46,15 @@ class Framework(Protocol):
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         """Return new memory on the device, uninitialised."""
 
-    def tensor(self, memory: Memory, place: int, part: Part) -> Any:
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return the tensor that begins at a byte of the memory."""
 
-    def of_host(self, memory: Memory, place: int, part: Part) -> Any:
+    def tensors(
+        self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]
+    ) -> list[Any]:
+        """Return the tensors that begin at some bytes of the memory."""
+
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return a tensor in host memory, which :meth:`finished` moves to the device."""
 
     def finished(self, tensor: Any) -> Any:
@@ -75,6 +83,22 @@ def choose(name: str, device: Any) -> Framework:
     )
 
 
+class _OneByOne:
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        raise NotImplementedError
+
+    def tensors(
+        self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]
+    ) -> list[Any]:
+        return [
+            self.finished(self.tensor(memory, place, part))
+            for place, part in zip(places, parts, strict=True)
+        ]
+
+    def finished(self, tensor: Any) -> Any:
+        return tensor
+
+
 class _Torch:
     def __init__(self, device: Any) -> None:
         torch: Any = frameworks.installed("torch")
@@ -97,28 +121,36 @@ class _Torch:
         owner = torch.empty(nbytes, dtype=self._u8, device=self._filled_on, pin_memory=pin)
         return Memory(owner, owner.data_ptr(), nbytes)
 
-    def tensor(self, memory: Memory, place: int, part: Part) -> Any:
-        dtype, shape = part.dtype, part.shape
-        code = self._codes.get(dtype)
-        if not part.nbytes or code is None or part.nbytes == memory.nbytes:
-            return self._unusual(memory, place, part)
-        capsule = export_array(
-            memory.address + place,
-            shape,
-            code,
-            self._dlpack_device,
-            memory.owner,
-            versioned=False,
-            copied=False,
-        )
-        return self._import(capsule)
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        (made,) = self.tensors(memory, (place,), (part,))
+        return made
 
-    def of_host(self, memory: Memory, place: int, part: Part) -> Any:
+    def tensors(
+        self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]
+    ) -> list[Any]:
+        owner, address, longest = memory
+        codes, device, made = self._codes, self._dlpack_device, self._import
+        found = []
+        for place, part in zip(places, parts, strict=True):
+            shape = part[2]
+            code = codes.get(part[1])
+            if code is None or not 0 < part[4] - part[3] < longest:
+                found.append(self._unusual(memory, place, part))
+                continue
+            capsule = export_array(
+                address + place, shape, code, device, owner, versioned=False, copied=False
+            )
+            found.append(made(capsule))
+        if self._filled_on != self.device:
+            return [tensor.to(self.device) for tensor in found]
+        return found
+
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         return self._on_host.tensor(memory, place, part)
 
-    def _unusual(self, memory: Memory, place: int, part: Part) -> Any:
+    def _unusual(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return a tensor without elements, a whole allocation, or what DLPack cannot describe."""
-        name, dtype, shape, *_ = part
+        name, dtype, shape = part[:3]
         wanted = dtypes.torch_type(self._torch, dtype)
         if dtype == dtypes.PACKED:
             shape = dtypes.halved(name, shape)
@@ -129,7 +161,16 @@ class _Torch:
         if part.nbytes == memory.nbytes:
             plain = self._torch.as_tensor(memory.owner)
         else:
-            plain = self.tensor(memory, place, part._replace(dtype="U8", shape=(part.nbytes,)))
+            capsule = export_array(
+                memory.address + place,
+                (part.nbytes,),
+                _BYTE_CODE,
+                self._dlpack_device,
+                memory.owner,
+                versioned=False,
+                copied=False,
+            )
+            plain = self._import(capsule)
         # Without detach, autograd would take it for a view of one that others share.
         return plain.view(wanted).view(shape).detach()
 
@@ -193,13 +234,13 @@ def _torch_device(torch: Any, device: Any) -> Any:
     return torch.device("cuda", index)
 
 
-class _Numpy:
+class _Numpy(_OneByOne):
     ordinal = HOST
 
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         return _host_memory(pinned.empty((nbytes,), _BYTES) if pin else np.empty(nbytes, _BYTES))
 
-    def tensor(self, memory: Memory, place: int, part: Part) -> Any:
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         element, shape = _plain(part)
         try:
             dtype = numpy_dtype(element)
@@ -210,14 +251,11 @@ class _Numpy:
         # A tensor that does not keep the whole file's array in memory as its base.
         return np.ndarray(shape, dtype, memory.owner.data, place)
 
-    def of_host(self, memory: Memory, place: int, part: Part) -> Any:
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         return self.tensor(memory, place, part)
 
-    def finished(self, tensor: Any) -> Any:
-        return tensor
 
-
-class _OnGpu:
+class _OnGpu(_OneByOne):
     """A library of GPU memory alone."""
 
     _library: Any
@@ -233,7 +271,7 @@ class _OnGpu:
         owner = allocate((nbytes,), element_type(_BYTES), where)
         return Memory(owner, arrays.view(owner).pointer, nbytes)
 
-    def of_host(self, memory: Memory, place: int, part: Part) -> Any:
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         return _Numpy().tensor(memory, place, part)
 
 
@@ -245,7 +283,7 @@ class _Device(_OnGpu):
             return DeviceArray.from_numpy(tensor, self.ordinal)
         return tensor
 
-    def tensor(self, memory: Memory, place: int, part: Part) -> Any:
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         element, shape = _plain(part)
         if not part.nbytes:
             return DeviceArray(shape, element.numpy or element.name, self.ordinal)
@@ -262,7 +300,7 @@ class _Cupy(_OnGpu):
                 return cupy.asarray(tensor)
         return tensor
 
-    def tensor(self, memory: Memory, place: int, part: Part) -> Any:
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         element, shape = _plain(part)
         cupy: Any = frameworks.with_gpu("cupy")
         try:
@@ -279,7 +317,7 @@ def _host_memory(owner: np.ndarray[Any, Any]) -> Memory:
     return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
 
 
-def _plain(part: Part) -> tuple[ElementType, tuple[int, ...]]:
+def _plain(part: AnyPart) -> tuple[ElementType, tuple[int, ...]]:
     """Return element type and shape of a part, or those of its bytes."""
     element = dtypes.element(part.dtype)
     if element is not None:

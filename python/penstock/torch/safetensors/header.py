@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import isinf, prod
+from math import isinf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -175,18 +176,86 @@ def _header(size: int, name: str, read: Callable[[int, int], bytes]) -> Header:
         )
     text = read(LENGTH_BYTES, length)
     with paused_collector():
-        listed = _parse(name, text)
-        return _checked(name, listed, begin, size)
+        header = _canonical(text, begin) or _parsed(name, text, begin)
+    if header.end != size:
+        raise _invalid(
+            name,
+            f"incomplete metadata, file not fully covered: the tensors end at byte {header.end}, "
+            f"the file at byte {size}",
+        )
+    return header
 
 
-def _checked(name: str, listed: dict[str, Any], begin: int, size: int) -> Header:
-    """Return what a header lists, if it describes a file of ``size`` bytes."""
+_FIRST = re.compile(r'\{(?:"__metadata__":(\{[^{}\\]*\}),)?')
+_ENTRY = re.compile(
+    r'"([^"\\\x00-\x1f]*)":\{"dtype":"(\w+)","shape":\[([\d,]*)\],'
+    r'"data_offsets":\[(0|[1-9]\d*),(0|[1-9]\d*)\]\}(?:,(?=")|\}$)',
+    re.ASCII,
+)
+_AROUND = len('"":{"dtype":"","shape":[],"data_offsets":[,]},')
+
+
+def _canonical(text: bytes, begin: int) -> Header | None:
+    """Return a header in the form in which the format's own library writes it.
+
+    It is the same as :func:`_parsed` returns, in a third of the time. ``None`` is returned for all
+    other headers, valid or not.
+    """
+    entries: dict[str, Entry] = {}
+    kinds: dict[tuple[str, str], tuple[tuple[int, ...], int]] = {}
+    before, end = "0", begin
+    try:
+        decoded = text.decode().rstrip(" ")
+        first = _FIRST.match(decoded)
+        if first is None:
+            return None
+        metadata = _load(first[1], object_pairs_hook=_object) if first[1] else None
+        found = _ENTRY.findall(decoded, first.end())
+        length = first.end() + len(found) * _AROUND
+        for name, dtype, lengths, start, stop in found:
+            kind = kinds.get((dtype, lengths))
+            if kind is None:
+                kind = kinds[dtype, lengths] = _kind(dtype, lengths)
+            shape, nbytes = kind
+            last = begin + int(stop)
+            if start != before or last - end != nbytes:
+                return None
+            entries[name] = Entry(name, dtype, shape, end, last)
+            length += len(name) + len(dtype) + len(lengths) + len(start) + len(stop)
+            before, end = stop, last
+    except ValueError:
+        return None
+    if not entries or len(entries) != len(found) or METADATA in entries:
+        return None
+    # The matches do not overlap: if they are as long as the text, nothing is between them.
+    is_all = length == len(decoded)
+    is_text = metadata is None or all(type(value) is str for value in metadata.values())
+    return Header(entries, metadata, begin, end) if is_all and is_text else None
+
+
+def _kind(dtype: str, lengths: str) -> tuple[tuple[int, ...], int]:
+    """Return shape and bytes of a tensor."""
+    shape = json.loads(f"[{lengths}]")
+    if max(shape, default=0) >= _END:
+        raise ValueError("no tensor is as long")
+    return tuple(shape), _nbytes(dtype, shape)
+
+
+def _parsed(name: str, text: bytes, begin: int) -> Header:
+    """Check a header, and return what it lists."""
+    listed = _parse(name, text)
     metadata = listed.pop(METADATA, None)
     if metadata is not None and not (
         isinstance(metadata, dict) and all(type(value) is str for value in metadata.values())
     ):
         raise _invalid(name, f"{METADATA} is not an object of strings")
-    entries = _entries(name, listed, begin)
+    entries = []
+    for tensor, value in listed.items():
+        try:
+            entries.append(_entry(tensor, value, begin))
+        except ValueError as error:
+            raise _invalid(name, f"tensor {tensor!r}: {error}") from None
+    entries.sort(key=itemgetter(3, 4))
     end = begin
     for entry in entries:
         if entry.begin != end:
@@ -196,12 +265,6 @@ def _checked(name: str, listed: dict[str, Any], begin: int, size: int) -> Header
                 f"{entry.begin - begin} of the data, and the one before it ends at {end - begin}",
             )
         end = entry.end
-    if end != size:
-        raise _invalid(
-            name,
-            f"incomplete metadata, file not fully covered: the tensors end at byte {end}, "
-            f"the file at byte {size}",
-        )
     return Header({entry.name: entry for entry in entries}, metadata, begin, end)
 
 
@@ -219,10 +282,7 @@ def _finite(text: str) -> float:
 def _parse(name: str, text: bytes) -> dict[str, Any]:
     """Return the JSON object of a header. JSON has no NaN, and here no object has a key twice."""
     try:
-        decoded = text.decode()
-        listed = _load(decoded)
-        if isinstance(listed, dict) and not _is_surely_unique(listed, text):
-            listed = _load(decoded, object_pairs_hook=_object)
+        listed = _load(text.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise _invalid(name, f"invalid JSON in header: {error}") from None
     if not isinstance(listed, dict):
@@ -233,15 +293,6 @@ def _parse(name: str, text: bytes) -> dict[str, Any]:
 _load = partial(json.loads, parse_constant=_no_constant, parse_float=_finite)
 
 
-def _is_surely_unique(listed: dict[str, Any], text: bytes) -> bool:
-    """Whether the text has no more strings than the dictionary, so that no key came twice."""
-    metadata = listed.get(METADATA)
-    strings = 5 * len(listed)  # name, three keys, data type
-    if METADATA in listed:
-        strings += 2 * len(metadata) - 4 if isinstance(metadata, dict) else -4
-    return b"\\" not in text and text.count(b'"') == 2 * strings
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
@@ -249,42 +300,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"duplicate field `{twice}`")
     return made
-
-
-def _entries(file: str, listed: dict[str, Any], begin: int) -> list[Entry]:
-    """Return the tensors that a header lists, in the order of their bytes."""
-    entries = _plain_entries(listed, begin)
-    if entries is None:
-        entries = []
-        for name, value in listed.items():
-            try:
-                entries.append(_entry(name, value, begin))
-            except ValueError as error:
-                raise _invalid(file, f"tensor {name!r}: {error}") from None
-    entries.sort(key=itemgetter(3, 4))
-    return entries
-
-
-def _plain_entries(listed: dict[str, Any], begin: int) -> list[Entry] | None:
-    """Do what :func:`_entry` does for all at once, in less time; ``None`` if one needs a look."""
-    entries, numbers = [], []
-    try:
-        for name, value in listed.items():
-            shape, offsets = value["shape"], value["data_offsets"]
-            first, last = offsets
-            dtype = value["dtype"]
-            if type(shape) is not list or last <= first:
-                return None
-            if prod(shape) * BITS[dtype] != (last - first) * 8:
-                return None
-            numbers += shape
-            numbers += offsets
-            entries.append(Entry(name, dtype, tuple(shape), begin + first, begin + last))
-        "".join(listed).encode()
-    except (KeyError, TypeError, ValueError):
-        return None
-    are_integers = not numbers or (set(map(type, numbers)) == {int} and min(numbers) >= 0)
-    return entries if are_integers else None
 
 
 def _entry(name: str, value: Any, begin: int) -> Entry:

@@ -6,20 +6,20 @@ the longest reads are the fastest. A tensor that would not be aligned begins a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from penstock.torch.safetensors.header import Entry
 
 ALIGNMENT = 16
-"""Bytes to whose multiple a tensor is aligned if its length is one, as kernels' vector loads ask."""
+"""Bytes to whose multiple a tensor is aligned if its length is one, as vector loads of kernels require."""
 _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
 class Part(NamedTuple):
-    """A tensor, or a slice of one, that is read."""
+    """A slice of a tensor that is read. An :class:`Entry` is one as well: the whole tensor."""
 
     name: str
     dtype: str
@@ -27,20 +27,18 @@ class Part(NamedTuple):
     """The lengths in elements."""
     begin: int
     """The offset in the file of the first byte."""
-    nbytes: int
+    end: int
+    """``begin`` and the bytes of the slice: the offset behind it if it is one piece."""
     starts: np.ndarray[Any, Any] | None = None
     """Offsets in the file of pieces of equal length, if there are several."""
 
     @property
-    def end(self) -> int:
-        """The offset in the file behind a part that is one piece."""
-        return self.begin + self.nbytes
+    def nbytes(self) -> int:
+        """The length in bytes."""
+        return self.end - self.begin
 
 
-def whole(entry: Entry) -> Part:
-    """Return the part that is all of a tensor."""
-    name, dtype, shape, begin, end = entry
-    return Part(name, dtype, shape, begin, end - begin)
+AnyPart: TypeAlias = "Entry | Part"
 
 
 class Layout(NamedTuple):
@@ -60,44 +58,63 @@ class Layout(NamedTuple):
         return ranges
 
 
-def lay_out(parts: Iterable[Part]) -> Layout:
+def lay_out(parts: Sequence[AnyPart]) -> Layout:
     """Return a plan for parts in the order of the file."""
+    return _one_run(parts) or _several_runs(parts)
+
+
+def _one_run(parts: Sequence[AnyPart]) -> Layout | None:
+    """Return a plan of one read; ``None`` if there is none."""
+    begins = np.array([part[3] for part in parts], np.int64)
+    lengths = np.array([part[4] for part in parts], np.int64) - begins
+    places = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(lengths, out=places[1:])
+    if not places[-1] or (begins != begins[0] + places[:-1]).any():
+        return None
+    alignments = np.minimum(lengths & -lengths, ALIGNMENT)
+    if (places[:-1] & np.maximum(alignments - 1, 0)).any():
+        return None
+    if any(len(part) > 5 and part[5] is not None for part in parts):
+        return None
+    ranges = np.array([(begins[0], places[-1], 0)], _RANGE)
+    return Layout(int(places[-1]), places[:-1].tolist(), ranges)
+
+
+def _several_runs(parts: Sequence[AnyPart]) -> Layout:
     places: list[int] = []
     offsets: list[int] = []
     lengths: list[int] = []
     buffers: list[int] = []
-    at, end = 0, -1
-    for _, _, _, begin, nbytes, starts in parts:
-        if not nbytes:
-            places.append(at)
-            continue
-        alignment = min(nbytes & -nbytes, ALIGNMENT)
-        runs_on = begin == end and starts is None and not at % alignment
-        if not runs_on:
+    at, end_of_run = 0, -1
+    for part in parts:
+        begin, nbytes = part.begin, part.nbytes
+        starts = part.starts if isinstance(part, Part) else None
+        runs_on = begin == end_of_run and starts is None and is_aligned(part, at)
+        if nbytes and not runs_on:
             at = -(-at // ALIGNMENT) * ALIGNMENT
         places.append(at)
-        if starts is not None:
+        if not nbytes:
+            continue
+        if runs_on:
+            lengths[-1] += nbytes
+        elif starts is None:
+            offsets.append(begin)
+            lengths.append(nbytes)
+            buffers.append(at)
+        else:
             piece = nbytes // len(starts)
             offsets += starts.tolist()
             lengths += [piece] * len(starts)
             buffers += range(at, at + nbytes, piece)
-            end = -1
-        elif runs_on:
-            lengths[-1] += nbytes
-            end += nbytes
-        else:
-            offsets.append(begin)
-            lengths.append(nbytes)
-            buffers.append(at)
-            end = begin + nbytes
+        end_of_run = part.end if starts is None else -1
         at += nbytes
     ranges = np.empty(len(offsets), _RANGE)
     ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, buffers
     return Layout(at, places, ranges)
 
 
-def lay_out_contiguous(parts: Sequence[Part], begin: int, end: int) -> tuple[int, list[int]]:
-    """Return a plan that keeps the bytes ``[begin, end)`` of a file together.
+def lay_out_contiguous(parts: Sequence[AnyPart], begin: int) -> tuple[int, list[int]]:
+    """Return a plan that keeps the bytes of a file from ``begin`` on together.
 
     Returns:
         The byte of an aligned allocation at which the first one goes, so that as many bytes as
@@ -112,6 +129,6 @@ def lay_out_contiguous(parts: Sequence[Part], begin: int, end: int) -> tuple[int
     return shift, [shift + part.begin - begin for part in parts]
 
 
-def is_aligned(part: Part, place: int) -> bool:
+def is_aligned(part: AnyPart, place: int) -> bool:
     """Whether a part is aligned at this byte of an aligned allocation."""
     return not part.nbytes or place % min(part.nbytes & -part.nbytes, ALIGNMENT) == 0

@@ -17,11 +17,10 @@ from penstock.torch.safetensors.frameworks import Framework, Memory
 from penstock.torch.safetensors.header import header_in
 from penstock.torch.safetensors.layout import (
     ALIGNMENT,
-    Part,
+    AnyPart,
     is_aligned,
     lay_out,
     lay_out_contiguous,
-    whole,
 )
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
 from penstock.torch.safetensors.opened import Reading, WeightsFile
@@ -108,7 +107,7 @@ def load_bytes(data: bytes | bytearray | memoryview, framework: str) -> dict[str
     """Load tensors of a framework from the bytes of a file."""
     maker = frameworks.choose(framework, "cpu")
     header = header_in(data, "the data")
-    parts = list(map(whole, header.entries.values()))
+    parts = list(header.entries.values())
     layout = lay_out(parts)
     memory = maker.allocate(layout.nbytes)
     target = ffi.buffer(ffi.cast("char *", memory.address), memory.nbytes)
@@ -236,10 +235,10 @@ def _load_replicated(
     try:
         header = file.header
         wanted = header.entries if names is None else names
-        parts = [whole(file.entry(name)) for name in wanted]
+        parts = [file.entry(name) for name in wanted]
     finally:
         file.close()
-    shift, places = lay_out_contiguous(parts, header.begin, header.end)
+    shift, places = lay_out_contiguous(parts, header.begin)
     nbytes = header.end - header.begin
     memory = maker.allocate(nbytes + ALIGNMENT, pin=pin)
     if nbytes:
@@ -259,12 +258,10 @@ def _load_replicated(
 
 
 def _tensors(
-    maker: Framework, memory: Memory, places: list[int], parts: list[Part]
+    maker: Framework, memory: Memory, places: list[int], parts: list[AnyPart]
 ) -> dict[str, Any]:
     with paused_collector():
-        return {
-            part.name: maker.finished(maker.tensor(memory, place, part))
-            for part, place in zip(parts, places, strict=True)
-        }
+        tensors = maker.tensors(memory, places, parts)
+        return {part.name: tensor for part, tensor in zip(parts, tensors, strict=True)}
 
 

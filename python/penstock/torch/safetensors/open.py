@@ -11,7 +11,7 @@ from penstock._options import OptionKeys
 from penstock.torch.safetensors import frameworks, slices
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.header import Entry
-from penstock.torch.safetensors.layout import Part, whole
+from penstock.torch.safetensors.layout import AnyPart
 from penstock.torch.safetensors.opened import Source, WeightsFile
 from penstock.torch.safetensors.prefetch import PrefetchLoader
 
@@ -98,7 +98,7 @@ class safe_open:  # noqa: N801 - the name in the package safetensors
     def get_tensor(self, name: str) -> Any:
         """Return a tensor."""
         file = self._file()
-        (tensor,) = file.read([whole(file.entry(name))], self._framework)
+        (tensor,) = file.read([file.entry(name)], self._framework)
         return tensor
 
     def get_tensors(self, plan: Plan | None = None, *, copy: bool = False) -> dict[str, Any]:
@@ -185,17 +185,17 @@ def read_index(
     """Return what an index selects of a tensor."""
     if name in ("np", "numpy"):
         index = slices.check_plain(entry, index)
-        return np.array(framework.of_host(file.mapped(), entry.begin, whole(entry))[index])
+        return np.array(framework.of_host(file.mapped(), entry.begin, entry)[index])
     if slices.is_basic(index) and not file.is_mapped(framework, copy=False, pin=False):
         part = slices.part_of(entry, index)
         if part is not None:
             (made,) = file.read([part], framework)
             return made
     # The pages of the mapping that the index selects are read on the host.
-    return framework.finished(framework.of_host(file.mapped(), entry.begin, whole(entry))[index])
+    return framework.finished(framework.of_host(file.mapped(), entry.begin, entry)[index])
 
 
-def parts_of(file: WeightsFile, plan: Plan) -> tuple[list[Part], dict[str, Any]]:
+def parts_of(file: WeightsFile, plan: Plan) -> tuple[list[AnyPart], dict[str, Any]]:
     """Return the parts of a plan in the order of the file, and what is no part, with its index.
 
     Raises:
@@ -206,7 +206,7 @@ def parts_of(file: WeightsFile, plan: Plan) -> tuple[list[Part], dict[str, Any]]
     for name, index in indices.items():
         entry = file.entry(name)
         if index is None or index is Ellipsis:
-            parts.append(whole(entry))
+            parts.append(entry)
             continue
         try:
             part = slices.part_of(entry, index) if slices.is_basic(index) else None
@@ -232,6 +232,6 @@ def read_plan(
     found = dict(zip(names, file.read(parts, framework, copy=copy, pin=pin), strict=True))
     for name, index in others.items():
         entry = file.entry(name)
-        on_host = framework.of_host(file.mapped(), entry.begin, whole(entry))
+        on_host = framework.of_host(file.mapped(), entry.begin, entry)
         found[name] = framework.finished(on_host[index])
     return {name: found[name] for name in plan}

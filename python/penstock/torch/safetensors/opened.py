@@ -22,7 +22,7 @@ from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory
 from penstock.torch.safetensors.header import Entry, header_of
-from penstock.torch.safetensors.layout import Part, lay_out, whole
+from penstock.torch.safetensors.layout import AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
 
@@ -97,7 +97,7 @@ class WeightsFile:
             return self._mapped
 
     def read(
-        self, parts: Sequence[Part], framework: Framework, *, copy: bool = False, pin: bool = False
+        self, parts: Sequence[AnyPart], framework: Framework, *, copy: bool = False, pin: bool = False
     ) -> list[Any]:
         """Return tensors of some parts, in their order, which is that of the file.
 
@@ -109,23 +109,19 @@ class WeightsFile:
         """
         if self.is_mapped(framework, copy=copy, pin=pin):
             with paused_collector():
-                return [self._of_mapping(framework, part) for part in parts]
+                return framework.tensors(self.mapped(), [part.begin for part in parts], parts)
         reading = Reading(self, parts, framework, copy=copy, pin=pin)
         reading.run()
         return reading.tensors()
 
     def read_all(self, framework: Framework, *, copy: bool, pin: bool) -> dict[str, Any]:
         """Return all tensors by name."""
-        parts = list(map(whole, self.header.entries.values()))
+        parts = list(self.header.entries.values())
         return dict(
             zip(
                 self.header.entries, self.read(parts, framework, copy=copy, pin=pin), strict=True
             )
         )
-
-    def _of_mapping(self, framework: Framework, part: Part) -> Any:
-        made = framework.tensor(self.mapped(), part.begin, part)
-        return framework.finished(made)
 
     def _map(self) -> Memory:
         source = self._source
@@ -158,7 +154,7 @@ class Reading:
     def __init__(
         self,
         file: WeightsFile,
-        parts: Sequence[Part],
+        parts: Sequence[AnyPart],
         framework: Framework,
         *,
         copy: bool = False,
@@ -169,7 +165,7 @@ class Reading:
         plans = [lay_out([part]) for part in parts] if copy and parts else [lay_out(parts)]
         self._memories = [framework.allocate(plan.nbytes, pin=pin) for plan in plans]
         pairs = list(zip(plans, self._memories, strict=True))
-        self._places = [(memory, place) for plan, memory in pairs for place in plan.places]
+        self._plans = plans
         self._ranges = np.concatenate([plan.at(memory.address) for plan, memory in pairs])
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
@@ -202,14 +198,20 @@ class Reading:
 
     def tensors(self) -> list[Any]:
         """Return the tensors in the order of the parts."""
-        with paused_collector():
+        if len(self._memories) > 1:
             return [self.tensor(number) for number in range(len(self.parts))]
+        with paused_collector():
+            return self._framework.tensors(self._memories[0], self._plans[0].places, self.parts)
 
     def tensor(self, number: int) -> Any:
         """Return the tensor of a part."""
-        memory, place = self._places[number]
-        made = self._framework.tensor(memory, place, self.parts[number])
-        return self._framework.finished(made)
+        part = self.parts[number]
+        if len(self._memories) > 1:
+            memory, place = self._memories[number], 0
+        else:
+            memory, place = self._memories[0], self._plans[0].places[number]
+        (made,) = self._framework.tensors(memory, (place,), (part,))
+        return made
 
     def _native(self) -> tuple[CData, int]:
         start = self._ranges.__array_interface__["data"][0]

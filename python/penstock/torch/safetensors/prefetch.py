@@ -11,7 +11,7 @@ from typing import Any
 from penstock.errors import Error
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
-from penstock.torch.safetensors.layout import Part
+from penstock.torch.safetensors.layout import AnyPart
 from penstock.torch.safetensors.opened import Reading, WeightsFile
 
 _POLL = 1e-4
@@ -27,7 +27,7 @@ class PrefetchLoader:
     def __init__(
         self,
         file: WeightsFile,
-        parts: Sequence[Part],
+        parts: Sequence[AnyPart],
         framework: Framework,
         threads: int | None,
     ) -> None:

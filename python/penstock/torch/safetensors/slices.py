@@ -53,14 +53,14 @@ def part_of(entry: Entry, index: Any) -> Part | None:
     nbytes = count * run
     where = entry.begin + begin // 8
     if count <= 1 or not nbytes:
-        return Part(entry.name, entry.dtype, shape, where, nbytes)
+        return Part(entry.name, entry.dtype, shape, where, where + nbytes)
     if run < SHORTEST or min(strides[:inner]) <= 0:
         return None
     starts = np.array([where], np.uint64)
     for length, stride in zip(shape[:inner], strides[:inner], strict=True):
         steps = np.arange(length, dtype=np.uint64) * np.uint64(stride * bits // 8)
         starts = (starts[:, None] + steps).ravel()
-    return Part(entry.name, entry.dtype, shape, where, nbytes, starts)
+    return Part(entry.name, entry.dtype, shape, where, where + nbytes, starts)
 
 
 def _strided(
