@@ -114,8 +114,9 @@ class Place:
     def replacement(self, *, durable: bool = True) -> Iterator[int]:
         """Yield the descriptor of a new file, which is put in place at the end of the block.
 
-        With ``durable``, it is on the medium before it is put in place. After an exception, the old file is still there. An exception of a signal handler at the
-        very beginning of the block leaves the new file until Python frees the block.
+        With ``durable``, it is on the medium before it is put in place. After an exception, the old
+        file is still there. An exception of a signal handler at the very beginning of the block
+        leaves the new file until Python frees the block.
         """
         hidden = self._hidden()
         try:

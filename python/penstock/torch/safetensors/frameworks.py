@@ -49,9 +49,7 @@ class Framework(Protocol):
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return the tensor that begins at a byte of the memory."""
 
-    def tensors(
-        self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]
-    ) -> list[Any]:
+    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
         """Return the tensors that begin at some bytes of the memory."""
 
     def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
@@ -87,9 +85,7 @@ class _OneByOne:
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         raise NotImplementedError
 
-    def tensors(
-        self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]
-    ) -> list[Any]:
+    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
         return [
             self.finished(self.tensor(memory, place, part))
             for place, part in zip(places, parts, strict=True)
@@ -125,9 +121,7 @@ class _Torch:
         (made,) = self.tensors(memory, (place,), (part,))
         return made
 
-    def tensors(
-        self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]
-    ) -> list[Any]:
+    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
         owner, address, longest = memory
         codes, device, made = self._codes, self._dlpack_device, self._import
         found = []

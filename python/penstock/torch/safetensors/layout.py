@@ -14,7 +14,7 @@ import numpy as np
 from penstock.torch.safetensors.header import Entry
 
 ALIGNMENT = 16
-"""Bytes to whose multiple a tensor is aligned if its length is one, as vector loads of kernels require."""
+"""The alignment in bytes of a tensor whose length is a multiple of it: kernels load vectors."""
 _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
@@ -53,9 +53,9 @@ class Layout(NamedTuple):
 
     def at(self, address: int) -> np.ndarray[Any, Any]:
         """Return the ranges for memory at an address, in the form of ``penstock_range``."""
-        ranges = self.ranges.copy()
-        ranges["buffer"] += np.uint64(address)
-        return ranges
+        moved: np.ndarray[Any, Any] = self.ranges.copy()
+        moved["buffer"] += np.uint64(address)
+        return moved
 
 
 def lay_out(parts: Sequence[AnyPart]) -> Layout:
@@ -85,6 +85,7 @@ def _several_runs(parts: Sequence[AnyPart]) -> Layout:
     offsets: list[int] = []
     lengths: list[int] = []
     buffers: list[int] = []
+    pieces: list[np.ndarray[Any, Any]] = []
     at, end_of_run = 0, -1
     for part in parts:
         begin, nbytes = part.begin, part.nbytes
@@ -102,15 +103,18 @@ def _several_runs(parts: Sequence[AnyPart]) -> Layout:
             lengths.append(nbytes)
             buffers.append(at)
         else:
-            piece = nbytes // len(starts)
-            offsets += starts.tolist()
-            lengths += [piece] * len(starts)
-            buffers += range(at, at + nbytes, piece)
+            step = nbytes // len(starts)
+            pieces.append(_ranges(starts, step, np.arange(at, at + nbytes, step)))
         end_of_run = part.end if starts is None else -1
         at += nbytes
-    ranges = np.empty(len(offsets), _RANGE)
+    long = _ranges(offsets, lengths, buffers)
+    return Layout(at, places, np.concatenate([long, *pieces]))
+
+
+def _ranges(offsets: Any, lengths: Any, buffers: Any) -> np.ndarray[Any, Any]:
+    ranges: np.ndarray[Any, Any] = np.empty(len(offsets), _RANGE)
     ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, buffers
-    return Layout(at, places, ranges)
+    return ranges
 
 
 def lay_out_contiguous(parts: Sequence[AnyPart], begin: int) -> tuple[int, list[int]]:

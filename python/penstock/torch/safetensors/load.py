@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -165,16 +165,19 @@ class _Load:
         wanted = self._wanted(file, names)
         by_device: dict[str, dict[str, Any]] = {}
         for name, index in wanted.items():
-            device = self._device if self._device_map is None else device_for(name, self._device_map)
+            device = (
+                self._device if self._device_map is None else device_for(name, self._device_map)
+            )
             by_device.setdefault(self._choose(device), {})[name] = index
         started = _Started(list(wanted))
         for key, plan in by_device.items():
             framework = self._made[key]
-            parts, others = parts_of(file, plan)
+            is_mapped = file.is_mapped(framework, **self._keys)
+            parts, others = parts_of(file, plan, is_mapped=is_mapped)
             if others:
                 few = {name: plan[name] for name in others}
                 started.found |= read_plan(file, framework, few, **self._keys)
-            if file.is_mapped(framework, **self._keys) or len(self._files) == 1 == len(by_device):
+            if is_mapped or len(self._files) == 1 == len(by_device):
                 tensors = file.read(parts, framework, **self._keys)
                 names_of = (part.name for part in parts)
                 started.found.update(zip(names_of, tensors, strict=True))
@@ -258,10 +261,8 @@ def _load_replicated(
 
 
 def _tensors(
-    maker: Framework, memory: Memory, places: list[int], parts: list[AnyPart]
+    maker: Framework, memory: Memory, places: list[int], parts: Sequence[AnyPart]
 ) -> dict[str, Any]:
     with paused_collector():
         tensors = maker.tensors(memory, places, parts)
         return {part.name: tensor for part, tensor in zip(parts, tensors, strict=True)}
-
-

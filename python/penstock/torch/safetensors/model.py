@@ -19,8 +19,6 @@ def save_model(
     filename: Path,
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
-    *,
-    durable: bool = False,
     **options: Unpack[OptionKeys],
 ) -> None:
     """Save the state of a module as ``safetensors.torch.save_model`` does.
@@ -32,8 +30,7 @@ def save_model(
         filename: The file.
         metadata: Text to add.
         force_contiguous: Whether tensors of another layout are saved as contiguous copies.
-        durable: As for :func:`save_file`.
-        **options: See :class:`penstock.OptionKeys`.
+        **options: As for :func:`save_file`.
 
     Raises:
         RuntimeError: Of tensors that share memory, none has all of it.
@@ -50,7 +47,7 @@ def save_model(
     if force_contiguous:
         state = {name: tensor.contiguous() for name, tensor in state.items()}
     try:
-        save_file(state, filename, metadata, durable=durable, **options)
+        save_file(state, filename, metadata, **options)
     except ValueError as error:
         if "non contiguous" not in str(error):
             raise

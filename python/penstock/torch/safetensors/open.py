@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 Plan: TypeAlias = "Mapping[str, Any] | Iterable[str]"
 """Names of tensors, each perhaps with an index: ``None`` for the whole tensor, a slice along the
-first dimension, or a tuple of slices. Indices have no steps."""
+first dimension, or a tuple of slices. Bytes that lie less than 512 at a time, as those of an index
+with a step may, are read through host memory, apart from the request."""
 
 
 class safe_open:  # noqa: N801 - the name in the package safetensors
@@ -146,15 +148,15 @@ class safe_open:  # noqa: N801 - the name in the package safetensors
         file, framework = self._file(), self._framework
         if device is not None:
             framework = frameworks.choose(self._name, device)
-        planned = {name: None for name in file.header.entries} if plan is None else plan
-        parts, others = parts_of(file, planned)
-        if others:
-            raise WeightsError(
-                f"tensor {next(iter(others))!r}: a plan has slices without steps, whose pieces "
-                f"have at least {slices.SHORTEST} bytes",
-                remedy="use get_slice for it",
-            )
-        return PrefetchLoader(file, parts, framework, threads)
+        planned = list(file.header.entries) if plan is None else plan
+        parts, others = parts_of(file, planned, is_mapped=False)
+        return PrefetchLoader(
+            file,
+            parts,
+            framework,
+            threads,
+            {name: partial(_by_mapping, file, framework, name, at) for name, at in others.items()},
+        )
 
     def _part(self, entry: Entry, index: Any) -> Any:
         file, framework = self._file(), self._framework
@@ -191,18 +193,28 @@ def read_index(
         if part is not None:
             (made,) = file.read([part], framework)
             return made
-    # The pages of the mapping that the index selects are read on the host.
+    return _by_mapping(file, framework, entry.name, index)
+
+
+def _by_mapping(file: WeightsFile, framework: frameworks.Framework, name: str, index: Any) -> Any:
+    """Return what an index selects of a tensor. The pages with it are read on the host."""
+    entry = file.entry(name)
     return framework.finished(framework.of_host(file.mapped(), entry.begin, entry)[index])
 
 
-def parts_of(file: WeightsFile, plan: Plan) -> tuple[list[AnyPart], dict[str, Any]]:
+def parts_of(
+    file: WeightsFile, plan: Plan, *, is_mapped: bool
+) -> tuple[list[AnyPart], dict[str, Any]]:
     """Return the parts of a plan in the order of the file, and what is no part, with its index.
+
+    Parts of a mapping are of one piece.
 
     Raises:
         WeightsError: A name is not in the file, or an index is none for its tensor.
     """
     indices = plan if isinstance(plan, Mapping) else dict.fromkeys(plan)
-    parts, others = [], {}
+    parts: list[AnyPart] = []
+    others: dict[str, Any] = {}
     for name, index in indices.items():
         entry = file.entry(name)
         if index is None or index is Ellipsis:
@@ -215,7 +227,7 @@ def parts_of(file: WeightsFile, plan: Plan) -> tuple[list[AnyPart], dict[str, An
                 f"{file.name}: tensor {name!r} of shape {list(entry.shape)}: {error}",
                 path=file.name,
             ) from None
-        if part is None:
+        if part is None or (is_mapped and part.starts is not None):
             others[name] = index
         else:
             parts.append(part)
@@ -227,11 +239,10 @@ def read_plan(
     file: WeightsFile, framework: frameworks.Framework, plan: Plan, *, copy: bool, pin: bool = False
 ) -> dict[str, Any]:
     """Return the tensors and slices of a plan by name, in its order."""
-    parts, others = parts_of(file, plan)
+    is_mapped = file.is_mapped(framework, copy=copy, pin=pin)
+    parts, others = parts_of(file, plan, is_mapped=is_mapped)
     names = (part.name for part in parts)
     found = dict(zip(names, file.read(parts, framework, copy=copy, pin=pin), strict=True))
     for name, index in others.items():
-        entry = file.entry(name)
-        on_host = framework.of_host(file.mapped(), entry.begin, entry)
-        found[name] = framework.finished(on_host[index])
+        found[name] = _by_mapping(file, framework, name, index)
     return {name: found[name] for name in plan}

@@ -97,7 +97,12 @@ class WeightsFile:
             return self._mapped
 
     def read(
-        self, parts: Sequence[AnyPart], framework: Framework, *, copy: bool = False, pin: bool = False
+        self,
+        parts: Sequence[AnyPart],
+        framework: Framework,
+        *,
+        copy: bool = False,
+        pin: bool = False,
     ) -> list[Any]:
         """Return tensors of some parts, in their order, which is that of the file.
 
@@ -118,15 +123,15 @@ class WeightsFile:
         """Return all tensors by name."""
         parts = list(self.header.entries.values())
         return dict(
-            zip(
-                self.header.entries, self.read(parts, framework, copy=copy, pin=pin), strict=True
-            )
+            zip(self.header.entries, self.read(parts, framework, copy=copy, pin=pin), strict=True)
         )
 
     def _map(self) -> Memory:
         source = self._source
-        is_path = isinstance(source, (str, bytes, os.PathLike))
-        descriptor = os.open(source, os.O_RDONLY) if is_path else source.fileno()
+        if isinstance(source, (str, bytes, os.PathLike)):
+            descriptor = os.open(source, os.O_RDONLY)
+        else:
+            descriptor = os.dup(source.fileno())
         try:
             now = os.fstat(descriptor)
             if (now.st_ino, now.st_size) != self.file.identity()[:2]:
@@ -137,8 +142,7 @@ class WeightsFile:
                 )
             mapping = mmap.mmap(descriptor, self.header.end, access=mmap.ACCESS_COPY)
         finally:
-            if is_path:
-                os.close(descriptor)
+            os.close(descriptor)
         owner = np.frombuffer(mapping, np.uint8)
         return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,20 +30,21 @@ class PrefetchLoader:
         parts: Sequence[AnyPart],
         framework: Framework,
         threads: int | None,
+        others: Mapping[str, Callable[[], Any]],
     ) -> None:
-        self._parts = parts
         self._numbers = {part.name: number for number, part in enumerate(parts)}
         self._ends = list(itertools.accumulate(part.nbytes for part in parts))
-        self._left = dict(self._numbers)
+        self._others = others
+        self._left = dict.fromkeys([*self._numbers, *others])
         self._reading: Reading | None = Reading(file, parts, framework)
         self._request = self._reading.start(threads) if self._reading.nbytes else None
 
     def names(self) -> list[str]:
-        """Return the names of all tensors in the order of the file."""
-        return [part.name for part in self._parts]
+        """Return the names of all tensors in the order in which they are handed out."""
+        return [*self._numbers, *self._others]
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._numbers) + len(self._others)
 
     def take(self, name: str) -> Any:
         """Return a tensor, after waiting for its bytes.
@@ -51,19 +52,20 @@ class PrefetchLoader:
         Raises:
             WeightsError: The plan does not have it, or it has been taken.
         """
-        if name not in self._numbers:
+        if name not in self._numbers and name not in self._others:
             raise WeightsError(f"tensor {name!r} is not in the plan")
         if name not in self._left:
             raise WeightsError(f"tensor {name!r} was taken before")
         if self._reading is None:
             raise WeightsError(f"tensor {name!r} cannot be taken: the loader is closed")
         del self._left[name]
+        if name in self._others:
+            return self._others[name]()
         number = self._numbers[name]
         self._wait(self._ends[number])
         tensor = self._reading.tensor(number)
         if not self._left:
             self._wait(self._ends[-1])
-            self._reading = None
         return tensor
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:

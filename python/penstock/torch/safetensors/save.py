@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock import arrays, frameworks, request, transfer
-from penstock._native import ffi
+from penstock._native import NULL, ffi, lib
 from penstock._options import OptionKeys, resolve
 from penstock._place import Place
 from penstock.dtypes import element_type
@@ -34,8 +34,6 @@ def save_file(
     tensors: dict[str, Any],
     filename: Path,
     metadata: dict[str, str] | None = None,
-    *,
-    durable: bool = False,
     **options: Unpack[OptionKeys],
 ) -> None:
     """Save tensors of torch as ``safetensors.torch.save_file`` does: the same bytes.
@@ -48,9 +46,8 @@ def save_file(
         tensors: Dense contiguous tensors, of which no two share memory.
         filename: The file.
         metadata: Text to add.
-        durable: Whether the file is on the medium before it replaces the old one, so that it
-            survives a power failure.
-        **options: See :class:`penstock.OptionKeys`.
+        **options: See :class:`penstock.OptionKeys`. With ``durable=True``, the new file survives a
+            power failure.
 
     Raises:
         ValueError: A tensor is sparse or not contiguous, or it is none.
@@ -59,7 +56,7 @@ def save_file(
         WeightsIOError: The file cannot be written: a ``SafetensorError`` and an ``OSError``.
     """
     check_tensors(tensors)
-    write_file(tensors, filename, metadata, durable=durable, options=options)
+    write_file(tensors, filename, metadata, options)
 
 
 def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
@@ -76,9 +73,7 @@ def check_tensors(tensors: Any) -> None:
     """Raise an error if a file cannot have these tensors of torch."""
     torch: Any = frameworks.installed("torch")
     if not isinstance(tensors, dict):
-        raise ValueError(
-            f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}"
-        )
+        raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     sparse = []
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
@@ -113,18 +108,19 @@ def write_file(
     tensors: Mapping[str, Any],
     filename: Path,
     metadata: Mapping[str, str] | None,
-    *,
-    durable: bool = False,
     options: OptionKeys,
 ) -> None:
     """Save arrays of any library, which are C-contiguous or are copied."""
     native = resolve(options)
+    durable = native != NULL and native.durable == lib.PENSTOCK_CHOICE_YES
     start, entries, views = _described(tensors, metadata)
     path = path_of_new(filename)
     try:
         place = Place(FilePath(path))
         with place.replacement(durable=durable) as descriptor:
             _write(descriptor, start, entries, views, native)
+        if durable:
+            place.sync()
     except OSError as error:
         raise of_save(error, str(path)) from None
 

@@ -11,7 +11,7 @@ from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.header import BITS, Entry
 from penstock.torch.safetensors.layout import Part
 
-SHORTEST = 4 << 10
+SHORTEST = 512
 """Bytes of a piece that is worth a read of its own."""
 
 
@@ -25,8 +25,10 @@ def is_basic(index: Any) -> bool:
 
 
 def _is_integer(part: Any) -> bool:
-    return hasattr(part, "__index__") and not isinstance(part, (bool, np.bool_)) and not (
-        hasattr(part, "shape") and not isinstance(part, np.integer)
+    return (
+        hasattr(part, "__index__")
+        and not isinstance(part, (bool, np.bool_))
+        and not (hasattr(part, "shape") and not isinstance(part, np.integer))
     )
 
 
@@ -63,9 +65,7 @@ def part_of(entry: Entry, index: Any) -> Part | None:
     return Part(entry.name, entry.dtype, shape, where, where + nbytes, starts)
 
 
-def _strided(
-    shape: tuple[int, ...], index: Any
-) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+def _strided(shape: tuple[int, ...], index: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
     """Return shape, first element and strides, in elements, of what an index selects."""
     parts = list(index) if type(index) is tuple else [index]
     taken = sum(part is not None and part is not Ellipsis for part in parts)
