@@ -11,11 +11,13 @@ from penstock.torch.safetensors.model import load_model, save_model
 from penstock.torch.safetensors.open import SafeSlice, safe_open
 from penstock.torch.safetensors.prefetch import PrefetchLoader
 from penstock.torch.safetensors.save import save, save_file
+from penstock.torch.safetensors.stream import iter_weights
 
 __all__ = [
     "PrefetchLoader",
     "SafeSlice",
     "SafetensorError",
+    "iter_weights",
     "load",
     "load_file",
     "load_model",

@@ -15,7 +15,8 @@ from penstock.torch.safetensors.header import Entry
 
 ALIGNMENT = 16
 """The alignment in bytes of a tensor whose length is a multiple of it: kernels load vectors."""
-_RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
+RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
+"""A ``penstock_range``."""
 
 
 class Part(NamedTuple):
@@ -76,7 +77,7 @@ def _one_run(parts: Sequence[AnyPart]) -> Layout | None:
         return None
     if any(len(part) > 5 and part[5] is not None for part in parts):
         return None
-    ranges = np.array([(begins[0], places[-1], 0)], _RANGE)
+    ranges = np.array([(begins[0], places[-1], 0)], RANGE)
     return Layout(int(places[-1]), places[:-1].tolist(), ranges)
 
 
@@ -112,7 +113,7 @@ def _several_runs(parts: Sequence[AnyPart]) -> Layout:
 
 
 def _ranges(offsets: Any, lengths: Any, buffers: Any) -> np.ndarray[Any, Any]:
-    ranges: np.ndarray[Any, Any] = np.empty(len(offsets), _RANGE)
+    ranges: np.ndarray[Any, Any] = np.empty(len(offsets), RANGE)
     ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, buffers
     return ranges
 

@@ -21,12 +21,12 @@ from penstock.streams import one_stream
 from penstock.torch.safetensors.dtypes import PACKED, format_name
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError, of_save
 from penstock.torch.safetensors.header import Entry, encode_header
+from penstock.torch.safetensors.layout import RANGE
 from penstock.torch.safetensors.shared import find_shared_tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 _SHARED = "https://huggingface.co/docs/safetensors/torch_shared_tensors"
 
 
@@ -185,7 +185,7 @@ def _write(
     options: Any,
 ) -> None:
     head = np.frombuffer(start, np.uint8)
-    ranges = np.empty(len(entries) + 1, _RANGE)
+    ranges = np.empty(len(entries) + 1, RANGE)
     ranges[0] = 0, len(start), head.__array_interface__["data"][0]
     ranges["offset"][1:] = [entry.begin for entry in entries.values()]
     ranges["length"][1:] = [entry.nbytes for entry in entries.values()]
