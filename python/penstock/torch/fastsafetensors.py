@@ -109,7 +109,7 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
             len(wanted),
             self._options,
             stream=view.stream,
-            flags=transfer.stream_flags(view.stream, explicit=False),
+            flags=transfer.stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
             array=None,
             keep=view,
         )

@@ -18,7 +18,7 @@ from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import UnavailableError
 from penstock.placement import HOST, Placement, allocate, cupy_dtype, parse_device
 from penstock.torch.safetensors import dtypes
-from penstock.torch.safetensors.errors import WeightsTypeError
+from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.layout import AnyPart
 
 _BYTES = np.dtype(np.uint8)
@@ -106,12 +106,16 @@ class _Torch:
         self.ordinal = self.device.index if is_gpu else HOST
         self._filled_on = self.device if is_gpu else torch.device("cpu")
         self._dlpack_device = (dlpack.CUDA, self.ordinal) if is_gpu else (dlpack.CPU, 0)
-        self._import = torch.utils.dlpack.from_dlpack
+        # The private function takes less time.
+        public = torch.utils.dlpack.from_dlpack
+        self._import = getattr(torch._C, "_from_dlpack", public)
         self._codes = _torch_codes(torch)
         self._on_host: Framework = _Torch("cpu") if is_gpu else self
 
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         torch = self._torch
+        if pin and self.ordinal != HOST:
+            raise WeightsError(f"pin=True is for host memory, and the device is {self.device}")
         if pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
             return _host_memory(pinned.empty((nbytes,), _BYTES))
         owner = torch.empty(nbytes, dtype=self._u8, device=self._filled_on, pin_memory=pin)
@@ -151,7 +155,13 @@ class _Torch:
         elif wanted is None:
             wanted, shape = self._u8, dtypes.shape_of_bytes(name, dtype, shape)
         if not part.nbytes:
-            return self._torch.empty(shape, dtype=wanted, device=self._filled_on)
+            try:
+                empty = self._torch.empty(0, dtype=wanted, device=self._filled_on)
+                return empty.reshape(shape).detach()
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise WeightsTypeError(
+                    f"tensor {name!r}: torch has none of shape {list(shape)}"
+                ) from error
         if part.nbytes == memory.nbytes:
             plain = self._torch.as_tensor(memory.owner)
         else:
@@ -178,7 +188,7 @@ def _torch_codes(torch: Any) -> dict[str, tuple[int, int]]:
         probe = torch.empty(8, dtype=torch.uint8)
         for dtype in dtypes.NAMES:
             code = dtypes.dlpack_code(dtype)
-            if code is None or dtypes.TORCH_NAMES[dtype] not in dir(torch):
+            if code is None or not hasattr(torch, dtypes.TORCH_NAMES[dtype]):
                 continue
             capsule = export_array(
                 probe.data_ptr(), (1,), code, (dlpack.CPU, 0), probe, versioned=False, copied=False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock._collector import paused_collector
@@ -140,6 +141,7 @@ class _Load:
     def run(self) -> dict[str, Any]:
         """Load all files. The next one is prepared and begun while one is read."""
         found: dict[str, Any] = {}
+        order: list[str] = []
         with ExitStack() as opened:
             waiting: list[_Started] = []
             for path, names in self._files.items():
@@ -149,48 +151,56 @@ class _Load:
                         continue
                 file = WeightsFile(path, self._backend, self._options)
                 opened.callback(file.close)
+                order += file.header.entries if names is None else names
                 waiting.append(self._start(file, names))
                 if len(waiting) > 1:
                     found |= waiting.pop(0).finish()
             for started in waiting:
                 found |= started.finish()
         if self._plan is None:
-            return found
+            return found if self._device_map is None else {name: found[name] for name in order}
         for name in self._plan:
             if name not in found:
                 raise WeightsError(f"no file has tensor {name!r} of the plan")
         return {name: found[name] for name in self._plan}
 
     def _start(self, file: WeightsFile, names: list[str] | None) -> _Started:
-        wanted = self._wanted(file, names)
-        by_device: dict[str, dict[str, Any]] = {}
-        for name, index in wanted.items():
-            device = (
-                self._device if self._device_map is None else device_for(name, self._device_map)
-            )
-            by_device.setdefault(self._choose(device), {})[name] = index
-        started = _Started(list(wanted))
-        for key, plan in by_device.items():
+        started = _Started()
+        for key, (parts, others) in self._divided(file, names).items():
             framework = self._made[key]
-            is_mapped = file.is_mapped(framework, **self._keys)
-            parts, others = parts_of(file, plan, is_mapped=is_mapped)
             if others:
-                few = {name: plan[name] for name in others}
-                started.found |= read_plan(file, framework, few, **self._keys)
-            if is_mapped or len(self._files) == 1 == len(by_device):
+                started.found |= read_plan(file, framework, others, **self._keys)
+            is_alone = len(self._files) == 1 and self._device_map is None
+            if is_alone or file.is_mapped(framework, **self._keys):
                 tensors = file.read(parts, framework, **self._keys)
-                names_of = (part.name for part in parts)
-                started.found.update(zip(names_of, tensors, strict=True))
+                started.found.update(zip((part.name for part in parts), tensors, strict=True))
             elif parts:
                 started.add(Reading(file, parts, framework, **self._keys))
         return started
 
-    def _wanted(self, file: WeightsFile, names: list[str] | None) -> dict[str, Any]:
-        """Return the tensors of a file to load, each with an index."""
-        plan = self._plan
+    def _divided(
+        self, file: WeightsFile, names: list[str] | None
+    ) -> dict[str, tuple[Sequence[AnyPart], dict[str, Any]]]:
+        """Return, for each device, what a request reads, and other indices by name."""
+        entries, plan = file.header.entries, self._plan
         if names is None:
-            names = list(file.header.entries if plan is None else plan)
-        return {name: None if plan is None else plan[name] for name in names}
+            names = list(entries if plan is None else plan)
+        if plan is None and self._device_map is None:
+            wanted = [file.entry(name) for name in names]
+            wanted.sort(key=itemgetter(3, 4))
+            return {self._choose(self._device): (wanted, {})}
+        by_device: dict[str, dict[str, Any]] = {}
+        for name in names:
+            device = (
+                self._device if self._device_map is None else device_for(name, self._device_map)
+            )
+            by_device.setdefault(self._choose(device), {})[name] = (
+                None if plan is None else plan[name]
+            )
+        return {
+            key: parts_of(file, few, is_mapped=file.is_mapped(self._made[key], **self._keys))
+            for key, few in by_device.items()
+        }
 
     def _choose(self, device: Any) -> str:
         key = str(device)
@@ -202,9 +212,8 @@ class _Load:
 class _Started:
     """The requests of one file."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self) -> None:
         self.found: dict[str, Any] = {}
-        self._names = names
         self._requests: list[Any] = []
 
     def add(self, reading: Reading) -> None:
@@ -212,13 +221,13 @@ class _Started:
         self._requests.append((reading, reading.start() if reading.nbytes else None))
 
     def finish(self) -> dict[str, Any]:
-        """Wait for all requests, and return the tensors in the order of the file."""
+        """Wait for all requests, and return the tensors."""
         for reading, made in self._requests:
             if made is not None:
                 made.wait()
             names = (part.name for part in reading.parts)
             self.found.update(zip(names, reading.tensors(), strict=True))
-        return {name: self.found[name] for name in self._names}
+        return self.found
 
 
 def _load_replicated(

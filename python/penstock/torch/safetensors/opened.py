@@ -195,7 +195,7 @@ class Reading:
                 count,
                 options,
                 stream=stream,
-                flags=transfer.stream_flags(stream, explicit=False),
+                flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
                 array=None,
                 keep=self._memories,
             )
