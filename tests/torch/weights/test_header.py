@@ -79,6 +79,8 @@ INVALID = {
     "a length with a fraction": file_of(one(shape="[1.0]"), b"1234"),
     "a length that is true": file_of(one(shape="[true]"), b"1234"),
     "a length with a zero before": file_of(one(shape="[01]"), b"1234"),
+    "a length of minus zero": file_of(one(shape="[-0]", offsets="[0,0]")),
+    "an integer as large as no number": file_of(one(more=f',"x":{"9" * 400}'), b"1234"),
     "an offset with a zero before": file_of(one(offsets="[0,04]"), b"1234"),
     "a shape that is text": file_of(one(shape='""'), b"1234"),
     "a length of 65 bits": file_of(one(shape="[18446744073709551616]"), b"1234"),

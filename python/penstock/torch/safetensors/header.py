@@ -290,7 +290,13 @@ def _parse(name: str, text: bytes) -> dict[str, Any]:
     return listed
 
 
-_load = partial(json.loads, parse_constant=_no_constant, parse_float=_finite)
+def _integer(text: str) -> int | float:
+    """Return a number as the format's own library does, for which -0 is no integer."""
+    _finite(text)
+    return -0.0 if text == "-0" else int(text)
+
+
+_load = partial(json.loads, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
