@@ -30,6 +30,13 @@ _SHAPE = 4096
 """The tensors of the large file are matrices whose rows have this many elements."""
 _SEEN = 4096
 """Bytes at both ends of each tensor that are compared."""
+_COLD = {
+    ("safetensors", "mmap"),
+    ("safetensors", "mmap,"),
+    ("instanttensor", "direct"),
+    ("instanttensor", "buffered"),
+}
+"""The peers, and the first words of their settings, that also read what is not cached."""
 _COLUMNS = ["File", "Loader", "Setting", "GB/s", "worst", "best", "times slower", "ms", "Detail"]
 
 
@@ -170,8 +177,7 @@ def _alone(
             for one in others
         ]
     is_cold = state == "cold"
-    if is_cold:
-        others = [one for one in others if _is_for_cold(one)]
+    others = [one for one in others if one.absent or _is_for(state, one)]
     name = f"{len(file.entries)} tensors, {state}"
     rows = session.race(
         [*entered, *others],
@@ -185,8 +191,11 @@ def _alone(
     )
 
 
-def _is_for_cold(contestant: Contestant) -> bool:
-    return contestant.name in ("instanttensor", "safetensors") and "copy" not in contestant.setting
+def _is_for(state: str, contestant: Contestant) -> bool:
+    """Whether a peer's setting is one for files in this state."""
+    if state == "warm":
+        return not contestant.setting.startswith("direct")
+    return (contestant.name, contestant.setting.split()[0]) in _COLD
 
 
 def _touched(run: Callable[[], Any]) -> Callable[[], Any]:
