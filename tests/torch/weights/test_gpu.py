@@ -12,7 +12,7 @@ from penstock.torch.safetensors.layout import ALIGNMENT
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from penstock.torch import load_file, safe_open, save_file  # noqa: E402
+from penstock.torch import load_file, load_model, safe_open, save_file  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
 
@@ -172,6 +172,18 @@ def test_a_device_map_over_gpu_and_host(weights, tensors):
     assert {name for name, tensor in found.items() if tensor.is_cuda} == {"matrix"}
     for name, tensor in tensors.items():
         assert_equal(found[name], tensor)
+
+
+@needs_torch
+def test_a_model_on_the_gpu_is_filled_in_place(tmp_path):
+    model, other = (torch.nn.Linear(512, 512) for _ in range(2))
+    save_file(model.state_dict(), tmp_path / "x")
+    other.cuda()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    assert load_model(other, tmp_path / "x") == ([], [])
+    assert torch.cuda.max_memory_allocated() == before
+    assert_equal(other.weight.cpu(), model.weight)
 
 
 @needs_torch

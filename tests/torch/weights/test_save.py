@@ -138,6 +138,56 @@ def test_a_model_with_tied_weights_is_saved_once_and_loaded(tmp_path):
         assert_equal(other.state_dict()[name], tensor)
 
 
+def test_a_model_keeps_its_memory_and_types(tmp_path):
+    model, other = Tied(), Tied()
+    save_model(model, tmp_path / "x")
+    other.c.half()
+    before = [tensor.data_ptr() for tensor in other.state_dict().values()]
+    load_model(other, tmp_path / "x")
+    assert [tensor.data_ptr() for tensor in other.state_dict().values()] == before
+    assert_equal(other.a.weight, model.a.weight)
+    assert_equal(other.c.weight, model.c.weight.half())
+
+
+def test_names_that_share_memory_are_filled_in_the_order_of_torch(tmp_path):
+    save_file({"a.weight": torch.zeros(5, 5), "b.weight": torch.ones(5, 5)}, tmp_path / "x")
+    model = Tied()
+    missing, unexpected = load_model(model, tmp_path / "x", strict=False)
+    assert (set(missing), unexpected) == ({"a.bias", "c.bias", "c.weight"}, ["b.weight"])
+    assert_equal(model.a.weight.detach(), torch.ones(5, 5))
+
+
+def test_a_shape_that_differs_is_an_error_of_torch(tmp_path):
+    save_file({"c.weight": torch.zeros(5, 3)}, tmp_path / "x")
+    with pytest.raises(RuntimeError, match=r"size mismatch for c\.weight"):
+        load_model(Tied(), tmp_path / "x")
+
+
+class Renamed(torch.nn.Linear):
+    """A module that renames what it loads."""
+
+    def _load_from_state_dict(self, state, prefix, *more):
+        if prefix + "old" in state:
+            state[prefix + "weight"] = state.pop(prefix + "old")
+        super()._load_from_state_dict(state, prefix, *more)
+
+
+def test_a_module_that_changes_how_it_is_loaded_gets_all_tensors(tmp_path):
+    save_file({"old": torch.ones(2, 2), "bias": torch.zeros(2)}, tmp_path / "x")
+    model = Renamed(2, 2)
+    assert load_model(model, tmp_path / "x") == ([], [])
+    assert_equal(model.weight.detach(), torch.ones(2, 2))
+
+
+def test_autograd_sees_that_a_parameter_has_changed(tmp_path):
+    model = torch.nn.Linear(3, 3)
+    save_model(model, tmp_path / "x")
+    loss = model.weight.square().sum()
+    load_model(model, tmp_path / "x")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_missing_and_unexpected_names_are_an_error_unless_allowed(tmp_path):
     save_file({"c.weight": torch.zeros(3, 5), "d": torch.zeros(1)}, tmp_path / "x")
     with pytest.raises(RuntimeError, match=r'Missing key.*"a\.bias".*\n.*Unexpected.*"d"'):

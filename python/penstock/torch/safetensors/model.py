@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock import frameworks
 from penstock._options import OptionKeys
 from penstock.files import Path
+from penstock.pieces import load_many
+from penstock.torch.safetensors import dtypes
+from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.load import load_file
+from penstock.torch.safetensors.opened import WeightsFile
 from penstock.torch.safetensors.save import save_file
-from penstock.torch.safetensors.shared import remove_duplicate_names
+from penstock.torch.safetensors.sharded import files_of
+from penstock.torch.safetensors.shared import remove_duplicate_names, storage_ptr
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,11 +74,14 @@ def load_model(
 ) -> tuple[list[str], list[str]]:
     """Fill a module from a file of :func:`save_model`, an index or a folder.
 
+    By default, the bytes go straight into the module's tensors, wherever they are. Modules that
+    change how they are loaded, by a method or a hook, get all tensors first.
+
     Args:
         model: A ``torch.nn.Module``. Its tensors keep their memory and device.
         filename: As for :func:`load_file`.
         strict: Whether missing and unexpected names are an error.
-        device: Where the tensors are loaded before they are copied into the model.
+        device: Where tensors are loaded that are then copied into the module.
         backend: As for :func:`load_file`.
         group: As for :func:`load_file`.
         **options: See :class:`penstock.OptionKeys`.
@@ -82,9 +93,16 @@ def load_model(
     Raises:
         RuntimeError: ``strict`` is set, and there are such names; or a shape differs.
     """
-    state = load_file(filename, device, backend=backend, group=group, **options)
-    removed = remove_duplicate_names(model.state_dict(), preferred_names=state)
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    targets = model.state_dict()
+    if group is None and device == "cpu" and _is_plain(model, targets):
+        names = _fill(model, targets, filename, backend, options)
+        missing = [name for name in targets if name not in names]
+        unexpected = [name for name in names if name not in targets]
+    else:
+        state = load_file(filename, device, backend=backend, group=group, **options)
+        names = list(state)
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    removed = remove_duplicate_names(targets, preferred_names=names)
     absent = set(missing)
     for others in removed.values():
         for other in others:
@@ -100,3 +118,60 @@ def load_model(
                 lines.append(f"    {what} key(s) in state_dict: {shown}")
         raise RuntimeError("\n".join(lines))
     return sorted(absent), list(unexpected)
+
+
+def _is_plain(model: Any, targets: Mapping[str, Any]) -> bool:
+    """Whether a state is loaded by a copy of each tensor, and no more."""
+    torch: Any = frameworks.loaded("torch")
+    module = torch.nn.Module
+    methods = ("load_state_dict", "_load_from_state_dict", "state_dict", "_save_to_state_dict")
+    hooks = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_hooks")
+    return all(
+        type(tensor) is torch.Tensor and tensor.device.type in ("cpu", "cuda")
+        for tensor in targets.values()
+    ) and all(
+        all(getattr(type(one), method) is getattr(module, method) for method in methods)
+        and not any(getattr(one, hook, None) for hook in hooks)
+        for one in model.modules()
+    )
+
+
+def _fill(
+    model: Any, targets: Mapping[str, Any], filename: Path, backend: str, options: OptionKeys
+) -> list[str]:
+    """Fill the tensors of a plain model; return the names in the files."""
+    found: list[str] = []
+    for path, names in files_of(filename).items():
+        file = WeightsFile(path, backend, options)
+        try:
+            wanted = list(file.header.entries) if names is None else names
+            entries = [file.entry(name) for name in wanted]
+        finally:
+            file.close()
+        found += wanted
+        users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
+        pieces, others = [], []
+        for entry in entries:
+            target = targets.get(entry.name)
+            if target is None:
+                continue
+            if _fits(entry, target) and users[storage_ptr(target)] == 1:
+                pieces.append((entry.begin, target))
+            else:
+                others.append(entry.name)
+        load_many(path, pieces, **options)
+        if others:  # torch converts or refuses them, or copies them in its order
+            few = load_file(path, backend=backend, plan=others, **options)
+            model.load_state_dict(few, strict=False)
+    return found
+
+
+def _fits(entry: Entry, target: Any) -> bool:
+    """Whether the bytes of a file are those of a tensor."""
+    name = dtypes.NAMES.get(entry.dtype)
+    return (
+        tuple(target.shape) == entry.shape
+        and str(target.dtype) == f"torch.{name}"
+        and bool(target.is_contiguous())
+        and entry.nbytes > 0
+    )
