@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import frameworks
+import numpy as np
+
+from penstock import arrays, frameworks, request, transfer
+from penstock._native import ffi
 from penstock._options import OptionKeys
 from penstock.files import Path
-from penstock.pieces import load_many
+from penstock.streams import one_stream
 from penstock.torch.safetensors import dtypes
 from penstock.torch.safetensors.header import Entry
+from penstock.torch.safetensors.layout import RANGE
 from penstock.torch.safetensors.load import load_file
 from penstock.torch.safetensors.opened import WeightsFile
 from penstock.torch.safetensors.save import save_file
@@ -112,9 +116,9 @@ def load_model(
                 unexpected.append(other)
     if strict and (absent or unexpected):
         lines = [f"Error(s) in loading state_dict for {type(model).__name__}:"]
-        for what, names in (("Missing", absent), ("Unexpected", unexpected)):
-            if names:
-                shown = ", ".join(f'"{name}"' for name in sorted(names))
+        for what, few in (("Missing", absent), ("Unexpected", unexpected)):
+            if few:
+                shown = ", ".join(f'"{name}"' for name in sorted(few))
                 lines.append(f"    {what} key(s) in state_dict: {shown}")
         raise RuntimeError("\n".join(lines))
     return sorted(absent), list(unexpected)
@@ -145,25 +149,47 @@ def _fill(
         file = WeightsFile(path, backend, options)
         try:
             wanted = list(file.header.entries) if names is None else names
-            entries = [file.entry(name) for name in wanted]
+            users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
+            pieces, others = [], []
+            for entry in map(file.entry, wanted):
+                target = targets.get(entry.name)
+                if target is None:
+                    continue
+                if _fits(entry, target) and users[storage_ptr(target)] == 1:
+                    pieces.append((entry.begin, arrays.contiguous_destination(target)))
+                else:
+                    others.append(entry.name)
+            _read(file, pieces)
         finally:
             file.close()
         found += wanted
-        users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
-        pieces, others = [], []
-        for entry in entries:
-            target = targets.get(entry.name)
-            if target is None:
-                continue
-            if _fits(entry, target) and users[storage_ptr(target)] == 1:
-                pieces.append((entry.begin, target))
-            else:
-                others.append(entry.name)
-        load_many(path, pieces, **options)
         if others:  # torch converts or refuses them, or copies them in its order
             few = load_file(path, backend=backend, plan=others, **options)
             model.load_state_dict(few, strict=False)
     return found
+
+
+def _read(file: WeightsFile, pieces: Sequence[tuple[int, arrays.View]]) -> None:
+    """Fill memory from offsets in a file, by one request."""
+    if not pieces:
+        return
+    views = [view for _, view in pieces]
+    ranges = np.array([(begin, view.nbytes, view.pointer) for begin, view in pieces], RANGE)
+    stream = one_stream((view.stream, view.device) for view in views)
+    made = request.submit(
+        file.file,
+        request.READ,
+        ffi.cast("penstock_range *", ranges.__array_interface__["data"][0]),
+        len(ranges),
+        file.options,
+        stream=stream,
+        flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
+        array=None,
+        keep=views,
+    )
+    transfer.finish(made)
+    for view in views:
+        arrays.note_write(view)
 
 
 def _fits(entry: Entry, target: Any) -> bool:
