@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -45,13 +46,26 @@ def test_names_that_are_not_wanted_are_not_read(tmp_path, tensors):
     assert sorted(found) == ["cube", "odd"]
 
 
-def test_two_windows_are_in_memory_at_a_time(tmp_path):
-    save_file({str(n): torch.zeros(1 << 18) for n in range(16)}, tmp_path / "x")
+def test_two_windows_are_in_memory_at_a_time(tmp_path, monkeypatch):
+    from penstock.torch.safetensors import frameworks
+
     alive: list[weakref.ref] = []
-    for _, tensor in iter_weights([tmp_path / "x"], window=1 << 20):
-        alive.append(weakref.ref(tensor))
+    allocate = frameworks._Torch.allocate
+
+    def noted(self, nbytes, *, pin=False):
+        memory = allocate(self, nbytes, pin=pin)
+        alive.append(weakref.ref(memory.owner))
+        return memory
+
+    monkeypatch.setattr(frameworks._Torch, "allocate", noted)
+    for name in "xy":
+        save_file({f"{name}{n}": torch.zeros(1 << 18) for n in range(16)}, tmp_path / name)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in iter_weights([tmp_path / "x", tmp_path / "y"], window=1 << 20):
         gc.collect()
         assert sum(one() is not None for one in alive) <= 2
+    assert len(alive) == 32
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_a_consumer_may_leave_early(tmp_path, tensors):

@@ -35,6 +35,8 @@ class PrefetchLoader:
         self._numbers = {part.name: number for number, part in enumerate(parts)}
         self._ends = list(itertools.accumulate(part.nbytes for part in parts))
         self._others = others
+        self._unread = len(parts)
+        self._is_closed = False
         self._left = dict.fromkeys([*self._numbers, *others])
         self._reading: Reading | None = Reading(file, parts, framework)
         self._request = self._reading.start(threads) if self._reading.nbytes else None
@@ -56,16 +58,19 @@ class PrefetchLoader:
             raise WeightsError(f"tensor {name!r} is not in the plan")
         if name not in self._left:
             raise WeightsError(f"tensor {name!r} was taken before")
-        if self._reading is None:
+        if self._is_closed:
             raise WeightsError(f"tensor {name!r} cannot be taken: the loader is closed")
         del self._left[name]
         if name in self._others:
             return self._others[name]()
+        assert self._reading is not None
         number = self._numbers[name]
         self._wait(self._ends[number])
         tensor = self._reading.tensor(number)
-        if not self._left:
+        self._unread -= 1
+        if not self._unread:
             self._wait(self._ends[-1])
+            self._reading = None  # the memory is freed with the tensors
         return tensor
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -86,12 +91,13 @@ class PrefetchLoader:
         try:
             made.wait()
         except BaseException:
-            self._reading = None  # no tensor is complete
+            self._is_closed, self._reading = True, None  # no tensor is complete
             raise
 
     def close(self) -> None:
         """Stop reading, and release the tensors that were not taken."""
         made, self._request, self._reading = self._request, None, None
+        self._is_closed = True
         if made is not None:
             with suppress(Error):
                 made.cancel()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._options import OptionKeys
 from penstock.files import Path
@@ -48,33 +47,58 @@ def iter_weights(
     ...     parameters[name].data.copy_(tensor)
     """
     framework = frameworks.choose("pt", device)
-    started: deque[PrefetchLoader] = deque()
-    with ExitStack() as stack:
-        for loader in _loaders(filenames, framework, wanted, window, options, stack):
-            started.append(stack.enter_context(loader))
+    started: deque[_Window] = deque()
+    windows = _start(filenames, framework, wanted, window, options)
+    try:
+        for begun in windows:
+            started.append(begun)
             if len(started) > _AHEAD:
-                yield from started[0]
-                started.popleft()
+                yield from started[0].loader
+                started.popleft().close()
         while started:
-            yield from started[0]
-            started.popleft()
+            yield from started[0].loader
+            started.popleft().close()
+    finally:
+        for begun in started:
+            begun.close()
+        windows.close()
 
 
-def _loaders(
+class _Window(NamedTuple):
+    """The tensors of one request."""
+
+    loader: PrefetchLoader
+    file: WeightsFile | None
+    """The file, if this is its last request."""
+
+    def close(self) -> None:
+        """End the request, and with the last one close the file."""
+        self.loader.close()
+        if self.file is not None:
+            self.file.close()
+
+
+def _start(
     filenames: Iterable[Path],
     framework: Framework,
     wanted: Callable[[str], bool] | None,
     window: int,
     options: OptionKeys,
-    stack: ExitStack,
-) -> Iterator[PrefetchLoader]:
-    """Start a loader for each window."""
+) -> Generator[_Window, None, None]:
+    """Start one request after the other, each when it is asked for."""
     for filename in filenames:
         file = WeightsFile(filename, "pread", options)
-        stack.callback(file.close)
-        entries = [e for e in file.header.entries.values() if wanted is None or wanted(e.name)]
-        for group in _windows(entries, window):
-            yield PrefetchLoader(file, group, framework, None, {})
+        handed_over = False
+        try:
+            entries = [e for e in file.header.entries.values() if wanted is None or wanted(e.name)]
+            groups = list(_windows(entries, window))
+            for left, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
+                loader = PrefetchLoader(file, group, framework, None, {})
+                handed_over = not left
+                yield _Window(loader, file if handed_over else None)
+        finally:
+            if not handed_over:
+                file.close()
 
 
 def _windows(entries: Iterable[Entry], window: int) -> Iterator[list[Entry]]:
