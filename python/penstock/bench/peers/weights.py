@@ -50,7 +50,9 @@ def _contestant(
 
 
 def _safetensors(path: str, device: str, _: Any, backend: str = "mmap") -> Any:
-    from safetensors.torch import load_file
+    from safetensors.torch import (  # type: ignore[import-not-found,unused-ignore]
+        load_file,
+    )
 
     return load_file(path, device=device, backend=backend)
 
@@ -60,7 +62,7 @@ def _safetensors_pread(path: str, device: str, _: Any) -> Any:
 
 
 def _prefetch(path: str, device: str, _: Any) -> Any:
-    from safetensors import safe_open
+    from safetensors import safe_open  # type: ignore[import-not-found,unused-ignore]
 
     with safe_open(path, "pt", device) as opened, opened.prefetch() as loader:
         return dict(loader)

@@ -108,8 +108,9 @@ def _several_runs(parts: Sequence[AnyPart]) -> Layout:
             pieces.append(_ranges(starts, step, np.arange(at, at + nbytes, step)))
         end_of_run = part.end if starts is None else -1
         at += nbytes
-    long = _ranges(offsets, lengths, buffers)
-    return Layout(at, places, np.concatenate([long, *pieces]))
+    ranges = np.concatenate([_ranges(offsets, lengths, buffers), *pieces])
+    # In the order of the file, the engine counts what has arrived.
+    return Layout(at, places, ranges[np.argsort(ranges["offset"], kind="stable")])
 
 
 def _ranges(offsets: Any, lengths: Any, buffers: Any) -> np.ndarray[Any, Any]:
