@@ -97,11 +97,12 @@ def export_array(
     copied: bool = False,
 ) -> object:
     """Return a capsule with a C-contiguous array. It keeps ``owner`` alive until it is deleted."""
-    code = _dl_code(dtype), dtype.itemsize * 8
+    code = code_of(dtype), dtype.itemsize * 8
     return make_capsule(pointer, shape, code, device, owner, versioned=versioned, copied=copied)
 
 
-def _dl_code(dtype: ElementType) -> int:
+def code_of(dtype: ElementType) -> int:
+    """Return DLPack's code of an element type."""
     code = _EXTENDED.get(dtype.name)
     if code is None and dtype.numpy is not None and dtype.numpy.isnative:
         code = _CODES.get(dtype.numpy.kind)

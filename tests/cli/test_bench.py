@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 
 from penstock.bench.commands import NAMES
 from penstock.cli import app
+from penstock.frameworks import with_gpu
 
 NEED_GPU = {"vfd", "vfd-threads", "scaling"}
-NEED_TORCH = {"batches"}
+NEED_TORCH = {"batches", "weights", "checkpoint"}
 OWN_PROCESS = {*NEED_GPU, "plotfile"}
 """Those that give HDF5 of their process plugins and settings."""
 
@@ -47,6 +48,7 @@ ARGUMENTS = {
     "plotfile": ["--bytes", "1MiB", "--compute", "0.02", "--steps", "2"],
     "decode": ["--size", "4MiB", "--chunks", "256KiB,1MiB", "--filters", "gzip,none"],
     "small": ["--file-size", "4MiB", "--sizes", "4KiB,64KiB", "--depths", "1,4"],
+    "weights": ["--size", "4MiB", "--tensors", "8", "--small", "20", "--cache", "warm"],
     "batches": [
         "--samples",
         "64",
@@ -101,6 +103,8 @@ def test_there_is_a_command_for_each_benchmark(penstock):
 def test_a_benchmark_measures_saves_and_draws_on_the_host(run, name, tmp_path, on_gpu):
     if on_gpu:
         pytest.skip("it takes the GPU that is there: the next test")
+    if name in NEED_TORCH:
+        pytest.importorskip("torch", reason="torch is not installed")
     check(run(name, "--plot", tmp_path / "figure.png"), name, tmp_path)
 
 
@@ -108,6 +112,8 @@ def test_a_benchmark_measures_saves_and_draws_on_the_host(run, name, tmp_path, o
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_measures_saves_and_draws_with_a_gpu(run, name, tmp_path):
+    if name in NEED_TORCH and with_gpu("torch") is None:
+        pytest.skip("torch is not installed, or finds no GPU")
     check(run(name, "--plot", tmp_path / "figure.svg"), name, tmp_path)
 
 

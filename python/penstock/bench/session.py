@@ -52,6 +52,10 @@ PEERS = (
     "ior",
     "nvcomp",
     "libdeflate",
+    "safetensors",
+    "instanttensor",
+    "runai",
+    "fastsafetensors",
     "lance",
 )
 

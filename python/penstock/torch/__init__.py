@@ -1,4 +1,9 @@
-"""Penstock for programs that use torch."""
+"""Penstock for programs that use torch: batches from HDF5, weights, checkpoints.
+
+>>> import penstock.torch as pt
+>>> state = pt.load_file("model.safetensors", device="cuda")
+>>> batches = pt.Batches(pt.HDF5Dataset("train.h5", ["image", "label"], device="cuda"), 256)
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,61 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.torch.checkpoint import (
+        CheckpointFileError,
+        PenstockHuggingFaceReader,
+        PenstockHuggingFaceWriter,
+        PenstockReader,
+        PenstockWriter,
+        load,
+        save,
+    )
     from penstock.torch.data import Batches, HDF5Dataset
+    from penstock.torch.safetensors import (
+        SafetensorError,
+        load_file,
+        load_model,
+        safe_open,
+        save_file,
+        save_model,
+    )
 
-_MODULES = {"Batches": "data", "HDF5Dataset": "data"}
+_MODULES = {
+    "Batches": "data",
+    "CheckpointFileError": "checkpoint",
+    "HDF5Dataset": "data",
+    "PenstockHuggingFaceReader": "checkpoint",
+    "PenstockHuggingFaceWriter": "checkpoint",
+    "PenstockReader": "checkpoint",
+    "PenstockWriter": "checkpoint",
+    "SafetensorError": "safetensors",
+    "load": "checkpoint",
+    "load_file": "safetensors",
+    "load_model": "safetensors",
+    "safe_open": "safetensors",
+    "save": "checkpoint",
+    "save_file": "safetensors",
+    "save_model": "safetensors",
+}
+"""The module of each name, imported when it is first used."""
 
-__all__ = ["Batches", "HDF5Dataset"]
+__all__ = [
+    "Batches",
+    "CheckpointFileError",
+    "HDF5Dataset",
+    "PenstockHuggingFaceReader",
+    "PenstockHuggingFaceWriter",
+    "PenstockReader",
+    "PenstockWriter",
+    "SafetensorError",
+    "load",
+    "load_file",
+    "load_model",
+    "safe_open",
+    "save",
+    "save_file",
+    "save_model",
+]
 
 
 def __getattr__(name: str) -> Any:

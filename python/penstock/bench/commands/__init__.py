@@ -11,5 +11,7 @@ NAMES = (
     "plotfile",
     "decode",
     "small",
+    "weights",
     "batches",
+    "checkpoint",
 )

@@ -1,0 +1,329 @@
+"""Tensors of torch, NumPy, CuPy and Penstock in memory that a file has filled.
+
+Each tensor has a storage of its own, which is a part of a shared allocation and keeps it: programs
+that look at storages see tensors that share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from penstock import arrays, dlpack, frameworks, pinned
+from penstock._core import export_array
+from penstock.device_array import DeviceArray
+from penstock.dtypes import ElementType, element_type, numpy_dtype
+from penstock.errors import UnavailableError
+from penstock.placement import HOST, Placement, allocate, cupy_dtype, parse_device
+from penstock.torch.safetensors import dtypes
+from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
+from penstock.torch.safetensors.layout import AnyPart
+
+_BYTES = np.dtype(np.uint8)
+_BYTE_CODE = (1, 8)
+"""DLPack's code and bits of a byte."""
+_OTHER_DEVICES = ("mps", "musa", "npu", "xpu", "xla", "mlu", "hpu")
+"""Devices that torch fills from host memory."""
+
+
+class Memory(NamedTuple):
+    """An allocation."""
+
+    owner: Any
+    """The array of bytes that owns it."""
+    address: int
+    nbytes: int
+
+
+class Framework(Protocol):
+    """A library, and the device for its tensors."""
+
+    ordinal: int
+    """The CUDA ordinal of the memory that files fill; ``HOST`` for host memory."""
+
+    def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
+        """Return new memory on the device, uninitialised."""
+
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        """Return the tensor that begins at a byte of the memory."""
+
+    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+        """Return the tensors that begin at some bytes of the memory."""
+
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        """Return a tensor in host memory, which :meth:`finished` moves to the device."""
+
+    def finished(self, tensor: Any) -> Any:
+        """Return a tensor that has been filled, on the device that was asked for."""
+
+
+def choose(name: str, device: Any) -> Framework:
+    """Return the framework of this name.
+
+    Raises:
+        WeightsTypeError: There is no such framework, or it has no such device.
+        UnavailableError: The GPU is not there.
+    """
+    if name in ("pt", "torch", "pytorch"):
+        return _Torch(device)
+    if name in ("np", "numpy"):
+        if device not in (None, "cpu"):
+            raise WeightsTypeError(f"Device {device} is not supported for framework numpy")
+        return _Numpy()
+    if name == "cupy":
+        return _Cupy(device)
+    if name == "device":
+        return _Device(device)
+    raise WeightsTypeError(
+        f"framework {name} is invalid", remedy='use "pt", "np", "cupy" or "device"'
+    )
+
+
+class _OneByOne:
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        raise NotImplementedError
+
+    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+        return [
+            self.finished(self.tensor(memory, place, part))
+            for place, part in zip(places, parts, strict=True)
+        ]
+
+    def finished(self, tensor: Any) -> Any:
+        return tensor
+
+
+class _Torch:
+    def __init__(self, device: Any) -> None:
+        torch: Any = frameworks.installed("torch")
+        if torch is None:
+            raise UnavailableError("torch is not installed")
+        self._torch, self._u8 = torch, torch.uint8
+        self.device = _torch_device(torch, device)
+        is_gpu = self.device.type == "cuda"
+        self.ordinal = self.device.index if is_gpu else HOST
+        self._filled_on = self.device if is_gpu else torch.device("cpu")
+        self._dlpack_device = (dlpack.CUDA, self.ordinal) if is_gpu else (dlpack.CPU, 0)
+        # The private function takes less time.
+        public = torch.utils.dlpack.from_dlpack
+        self._import = getattr(torch._C, "_from_dlpack", public)
+        self._codes = _torch_codes(torch)
+        self._on_host: Framework = _Torch("cpu") if is_gpu else self
+
+    def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
+        torch = self._torch
+        if pin and self.ordinal != HOST:
+            raise WeightsError(f"pin=True is for host memory, and the device is {self.device}")
+        if pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
+            return _host_memory(pinned.empty((nbytes,), _BYTES))
+        owner = torch.empty(nbytes, dtype=self._u8, device=self._filled_on, pin_memory=pin)
+        return Memory(owner, owner.data_ptr(), nbytes)
+
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        (made,) = self.tensors(memory, (place,), (part,))
+        return made
+
+    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+        owner, address, longest = memory
+        codes, device, made = self._codes, self._dlpack_device, self._import
+        found = []
+        for place, part in zip(places, parts, strict=True):
+            shape = part[2]
+            code = codes.get(part[1])
+            if code is None or not 0 < part[4] - part[3] < longest:
+                found.append(self._unusual(memory, place, part))
+                continue
+            capsule = export_array(
+                address + place, shape, code, device, owner, versioned=False, copied=False
+            )
+            found.append(made(capsule))
+        if self._filled_on != self.device:
+            return [tensor.to(self.device) for tensor in found]
+        return found
+
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        return self._on_host.tensor(memory, place, part)
+
+    def _unusual(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        """Return a tensor without elements, a whole allocation, or what DLPack cannot describe."""
+        name, dtype, shape = part[:3]
+        wanted = dtypes.torch_type(self._torch, dtype)
+        if dtype == dtypes.PACKED:
+            shape = dtypes.halved(name, shape)
+        elif wanted is None:
+            wanted, shape = self._u8, dtypes.shape_of_bytes(name, dtype, shape)
+        if not part.nbytes:
+            try:
+                empty = self._torch.empty(0, dtype=wanted, device=self._filled_on)
+                return empty.reshape(shape).detach()
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise WeightsTypeError(
+                    f"tensor {name!r}: torch has none of shape {list(shape)}"
+                ) from error
+        if part.nbytes == memory.nbytes:
+            plain = self._torch.as_tensor(memory.owner)
+        else:
+            capsule = export_array(
+                memory.address + place,
+                (part.nbytes,),
+                _BYTE_CODE,
+                self._dlpack_device,
+                memory.owner,
+                versioned=False,
+                copied=False,
+            )
+            plain = self._import(capsule)
+        # Without detach, autograd would take it for a view of one that others share.
+        return plain.view(wanted).view(shape).detach()
+
+    def finished(self, tensor: Any) -> Any:
+        return tensor if tensor.device == self.device else tensor.to(self.device)
+
+
+def _torch_codes(torch: Any) -> dict[str, tuple[int, int]]:
+    """Return DLPack's codes of the types that this torch imports."""
+    if not _codes:
+        probe = torch.empty(8, dtype=torch.uint8)
+        for dtype in dtypes.NAMES:
+            code = dtypes.dlpack_code(dtype)
+            if code is None or not hasattr(torch, dtypes.TORCH_NAMES[dtype]):
+                continue
+            capsule = export_array(
+                probe.data_ptr(), (1,), code, (dlpack.CPU, 0), probe, versioned=False, copied=False
+            )
+            try:
+                imported = torch.utils.dlpack.from_dlpack(capsule)
+            except (RuntimeError, BufferError):  # an older torch: it is imported as bytes
+                continue
+            if imported.dtype == dtypes.torch_type(torch, dtype):
+                _codes[dtype] = code
+    return _codes
+
+
+_codes: dict[str, tuple[int, int]] = {}
+
+
+def _torch_device(torch: Any, device: Any) -> Any:
+    """Return a device of torch; ``"cuda"`` is its current GPU.
+
+    Raises:
+        WeightsTypeError: It is none for tensors of a file.
+        UnavailableError: The GPU is not there.
+    """
+    if device is None:
+        device = "cpu"
+    is_ordinal = isinstance(device, int) and not isinstance(device, bool) and device >= 0
+    if not (is_ordinal or isinstance(device, (str, torch.device))):
+        raise WeightsTypeError(f"device {device!r} is invalid")
+    name = str(device).partition(":")[0]
+    if not is_ordinal and name not in ("cpu", "cuda", *_OTHER_DEVICES):
+        raise WeightsTypeError(f"device {device} is invalid")
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise WeightsTypeError(f"device {device} is invalid: {error}") from None
+    if found.type != "cuda":
+        return found
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = found.index
+    if index is None:
+        index = torch.cuda.current_device() if count else 0
+    if index >= count:
+        raise UnavailableError(
+            f"device {device} is not there: torch finds {count} GPUs",
+            remedy='use another device, or "cpu"',
+        )
+    return torch.device("cuda", index)
+
+
+class _Numpy(_OneByOne):
+    ordinal = HOST
+
+    def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
+        return _host_memory(pinned.empty((nbytes,), _BYTES) if pin else np.empty(nbytes, _BYTES))
+
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        element, shape = _plain(part)
+        try:
+            dtype = numpy_dtype(element)
+        except TypeError as error:
+            raise WeightsTypeError(f"tensor {part.name}: {error}") from None
+        if not part.nbytes:
+            return np.empty(shape, dtype)
+        # A tensor that does not keep the whole file's array in memory as its base.
+        return np.ndarray(shape, dtype, memory.owner.data, place)
+
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        return self.tensor(memory, place, part)
+
+
+class _OnGpu(_OneByOne):
+    """A library of GPU memory alone."""
+
+    _library: Any
+
+    def __init__(self, device: Any) -> None:
+        ordinal = parse_device("cuda" if device in (None, "cpu") else device)
+        self.ordinal = 0 if ordinal is None else ordinal
+        if self.ordinal == HOST:
+            raise WeightsTypeError(f"device {device} is invalid for framework {self._library}")
+
+    def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
+        where = Placement(self.ordinal, self._library, pin=False)
+        owner = allocate((nbytes,), element_type(_BYTES), where)
+        return Memory(owner, arrays.view(owner).pointer, nbytes)
+
+    def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        return _Numpy().tensor(memory, place, part)
+
+
+class _Device(_OnGpu):
+    _library = "device"
+
+    def finished(self, tensor: Any) -> Any:
+        if isinstance(tensor, np.ndarray):
+            return DeviceArray.from_numpy(tensor, self.ordinal)
+        return tensor
+
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        element, shape = _plain(part)
+        if not part.nbytes:
+            return DeviceArray(shape, element.numpy or element.name, self.ordinal)
+        return memory.owner.part(place, shape, element)
+
+
+class _Cupy(_OnGpu):
+    _library = "cupy"
+
+    def finished(self, tensor: Any) -> Any:
+        if isinstance(tensor, np.ndarray):
+            cupy: Any = frameworks.with_gpu("cupy")
+            with cupy.cuda.Device(self.ordinal):
+                return cupy.asarray(tensor)
+        return tensor
+
+    def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
+        element, shape = _plain(part)
+        cupy: Any = frameworks.with_gpu("cupy")
+        try:
+            dtype = cupy_dtype(element)
+        except TypeError as error:
+            raise WeightsTypeError(f"tensor {part.name}: {error}") from None
+        with cupy.cuda.Device(self.ordinal):
+            if not part.nbytes:
+                return cupy.empty(shape, dtype)
+            return cupy.ndarray(shape, dtype, memory.owner.data + place)
+
+
+def _host_memory(owner: np.ndarray[Any, Any]) -> Memory:
+    return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
+
+
+def _plain(part: AnyPart) -> tuple[ElementType, tuple[int, ...]]:
+    """Return element type and shape of a part, or those of its bytes."""
+    element = dtypes.element(part.dtype)
+    if element is not None:
+        return element, part.shape
+    return element_type(_BYTES), dtypes.shape_of_bytes(part.name, part.dtype, part.shape)

@@ -1,0 +1,277 @@
+"""Loads of whole models: into torch's tensors, by one request for each file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from penstock._collector import paused_collector
+from penstock._native import ffi
+from penstock._options import OptionKeys
+from penstock.files import Path
+from penstock.placement import HOST
+from penstock.torch.safetensors import frameworks
+from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.frameworks import Framework, Memory
+from penstock.torch.safetensors.header import header_in
+from penstock.torch.safetensors.layout import (
+    ALIGNMENT,
+    AnyPart,
+    is_aligned,
+    lay_out,
+    lay_out_contiguous,
+)
+from penstock.torch.safetensors.open import Plan, parts_of, read_plan
+from penstock.torch.safetensors.opened import Reading, WeightsFile
+from penstock.torch.safetensors.sharded import device_for, files_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def load_file(
+    filename: Path,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+    device_map: Mapping[str, Any] | None = None,
+    plan: Plan | None = None,
+    copy: bool = False,
+    pin: bool = False,
+    group: Any = None,
+    exchange: str = "auto",
+    **options: Unpack[OptionKeys],
+) -> dict[str, Any]:
+    """Load the tensors of a model, as ``safetensors.torch.load_file`` does those of a file.
+
+    Args:
+        filename: A safetensors file; an index such as ``model.safetensors.index.json``, whose
+            files are beside it; or a folder with one of them under its usual name.
+        device: ``"cpu"``, ``"cuda"`` for the current GPU, ``"cuda:1"``, an ordinal or a
+            ``torch.device``.
+        backend: For pageable host memory: ``"mmap"`` returns parts of a private mapping of the
+            file, which reads a page when it is first used; ``"pread"`` reads at once.
+        device_map: Devices for prefixes of names that end at a dot, such as
+            ``{"model.embed": 0, "model.layers": 1, "": "cpu"}``; the longest one counts.
+        plan: Which tensors and slices, as for :meth:`safe_open.get_tensors`: the names, or a
+            mapping of names to ``None``, a slice or a tuple of slices. Only their bytes are read.
+        copy: Whether each tensor has an allocation of its own, which is freed with it. By default,
+            those of a file on a device share one, which is freed with the last of them.
+        pin: Whether host memory is page-locked, so that its copy to a GPU is fast.
+        group: A process group of torch.distributed, or an MPI communicator: all ranks call, each
+            byte is read by one rank, and all get all tensors. ``torch.distributed.group.WORLD`` is
+            the default group.
+        exchange: How ranks of a group exchange, as for :func:`penstock.dist.load_replicated`.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        The tensors by name, in the order of the file, or of the plan. They are complete: work on
+        any stream may use them.
+
+    Raises:
+        NotFoundError: The file does not exist: a ``FileNotFoundError``.
+        WeightsError: A header, an index or the plan is not valid: a ``SafetensorError``.
+        UnavailableError: The GPU is not there.
+        RankError: A rank of the group has failed.
+
+    >>> state = load_file("model.safetensors", device="cuda")
+    >>> half = load_file(path, "cuda", plan={"up.weight": np.s_[: n // 2]})
+    """
+    files = files_of(filename)
+    if plan is not None and not isinstance(plan, Mapping):
+        plan = dict.fromkeys(plan)
+    if group is not None:
+        if plan is not None or device_map is not None:
+            raise WeightsError("a group loads all tensors to one device of each rank")
+        found: dict[str, Any] = {}
+        for path, names in files.items():
+            found |= _load_replicated(path, names, device, group, exchange, pin, options)
+        return found
+    return _Load(files, device, device_map, plan, backend, copy, pin, options).run()
+
+
+def load(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """Load the tensors of a file whose bytes are in memory, as ``safetensors.torch.load`` does.
+
+    Returns:
+        The tensors by name, in host memory of their own.
+
+    Raises:
+        WeightsError: The header is not valid: a ``SafetensorError``.
+    """
+    return load_bytes(data, "pt")
+
+
+def load_bytes(data: bytes | bytearray | memoryview, framework: str) -> dict[str, Any]:
+    """Load tensors of a framework from the bytes of a file."""
+    maker = frameworks.choose(framework, "cpu")
+    header = header_in(data, "the data")
+    parts = list(header.entries.values())
+    layout = lay_out(parts)
+    memory = maker.allocate(layout.nbytes)
+    target = ffi.buffer(ffi.cast("char *", memory.address), memory.nbytes)
+    source = memoryview(data).cast("B")
+    for offset, length, at in layout.ranges.tolist():
+        target[at : at + length] = source[offset : offset + length]
+    return _tensors(maker, memory, layout.places, parts)
+
+
+class _Load:
+    """One call of :func:`load_file` without a group."""
+
+    def __init__(
+        self,
+        files: dict[str, list[str] | None],
+        device: Any,
+        device_map: Mapping[str, Any] | None,
+        plan: Mapping[str, Any] | None,
+        backend: str,
+        copy: bool,
+        pin: bool,
+        options: OptionKeys,
+    ) -> None:
+        self._files, self._plan, self._backend = files, plan, backend
+        self._device, self._device_map = device, device_map
+        self._keys: dict[str, bool] = {"copy": copy, "pin": pin}
+        self._options = options
+        self._made: dict[str, Framework] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Load all files. The next one is prepared and begun while one is read."""
+        found: dict[str, Any] = {}
+        order: list[str] = []
+        with ExitStack() as opened:
+            waiting: list[_Started] = []
+            for path, names in self._files.items():
+                if self._plan is not None and names is not None:
+                    names = [name for name in names if name in self._plan]
+                    if not names:
+                        continue
+                file = WeightsFile(path, self._backend, self._options)
+                opened.callback(file.close)
+                order += file.header.entries if names is None else names
+                waiting.append(self._start(file, names))
+                if len(waiting) > 1:
+                    found |= waiting.pop(0).finish()
+            for started in waiting:
+                found |= started.finish()
+        if self._plan is None:
+            return found if self._device_map is None else {name: found[name] for name in order}
+        for name in self._plan:
+            if name not in found:
+                raise WeightsError(f"no file has tensor {name!r} of the plan")
+        return {name: found[name] for name in self._plan}
+
+    def _start(self, file: WeightsFile, names: list[str] | None) -> _Started:
+        started = _Started()
+        for key, (parts, others) in self._divided(file, names).items():
+            framework = self._made[key]
+            if others:
+                started.found |= read_plan(file, framework, others, **self._keys)
+            is_alone = len(self._files) == 1 and self._device_map is None
+            if is_alone or file.is_mapped(framework, **self._keys):
+                tensors = file.read(parts, framework, **self._keys)
+                started.found.update(zip((part.name for part in parts), tensors, strict=True))
+            elif parts:
+                started.add(Reading(file, parts, framework, **self._keys))
+        return started
+
+    def _divided(
+        self, file: WeightsFile, names: list[str] | None
+    ) -> dict[str, tuple[Sequence[AnyPart], dict[str, Any]]]:
+        """Return, for each device, what a request reads, and other indices by name."""
+        entries, plan = file.header.entries, self._plan
+        if names is None:
+            names = list(entries if plan is None else plan)
+        if plan is None and self._device_map is None:
+            wanted = [file.entry(name) for name in names]
+            wanted.sort(key=itemgetter(3, 4))
+            return {self._choose(self._device): (wanted, {})}
+        by_device: dict[str, dict[str, Any]] = {}
+        for name in names:
+            device = (
+                self._device if self._device_map is None else device_for(name, self._device_map)
+            )
+            by_device.setdefault(self._choose(device), {})[name] = (
+                None if plan is None else plan[name]
+            )
+        return {
+            key: parts_of(file, few, is_mapped=file.is_mapped(self._made[key], **self._keys))
+            for key, few in by_device.items()
+        }
+
+    def _choose(self, device: Any) -> str:
+        key = str(device)
+        if key not in self._made:
+            self._made[key] = frameworks.choose("pt", device)
+        return key
+
+
+class _Started:
+    """The requests of one file."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self._requests: list[Any] = []
+
+    def add(self, reading: Reading) -> None:
+        """Start a request."""
+        self._requests.append((reading, reading.start() if reading.nbytes else None))
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for all requests, and return the tensors."""
+        for reading, made in self._requests:
+            if made is not None:
+                made.wait()
+            names = (part.name for part in reading.parts)
+            self.found.update(zip(names, reading.tensors(), strict=True))
+        return self.found
+
+
+def _load_replicated(
+    path: str,
+    names: list[str] | None,
+    device: Any,
+    group: Any,
+    exchange: str,
+    pin: bool,
+    options: OptionKeys,
+) -> dict[str, Any]:
+    """Load a file into the memory of each rank. All bytes of the file stay together in it."""
+    from penstock.dist import load_replicated
+
+    maker = frameworks.choose("pt", device)
+    file = WeightsFile(path, "pread", options)
+    try:
+        header = file.header
+        wanted = header.entries if names is None else names
+        parts = [file.entry(name) for name in wanted]
+    finally:
+        file.close()
+    shift, places = lay_out_contiguous(parts, header.begin)
+    nbytes = header.end - header.begin
+    memory = maker.allocate(nbytes + ALIGNMENT, pin=pin)
+    if nbytes:
+        load_replicated(
+            path,
+            group,
+            offset=header.begin,
+            out=memory.owner[shift : shift + nbytes],
+            exchange=exchange,
+            **options,
+        )
+    found = _tensors(maker, memory, places, parts)
+    for part, place in zip(parts, places, strict=True):
+        if not is_aligned(part, place) and maker.ordinal != HOST:
+            found[part.name] = found[part.name].clone()
+    return found
+
+
+def _tensors(
+    maker: Framework, memory: Memory, places: list[int], parts: Sequence[AnyPart]
+) -> dict[str, Any]:
+    with paused_collector():
+        tensors = maker.tensors(memory, places, parts)
+        return {part.name: tensor for part, tensor in zip(parts, tensors, strict=True)}

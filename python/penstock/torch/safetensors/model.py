@@ -1,0 +1,203 @@
+"""Weights of modules of torch, some of whose tensors may share memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import arrays, frameworks, request, transfer
+from penstock._native import ffi
+from penstock._options import OptionKeys
+from penstock.files import Path
+from penstock.streams import one_stream
+from penstock.torch.safetensors import dtypes
+from penstock.torch.safetensors.header import Entry
+from penstock.torch.safetensors.layout import RANGE
+from penstock.torch.safetensors.load import load_file
+from penstock.torch.safetensors.opened import WeightsFile
+from penstock.torch.safetensors.save import save_file
+from penstock.torch.safetensors.sharded import files_of
+from penstock.torch.safetensors.shared import remove_duplicate_names, storage_ptr
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def save_model(
+    model: Any,
+    filename: Path,
+    metadata: dict[str, str] | None = None,
+    force_contiguous: bool = True,
+    **options: Unpack[OptionKeys],
+) -> None:
+    """Save the state of a module as ``safetensors.torch.save_model`` does.
+
+    Of tensors that share memory, one is saved; ``metadata`` says under which name.
+
+    Args:
+        model: A ``torch.nn.Module``.
+        filename: The file.
+        metadata: Text to add.
+        force_contiguous: Whether tensors of another layout are saved as contiguous copies.
+        **options: As for :func:`save_file`.
+
+    Raises:
+        RuntimeError: Of tensors that share memory, none has all of it.
+        ValueError: A tensor is not contiguous, or sparse.
+        WeightsIOError: The file cannot be written: a ``SafetensorError`` and an ``OSError``.
+    """
+    state = model.state_dict()
+    metadata = None if metadata is None else dict(metadata)
+    for kept, others in remove_duplicate_names(state).items():
+        for other in others:
+            metadata = metadata or {}
+            metadata.setdefault(other, kept)
+            del state[other]
+    if force_contiguous:
+        state = {name: tensor.contiguous() for name, tensor in state.items()}
+    try:
+        save_file(state, filename, metadata, **options)
+    except ValueError as error:
+        if "non contiguous" not in str(error):
+            raise
+        raise ValueError(f"{error} Or use save_model(..., force_contiguous=True).") from None
+
+
+def load_model(
+    model: Any,
+    filename: Path,
+    strict: bool = True,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+    group: Any = None,
+    **options: Unpack[OptionKeys],
+) -> tuple[list[str], list[str]]:
+    """Fill a module from a file of :func:`save_model`, an index or a folder.
+
+    By default, the bytes go straight into the module's tensors, wherever they are. Modules that
+    change how they are loaded, by a method or a hook, get all tensors first.
+
+    Args:
+        model: A ``torch.nn.Module``. Its tensors keep their memory and device.
+        filename: As for :func:`load_file`.
+        strict: Whether missing and unexpected names are an error.
+        device: Where tensors are loaded that are then copied into the module.
+        backend: As for :func:`load_file`.
+        group: As for :func:`load_file`.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        The names of the model that the file does not have, and those of the file that the model
+        does not have.
+
+    Raises:
+        RuntimeError: ``strict`` is set, and there are such names; or a shape differs.
+    """
+    targets = model.state_dict()
+    if group is None and device == "cpu" and _is_plain(model, targets):
+        names = _fill(model, targets, filename, backend, options)
+        missing = [name for name in targets if name not in names]
+        unexpected = [name for name in names if name not in targets]
+    else:
+        state = load_file(filename, device, backend=backend, group=group, **options)
+        names = list(state)
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    removed = remove_duplicate_names(targets, preferred_names=names)
+    absent = set(missing)
+    for others in removed.values():
+        for other in others:
+            if other in absent:
+                absent.remove(other)
+            else:
+                unexpected.append(other)
+    if strict and (absent or unexpected):
+        lines = [f"Error(s) in loading state_dict for {type(model).__name__}:"]
+        for what, few in (("Missing", absent), ("Unexpected", unexpected)):
+            if few:
+                shown = ", ".join(f'"{name}"' for name in sorted(few))
+                lines.append(f"    {what} key(s) in state_dict: {shown}")
+        raise RuntimeError("\n".join(lines))
+    return sorted(absent), list(unexpected)
+
+
+def _is_plain(model: Any, targets: Mapping[str, Any]) -> bool:
+    """Whether a state is loaded by a copy of each tensor, and no more."""
+    torch: Any = frameworks.loaded("torch")
+    module = torch.nn.Module
+    methods = ("load_state_dict", "_load_from_state_dict", "state_dict", "_save_to_state_dict")
+    hooks = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_state_dict_hooks")
+    return all(
+        type(tensor) is torch.Tensor and tensor.device.type in ("cpu", "cuda")
+        for tensor in targets.values()
+    ) and all(
+        all(getattr(type(one), method) is getattr(module, method) for method in methods)
+        and not any(getattr(one, hook, None) for hook in hooks)
+        for one in model.modules()
+    )
+
+
+def _fill(
+    model: Any, targets: Mapping[str, Any], filename: Path, backend: str, options: OptionKeys
+) -> list[str]:
+    """Fill the tensors of a plain model; return the names in the files."""
+    found: list[str] = []
+    for path, names in files_of(filename).items():
+        file = WeightsFile(path, backend, options)
+        try:
+            wanted = list(file.header.entries) if names is None else names
+            users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
+            pieces, others = [], []
+            for entry in map(file.entry, wanted):
+                target = targets.get(entry.name)
+                if target is None:
+                    continue
+                if _fits(entry, target) and users[storage_ptr(target)] == 1:
+                    pieces.append((entry.begin, arrays.contiguous_destination(target)))
+                else:
+                    others.append(entry.name)
+            _read(file, pieces)
+        finally:
+            file.close()
+        found += wanted
+        if others:  # torch converts or refuses them, or copies them in its order
+            few = load_file(path, backend=backend, plan=others, **options)
+            model.load_state_dict(few, strict=False)
+    return found
+
+
+def _read(file: WeightsFile, pieces: Sequence[tuple[int, arrays.View]]) -> None:
+    """Fill memory from offsets in a file, by one request."""
+    if not pieces:
+        return
+    views = [view for _, view in pieces]
+    ranges = np.array([(begin, view.nbytes, view.pointer) for begin, view in pieces], RANGE)
+    stream = one_stream((view.stream, view.device) for view in views)
+    made = request.submit(
+        file.file,
+        request.READ,
+        ffi.cast("penstock_range *", ranges.__array_interface__["data"][0]),
+        len(ranges),
+        file.options,
+        stream=stream,
+        flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
+        array=None,
+        keep=views,
+    )
+    transfer.finish(made)
+    for view in views:
+        arrays.note_write(view)
+
+
+def _fits(entry: Entry, target: Any) -> bool:
+    """Whether the bytes of a file are those of a tensor."""
+    name = dtypes.NAMES.get(entry.dtype)
+    return (
+        tuple(target.shape) == entry.shape
+        and str(target.dtype) == f"torch.{name}"
+        and bool(target.is_contiguous())
+        and entry.nbytes > 0
+    )

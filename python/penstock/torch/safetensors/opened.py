@@ -1,0 +1,235 @@
+"""An open file of weights, and reads of some of its tensors as one request."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from penstock import arrays, request, transfer
+from penstock._collector import paused_collector
+from penstock._native import CData, ffi
+from penstock._options import OptionKeys, resolve
+from penstock.errors import Error, NotFoundError
+from penstock.files import READ, NativeFile, Path
+from penstock.placement import HOST
+from penstock.request import Request
+from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.frameworks import Framework, Memory
+from penstock.torch.safetensors.header import Entry, header_of
+from penstock.torch.safetensors.layout import AnyPart, lay_out
+
+BACKENDS = ("mmap", "pread")
+
+
+class HasDescriptor(Protocol):
+    """A Python file."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+
+Source: TypeAlias = "Path | HasDescriptor"
+"""A path, or an open Python file, whose descriptor must stay open."""
+
+
+class WeightsFile:
+    """A file of weights whose header is valid.
+
+    Args:
+        path: The file.
+        backend: How tensors in pageable host memory come about: ``"mmap"`` makes them parts of a
+            private mapping of the file, ``"pread"`` reads them.
+        options: Options of the reads.
+    """
+
+    def __init__(self, path: Source, backend: str, options: OptionKeys) -> None:
+        if backend not in BACKENDS:
+            raise WeightsError(
+                f"backend {backend!r} is invalid", remedy='use "mmap" (the default) or "pread"'
+            )
+        self._backend = backend
+        self.options: CData = resolve(options)
+        self._source = path
+        try:
+            if isinstance(path, (str, bytes, os.PathLike)):
+                self.name = os.fsdecode(path)
+                self.file = NativeFile(path, READ)
+            else:
+                self.name = str(getattr(path, "name", path))
+                self.file = NativeFile(path.fileno(), READ)
+        except NotFoundError as error:
+            message = f"No such file or directory: {self.name}"
+            raise NotFoundError(message, path=self.name, errno=error.errno) from None
+        try:
+            self.header = header_of(self.file, self.name)
+        except BaseException:
+            self.file.close()
+            raise
+        self._mapped: Memory | None = None
+        self._mapping = Lock()
+
+    def entry(self, name: str) -> Entry:
+        """Return the tensor of this name."""
+        try:
+            return self.header.entries[name]
+        except KeyError:
+            raise WeightsError(
+                f"File does not contain tensor {name}: {self.name}",
+                path=self.name,
+                remedy="keys() has the names",
+            ) from None
+
+    def is_mapped(self, framework: Framework, *, copy: bool, pin: bool) -> bool:
+        """Whether tensors are parts of the file's mapping."""
+        return self._backend == "mmap" and framework.ordinal == HOST and not copy and not pin
+
+    def mapped(self) -> Memory:
+        """Return a private mapping of the file: writes there do not reach it."""
+        with self._mapping:
+            if self._mapped is None:
+                self._mapped = self._map()
+            return self._mapped
+
+    def read(
+        self,
+        parts: Sequence[AnyPart],
+        framework: Framework,
+        *,
+        copy: bool = False,
+        pin: bool = False,
+    ) -> list[Any]:
+        """Return tensors of some parts, in their order, which is that of the file.
+
+        Args:
+            parts: What to read.
+            framework: What makes the tensors.
+            copy: Whether each tensor has an allocation of its own, rather than a part of one.
+            pin: Whether host memory is page-locked.
+        """
+        if self.is_mapped(framework, copy=copy, pin=pin):
+            with paused_collector():
+                return framework.tensors(self.mapped(), [part.begin for part in parts], parts)
+        reading = Reading(self, parts, framework, copy=copy, pin=pin)
+        reading.run()
+        return reading.tensors()
+
+    def read_all(self, framework: Framework, *, copy: bool, pin: bool) -> dict[str, Any]:
+        """Return all tensors by name."""
+        parts = list(self.header.entries.values())
+        return dict(
+            zip(self.header.entries, self.read(parts, framework, copy=copy, pin=pin), strict=True)
+        )
+
+    def _map(self) -> Memory:
+        source = self._source
+        if isinstance(source, (str, bytes, os.PathLike)):
+            descriptor = os.open(source, os.O_RDONLY)
+        else:
+            descriptor = os.dup(source.fileno())
+        try:
+            now = os.fstat(descriptor)
+            if (now.st_ino, now.st_size) != self.file.identity()[:2]:
+                raise WeightsError(
+                    f"{self.name} was replaced while it was open",
+                    path=self.name,
+                    remedy="open it again",
+                )
+            mapping = mmap.mmap(descriptor, self.header.end, access=mmap.ACCESS_COPY)
+        finally:
+            os.close(descriptor)
+        owner = np.frombuffer(mapping, np.uint8)
+        return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
+
+    def close(self) -> None:
+        """Close the file. Tensors of its mapping stay valid."""
+        self._mapped = None
+        self.file.close()
+
+
+class Reading:
+    """One request that fills new tensors."""
+
+    def __init__(
+        self,
+        file: WeightsFile,
+        parts: Sequence[AnyPart],
+        framework: Framework,
+        *,
+        copy: bool = False,
+        pin: bool = False,
+    ) -> None:
+        self.parts = parts
+        self._file, self._framework = file, framework
+        plans = [lay_out([part]) for part in parts] if copy and parts else [lay_out(parts)]
+        self._memories = [framework.allocate(plan.nbytes, pin=pin) for plan in plans]
+        pairs = list(zip(plans, self._memories, strict=True))
+        self._plans = plans
+        self._ranges = np.concatenate([plan.at(memory.address) for plan, memory in pairs])
+        self._view = arrays.view(self._memories[0].owner)
+        self.nbytes = int(self._ranges["length"].sum())
+
+    def run(self) -> None:
+        """Read, and return when all bytes are there."""
+        if self.nbytes:
+            ranges, count = self._native()
+            file = self._file
+            with self._named():
+                transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
+
+    def start(self, threads: int | None = None) -> Request[None]:
+        """Start to read, by as many workers."""
+        ranges, count = self._native()
+        options = self._file.options if threads is None else resolve({"threads": threads})
+        stream = self._view.stream
+        with self._named():
+            return request.submit(
+                self._file.file,
+                request.READ,
+                ranges,
+                count,
+                options,
+                stream=stream,
+                flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
+                array=None,
+                keep=self._memories,
+            )
+
+    def tensors(self) -> list[Any]:
+        """Return the tensors in the order of the parts."""
+        if len(self._memories) > 1:
+            return [self.tensor(number) for number in range(len(self.parts))]
+        with paused_collector():
+            return self._framework.tensors(self._memories[0], self._plans[0].places, self.parts)
+
+    def tensor(self, number: int) -> Any:
+        """Return the tensor of a part."""
+        part = self.parts[number]
+        if len(self._memories) > 1:
+            memory, place = self._memories[number], 0
+        else:
+            memory, place = self._memories[0], self._plans[0].places[number]
+        (made,) = self._framework.tensors(memory, (place,), (part,))
+        return made
+
+    def _native(self) -> tuple[CData, int]:
+        start = self._ranges.__array_interface__["data"][0]
+        return ffi.cast("penstock_range *", start), len(self._ranges)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Add the tensor to an error that has an offset in the file."""
+        try:
+            yield
+        except Error as error:
+            found = [
+                part.name
+                for part in self.parts
+                if error.offset is not None and part.begin <= error.offset < part.end
+            ]
+            raise error.about(f"tensor {found[0]!r}") if found else error from None

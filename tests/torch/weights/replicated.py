@@ -1,0 +1,38 @@
+"""A rank that loads a file with all other ranks: FOLDER RANK SIZE DEVICE."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+import penstock.dist  # noqa: F401
+from penstock.torch import load_file
+
+folder, rank, size, device = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+backend = "gloo" if device == "cpu" or torch.cuda.device_count() < size else "cpu:gloo,cuda:nccl"
+if device != "cpu":
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+torch.distributed.init_process_group(
+    backend, init_method=f"file://{folder / 'store'}", rank=rank, world_size=size
+)
+world = torch.distributed.group.WORLD
+alone = load_file(folder / "model.safetensors")
+found = load_file(folder / "model.safetensors", device, group=world)
+assert list(found) == list(alone)
+for name, tensor in found.items():
+    wanted = alone[name]
+    assert tensor.dtype == wanted.dtype
+    assert tensor.shape == wanted.shape
+    assert tensor.device.type == device
+    if wanted.numel():
+        flat = [t.cpu().reshape(-1).view(torch.uint8) for t in (tensor, wanted)]
+        assert torch.equal(*flat), name
+    if device != "cpu" and tensor.numel() * tensor.element_size() % 16 == 0:
+        assert tensor.data_ptr() % 16 == 0
+try:
+    load_file(folder / "none", device, group=world)
+except FileNotFoundError:
+    print("done")
+torch.distributed.destroy_process_group()

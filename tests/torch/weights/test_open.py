@@ -1,0 +1,166 @@
+"""``safe_open``: names, tensors, slices, prefetched tensors."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import numpy as np  # noqa: E402
+
+from penstock.torch import SafetensorError, safe_open, save_file  # noqa: E402
+
+from .conftest import assert_equal  # noqa: E402
+
+BACKENDS = ("mmap", "pread")
+INDICES = [
+    np.s_[:],
+    np.s_[...],
+    (),
+    np.s_[:2],
+    np.s_[-2:],
+    np.s_[2:1],
+    np.s_[100:],
+    np.s_[1],
+    np.s_[-1],
+    np.s_[::2],
+    np.s_[:, 1:3],
+    np.s_[:, 8:1032],
+    np.s_[1:3, :1024],
+    np.s_[..., 0],
+    np.s_[1, 2],
+    np.s_[None, 1:2],
+    np.s_[:, None],
+    np.s_[1:2, :, ::3],
+    np.int64(1),
+    [],
+    [0, 1],
+    torch.tensor([1, 0]),
+    True,
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_an_index_selects_what_it_selects_of_the_tensor(index, backend, weights, tensors):
+    with safe_open(weights, "pt", backend=backend) as opened:
+        for name in ("matrix", "cube", "float8_e4m3fn", "odd", "scalar", "empty"):
+            part = opened.get_slice(name)
+            assert part.get_shape() == list(tensors[name].shape)
+            try:
+                wanted = tensors[name][index]
+            except (IndexError, ValueError):
+                with pytest.raises((IndexError, ValueError)):
+                    part[index]
+            else:
+                assert_equal(part[index], wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_names_metadata_and_tensors_are_those_of_the_file(backend, weights, tensors):
+    with safe_open(weights, "pt", "cpu", backend=backend) as opened:
+        assert opened.metadata() == {"format": "pt"}
+        assert opened.keys() == sorted(tensors)
+        assert sorted(opened.offset_keys()) == sorted(tensors)
+        assert opened.get_slice("matrix").get_dtype() == "BF16"
+        assert opened.get_tensor_meta("matrix").shape == (48, 2048)
+        for name, tensor in tensors.items():
+            assert_equal(opened.get_tensor(name), tensor)
+        for name, tensor in opened.get_tensors().items():
+            assert_equal(tensor, tensors[name])
+        with pytest.raises(SafetensorError, match="does not contain tensor none"):
+            opened.get_tensor("none")
+        with pytest.raises(SafetensorError, match="does not contain tensor none"):
+            opened.get_slice("none")
+
+
+def test_a_closed_file_refuses_calls(weights):
+    with safe_open(weights, "pt") as opened:
+        part = opened.get_slice("odd")
+    for call in (opened.keys, opened.metadata, opened.get_tensors, lambda: part[:]):
+        with pytest.raises(SafetensorError, match="File is closed"):
+            call()
+    opened.close()
+
+
+def test_a_python_file_is_read(weights, tensors):
+    with open(weights, "rb") as file, safe_open(file, "pt") as opened:
+        assert_equal(opened.get_tensor("matrix"), tensors["matrix"])
+
+
+def test_a_file_that_was_replaced_is_not_mapped(weights):
+    opened = safe_open(weights, "pt")
+    save_file({"x": torch.zeros(1)}, weights)
+    with pytest.raises(SafetensorError, match="was replaced"):
+        opened.get_tensor("odd")
+
+
+def test_numpy_gets_arrays_and_the_bytes_of_types_that_it_lacks(weights, tensors):
+    with safe_open(weights, "np") as opened:
+        assert np.array_equal(opened.get_tensor("cube"), tensors["cube"].numpy())
+        assert np.array_equal(opened.get_slice("cube")[1:3, 2], tensors["cube"][1:3, 2].numpy())
+        assert opened.get_tensor("scalar").shape == ()
+        packed = opened.get_tensor("float4_e2m1fn_x2")
+        assert packed.dtype == np.uint8
+        assert packed.shape == (3, 16)
+    with pytest.raises(SafetensorError, match="not supported for framework"):
+        safe_open(weights, "np", "cuda")
+    with pytest.raises(SafetensorError, match="framework x is invalid"):
+        safe_open(weights, "x")
+
+
+def test_types_of_six_bits_are_handed_out_as_bytes(tmp_path):
+    from penstock.torch.safetensors.header import encode_header
+
+    start, _ = encode_header({"a": ("F6_E2M3", (2, 4)), "b": ("F6_E3M2", (2, 2))})
+    (tmp_path / "x").write_bytes(start + bytes(range(9)))
+    with safe_open(tmp_path / "x", "pt") as opened:
+        assert opened.get_tensor("a").shape == (2, 3)
+        assert opened.get_tensor("b").shape == (3,)
+        assert opened.get_tensor("b").tolist() == [0, 1, 2]
+
+
+def test_a_type_of_four_bits_needs_an_even_row(tmp_path):
+    from penstock.torch.safetensors.header import encode_header
+
+    start, _ = encode_header({"a": ("F4", (2, 3))})
+    (tmp_path / "x").write_bytes(start + bytes(3))
+    with safe_open(tmp_path / "x", "pt") as opened, pytest.raises(SafetensorError, match="f4_x2"):
+        opened.get_tensor("a")
+
+
+@pytest.mark.parametrize("plan", [None, ["odd", "matrix"], {"matrix": np.s_[:, :1024]}], ids=str)
+def test_prefetched_tensors_are_handed_out_once(plan, weights, tensors):
+    with safe_open(weights, "pt") as opened, opened.prefetch(plan) as loader:
+        names = set(tensors if plan is None else plan)
+        assert set(loader.names()) == names
+        assert len(loader) == len(names)
+        index = plan["matrix"] if isinstance(plan, dict) else np.s_[:]
+        assert_equal(loader.take("matrix"), tensors["matrix"][index])
+        rest = dict(loader)
+        assert rest.keys() == names - {"matrix"}
+        for name, tensor in rest.items():
+            assert_equal(tensor, tensors[name])
+        with pytest.raises(SafetensorError, match="taken before"):
+            loader.take("matrix")
+        with pytest.raises(SafetensorError, match="not in the plan"):
+            loader.take("none")
+
+
+def test_a_loader_that_is_closed_hands_out_nothing(weights, tensors):
+    with safe_open(weights, "pt") as opened:
+        loader = opened.prefetch()
+        taken = loader.take("matrix")
+        loader.close()
+        loader.close()
+        with pytest.raises(SafetensorError, match="closed"):
+            loader.take("odd")
+    assert_equal(taken, tensors["matrix"])
+
+
+def test_a_plan_of_a_prefetch_may_have_steps(weights, tensors):
+    plan = {"odd": np.s_[::2], "cube": np.s_[1:3], "empty": None}
+    with safe_open(weights, "pt") as opened, opened.prefetch(plan) as loader:
+        for name, tensor in loader:
+            wanted = tensors[name] if plan[name] is None else tensors[name][plan[name]]
+            assert_equal(tensor, wanted)

@@ -1,0 +1,208 @@
+"""Saves: the bytes of the format, whole files or none, tensors that share memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import penstock as ps  # noqa: E402
+from penstock.torch import (  # noqa: E402
+    SafetensorError,
+    load_file,
+    load_model,
+    safe_open,
+    save_file,
+    save_model,
+)
+from penstock.torch.safetensors import save  # noqa: E402
+
+from .conftest import assert_equal  # noqa: E402
+
+
+def test_the_bytes_are_those_of_safetensors(weights, tensors):
+    reference = pytest.importorskip("safetensors.torch")
+    wanted = reference.save(tensors, {"format": "pt"})
+    assert weights.read_bytes() == wanted
+    assert save(tensors, {"format": "pt"}) == wanted
+
+
+def test_no_tensors_are_a_file(tmp_path):
+    save_file({}, tmp_path / "x")
+    assert load_file(tmp_path / "x") == {}
+
+
+def test_a_durable_save_is_the_same(tmp_path, weights, tensors):
+    save_file(tensors, tmp_path / "x", {"format": "pt"}, durable=True)
+    assert (tmp_path / "x").read_bytes() == weights.read_bytes()
+
+
+def test_a_new_file_has_the_rights_of_the_old_one(weights):
+    os.chmod(weights, 0o640)
+    save_file({"x": torch.zeros(1)}, weights)
+    assert weights.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(weights.parent) == [weights.name]
+
+
+def test_after_a_failure_the_old_file_is_still_there(weights, tmp_path):
+    before = weights.read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit[1]))
+    try:
+        with pytest.raises(SafetensorError, match="Error while serializing") as caught:
+            save_file({"x": torch.zeros(100_000)}, weights)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert isinstance(caught.value, OSError)
+    assert weights.read_bytes() == before
+    assert os.listdir(tmp_path) == [weights.name]
+
+
+def test_a_process_that_is_killed_leaves_the_old_file(weights):
+    before = weights.read_bytes()
+    program = (
+        "import sys, torch; from penstock.torch import save_file\n"
+        "x = {str(n): torch.zeros(1 << 22) for n in range(16)}; print('go', flush=True)\n"
+        "while True: save_file(x, sys.argv[1] + '-other'); save_file(x, sys.argv[1] + '-more')\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", program, weights], stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "go\n"
+    time.sleep(0.3)
+    started.kill()
+    started.communicate()
+    assert weights.read_bytes() == before
+    for name in os.listdir(weights.parent):
+        if not name.startswith("."):
+            load_file(weights.parent / name)  # complete, or not there
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_both_libraries(tmp_path):
+    with pytest.raises(SafetensorError) as caught:
+        save_file({"x": torch.zeros(1)}, tmp_path / "none" / "x")
+    assert isinstance(caught.value, FileNotFoundError)
+    assert isinstance(caught.value, ps.NotFoundError)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant")
+def test_what_a_file_cannot_have_is_refused(tmp_path):
+    whole = torch.zeros(4, 4)
+    cases = [
+        ({"x": whole.T[:2]}, ValueError, "non contiguous"),
+        ({"x": torch.sparse_coo_tensor(size=(2, 3))}, ValueError, "sparse"),
+        ({"x": [1]}, ValueError, "expected torch.Tensor"),
+        ([whole], ValueError, "Expected a dict"),
+        ({"x": whole, "y": whole[1:]}, RuntimeError, "share memory"),
+        ({"x": torch.zeros(2, dtype=torch.complex128)}, SafetensorError, "complex128"),
+        ({"x": torch.zeros(2, device="meta")}, RuntimeError, "meta"),
+        ({"__metadata__": whole}, SafetensorError, "__metadata__"),
+    ]
+    for tensors, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            save_file(tensors, tmp_path / "x")
+        with pytest.raises(kind, match=message):
+            save(tensors)
+    with pytest.raises(SafetensorError, match="not text"):
+        save_file({"x": whole}, tmp_path / "x", {"a": 1})
+    assert os.listdir(tmp_path) == []
+    save_file({"x": whole[:2], "y": whole[2:]}, tmp_path / "x")
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(5, 5)
+        self.b = self.a
+        self.c = torch.nn.Linear(5, 3)
+
+
+def test_a_model_with_tied_weights_is_saved_once_and_loaded(tmp_path):
+    model, other = Tied(), Tied()
+    save_model(model, tmp_path / "x")
+    with safe_open(tmp_path / "x", "pt") as opened:
+        assert opened.keys() == ["a.bias", "a.weight", "c.bias", "c.weight"]
+        assert opened.metadata() == {"b.bias": "a.bias", "b.weight": "a.weight"}
+    assert load_model(other, tmp_path / "x") == ([], [])
+    for name, tensor in model.state_dict().items():
+        assert_equal(other.state_dict()[name], tensor)
+
+
+def test_a_model_keeps_its_memory_and_types(tmp_path):
+    model, other = Tied(), Tied()
+    save_model(model, tmp_path / "x")
+    other.c.half()
+    before = [tensor.data_ptr() for tensor in other.state_dict().values()]
+    load_model(other, tmp_path / "x")
+    assert [tensor.data_ptr() for tensor in other.state_dict().values()] == before
+    assert_equal(other.a.weight, model.a.weight)
+    assert_equal(other.c.weight, model.c.weight.half())
+
+
+def test_names_that_share_memory_are_filled_in_the_order_of_torch(tmp_path):
+    save_file({"a.weight": torch.zeros(5, 5), "b.weight": torch.ones(5, 5)}, tmp_path / "x")
+    model = Tied()
+    missing, unexpected = load_model(model, tmp_path / "x", strict=False)
+    assert (set(missing), unexpected) == ({"a.bias", "c.bias", "c.weight"}, ["b.weight"])
+    assert_equal(model.a.weight.detach(), torch.ones(5, 5))
+
+
+def test_a_shape_that_differs_is_an_error_of_torch(tmp_path):
+    save_file({"c.weight": torch.zeros(5, 3)}, tmp_path / "x")
+    with pytest.raises(RuntimeError, match=r"size mismatch for c\.weight"):
+        load_model(Tied(), tmp_path / "x")
+
+
+class Renamed(torch.nn.Linear):
+    """A module that renames what it loads."""
+
+    def _load_from_state_dict(self, state, prefix, *more):
+        if prefix + "old" in state:
+            state[prefix + "weight"] = state.pop(prefix + "old")
+        super()._load_from_state_dict(state, prefix, *more)
+
+
+def test_a_module_that_changes_how_it_is_loaded_gets_all_tensors(tmp_path):
+    save_file({"old": torch.ones(2, 2), "bias": torch.zeros(2)}, tmp_path / "x")
+    model = Renamed(2, 2)
+    assert load_model(model, tmp_path / "x") == ([], [])
+    assert_equal(model.weight.detach(), torch.ones(2, 2))
+
+
+def test_autograd_sees_that_a_parameter_has_changed(tmp_path):
+    model = torch.nn.Linear(3, 3)
+    save_model(model, tmp_path / "x")
+    loss = model.weight.square().sum()
+    load_model(model, tmp_path / "x")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_missing_and_unexpected_names_are_an_error_unless_allowed(tmp_path):
+    save_file({"c.weight": torch.zeros(3, 5), "d": torch.zeros(1)}, tmp_path / "x")
+    with pytest.raises(RuntimeError, match=r'Missing key.*"a\.bias".*\n.*Unexpected.*"d"'):
+        load_model(Tied(), tmp_path / "x")
+    missing, unexpected = load_model(Tied(), tmp_path / "x", strict=False)
+    assert "a.bias" in missing
+    assert unexpected == ["d"]
+
+
+def test_a_loaded_model_is_saved_again(tmp_path):
+    save_model(Tied(), tmp_path / "x")
+    model = Tied()
+    state = load_file(tmp_path / "x")
+    model.load_state_dict(
+        state | {"b.weight": state["a.weight"], "b.bias": state["a.bias"]}, assign=True
+    )
+    save_model(model, tmp_path / "y")
+    assert_equal(load_file(tmp_path / "y")["a.weight"], state["a.weight"])
