@@ -111,10 +111,10 @@ class Place:
             raise
 
     @contextlib.contextmanager
-    def replacement(self) -> Iterator[int]:
+    def replacement(self, *, durable: bool = True) -> Iterator[int]:
         """Yield the descriptor of a new file, which is put in place at the end of the block.
 
-        After an exception, the old file is still there. An exception of a signal handler at the
+        With ``durable``, its bytes are on the medium by then. After an exception, the old file is still there. An exception of a signal handler at the
         very beginning of the block leaves the new file until Python frees the block.
         """
         hidden = self._hidden()
@@ -122,7 +122,7 @@ class Place:
             descriptor = self.create(hidden)
             try:
                 yield descriptor
-                self._complete(descriptor)
+                self._complete(descriptor, durable=durable)
             finally:
                 os.close(descriptor)
             self.rename(hidden)
@@ -130,9 +130,10 @@ class Place:
             self._give_up(hidden, error)
             raise
 
-    def _complete(self, descriptor: int) -> None:
+    def _complete(self, descriptor: int, *, durable: bool = True) -> None:
         self.take_rights(descriptor)
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
 
     def _give_up(self, hidden: str, error: BaseException) -> None:
         """Remove a new file. An ``OSError`` without a path gets that of the place."""
