@@ -114,8 +114,9 @@ class Place:
     def replacement(self, *, durable: bool = True) -> Iterator[int]:
         """Yield the descriptor of a new file, which is put in place at the end of the block.
 
-        With ``durable``, its bytes are on the medium by then. After an exception, the old file is still there. An exception of a signal handler at the
-        very beginning of the block leaves the new file until Python frees the block.
+        With ``durable``, its bytes are then on the medium. After an exception, the old file is
+        still there. An exception of a signal handler at the very beginning of the block leaves the
+        new file until Python frees the block.
         """
         hidden = self._hidden()
         try:

@@ -1,8 +1,8 @@
 """Checkpoints: state dicts in files of torch's own formats, at the rate of the disk.
 
 ``save`` and ``load`` replace ``torch.save`` and ``torch.load``; ``PenstockWriter`` and
-``PenstockReader`` are for ``torch.distributed.checkpoint``. What they write, torch reads, and the
-other way round.
+``PenstockReader`` are for ``torch.distributed.checkpoint``, and ``lightning.PenstockCheckpointIO``
+is for Lightning. What they write, torch reads, and the other way round.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
         PenstockHuggingFaceReader,
         PenstockHuggingFaceWriter,
     )
-    from penstock.torch.checkpoint.lightning import PenstockCheckpointIO
     from penstock.torch.checkpoint.reader import PenstockReader
     from penstock.torch.checkpoint.state import load, save
     from penstock.torch.checkpoint.writer import PenstockWriter
 
 __all__ = [
     "CheckpointFileError",
-    "PenstockCheckpointIO",
     "PenstockHuggingFaceReader",
     "PenstockHuggingFaceWriter",
     "PenstockReader",
@@ -34,7 +32,6 @@ __all__ = [
 
 _MODULES = {
     "CheckpointFileError": "errors",
-    "PenstockCheckpointIO": "lightning",
     "PenstockHuggingFaceReader": "huggingface",
     "PenstockHuggingFaceWriter": "huggingface",
     "PenstockReader": "reader",
@@ -45,7 +42,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # torch.distributed and Lightning are imported only for what needs them.
+    # torch.distributed is imported only for what needs it.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -32,8 +32,10 @@ class _Block(NamedTuple):
 
     def span(self) -> int:
         """Return the bytes from the first to the last element."""
-        steps = zip(self.target.shape, self.stored.strides, strict=True)
-        return sum((n - 1) * step for n, step in steps) + self.stored.dtype.itemsize
+        span: int = self.stored.dtype.itemsize
+        for n, step in zip(self.target.shape, self.stored.strides, strict=True):
+            span += (n - 1) * step
+        return span
 
     def halves(self) -> Iterator[_Block]:
         """Yield the parts before and behind the middle of the dimension that spans most."""

@@ -6,7 +6,8 @@ import dataclasses
 import io
 import pickle
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -39,22 +40,23 @@ _EDGE = 4096
 class FileRead:
     """The items that come from one file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, planner: LoadPlanner) -> None:
         self.path = path
         self.file = NativeFile(path, READ)
         self.blocks = Blocks(self.file)
+        self._planner = planner
         self._tensors: list[tuple[ReadItem, torch.Tensor]] = []
         self._bytes: list[tuple[ReadItem, np.ndarray[Any, Any]]] = []
 
-    def add_tensor(self, item: ReadItem, stored: StoredTensor, planner: LoadPlanner) -> None:
+    def add_tensor(self, item: ReadItem, stored: StoredTensor) -> None:
         """Read a block of a tensor into the one that the planner names."""
-        target = planner.resolve_tensor(item).detach()
+        target = self._planner.resolve_tensor(item).detach()
         if target.size() != item.lengths:
-            raise self._wrong(item, f"is read as {item.lengths}, into {tuple(target.size())}")
+            raise self.wrong(item, f"is read as {item.lengths}, into {tuple(target.size())}")
         try:
             self.blocks.add(stored, item.storage_offsets, target)
         except ValueError as error:
-            raise self._wrong(item, f"is not as the metadata says: {error}") from error
+            raise self.wrong(item, f"is not as the metadata says: {error}") from error
         self._tensors.append((item, target))
 
     def add_bytes(self, item: ReadItem, offset: int, length: int) -> None:
@@ -63,22 +65,46 @@ class FileRead:
         self.blocks.add_bytes(memory, offset)
         self._bytes.append((item, memory))
 
-    def finish(self, planner: LoadPlanner) -> None:
+    def finish(self) -> None:
         """Wait for the reads, and report them to the planner."""
         self.blocks.finish()
         self.file.close()
         for item, memory in self._bytes:
-            planner.load_bytes(item, io.BytesIO(memory.tobytes()))
+            self._planner.load_bytes(item, io.BytesIO(memory.tobytes()))
         for item, target in self._tensors:
-            planner.commit_tensor(item, target)
+            self._planner.commit_tensor(item, target)
 
-    def _wrong(self, item: ReadItem, cause: str) -> CheckpointFileError:
+    def wrong(self, item: ReadItem, cause: str) -> CheckpointFileError:
+        """Return the error of an item that is not as the metadata says."""
         return CheckpointFileError(
             f"{self.path}: {item.storage_index.fqn!r} {cause}",
             path=str(self.path),
             cause=cause,
             remedy="the file is not that of the checkpoint's metadata: load an older checkpoint",
         )
+
+
+class FileReads:
+    """The reads of several files, of which some are under way at the same time."""
+
+    def __init__(self, planner: LoadPlanner) -> None:
+        self._planner = planner
+        self._started: deque[FileRead] = deque()
+
+    @contextmanager
+    def start(self, path: Path) -> Iterator[FileRead]:
+        """Yield the read of a file, and start it when the block has added its items."""
+        read = FileRead(path, self._planner)
+        yield read
+        read.blocks.start()
+        self._started.append(read)
+        if len(self._started) == _AT_ONCE:
+            self._started.popleft().finish()
+
+    def finish(self) -> None:
+        """Finish all reads."""
+        while self._started:
+            self._started.popleft().finish()
 
 
 class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
@@ -133,23 +159,16 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             name = self.storage_data[item.storage_index].relative_path
             by_file.setdefault(name, []).append(item)
         others: list[ReadItem] = []
-        reads: deque[FileRead] = deque()
+        reads = FileReads(planner)
         for name, items in by_file.items():
-            read = FileRead(Path(self.path) / name)
-            others += self._add(read, items, planner)
-            read.blocks.start()
-            reads.append(read)
-            if len(reads) == _AT_ONCE:
-                reads.popleft().finish(planner)
-        for read in reads:
-            read.finish(planner)
+            with reads.start(Path(self.path) / name) as read:
+                others += self._add(read, items)
+        reads.finish()
         for item in others:
             self._read_by_torch(item, planner)
         return finished(None)
 
-    def _add(
-        self, read: FileRead, items: list[ReadItem], planner: LoadPlanner
-    ) -> list[ReadItem]:
+    def _add(self, read: FileRead, items: list[ReadItem]) -> list[ReadItem]:
         """Add the items of a file to its read; return those that only torch can read."""
         infos = [self.storage_data[item.storage_index] for item in items]
         self._check_length(read, items)
@@ -163,7 +182,7 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
         for item, info in zip(items, infos, strict=True):
             stored = found.get((info.offset, info.length))
             if stored is not None:
-                read.add_tensor(item, stored, planner)
+                read.add_tensor(item, stored)
             elif item.type == LoadItemType.BYTE_IO and not info.transform_descriptors:
                 read.add_bytes(item, info.offset, info.length)
             else:
@@ -245,7 +264,7 @@ class _Edges:
     def __call__(self, offset: int, length: int) -> bytes:
         end = offset + length
         last = self._length - self._edge
-        if 0 <= offset and end <= self._edge:
+        if offset >= 0 and end <= self._edge:
             return self._both[offset:end]
         if last <= offset and end <= self._length:
             start = offset - last + self._edge

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Restore = Callable[[Any, str], Any]
 
 
-def save(obj: Any, f: Path, *, durable: bool = True, **options: Unpack[OptionKeys]) -> None:
+def save(obj: Any, f: Path, **options: Unpack[OptionKeys]) -> None:
     """Save tensors and Python objects, as ``torch.save`` does, for ``torch.load`` or :func:`load`.
 
     Tensors go from their memory to the file by one request, those of a GPU without a copy on the
@@ -34,8 +34,8 @@ def save(obj: Any, f: Path, *, durable: bool = True, **options: Unpack[OptionKey
         obj: A state dict, or any object that ``torch.save`` takes. Tensors must not change
             meanwhile. Tensors that share memory share it again when they are loaded.
         f: The path of the file.
-        durable: Whether the file also survives a power failure.
-        **options: See :class:`penstock.OptionKeys`.
+        **options: See :class:`penstock.OptionKeys`. ``durable`` is true by default: the file also
+            survives a power failure.
 
     Raises:
         NotFoundError: The folder does not exist.
@@ -46,7 +46,7 @@ def save(obj: Any, f: Path, *, durable: bool = True, **options: Unpack[OptionKey
     >>> penstock.torch.save(model.state_dict(), "model.pt")
     """
     parts = archive.encode(obj).parts
-    write_new(path_of_new(f), parts, durable=durable, **options)
+    write_new(path_of_new(f), parts, options)
 
 
 def load(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from penstock.files import WRITE, NativeFile
 from penstock.request import Request
 from penstock.streams import one_stream
 from penstock.torch.checkpoint.archive import Part
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
@@ -73,16 +70,17 @@ class Ranges:
             transfer.finish(self.submit(file, operation, options))
 
 
-def write_new(path: Path, parts: Iterable[Part], *, durable: bool, **options: Any) -> None:
+def write_new(path: Path, parts: Iterable[Part], options: OptionKeys) -> None:
     """Put a file of these parts in place. After an error, the old file is still there."""
+    durable = options.get("durable") in (None, True, "yes")
     place = Place(path)
     with place.replacement(durable=durable) as descriptor:
-        write(descriptor, parts, durable=durable, **options)
+        write(descriptor, parts, **{**options, "durable": durable})
     if durable:
         place.sync()
 
 
-def write(descriptor: int, parts: Iterable[Part], **options: Unpack[OptionKeys]) -> None:
+def write(descriptor: int, parts: Iterable[Part], **options: Any) -> None:
     """Write parts to an open file by one request."""
     ranges = Ranges()
     for offset, source in parts:

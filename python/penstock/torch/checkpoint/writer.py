@@ -9,9 +9,8 @@ import pickle
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -68,7 +67,8 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Put the metadata in place, and remove what was there of an earlier checkpoint."""
         metadata.version = torch_files.CURRENT_DCP_VERSION
-        metadata.storage_data = {result.index: result.storage_data for result in sum(results, [])}
+        written = chain.from_iterable(results)
+        metadata.storage_data = {result.index: result.storage_data for result in written}
         metadata.storage_meta = self.storage_meta()
         place = Place(Path(self._get_metadata_path(self._owner())))
         place.replace(pickle.dumps(metadata))
@@ -150,12 +150,6 @@ def finished(results: Any) -> Future[Any]:
     return future
 
 
-def items_of(queue: SimpleQueue[Any]) -> Iterator[Any]:
-    """Yield what a queue holds."""
-    while not queue.empty():
-        yield queue.get_nowait()
-
-
 def is_plain(tensor: Any) -> bool:
     """Whether a tensor is no more than elements in memory of the CPU or a CUDA device."""
     return (
@@ -167,7 +161,7 @@ def is_plain(tensor: Any) -> bool:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous tensor whose storage holds its elements alone, without a copy if possible."""
+    """Return a contiguous tensor whose storage holds its elements alone; copy only if necessary."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     storage, nbytes = tensor.untyped_storage(), tensor.nbytes
     if storage.nbytes() == nbytes:
