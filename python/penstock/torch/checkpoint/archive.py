@@ -143,8 +143,12 @@ class _Writer:
         extra = sizes + struct.pack("<2H", 0x4246, padding) + bytes(padding)
         short = _WIDE if large else length
         common = (45 if large else 20, _UTF8, 0, 0, _FIRST_DATE, checksum, short, short, len(path))
-        self._put(_LOCAL.pack(b"PK\3\4", *common, len(extra)) + path + extra)
-        self._put(content)
+        header = _LOCAL.pack(b"PK\3\4", *common, len(extra)) + path + extra
+        if isinstance(content, bytes):
+            header += content
+        self._put(header)
+        if not isinstance(content, bytes):
+            self._put(content)
         far = start >= _LIMIT
         wide = struct.pack("<2Q", length, length) if large else b""
         wide += struct.pack("<Q", start) if far else b""
@@ -167,13 +171,10 @@ class _Writer:
         return Archive(self._parts, self._end)
 
     def _put(self, source: bytes | torch.Tensor) -> None:
-        if len(source):
-            last = self._parts[-1].source if self._parts else None
-            if isinstance(last, bytes) and isinstance(source, bytes):
-                self._parts[-1] = self._parts[-1]._replace(source=last + source)
-            else:
-                self._parts.append(Part(self._end, source))
-            self._end += len(source)
+        length = len(source)
+        if length:
+            self._parts.append(Part(self._end, source))
+            self._end += length
 
 
 class Unsupported(ValueError):  # noqa: N818 - it is caught, not shown

@@ -83,7 +83,7 @@ class Blocks:
 
     def add_bytes(self, memory: Any, offset: int) -> None:
         """Add bytes that fill an array of bytes."""
-        self._ranges.add(memory, offset, len(memory))
+        self._ranges.add(memory, offset)
 
     def start(self) -> None:
         """Start the request."""
@@ -112,7 +112,9 @@ class Blocks:
             return False
         length, offsets, places = found
         memory = bytes_of(target.untyped_storage())
-        self._ranges.add(memory, block.offset + offsets, length, target.data_ptr() + places)
+        self._ranges.add_many(
+            memory, block.offset + offsets, length, target.data_ptr() + places
+        )
         return True
 
     def _copy(self, block: _Block) -> None:
@@ -125,7 +127,7 @@ class Blocks:
         device = block.target.device
         storage = new_storage(span, device if device.type == "cuda" else "cpu")
         ranges = Ranges()
-        ranges.add(bytes_of(storage), block.offset, span)
+        ranges.add(bytes_of(storage), block.offset)
         ranges.move(self._file, request.READ, NULL)
         dtype = block.stored.dtype
         strides = [step // dtype.itemsize for step in block.stored.strides]

@@ -240,7 +240,7 @@ def tensors_in(
     froms = np.stack([offsets, offsets + lengths - edges], 1).ravel()
     ranges = Ranges()
     address = memory.__array_interface__["data"][0]
-    ranges.add(memory, froms, edges.repeat(2), address + starts)
+    ranges.add_many(memory, froms, edges.repeat(2), address + starts)
     ranges.move(file, request.READ, NULL)
     found = {}
     for (offset, length), edge, start in zip(

@@ -110,7 +110,7 @@ def _filled(
             memory = archive.bytes_of(storage)
             if type(memory) is not torch.Tensor or storage.device.type not in ("cpu", "cuda"):
                 raise archive.Unsupported(f"a file cannot fill a {type(memory)}")
-            ranges.add(memory, offset, length)
+            ranges.add(memory, offset)
             storages.append(storage)
     ranges.move(file, request.READ, resolve(options))
     return _restoring(iter(storages), map_location)

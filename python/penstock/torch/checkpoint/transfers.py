@@ -24,33 +24,33 @@ class Ranges:
     """Ranges of a file and the memory that they are moved from or to."""
 
     def __init__(self) -> None:
-        self._ranges: list[np.ndarray[Any, np.dtype[Any]]] = []
+        self._single: list[tuple[int, int, int]] = []
+        self._many: list[np.ndarray[Any, np.dtype[Any]]] = []
         self._views: list[arrays.View] = []
 
     def __bool__(self) -> bool:
-        return bool(self._ranges)
+        return bool(self._views)
 
-    def add(self, memory: Any, offsets: Any, lengths: Any, addresses: Any = None) -> None:
-        """Add ranges of memory, which must stay as it is until the request is finished.
+    def add(self, memory: Any, offset: int) -> None:
+        """Add all of an array or tensor, and where it is in the file.
 
-        Args:
-            memory: The array or tensor. The request is ordered after the stream that fills it.
-            offsets: Offsets in the file, in bytes: a number or an array.
-            lengths: The length of each range, in bytes.
-            addresses: The address of each range; by default, where the memory starts.
+        It must stay as it is until the request, which is ordered after the stream that fills it,
+        is finished.
         """
         view = arrays.view(memory)
-        if addresses is None:
-            addresses = view.pointer
-        shape = np.broadcast_shapes(np.shape(offsets), np.shape(lengths), np.shape(addresses))
-        ranges = np.empty(shape, _RANGE)
-        ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, addresses
-        self._ranges.append(ranges.ravel())
+        self._single.append((offset, view.nbytes, view.pointer))
         self._views.append(view)
+
+    def add_many(self, memory: Any, offsets: Any, lengths: Any, addresses: Any) -> None:
+        """Add parts of an array or tensor, given as arrays of numbers of bytes."""
+        ranges = np.empty(len(offsets), _RANGE)
+        ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, addresses
+        self._many.append(ranges)
+        self._views.append(arrays.view(memory))
 
     def submit(self, file: NativeFile, operation: int, options: CData) -> Request[None]:
         """Start to move all ranges."""
-        ranges = np.concatenate(self._ranges)
+        ranges = np.concatenate([np.array(self._single, _RANGE), *self._many])
         stream = one_stream((view.stream, view.device) for view in self._views)
         return request.submit(
             file,
@@ -83,9 +83,17 @@ def write_new(path: Path, parts: Iterable[Part], options: OptionKeys) -> None:
 def write(descriptor: int, parts: Iterable[Part], **options: Any) -> None:
     """Write parts to an open file by one request."""
     ranges = Ranges()
+    small = []
     for offset, source in parts:
-        memory = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else source
-        ranges.add(memory, offset, len(memory))
+        if isinstance(source, bytes):
+            small.append((offset, source))
+        else:
+            ranges.add(source, offset)
+    lengths = np.array([len(source) for _, source in small], np.uint64)
+    memory = np.frombuffer(b"".join(source for _, source in small), np.uint8)
+    if len(memory):
+        starts = np.cumsum(lengths) - lengths + np.uint64(memory.__array_interface__["data"][0])
+        ranges.add_many(memory, [offset for offset, _ in small], lengths, starts)
     with NativeFile(descriptor, WRITE) as file:
         ranges.move(file, request.WRITE, resolve(options))
 

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from penstock._collector import paused_collector
 from penstock._place import Place
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
@@ -58,7 +59,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         results = []
         for name, items in zip(names, groups, strict=False):
             place = Place(Path(self.path) / name)
-            with place.replacement(durable=self.sync_files) as descriptor:
+            with paused_collector(), place.replacement(durable=self.sync_files) as descriptor:
                 results += self._write_items(descriptor, name, items, planner)
         if self.sync_files and groups:
             place.sync()
