@@ -30,6 +30,7 @@ def test_storage_options_are_refused_as_by_lightning(tmp_path: Path) -> None:
         PenstockCheckpointIO().save_checkpoint({}, tmp_path / "a", storage_options={})
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_a_trainer_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     pytorch = pytest.importorskip("lightning.pytorch")
     demos = pytest.importorskip("lightning.pytorch.demos.boring_classes")

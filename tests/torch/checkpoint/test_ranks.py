@@ -32,7 +32,7 @@ whole = torch.arange(60_000.0).reshape(300, 200)
 def run(tmp_path: Path, program: str) -> list[str]:
     """Run a program by two ranks; return what each has printed."""
     file = tmp_path / "program.py"
-    file.write_text(BEGIN + program + "\ndist.destroy_process_group()\n")
+    file.write_text(BEGIN + program + "\ndist.barrier()\ndist.destroy_process_group()\n")
     ranks = [
         subprocess.Popen(
             [sys.executable, str(file), str(rank), str(tmp_path / "c"), str(tmp_path / "store")],

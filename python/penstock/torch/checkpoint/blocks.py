@@ -112,9 +112,7 @@ class Blocks:
             return False
         length, offsets, places = found
         memory = bytes_of(target.untyped_storage())
-        self._ranges.add_many(
-            memory, block.offset + offsets, length, target.data_ptr() + places
-        )
+        self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
         return True
 
     def _copy(self, block: _Block) -> None:

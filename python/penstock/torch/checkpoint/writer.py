@@ -54,6 +54,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         names = self._free_names(plan.storage_data.prefix)
         if self.single_file_per_rank:
             groups = torch_files._split_by_size_and_type(self.thread_count, plan.items)
+            groups = [group for group in groups if group]
         else:
             groups = [[item] for item in plan.items]
         results = []
