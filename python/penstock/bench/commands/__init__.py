@@ -11,4 +11,5 @@ NAMES = (
     "plotfile",
     "decode",
     "small",
+    "checkpoint",
 )
