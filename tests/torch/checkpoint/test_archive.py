@@ -1,4 +1,4 @@
-"""The archives of torch.save: planned, written by Python, read by torch, and the other way round."""
+"""The archives of torch.save: planned here and read by torch, and the other way round."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_damaged_archive_is_refused_or_gives_a_tensor_inside_it() -> None:
             except archive.Unsupported:
                 continue
             last = sum((n - 1) * s for n, s in zip(found.shape, found.strides, strict=True))
-            assert 0 <= found.offset
+            assert found.offset >= 0
             assert 0 in found.shape or found.offset + last + found.dtype.itemsize <= len(data)
 
 

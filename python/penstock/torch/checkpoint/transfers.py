@@ -81,19 +81,26 @@ def write_new(path: Path, parts: Iterable[Part], options: OptionKeys) -> None:
 
 
 def write(descriptor: int, parts: Iterable[Part], **options: Any) -> None:
-    """Write parts to an open file by one request."""
+    """Write parts, in the order of the file, to an open file by one request."""
     ranges = Ranges()
-    small = []
+    offsets: list[int] = []
+    small: list[bytearray] = []
+    end = -1
     for offset, source in parts:
-        if isinstance(source, bytes):
-            small.append((offset, source))
-        else:
+        if not isinstance(source, bytes):
             ranges.add(source, offset)
-    lengths = np.array([len(source) for _, source in small], np.uint64)
-    memory = np.frombuffer(b"".join(source for _, source in small), np.uint8)
-    if len(memory):
+        elif offset == end:
+            small[-1] += source
+            end += len(source)
+        else:
+            offsets.append(offset)
+            small.append(bytearray(source))
+            end = offset + len(source)
+    if small:
+        lengths = np.array([len(one) for one in small], np.uint64)
+        memory = np.frombuffer(b"".join(small), np.uint8)
         starts = np.cumsum(lengths) - lengths + np.uint64(memory.__array_interface__["data"][0])
-        ranges.add_many(memory, [offset for offset, _ in small], lengths, starts)
+        ranges.add_many(memory, offsets, lengths, starts)
     with NativeFile(descriptor, WRITE) as file:
         ranges.move(file, request.WRITE, resolve(options))
 
