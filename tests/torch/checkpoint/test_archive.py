@@ -79,6 +79,12 @@ def test_tensors_that_share_memory_as_different_types_are_refused() -> None:
         archive.encode([one, one.view(torch.int32)])
 
 
+def test_empty_tensors_may_have_different_types() -> None:
+    dtypes = [torch.float32, torch.int64, torch.uint8] * 50
+    state = {str(n): torch.zeros(0, dtype=dtype) for n, dtype in enumerate(dtypes)}
+    assert_same(torch.load(io.BytesIO(written([state, state])))[1], state)
+
+
 @pytest.mark.parametrize("length", [0, 10, 100, 700, -1])
 def test_an_archive_that_is_cut_off_is_refused(length: int) -> None:
     with pytest.raises(archive.Unsupported):

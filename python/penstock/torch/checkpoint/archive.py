@@ -103,7 +103,8 @@ class _Pickler(pickle.Pickler):
             kind, storage, dtype, length = torch.UntypedStorage, obj, torch.uint8, obj.nbytes()
         else:
             return None
-        if self._dtypes.setdefault(storage.data_ptr() or id(storage), dtype) != dtype:
+        address = storage.data_ptr()
+        if address and self._dtypes.setdefault(address, dtype) != dtype:
             raise RuntimeError(
                 "Cannot save multiple tensors or storages that view the same data as different "
                 "types; save a clone of one of them"
