@@ -113,6 +113,45 @@ def test_a_save_that_finds_no_space_leaves_the_last_checkpoint(tmp_path: Path, k
     assert after == before
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    kind = ["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(folder)]
+    mounted = subprocess.run(kind, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_last_file(small_disk: Path) -> None:
+    path = small_disk / "state.pt"
+    checkpoint.save({"one": torch.full((1 << 20,), 1.0)}, path)
+    with pytest.raises(OSError, match=r"No space left on device") as caught:
+        checkpoint.save({"one": torch.full((1 << 20,), 2.0)}, path)
+    assert caught.value.filename.startswith(str(small_disk))
+    assert_same(torch.load(path), {"one": torch.full((1 << 20,), 1.0)})
+    assert os.listdir(small_disk) == ["state.pt"]
+
+
+def test_a_full_disk_leaves_the_last_distributed_checkpoint(small_disk: Path) -> None:
+    for value in (1.0, 2.0):
+        state = {"one": torch.full((1 << 20,), value)}
+        writer = checkpoint.PenstockWriter(small_disk)
+        if value == 1:
+            dcp.save(state, storage_writer=writer)
+        else:
+            with pytest.raises(dcp.api.CheckpointException, match="No space left"):
+                dcp.save(state, storage_writer=writer)
+    loaded = {"one": torch.zeros(1 << 20)}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(small_disk))
+    assert_same(loaded, {"one": torch.full((1 << 20,), 1.0)})
+    assert sorted(os.listdir(small_disk)) == [".metadata", "__0_0.distcp"]
+
+
 def test_a_device_is_not_replaced_by_a_file() -> None:
     with pytest.raises(Exception, match="/dev/full"):
         checkpoint.save({"one": torch.ones(3)}, "/dev/full")
