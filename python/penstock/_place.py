@@ -17,6 +17,7 @@ from penstock._native import CData, ffi, lib
 from penstock.errors import Error, check
 from penstock.files import encode
 
+_DESCRIPTORS = "/proc/self/fd"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -119,17 +120,32 @@ class Place:
         leaves the new file until Python frees the block.
         """
         hidden = self._hidden()
+        shown = str(self.path.with_name(hidden))
         try:
-            descriptor = self.create(hidden)
+            unnamed = self._create_unnamed()
+            if unnamed is not None:
+                shown = os.readlink(f"{_DESCRIPTORS}/{unnamed}")
+            descriptor = self.create(hidden) if unnamed is None else unnamed
             try:
                 yield descriptor
                 self._complete(descriptor, durable=durable)
+                if unnamed is not None:
+                    os.link(f"{_DESCRIPTORS}/{unnamed}", hidden, dst_dir_fd=self._folder)
             finally:
                 os.close(descriptor)
             self.rename(hidden)
         except BaseException as error:
             self._give_up(hidden, error)
+            if isinstance(error, Error) and error.path == shown:
+                raise error.of_file(str(self.path)) from None
             raise
+
+    def _create_unnamed(self) -> int | None:
+        """Make a file that a killed process does not leave; ``None`` if that is impossible."""
+        if os.path.isdir(_DESCRIPTORS):
+            with contextlib.suppress(OSError):  # not all file systems have such files
+                return os.open(".", os.O_RDWR | os.O_TMPFILE, 0o600, dir_fd=self._folder)
+        return None
 
     def _complete(self, descriptor: int, *, durable: bool = True) -> None:
         self.take_rights(descriptor)
@@ -164,7 +180,7 @@ class Place:
 def _path_of(folder: int, file: Path) -> Path:
     """Return the path of the open folder in which a file is."""
     try:
-        return Path(os.readlink(f"/proc/self/fd/{folder}"))
+        return Path(os.readlink(f"{_DESCRIPTORS}/{folder}"))
     except FileNotFoundError:  # there is no /proc
         return Path(os.path.realpath(file)).parent
 

@@ -69,6 +69,11 @@ class Error(Exception):
         """Return the same error with what it is about before its message."""
         return type(self)(f"{subject}: {self.message}", **self._details)
 
+    def of_file(self, path: str) -> Error:
+        """Return the same error with another name for its file."""
+        message = self.message if self.path is None else self.message.replace(self.path, path)
+        return type(self)(message, **{**self._details, "path": path})
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self._details)
 

@@ -1,0 +1,133 @@
+"""Reads of blocks of stored tensors into the memory of others."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from penstock import request, transfer
+from penstock._native import NULL
+from penstock.files import NativeFile
+from penstock.request import Request
+from penstock.torch.checkpoint.archive import StoredTensor, bytes_of
+from penstock.torch.checkpoint.storages import new_storage
+from penstock.torch.checkpoint.transfers import Ranges, runs
+
+_LEAST_RUN = 512
+"""Shorter runs are read together with the bytes between, and copied from there."""
+_MOST_BETWEEN = 64 << 20
+"""Bytes of a temporary, at most."""
+
+
+class _Block(NamedTuple):
+    """A block of a stored tensor, and where it goes."""
+
+    stored: StoredTensor
+    offset: int
+    """Of its first element, in the file."""
+    target: torch.Tensor
+
+    def span(self) -> int:
+        """Return the bytes from the first to the last element."""
+        span: int = self.stored.dtype.itemsize
+        for n, step in zip(self.target.shape, self.stored.strides, strict=True):
+            span += (n - 1) * step
+        return span
+
+    def halves(self) -> Iterator[_Block]:
+        """Yield the parts before and behind the middle of the dimension that spans most."""
+        shape, strides = self.target.shape, self.stored.strides
+        widest = max(range(len(shape)), key=lambda axis: (shape[axis] - 1) * strides[axis])
+        middle = shape[widest] // 2
+        low = self.target.narrow(widest, 0, middle)
+        high = self.target.narrow(widest, middle, shape[widest] - middle)
+        yield self._replace(target=low)
+        yield self._replace(target=high, offset=self.offset + middle * strides[widest])
+
+
+class Blocks:
+    """The blocks that come from one file. All that can be read in place are one request."""
+
+    def __init__(self, file: NativeFile) -> None:
+        self._file = file
+        self._ranges = Ranges()
+        self._copied: list[_Block] = []
+        self._request: Request[None] | None = None
+
+    def add(self, stored: StoredTensor, offsets: Sequence[int], target: torch.Tensor) -> None:
+        """Add the block at these offsets of a tensor, with the shape of ``target``.
+
+        Args:
+            stored: The tensor. Its offset is that in the file.
+            offsets: In elements, in each dimension.
+            target: What to fill: of any strides, data type and device.
+
+        Raises:
+            ValueError: The block reaches out of the tensor.
+        """
+        shape = tuple(target.shape)
+        ends = [first + n for first, n in zip(offsets, shape, strict=True)]
+        if len(stored.shape) != len(shape) or min([0, *offsets]) < 0:
+            raise ValueError(f"no block at {tuple(offsets)} of a tensor of shape {stored.shape}")
+        if any(end > n for end, n in zip(ends, stored.shape, strict=True)):
+            raise ValueError(f"a tensor of shape {stored.shape} has no elements up to {ends}")
+        if 0 in shape:
+            return
+        offset = stored.offset + sum(map(operator.mul, offsets, stored.strides))
+        block = _Block(stored, offset, target)
+        if not self._in_place(block):
+            self._copied.append(block)
+
+    def add_bytes(self, memory: Any, offset: int) -> None:
+        """Add bytes that fill an array of bytes."""
+        self._ranges.add(memory, offset)
+
+    def start(self) -> None:
+        """Start the request."""
+        if self._ranges:
+            self._request = self._ranges.submit(self._file, request.READ, NULL)
+
+    def finish(self) -> None:
+        """Wait for the request, and read what needs a copy."""
+        if self._request is not None:
+            transfer.finish(self._request)
+        for block in self._copied:
+            self._copy(block)
+
+    def _in_place(self, block: _Block) -> bool:
+        """Add the ranges of a block, if its elements can go straight to their places."""
+        target, (dtype, _, _, steps) = block.target, block.stored
+        simple = type(target) in (torch.Tensor, torch.nn.Parameter)
+        if not simple or target.layout != torch.strided or target.dtype != dtype:
+            return False
+        if target.device.type not in ("cpu", "cuda") or target.is_conj() or target.is_neg():
+            return False
+        size = dtype.itemsize
+        to_steps = [step * size for step in target.stride()]
+        found = runs(target.shape, steps, to_steps, size, _LEAST_RUN)
+        if found is None:
+            return False
+        length, offsets, places = found
+        memory = bytes_of(target.untyped_storage())
+        self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
+        return True
+
+    def _copy(self, block: _Block) -> None:
+        """Read all bytes between the first and the last element, and copy the elements."""
+        span = block.span()
+        if span > _MOST_BETWEEN and block.target.numel() > 1:
+            for half in block.halves():
+                self._copy(half)
+            return
+        device = block.target.device
+        storage = new_storage(span, device if device.type == "cuda" else "cpu")
+        ranges = Ranges()
+        ranges.add(bytes_of(storage), block.offset)
+        ranges.move(self._file, request.READ, NULL)
+        dtype = block.stored.dtype
+        strides = [step // dtype.itemsize for step in block.stored.strides]
+        read = torch.empty(0, dtype=dtype, device=storage.device)
+        block.target.copy_(read.set_(storage, 0, block.target.shape, strides))

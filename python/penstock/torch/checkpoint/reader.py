@@ -1,0 +1,312 @@
+"""A storage reader of ``torch.distributed.checkpoint``."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.futures import Future
+
+from penstock import request
+from penstock._native import NULL
+from penstock.errors import EndOfFileError
+from penstock.files import READ, NativeFile
+from penstock.torch.checkpoint import archive
+from penstock.torch.checkpoint.archive import StoredTensor
+from penstock.torch.checkpoint.blocks import Blocks
+from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.transfers import Ranges
+from penstock.torch.checkpoint.writer import finished
+
+_AT_ONCE = 16
+"""Files that are read at the same time."""
+_EDGE = 4096
+"""Bytes at the beginning and at the end of an archive that say where its tensor is."""
+
+
+class FileRead:
+    """The items that come from one file."""
+
+    def __init__(self, path: Path, planner: LoadPlanner) -> None:
+        self.path = path
+        self.file = NativeFile(path, READ)
+        self.blocks = Blocks(self.file)
+        self._planner = planner
+        self._tensors: list[tuple[ReadItem, torch.Tensor]] = []
+        self._bytes: list[tuple[ReadItem, np.ndarray[Any, Any]]] = []
+
+    def add_tensor(self, item: ReadItem, stored: StoredTensor) -> None:
+        """Read a block of a tensor into the one that the planner names."""
+        target = self._planner.resolve_tensor(item).detach()
+        if target.size() != item.lengths:
+            raise self.wrong(item, f"is read as {item.lengths}, into {tuple(target.size())}")
+        try:
+            self.blocks.add(stored, item.storage_offsets, target)
+        except ValueError as error:
+            raise self.wrong(item, f"is not as the metadata says: {error}") from error
+        self._tensors.append((item, target))
+
+    def add_bytes(self, item: ReadItem, offset: int, length: int) -> None:
+        """Read bytes for the planner."""
+        memory = np.empty(length, np.uint8)
+        self.blocks.add_bytes(memory, offset)
+        self._bytes.append((item, memory))
+
+    def finish(self) -> None:
+        """Wait for the reads, and report them to the planner."""
+        self.blocks.finish()
+        self.file.close()
+        for item, memory in self._bytes:
+            self._planner.load_bytes(item, io.BytesIO(memory.tobytes()))
+        for item, target in self._tensors:
+            self._planner.commit_tensor(item, target)
+
+    def wrong(self, item: ReadItem, cause: str) -> CheckpointFileError:
+        """Return the error of an item that is not as the metadata says."""
+        return CheckpointFileError(
+            f"{self.path}: {item.storage_index.fqn!r} {cause}",
+            path=str(self.path),
+            cause=cause,
+            remedy="the file is not that of the checkpoint's metadata: load an older checkpoint",
+        )
+
+
+class FileReads:
+    """The reads of several files, of which some are under way at the same time."""
+
+    def __init__(self, planner: LoadPlanner) -> None:
+        self._planner = planner
+        self._started: deque[FileRead] = deque()
+
+    @contextmanager
+    def start(self, path: Path) -> Iterator[FileRead]:
+        """Yield the read of a file, and start it when the block has added its items."""
+        read = FileRead(path, self._planner)
+        yield read
+        read.blocks.start()
+        self._started.append(read)
+        if len(self._started) == _AT_ONCE:
+            self._started.popleft().finish()
+
+    def finish(self) -> None:
+        """Finish all reads."""
+        while self._started:
+            self._started.popleft().finish()
+
+
+class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
+    """Reads checkpoints as ``FileSystemReader`` does.
+
+    All tensors of a file come by one request, straight into the memory of the state dict; of a
+    tensor that is needed in part, only that part is read. Items that are no plain tensors, such as
+    those of stream extensions, are read as ``FileSystemReader`` reads them.
+
+    Args:
+        path: The folder of the checkpoint.
+        weights_only: Whether ``.metadata`` may hold only what a checkpoint needs and what
+            ``torch.serialization.add_safe_globals`` allows. Without it, as with
+            ``FileSystemReader``, that file can run any code. The pickles of Python objects in a
+            state dict are loaded by the planner: torch's own loads them without a check.
+
+    >>> dcp.load(state_dict, storage_reader=PenstockReader("checkpoint/1"))
+    """
+
+    def __init__(self, path: Any, *args: Any, weights_only: bool = True, **keys: Any) -> None:
+        super().__init__(path, *args, **keys)
+        self._weights_only = weights_only
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """Return the metadata of the checkpoint, or of one rank with ``rank=``.
+
+        Raises:
+            FileNotFoundError: There is no checkpoint.
+            pickle.UnpicklingError: ``weights_only`` does not allow an object.
+            CheckpointFileError: The file is cut off or damaged.
+        """
+        path = Path(self._get_metadata_path(kwargs.get("rank")))
+        unpickler = _MetadataUnpickler if self._weights_only else pickle.Unpickler
+        with path.open("rb") as file:
+            try:
+                metadata = unpickler(file).load()
+            except _Refused as error:
+                raise pickle.UnpicklingError(f"{path}: {error}") from None
+            except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError) as error:
+                raise CheckpointFileError(
+                    f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
+                ) from error
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read the items of a plan; the future is complete."""
+        by_file: dict[str, list[ReadItem]] = {}
+        for item in plan.items:
+            name = self.storage_data[item.storage_index].relative_path
+            by_file.setdefault(name, []).append(item)
+        others: list[ReadItem] = []
+        reads = FileReads(planner)
+        for name, items in by_file.items():
+            with reads.start(Path(self.path) / name) as read:
+                others += self._add(read, items)
+        reads.finish()
+        for item in others:
+            self._read_by_torch(item, planner)
+        return finished(None)
+
+    def _add(self, read: FileRead, items: list[ReadItem]) -> list[ReadItem]:
+        """Add the items of a file to its read; return those that only torch can read."""
+        infos = [self.storage_data[item.storage_index] for item in items]
+        self._check_length(read, items)
+        places = {
+            (info.offset, info.length)
+            for info, item in zip(infos, items, strict=True)
+            if item.type != LoadItemType.BYTE_IO and not info.transform_descriptors
+        }
+        found = tensors_in(read.file, places)
+        others = []
+        for item, info in zip(items, infos, strict=True):
+            stored = found.get((info.offset, info.length))
+            if stored is not None:
+                read.add_tensor(item, stored)
+            elif item.type == LoadItemType.BYTE_IO and not info.transform_descriptors:
+                read.add_bytes(item, info.offset, info.length)
+            else:
+                others.append(item)
+        return others
+
+    def _check_length(self, read: FileRead, items: list[ReadItem]) -> None:
+        size = read.file.size()
+        for item in items:
+            info = self.storage_data[item.storage_index]
+            if info.offset + info.length > size:
+                raise EndOfFileError(
+                    f"{read.path} has {size} bytes, but {item.storage_index.fqn!r} ends at byte "
+                    f"{info.offset + info.length}",
+                    path=str(read.path),
+                    offset=info.offset,
+                    length=info.length,
+                    remedy=REMEDY,
+                )
+
+    def _read_by_torch(self, item: ReadItem, planner: LoadPlanner) -> None:
+        try:
+            super().read_data(dataclasses.replace(LoadPlan([]), items=[item]), planner)
+        except RuntimeError as error:
+            if "PytorchStreamReader" not in str(error):
+                raise
+            path = Path(self.path) / self.storage_data[item.storage_index].relative_path
+            cause = str(error).partition("\n")[0]
+            raise CheckpointFileError(
+                f"{path}: {item.storage_index.fqn!r}: {cause}",
+                path=str(path),
+                cause=cause,
+                remedy=REMEDY,
+            ) from error
+
+
+def tensors_in(
+    file: NativeFile, places: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], StoredTensor]:
+    """Find tensors that are archives in a file, by one request.
+
+    Args:
+        file: The file, which has all the places.
+        places: Offset and length of each archive.
+
+    Returns:
+        The tensors, with their offsets in the file, by place; without those that only torch can
+        read.
+    """
+    listed = np.array(sorted(places), np.int64).reshape(-1, 2)
+    offsets, lengths = listed[:, 0], listed[:, 1]
+    edges = np.minimum(lengths, _EDGE)
+    memory = np.empty(2 * int(edges.sum()), np.uint8)
+    starts = np.cumsum(np.stack([edges, edges], 1)) - edges.repeat(2)
+    froms = np.stack([offsets, offsets + lengths - edges], 1).ravel()
+    ranges = Ranges()
+    address = memory.__array_interface__["data"][0]
+    ranges.add_many(memory, froms, edges.repeat(2), address + starts)
+    ranges.move(file, request.READ, NULL)
+    found = {}
+    for (offset, length), edge, start in zip(
+        listed.tolist(), edges.tolist(), starts[::2].tolist(), strict=True
+    ):
+        read = _Edges(memory[start : start + 2 * edge].tobytes(), edge, length)
+        try:
+            stored = archive.tensor_of(archive.Directory(read, length))
+        except archive.Unsupported:
+            continue
+        found[offset, length] = stored._replace(offset=offset + stored.offset)
+    return found
+
+
+class _Edges:
+    """The first and the last bytes of an archive."""
+
+    def __init__(self, both: bytes, edge: int, length: int) -> None:
+        self._both, self._edge, self._length = both, edge, length
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        end = offset + length
+        last = self._length - self._edge
+        if offset >= 0 and end <= self._edge:
+            return self._both[offset:end]
+        if last <= offset and end <= self._length:
+            start = offset - last + self._edge
+            return self._both[start : start + length]
+        raise archive.Unsupported("the archive has its directory elsewhere")
+
+
+class _Refused(Exception):  # noqa: N818 - it is caught, not shown
+    """A pickle names something that metadata does not need."""
+
+
+_SAFE = {
+    ("builtins", "frozenset"),
+    ("builtins", "set"),
+    ("collections", "OrderedDict"),
+    ("torch", "Size"),
+    ("torch.serialization", "_get_layout"),
+}
+_PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Makes only objects that have no effects."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
+            return super().find_class(module, name)
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        if module.startswith("torch.distributed.checkpoint."):
+            found = getattr(import_module(module), name, None)
+            if isinstance(found, type) and (
+                dataclasses.is_dataclass(found) or issubclass(found, Enum)
+            ):
+                return found
+        for allowed in torch.serialization.get_safe_globals():
+            known, path = allowed if isinstance(allowed, tuple) else (allowed, None)
+            if path in (None, f"{module}.{name}") and (
+                path or (known.__module__, known.__qualname__) == (module, name)
+            ):
+                return known
+        raise _Refused(
+            f"the metadata names {module}.{name}, which weights_only does not allow; if you trust "
+            "the checkpoint, call torch.serialization.add_safe_globals or pass weights_only=False"
+        )

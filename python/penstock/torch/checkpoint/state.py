@@ -1,0 +1,177 @@
+"""State dicts in the format of ``torch.save``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from penstock import request
+from penstock._options import OptionKeys, resolve
+from penstock.files import READ, NativeFile, Path, encode, path_of_new
+from penstock.torch.checkpoint import archive
+from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.storages import new_storage
+from penstock.torch.checkpoint.transfers import Ranges, write_new
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_Restore = Callable[[Any, str], Any]
+
+
+def save(obj: Any, f: Path, **options: Unpack[OptionKeys]) -> None:
+    """Save tensors and Python objects, as ``torch.save`` does, for ``torch.load`` or :func:`load`.
+
+    Tensors go from their memory to the file by one request, those of a GPU without a copy on the
+    CPU. The file replaces another one when it is complete; after an error, the old file is still
+    there. It has all the properties that :func:`penstock.save` gives a file.
+
+    Args:
+        obj: A state dict, or any object that ``torch.save`` takes. Tensors must not change
+            meanwhile. Tensors that share memory share it again when they are loaded.
+        f: The path of the file.
+        **options: See :class:`penstock.OptionKeys`. ``durable`` is true by default: the file also
+            survives a power failure.
+
+    Raises:
+        NotFoundError: The folder does not exist.
+        NoSpaceError: The file system is full. The old file is still there.
+        RuntimeError: Two tensors share memory as different data types.
+        IncompatibleError: A tensor is on a device other than the CPU and CUDA GPUs.
+
+    >>> penstock.torch.save(model.state_dict(), "model.pt")
+    """
+    parts = archive.encode(obj).parts
+    write_new(path_of_new(f), parts, options)
+
+
+def load(
+    f: Path,
+    map_location: Any = None,
+    *,
+    weights_only: bool = True,
+    **options: Unpack[OptionKeys],
+) -> Any:
+    """Load what :func:`save` or ``torch.save`` has saved, as ``torch.load`` does.
+
+    All tensors come by one request, straight into the memory of their devices. Python objects are
+    restored by ``torch.load``. It also loads files that are no zip archives, or of another byte
+    order.
+
+    Args:
+        f: The path of the file.
+        map_location: Where storages go, as for ``torch.load``: a device, a dictionary of
+            locations, or a function, which gets storages on the CPU. By default, to the devices
+            that they were saved from.
+        weights_only: Whether to load only tensors, primitive types, dictionaries and what
+            ``torch.serialization.add_safe_globals`` allows. Without it, the file can run any code.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Raises:
+        NotFoundError: The file does not exist.
+        CheckpointFileError: The file is cut off or damaged; a ``RuntimeError``.
+        pickle.UnpicklingError: ``weights_only`` does not allow an object.
+        RuntimeError: There is no device as the one that a tensor was saved from.
+
+    >>> model.load_state_dict(penstock.torch.load("model.pt", "cuda"))
+    """
+    name = os.fsdecode(encode(f))
+    with NativeFile(f, READ) as file, open(name, "rb") as opened:
+
+        def read(offset: int, length: int) -> bytes:
+            return os.pread(opened.fileno(), length, offset)
+
+        try:
+            directory = archive.Directory(read, file.size())
+            restore = _filled(directory, file, map_location, options)
+        except archive.Unsupported:
+            return _load_by_torch(name, map_location, weights_only)
+        with torch.serialization.skip_data():
+            return torch.load(name, restore, weights_only=weights_only, mmap=False)
+
+
+def _filled(
+    directory: archive.Directory, file: NativeFile, map_location: Any, options: OptionKeys
+) -> _Restore:
+    """Load all storages; return the ``map_location`` with which ``torch.load`` finds them."""
+    order = sys.byteorder.encode()
+    if "byteorder" in directory and directory.content("byteorder") != order:
+        raise archive.Unsupported("the bytes are in the other order")
+    device_of = _Devices(map_location)
+    ranges, storages = Ranges(), []
+    for stored in archive.storages_of(directory.content("data.pkl")):
+        offset, length = directory.entry(f"data/{stored.key}")
+        if length and stored.location != "meta":
+            storage = new_storage(length, device_of(stored.location))
+            memory = archive.bytes_of(storage)
+            if type(memory) is not torch.Tensor or storage.device.type not in ("cpu", "cuda"):
+                raise archive.Unsupported(f"a file cannot fill a {type(memory)}")
+            ranges.add(memory, offset)
+            storages.append(storage)
+    ranges.move(file, request.READ, resolve(options))
+    return _restoring(iter(storages), map_location)
+
+
+def _restoring(storages: Iterator[Any], map_location: Any) -> _Restore:
+    """Return a ``map_location`` that replaces empty storages by these, in their order."""
+
+    def restore(empty: Any, location: str) -> Any:
+        if not empty.nbytes() or location == "meta":
+            storage = empty
+        else:
+            storage = next(storages)
+            if storage.nbytes() != empty.nbytes():
+                raise CheckpointFileError(
+                    f"a storage of {empty.nbytes()} bytes has {storage.nbytes()} in the file",
+                    remedy=REMEDY,
+                )
+        if callable(map_location):
+            mapped = map_location(storage, location)
+            return _restore_default(storage, location) if mapped is None else mapped
+        return storage if storage is not empty else _restored(empty, location, map_location)
+
+    return restore
+
+
+class _Devices:
+    """The devices of new storages, by the locations of those that were saved."""
+
+    def __init__(self, map_location: Any) -> None:
+        self._map_location = map_location
+        self._known: dict[str, Any] = {}
+
+    def __call__(self, location: str) -> Any:
+        if callable(self._map_location):
+            return "cpu"
+        if location not in self._known:
+            empty = torch.UntypedStorage(0)
+            self._known[location] = _restored(empty, location, self._map_location).device
+        return self._known[location]
+
+
+_restore_default = torch.serialization.default_restore_location
+
+
+def _restored(storage: Any, location: str, map_location: Any) -> Any:
+    """Move a storage where ``map_location``, which is no function, says."""
+    if isinstance(map_location, dict):
+        location = map_location.get(location, location)
+    elif map_location is not None:
+        location = str(map_location)
+    return _restore_default(storage, location)
+
+
+def _load_by_torch(name: str, map_location: Any, weights_only: bool) -> Any:
+    try:
+        return torch.load(name, map_location, weights_only=weights_only)
+    except (RuntimeError, EOFError) as error:
+        if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+            raise
+        cause = str(error).partition("\n")[0] or "the file ends too early"
+        raise CheckpointFileError(
+            f"{name}: {cause}", path=name, cause=cause, remedy=REMEDY
+        ) from error

@@ -1,0 +1,174 @@
+"""A storage writer of ``torch.distributed.checkpoint``."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pickle
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint import filesystem as torch_files
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from penstock._collector import paused_collector
+from penstock._place import Place
+from penstock.torch.checkpoint import archive
+from penstock.torch.checkpoint.archive import Part
+from penstock.torch.checkpoint.transfers import write
+
+_MOST_COPIED = 1 << 30
+"""Bytes of copies of tensors that are not contiguous, at most, before they are written."""
+
+_DATA_FILE = re.compile(r"\.?__(\d+)_\d+\.distcp(-[0-9a-f]{16})?")
+"""A file of a checkpoint, or one that a process was about to write when it was killed."""
+
+
+class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
+    """Writes checkpoints as ``FileSystemWriter`` does, whose arguments it takes.
+
+    Tensors go from their memory to the files, one for each rank, by one request each. Each file is
+    written under a temporary name, flushed and renamed, ``.metadata`` last; no file of an earlier
+    checkpoint in the folder is changed or removed before that. So the folder always holds a whole
+    checkpoint, the old one or the new one. ``torch.distributed.checkpoint.FileSystemReader``
+    reads it.
+
+    ``thread_count`` is the number of files that each rank writes, one after the other; Penstock
+    writes parts of a file in parallel. ``per_thread_copy_ahead`` has no effect.
+
+    >>> dcp.save(state_dict, storage_writer=PenstockWriter("checkpoint/1"))
+    """
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write the items of a plan; the future is complete."""
+        names = self._free_names(plan.storage_data.prefix)
+        if self.single_file_per_rank:
+            groups = torch_files._split_by_size_and_type(self.thread_count, plan.items)
+            groups = [group for group in groups if group]
+        else:
+            groups = [[item] for item in plan.items]
+        results = []
+        for name, items in zip(names, groups, strict=False):
+            place = Place(Path(self.path) / name)
+            with paused_collector(), place.replacement(durable=self.sync_files) as descriptor:
+                results += self._write_items(descriptor, name, items, planner)
+        if self.sync_files and groups:
+            place.sync()
+        return finished(results)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Put the metadata in place, and remove what was there of an earlier checkpoint."""
+        metadata.version = torch_files.CURRENT_DCP_VERSION
+        written = chain.from_iterable(results)
+        metadata.storage_data = {result.index: result.storage_data for result in written}
+        metadata.storage_meta = self.storage_meta()
+        place = Place(Path(self._get_metadata_path(self._owner())))
+        place.replace(pickle.dumps(metadata))
+        if self.sync_files:
+            place.sync()
+        self._remove_superseded({info.relative_path for info in metadata.storage_data.values()})
+
+    def _owner(self) -> int | None:
+        """Return the rank whose metadata is written; ``None`` for that of all ranks."""
+        return None if self.use_collectives else self.rank
+
+    def _free_names(self, prefix: str) -> Iterator[str]:
+        """Yield names that no file of an earlier checkpoint has."""
+        for number in count():
+            name = f"{prefix}{number}{torch_files.DEFAULT_SUFFIX}"
+            if not os.path.lexists(Path(self.path) / name):
+                yield name
+
+    def _remove_superseded(self, used: set[str]) -> None:
+        own = Path(self._get_metadata_path(self._owner())).name
+        names = os.listdir(self.path)
+        # Ranks that write without collectives each have metadata: one does not know all files.
+        foreign = r"\.metadata" if self._owner() is not None else r"__\d+\.metadata"
+        if any(re.fullmatch(foreign, name) for name in names if name != own):
+            return
+        for name in names:
+            found = _DATA_FILE.fullmatch(name)
+            if found and name not in used and self._owner() in (None, int(found[1])):
+                with suppress(OSError):
+                    os.unlink(Path(self.path) / name)
+
+    def _write_items(
+        self, descriptor: int, name: str, items: Iterable[WriteItem], planner: SavePlanner
+    ) -> list[WriteResult]:
+        """Write items to a new file, bytes first as torch does."""
+        results: list[WriteResult] = []
+        parts: list[Part] = []
+        end = copied = 0
+        for item in sorted(items, key=lambda item: item.type != WriteItemType.BYTE_IO):
+            data, start = planner.resolve_data(item), end
+            info = torch_files._StorageInfo(name, start, 0)
+            if self.transforms.extensions or not (isinstance(data, io.BytesIO) or is_plain(data)):
+                end, info = self._transformed(parts, start, item, data, name)
+            elif isinstance(data, io.BytesIO):
+                parts.append(Part(start, data.getvalue()))
+                end += len(data.getvalue())
+            else:
+                tensor = dense(data)
+                copied += tensor.nbytes if tensor.data_ptr() != data.data_ptr() else 0
+                planned = archive.encode(tensor, start, location="cpu")
+                parts += planned.parts
+                end = planned.end
+            info = dataclasses.replace(info, offset=start, length=end - start)
+            results.append(WriteResult(item.index, end - start, info))
+            if copied > _MOST_COPIED:
+                write(descriptor, parts, durable=self.sync_files)
+                parts, copied = [], 0
+        write(descriptor, parts, durable=self.sync_files)
+        return results
+
+    def _transformed(
+        self, parts: list[Part], start: int, item: WriteItem, data: Any, name: str
+    ) -> tuple[int, Any]:
+        """Have torch make the bytes of an item that it transforms, or that is no plain tensor."""
+        stream = io.BytesIO()
+        if isinstance(data, torch.Tensor):
+            data = data.detach().cpu()
+        result = torch_files._write_item(
+            self.transforms, stream, data, item, name, self.serialization_format
+        )
+        parts.append(Part(start, stream.getvalue()))
+        return start + len(stream.getvalue()), result.storage_data
+
+
+def finished(results: Any) -> Future[Any]:
+    """Return a future that is complete."""
+    future: Future[Any] = Future()
+    future.set_result(results)
+    return future
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether a tensor is no more than elements in memory of the CPU or a CUDA device."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type in ("cpu", "cuda")
+        and not tensor.is_quantized
+    )
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous tensor whose storage holds its elements alone; copy only if necessary."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    storage, nbytes = tensor.untyped_storage(), tensor.nbytes
+    if storage.nbytes() == nbytes:
+        return tensor
+    begin = tensor.storage_offset() * tensor.element_size()
+    part = storage[begin : begin + nbytes]
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return empty.set_(part, 0, tensor.shape, tensor.stride())

@@ -1,0 +1,120 @@
+"""The archives of torch.save: planned here and read by torch, and the other way round."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import zipfile
+from typing import Any
+
+import pytest
+
+from .conftest import assert_same, state_dict, tensors, torch
+
+archive = pytest.importorskip("penstock.torch.checkpoint.archive")
+
+
+def written(obj: Any, start: int = 0, location: str | None = None) -> bytes:
+    planned = archive.encode(obj, start, location)
+    data = bytearray()
+    for offset, source in planned.parts:
+        assert offset == start + len(data)
+        data += source if isinstance(source, bytes) else source.cpu().numpy().tobytes()
+    assert planned.end == start + len(data)
+    return bytes(data)
+
+
+def directory(data: bytes) -> Any:
+    return archive.Directory(lambda offset, length: data[offset : offset + length], len(data))
+
+
+@pytest.mark.parametrize("limit", [1, 5000, 0xFFFFFFFF])
+def test_torch_loads_an_archive_with_and_without_zip64(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "_LIMIT", limit)
+    data = written(state_dict())
+    assert_same(torch.load(io.BytesIO(data)), state_dict())
+    assert len(directory(data).content("data.pkl")) > 0
+
+
+def test_an_archive_is_a_valid_zip_file_except_for_the_checksums_of_storages() -> None:
+    entries = zipfile.ZipFile(io.BytesIO(written(state_dict()))).infolist()
+    without = [entry.filename for entry in entries if not entry.CRC]
+    assert without
+    assert all("/data/" in name for name in without)
+
+
+def test_large_storages_start_at_pages_of_the_file_and_others_at_64_bytes() -> None:
+    for offset, source in archive.encode(tensors(), start=777).parts:
+        if not isinstance(source, bytes):
+            assert offset % (4096 if len(source) >= 1 << 16 else 64) == 0
+
+
+@pytest.mark.parametrize("name", tensors())
+def test_a_tensor_is_found_in_the_archive_of_either_library(name: str) -> None:
+    tensor = tensors()[name].detach()
+    by_torch = io.BytesIO()
+    torch.save(tensor, by_torch)
+    for data in (by_torch.getvalue(), written(tensor)):
+        if name == "conjugate":
+            with pytest.raises(archive.Unsupported, match="metadata"):
+                archive.tensor_of(directory(data))
+            continue
+        found = archive.tensor_of(directory(data))
+        assert (found.dtype, found.shape) == (tensor.dtype, tuple(tensor.shape))
+        memory = torch.frombuffer(bytearray(data) + bytes(16), dtype=torch.uint8)
+        again = torch.empty(0, dtype=tensor.dtype)
+        size = tensor.element_size()
+        strides = [step // size for step in found.strides]
+        storage = memory[found.offset :].clone().untyped_storage()
+        again.set_(storage, 0, found.shape, strides)
+        assert_same(again, tensor)
+
+
+def test_tensors_that_share_memory_as_different_types_are_refused() -> None:
+    one = torch.zeros(4)
+    with pytest.raises(RuntimeError, match="different types"):
+        archive.encode([one, one.view(torch.int32)])
+
+
+def test_empty_tensors_may_have_different_types() -> None:
+    dtypes = [torch.float32, torch.int64, torch.uint8] * 50
+    state = {str(n): torch.zeros(0, dtype=dtype) for n, dtype in enumerate(dtypes)}
+    assert_same(torch.load(io.BytesIO(written([state, state])))[1], state)
+
+
+@pytest.mark.parametrize("length", [0, 10, 100, 700, -1])
+def test_an_archive_that_is_cut_off_is_refused(length: int) -> None:
+    with pytest.raises(archive.Unsupported):
+        directory(written(torch.ones(1000))[:length])
+
+
+def test_a_damaged_archive_is_refused_or_gives_a_tensor_inside_it() -> None:
+    data = written(torch.arange(100.0))
+    for at in range(len(data)):
+        for value in (0, 0xFF):
+            damaged = data[:at] + bytes([value]) + data[at + 1 :]
+            try:
+                found = archive.tensor_of(directory(damaged))
+            except archive.Unsupported:
+                continue
+            last = sum((n - 1) * s for n, s in zip(found.shape, found.strides, strict=True))
+            assert found.offset >= 0
+            assert 0 in found.shape or found.offset + last + found.dtype.itemsize <= len(data)
+
+
+class _Attack:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch attacked",)
+
+
+def test_looking_for_storages_runs_nothing_of_a_pickle(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert archive.storages_of(pickle.dumps({"x": _Attack()})) == []
+    with pytest.raises(archive.Unsupported):
+        archive.tensor_of(directory(written(_Attack())))
+    assert not os.listdir(tmp_path)

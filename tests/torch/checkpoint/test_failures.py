@@ -1,0 +1,160 @@
+"""A save that fails or is killed leaves the last checkpoint."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import assert_same, blank, torch
+
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+checkpoint = pytest.importorskip("penstock.torch.checkpoint")
+
+SAVE = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+import torch.distributed.checkpoint as dcp
+from penstock.torch import checkpoint
+kind, path = sys.argv[1:]
+state = {str(n): torch.full((1 << 20,), 2.0) for n in range(32)}
+print("ready", flush=True)
+for _ in range(1000):
+    if kind == "state":
+        checkpoint.save(state, path)
+    elif kind == "dcp":
+        dcp.save(state, storage_writer=checkpoint.PenstockWriter(path))
+    else:
+        dcp.save(state, storage_writer=checkpoint.PenstockHuggingFaceWriter(path))
+"""
+
+
+def state(value: float) -> dict[str, Any]:
+    return {str(n): torch.full((1 << 20,), value) for n in range(32)}
+
+
+def save(kind: str, path: Path, value: float) -> None:
+    if kind == "state":
+        checkpoint.save(state(value), path)
+    elif kind == "dcp":
+        dcp.save(state(value), storage_writer=checkpoint.PenstockWriter(path))
+    else:
+        dcp.save(state(value), storage_writer=checkpoint.PenstockHuggingFaceWriter(path))
+
+
+def load(kind: str, path: Path) -> dict[str, Any]:
+    """Load by torch's own readers."""
+    if kind == "state":
+        return dict(torch.load(path))
+    loaded = blank(state(0.0))
+    reader = dcp.FileSystemReader if kind == "dcp" else dcp.HuggingFaceStorageReader
+    if kind != "dcp":
+        pytest.importorskip("safetensors")
+    dcp.load(loaded, storage_reader=reader(path))
+    return loaded
+
+
+KINDS = ["state", "dcp", "huggingface"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "delay", [0.1, *(pytest.param(delay, marks=pytest.mark.long) for delay in (0.01, 0.03, 0.3, 1))]
+)
+def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path: Path, kind: str, delay: float) -> None:
+    path = tmp_path / "checkpoint"
+    save(kind, path, 1.0)
+    command = [sys.executable, "-c", SAVE, kind, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        time.sleep(delay)
+        program.send_signal(signal.SIGKILL)
+    loaded = load(kind, path)
+    assert_same(loaded, state(float(loaded["0"][0])))
+    save(kind, path, 3.0)
+    assert_same(load(kind, path), state(3.0))
+    assert os.listdir(tmp_path) == ["checkpoint"]
+    if kind == "dcp":
+        assert len(os.listdir(path)) == 2
+
+
+@contextmanager
+def file_size_limit(nbytes: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_save_that_finds_no_space_leaves_the_last_checkpoint(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "checkpoint"
+    save(kind, path, 1.0)
+    before = sorted(os.listdir(tmp_path)), sorted(os.listdir(path)) if kind != "state" else []
+    with file_size_limit(1 << 20), pytest.raises(BaseException, match="checkpoint") as caught:
+        save(kind, path, 2.0)
+    assert "File too large" in str(caught.value)
+    assert_same(load(kind, path), state(1.0))
+    after = sorted(os.listdir(tmp_path)), sorted(os.listdir(path)) if kind != "state" else []
+    assert after == before
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    kind = ["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(folder)]
+    mounted = subprocess.run(kind, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_last_file(small_disk: Path) -> None:
+    path = small_disk / "state.pt"
+    checkpoint.save({"one": torch.full((1 << 20,), 1.0)}, path)
+    with pytest.raises(OSError, match=r"No space left on device") as caught:
+        checkpoint.save({"one": torch.full((1 << 20,), 2.0)}, path)
+    assert caught.value.filename == str(path)
+    assert str(path) in str(caught.value)
+    assert_same(torch.load(path), {"one": torch.full((1 << 20,), 1.0)})
+    assert os.listdir(small_disk) == ["state.pt"]
+
+
+def test_a_full_disk_leaves_the_last_distributed_checkpoint(small_disk: Path) -> None:
+    for value in (1.0, 2.0):
+        state = {"one": torch.full((1 << 20,), value)}
+        writer = checkpoint.PenstockWriter(small_disk)
+        if value == 1:
+            dcp.save(state, storage_writer=writer)
+        else:
+            with pytest.raises(dcp.api.CheckpointException, match="No space left"):
+                dcp.save(state, storage_writer=writer)
+    loaded = {"one": torch.zeros(1 << 20)}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(small_disk))
+    assert_same(loaded, {"one": torch.full((1 << 20,), 1.0)})
+    assert sorted(os.listdir(small_disk)) == [".metadata", "__0_0.distcp"]
+
+
+def test_a_device_is_not_replaced_by_a_file() -> None:
+    with pytest.raises(Exception, match="/dev/full"):
+        checkpoint.save({"one": torch.ones(3)}, "/dev/full")
+    assert Path("/dev/full").is_char_device()

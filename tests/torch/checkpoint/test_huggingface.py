@@ -1,0 +1,127 @@
+"""The writer and the reader of safetensors files, beside those of torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import assert_same, blank, tensors, torch
+
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+checkpoint = pytest.importorskip("penstock.torch.checkpoint")
+Writer, Reader = checkpoint.PenstockHuggingFaceWriter, checkpoint.PenstockHuggingFaceReader
+
+
+def state() -> dict[str, Any]:
+    """Return what torch's writer can hold: contiguous tensors of their own memory."""
+    return {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format).resolve_conj()
+        for name, tensor in tensors().items()
+    }
+
+
+def by_file() -> dict[str, int]:
+    return {name: 1 + number % 3 for number, name in enumerate(state())}
+
+
+OPTIONS = [{}, {"fqn_to_index_mapping": by_file()}, {"save_distributed": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("reader", [dcp.HuggingFaceStorageReader, Reader])
+@pytest.mark.parametrize("writer", [dcp.HuggingFaceStorageWriter, Writer])
+def test_each_library_reads_what_either_has_written(
+    tmp_path: Path, writer: Any, reader: Any, options: dict[str, Any]
+) -> None:
+    if writer is not Writer or reader is not Reader:
+        pytest.importorskip("safetensors")
+    dcp.save(state(), storage_writer=writer(path=str(tmp_path), **options))
+    loaded = blank(state())
+    dcp.load(loaded, storage_reader=reader(path=str(tmp_path)))
+    assert_same(loaded, state())
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_names_and_index_are_those_of_torch(tmp_path: Path, options: dict[str, Any]) -> None:
+    pytest.importorskip("safetensors")
+    listed = []
+    for name, writer in (("torch", dcp.HuggingFaceStorageWriter), ("penstock", Writer)):
+        folder = tmp_path / name
+        dcp.save(state(), storage_writer=writer(path=str(folder), **options))
+        index = folder / "model.safetensors.index.json"
+        contents = json.loads(index.read_text()) if index.exists() else {}
+        listed.append((sorted(os.listdir(folder)), contents))
+    assert listed[0] == listed[1]
+
+
+def test_the_metadata_that_is_read_is_that_of_torch(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    dcp.save(state(), storage_writer=Writer(path=str(tmp_path), save_distributed=True))
+    expected = dcp.HuggingFaceStorageReader(path=str(tmp_path)).read_metadata()
+    metadata = Reader(path=str(tmp_path)).read_metadata()
+    assert metadata.state_dict_metadata == expected.state_dict_metadata
+    assert metadata.storage_data == expected.storage_data
+
+
+def test_safetensors_loads_the_files(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch")
+    dcp.save(tensors(), storage_writer=Writer(path=str(tmp_path)))
+    loaded = library.load_file(tmp_path / "model-00001-of-00001.safetensors")
+    assert {name: tuple(value.shape) for name, value in loaded.items()} == {
+        name: tuple(value.shape) for name, value in tensors().items()
+    }
+    for name, value in tensors().items():
+        assert bool((loaded[name] == value).all()), name
+
+
+def test_files_of_ranks_are_consolidated_as_by_torch(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch")
+    floats = {name: one for name, one in state().items() if one.is_floating_point() and one.numel()}
+    writer = Writer(path=str(tmp_path), save_distributed=True, enable_consolidation=True)
+    dcp.save(floats, storage_writer=writer)
+    assert_same(
+        dict(sorted(library.load_file(tmp_path / "model-00001-of-00001.safetensors").items())),
+        dict(sorted(floats.items())),
+    )
+
+
+def test_a_file_is_written_by_one_request_and_read_by_one(
+    tmp_path: Path, count_requests: list[int]
+) -> None:
+    state = {f"layer{n}": torch.full((100,), float(n)) for n in range(30)}
+    dcp.save(state, storage_writer=Writer(path=str(tmp_path)))
+    assert len(count_requests) == 1
+    loaded = blank(state)
+    dcp.load(loaded, storage_reader=Reader(path=str(tmp_path)))
+    assert count_requests[1:] == [30]
+    assert_same(loaded, state)
+
+
+def test_an_object_that_is_no_tensor_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(dcp.api.CheckpointException, match="'names' is a Python object"):
+        dcp.save({"names": [1]}, storage_writer=Writer(path=str(tmp_path)))
+    assert not os.listdir(tmp_path)
+
+
+def test_offsets_that_lie_are_refused_by_name(tmp_path: Path) -> None:
+    from penstock.torch.safetensors.header import encode_header
+
+    for offsets in ('{"one": {}}', '{"one": {"saved_offsets": [-1]}}', "[", '{"two": 1}'):
+        header, _ = encode_header({"one": ("U8", (2,))}, {"DCP_SHARDING_INFO": offsets})
+        (tmp_path / "model.safetensors").write_bytes(header + b"ab")
+        with pytest.raises(checkpoint.CheckpointFileError, match=r"model\.safetensors.*SHARDING"):
+            Reader(path=str(tmp_path)).read_metadata()
+
+
+def test_files_of_different_checkpoints_in_a_folder_are_refused(tmp_path: Path) -> None:
+    from penstock.torch.safetensors.header import encode_header
+
+    for name, shape in (("a", (2,)), ("b", (1, 2))):
+        header, _ = encode_header({"one": ("U8", shape)}, None)
+        (tmp_path / f"{name}.safetensors").write_bytes(header + b"ab")
+    with pytest.raises(checkpoint.CheckpointFileError, match="'one'"):
+        Reader(path=str(tmp_path)).read_metadata()

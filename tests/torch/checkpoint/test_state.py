@@ -1,0 +1,147 @@
+"""penstock.torch.save and load beside torch.save and torch.load."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+
+from .conftest import assert_same, state_dict, torch
+
+checkpoint = pytest.importorskip("penstock.torch.checkpoint")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.pt"
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_torch_loads_what_was_saved(path: Path, mmap: bool) -> None:
+    checkpoint.save(state_dict(), path)
+    assert_same(torch.load(path, mmap=mmap), state_dict())
+
+
+def test_what_torch_has_saved_is_loaded(path: Path) -> None:
+    torch.save(state_dict(), path)
+    assert_same(checkpoint.load(path), state_dict())
+
+
+def test_all_tensors_are_saved_by_one_request_and_loaded_by_one(
+    path: Path, count_requests: list[int]
+) -> None:
+    checkpoint.save(state_dict(), path)
+    assert len(count_requests) == 1
+    checkpoint.load(path)
+    assert len(count_requests) == 2
+
+
+def test_tensors_that_share_memory_share_it_again(path: Path) -> None:
+    checkpoint.save(state_dict(), path)
+    model = checkpoint.load(path)["model"]
+    assert model["transposed"].data_ptr() == model["matrix"].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "map_location",
+    ["cpu", torch.device("cpu"), {"cpu": "cpu"}, lambda storage, _: storage, lambda *_: None],
+)
+def test_every_kind_of_map_location_is_followed(path: Path, map_location: Any) -> None:
+    checkpoint.save(state_dict(), path)
+    assert_same(checkpoint.load(path, map_location), state_dict())
+
+
+def test_a_map_location_that_is_a_function_gets_storages_with_their_contents(path: Path) -> None:
+    checkpoint.save({"one": torch.full((3,), 7, dtype=torch.uint8)}, path)
+    seen = []
+    checkpoint.load(path, lambda storage, location: seen.append((list(storage), location)))
+    assert seen == [([7, 7, 7], "cpu")]
+
+
+def test_meta_tensors_are_made_as_torch_makes_them(path: Path) -> None:
+    checkpoint.save({"one": torch.ones(3)}, path)
+    assert checkpoint.load(path, "meta")["one"].device.type == "meta"
+
+
+def test_sparse_and_quantized_tensors_are_kept(path: Path) -> None:
+    sparse = torch.eye(3).to_sparse()
+    checkpoint.save({"sparse": sparse}, path)
+    assert_same(checkpoint.load(path)["sparse"].to_dense(), sparse.to_dense())
+
+
+def test_a_file_without_a_zip_archive_is_left_to_torch(path: Path) -> None:
+    torch.save({"one": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
+    assert_same(checkpoint.load(path), {"one": torch.ones(3)})
+
+
+class Custom:
+    """A class that weights_only does not allow."""
+
+
+def test_weights_only_refuses_other_classes(path: Path) -> None:
+    checkpoint.save({"custom": Custom(), "one": torch.ones(3)}, path)
+    with pytest.raises(pickle.UnpicklingError, match="Custom"):
+        checkpoint.load(path)
+    assert isinstance(checkpoint.load(path, weights_only=False)["custom"], Custom)
+    with torch.serialization.safe_globals([Custom]):
+        assert isinstance(checkpoint.load(path)["custom"], Custom)
+
+
+@pytest.mark.parametrize("length", [0, 3, 1000, -30])
+def test_a_file_that_is_cut_off_is_an_error_that_names_it(path: Path, length: int) -> None:
+    checkpoint.save(state_dict(), path)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises((RuntimeError, pickle.UnpicklingError)) as caught:
+        checkpoint.load(path)
+    if length != 3:  # torch takes it for a pickle
+        assert isinstance(caught.value, checkpoint.CheckpointFileError)
+        assert str(path) in str(caught.value)
+        assert "older checkpoint" in str(caught.value)
+
+
+def test_a_file_or_folder_that_is_not_there_is_an_error(path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"state\.pt"):
+        checkpoint.load(path)
+    with pytest.raises(FileNotFoundError):
+        checkpoint.save({}, path / "x.pt")
+
+
+def test_a_gpu_that_is_not_there_is_torch_s_error(path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    checkpoint.save({"one": torch.ones(3)}, path)
+    with pytest.raises(RuntimeError, match="CUDA device"):
+        checkpoint.load(path, "cuda")
+
+
+def test_a_tensor_on_meta_cannot_be_saved_by_its_bytes(path: Path) -> None:
+    checkpoint.save({"one": torch.ones(3, device="meta")}, path)  # torch stores none, either
+    assert checkpoint.load(path)["one"].device.type == "meta"
+
+
+def test_a_save_replaces_the_file_and_keeps_its_mode(path: Path) -> None:
+    path.touch()
+    path.chmod(0o640)
+    before = path.stat().st_ino
+    checkpoint.save({}, path, durable=False)
+    assert path.stat().st_ino != before
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_save_of_what_cannot_be_pickled_leaves_the_old_file(path: Path) -> None:
+    checkpoint.save({"step": 1}, path)
+    with pytest.raises(Exception, match="pickle"):
+        checkpoint.save({"function": lambda: None}, path)
+    assert checkpoint.load(path) == {"step": 1}
+
+
+def test_options_are_those_of_penstock(path: Path) -> None:
+    with pytest.raises(ps.InvalidError):
+        checkpoint.save({"one": torch.ones(3)}, path, threads=-1)
+    assert not path.exists()
