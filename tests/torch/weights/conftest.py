@@ -51,9 +51,11 @@ def assert_equal(found: Any, wanted: Any) -> None:
 def kernels() -> Iterator[None]:
     """Has the CPU compute torch's kernels on the stand-in GPU, which does not run them."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        yield
-    elif "stand-in" not in torch.cuda.get_device_name():
+    if (
+        torch is None
+        or not torch.cuda.is_available()
+        or "stand-in" not in torch.cuda.get_device_name()
+    ):
         yield
     else:
         from tests.torch_kernels import KernelsOnCpu
