@@ -169,6 +169,19 @@ def test_a_stream_may_use_tensors_at_once(tmp_path):
 
 
 @needs_torch
+@pytest.mark.parametrize("default", ["cpu", "cuda"])
+def test_the_default_device_of_torch_changes_nothing(default, weights, tensors):
+    with torch.device(default):
+        for device in ("cpu", "cuda"):
+            found = load_file(weights, device)
+            with safe_open(weights, "pt", device) as opened:
+                found["matrix"] = opened.get_tensor("matrix")
+                found["cube"] = opened.get_slice("cube")[1:3]
+            assert {tensor.device.type for tensor in found.values()} == {device}
+            assert_equal(found["matrix"], tensors["matrix"])
+
+
+@needs_torch
 def test_a_device_map_over_gpu_and_host(weights, tensors):
     found = load_file(weights, device_map={"matrix": "cuda", "": "cpu"})
     assert {name for name, tensor in found.items() if tensor.is_cuda} == {"matrix"}

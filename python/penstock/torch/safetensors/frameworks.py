@@ -163,7 +163,9 @@ class _Torch:
                     f"tensor {name!r}: torch has none of shape {list(shape)}"
                 ) from error
         if part.nbytes == memory.nbytes:
-            plain = self._torch.as_tensor(memory.owner)
+            owner = memory.owner
+            # Not as_tensor, which would move it to torch's default device.
+            plain = self._torch.from_numpy(owner) if isinstance(owner, np.ndarray) else owner
         else:
             capsule = export_array(
                 memory.address + place,
@@ -185,7 +187,7 @@ class _Torch:
 def _torch_codes(torch: Any) -> dict[str, tuple[int, int]]:
     """Return DLPack's codes of the types that this torch imports."""
     if not _codes:
-        probe = torch.empty(8, dtype=torch.uint8)
+        probe = torch.empty(8, dtype=torch.uint8, device="cpu")
         for dtype in dtypes.NAMES:
             code = dtypes.dlpack_code(dtype)
             if code is None or not hasattr(torch, dtypes.TORCH_NAMES[dtype]):
