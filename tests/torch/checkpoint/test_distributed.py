@@ -284,3 +284,20 @@ def test_metadata_may_hold_what_the_program_allows(tmp_path: Path) -> None:
 
 class _Allowed:
     """A class that only the program knows."""
+
+
+@pytest.mark.parametrize("kind", ["", "HuggingFace"])
+def test_copies_of_tensors_that_are_not_contiguous_are_written_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count_requests: list[int], kind: str
+) -> None:
+    from penstock.torch.checkpoint import writer as module
+
+    monkeypatch.setattr(module, "_MOST_COPIED", 1000)
+    state = {str(n): torch.arange(200.0).reshape(20, 10).t() for n in range(8)}
+    writer = getattr(checkpoint, f"Penstock{kind}Writer")(path=str(tmp_path))
+    dcp.save(state, storage_writer=writer)
+    assert len(count_requests) == 4
+    loaded = blank(state)
+    reader = getattr(checkpoint, f"Penstock{kind}Reader")(path=str(tmp_path))
+    dcp.load(loaded, storage_reader=reader)
+    assert_same(loaded, state)

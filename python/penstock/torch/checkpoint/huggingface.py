@@ -40,8 +40,7 @@ from penstock.errors import IncompatibleError
 from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.reader import FileReads
-from penstock.torch.checkpoint.transfers import write
-from penstock.torch.checkpoint.writer import dense, finished, is_plain
+from penstock.torch.checkpoint.writer import Parts, dense, finished, is_plain
 from penstock.torch.safetensors.header import Entry, Header, encode_header, read_header
 
 _NAMES = {
@@ -126,7 +125,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                     f"{key!r} is {_described(data)}, which a safetensors file cannot hold",
                     remedy="save it by PenstockWriter, or leave it out of the state dict",
                 )
-            tensors[key] = dense(data)
+            tensors[key] = data
             offsets[key] = {layout.SAVED_OFFSETS_KEY: list(item.tensor_data.chunk.offsets)}
             info = torch_files._StorageInfo(name, 0, data.nbytes)
             results.append(WriteResult(item.index, data.nbytes, info))
@@ -138,11 +137,13 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                 layout.FORMAT_KEY: layout.FORMAT_VALUE,
             },
         )
-        parts = [Part(0, header)]
+        parts = Parts(descriptor, self.sync_files)
+        parts.add([Part(0, header)])
         for key, entry in entries.items():
             if entry.nbytes:
-                parts.append(Part(entry.begin, bytes_of(tensors[key].untyped_storage())))
-        write(descriptor, parts, durable=self.sync_files)
+                tensor, copied = dense(tensors[key])
+                parts.add([Part(entry.begin, bytes_of(tensor.untyped_storage()))], copied)
+        parts.write()
         return results
 
 

@@ -37,8 +37,8 @@ _DATA_FILE = re.compile(r"\.?__(\d+)_\d+\.distcp(-[0-9a-f]{16})?")
 class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
     """Writes checkpoints as ``FileSystemWriter`` does, whose arguments it takes.
 
-    Tensors go from their memory to the files, one for each rank, by one request each. Each file is
-    written under a temporary name, flushed and renamed, ``.metadata`` last; no file of an earlier
+    Tensors go from their memory to the files, one for each rank, by one request each. Each file
+    gets its name when it is complete and flushed, ``.metadata`` last; no file of an earlier
     checkpoint in the folder is changed or removed before that. So the folder always holds a whole
     checkpoint, the old one or the new one. ``torch.distributed.checkpoint.FileSystemReader``
     reads it.
@@ -60,7 +60,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         results = []
         for name, items in zip(names, groups, strict=False):
             place = Place(Path(self.path) / name)
-            with paused_collector(), place.replacement(durable=self.sync_files) as descriptor:
+            with place.replacement(durable=self.sync_files) as descriptor:
                 results += self._write_items(descriptor, name, items, planner)
         if self.sync_files and groups:
             place.sync()
@@ -107,33 +107,31 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
     ) -> list[WriteResult]:
         """Write items to a new file, bytes first as torch does."""
         results: list[WriteResult] = []
-        parts: list[Part] = []
-        end = copied = 0
-        for item in sorted(items, key=lambda item: item.type != WriteItemType.BYTE_IO):
-            data, start = planner.resolve_data(item), end
-            info = torch_files._StorageInfo(name, start, 0)
-            if self.transforms.extensions or not (isinstance(data, io.BytesIO) or is_plain(data)):
-                end, info = self._transformed(parts, start, item, data, name)
-            elif isinstance(data, io.BytesIO):
-                parts.append(Part(start, data.getvalue()))
-                end += len(data.getvalue())
-            else:
-                tensor = dense(data)
-                copied += tensor.nbytes if tensor.data_ptr() != data.data_ptr() else 0
-                planned = archive.encode(tensor, start, location="cpu")
-                parts += planned.parts
-                end = planned.end
-            info = dataclasses.replace(info, offset=start, length=end - start)
-            results.append(WriteResult(item.index, end - start, info))
-            if copied > _MOST_COPIED:
-                write(descriptor, parts, durable=self.sync_files)
-                parts, copied = [], 0
-        write(descriptor, parts, durable=self.sync_files)
+        parts = Parts(descriptor, self.sync_files)
+        end = 0
+        with paused_collector():
+            for item in sorted(items, key=lambda item: item.type != WriteItemType.BYTE_IO):
+                data, start = planner.resolve_data(item), end
+                info = torch_files._StorageInfo(name, start, 0)
+                is_bytes = isinstance(data, io.BytesIO)
+                if self.transforms.extensions or not (is_bytes or is_plain(data)):
+                    made, info = self._transformed(item, data, name)
+                    parts.add([Part(start, made)])
+                    end += len(made)
+                elif is_bytes:
+                    parts.add([Part(start, data.getvalue())])
+                    end += len(data.getvalue())
+                else:
+                    tensor, copied = dense(data)
+                    planned = archive.encode(tensor, start, location="cpu")
+                    parts.add(planned.parts, copied)
+                    end = planned.end
+                info = dataclasses.replace(info, offset=start, length=end - start)
+                results.append(WriteResult(item.index, end - start, info))
+        parts.write()
         return results
 
-    def _transformed(
-        self, parts: list[Part], start: int, item: WriteItem, data: Any, name: str
-    ) -> tuple[int, Any]:
+    def _transformed(self, item: WriteItem, data: Any, name: str) -> tuple[bytes, Any]:
         """Have torch make the bytes of an item that it transforms, or that is no plain tensor."""
         stream = io.BytesIO()
         if isinstance(data, torch.Tensor):
@@ -141,8 +139,31 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         result = torch_files._write_item(
             self.transforms, stream, data, item, name, self.serialization_format
         )
-        parts.append(Part(start, stream.getvalue()))
-        return start + len(stream.getvalue()), result.storage_data
+        return stream.getvalue(), result.storage_data
+
+
+class Parts:
+    """The parts of a new file, in its order.
+
+    They are written together, or earlier when copies of tensors take too much memory.
+    """
+
+    def __init__(self, descriptor: int, durable: bool) -> None:
+        self._descriptor, self._durable = descriptor, durable
+        self._parts: list[Part] = []
+        self._copied = 0
+
+    def add(self, parts: Iterable[Part], copied: int = 0) -> None:
+        """Add parts, whose tensors include ``copied`` bytes of copies."""
+        self._parts += parts
+        self._copied += copied
+        if self._copied > _MOST_COPIED:
+            self.write()
+
+    def write(self) -> None:
+        """Write all parts that are not written yet."""
+        write(self._descriptor, self._parts, durable=self._durable)
+        self._parts, self._copied = [], 0
 
 
 def finished(results: Any) -> Future[Any]:
@@ -162,13 +183,13 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous tensor whose storage holds its elements alone; copy only if necessary."""
-    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    storage, nbytes = tensor.untyped_storage(), tensor.nbytes
+def dense(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return a contiguous tensor whose storage holds its elements alone, and the bytes copied."""
+    made = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    storage, nbytes = made.untyped_storage(), made.nbytes
+    copied = nbytes if made.data_ptr() != tensor.data_ptr() else 0
     if storage.nbytes() == nbytes:
-        return tensor
-    begin = tensor.storage_offset() * tensor.element_size()
-    part = storage[begin : begin + nbytes]
-    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    return empty.set_(part, 0, tensor.shape, tensor.stride())
+        return made, copied
+    begin = made.storage_offset() * made.element_size()
+    empty = torch.empty(0, dtype=made.dtype, device=made.device)
+    return empty.set_(storage[begin : begin + nbytes], 0, made.shape, made.stride()), copied
