@@ -79,7 +79,8 @@ def weights(
     if session.ranks.size > 1:
         _together(session, large, place, table, free)
     else:
-        for state, prepare in caches(cache).items():
+        # The cold state first: peers keep pages of files that they have read, which then cannot be dropped.
+        for state, prepare in sorted(caches(cache).items()):
             _alone(
                 session, large, place, table, figure, state, then(prepare_of(prepare, large), free)
             )
