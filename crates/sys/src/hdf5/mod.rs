@@ -307,6 +307,7 @@ table! {
                 lapl_id: hid_t
             ) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
+            fn H5Iinc_ref(id: hid_t) -> c_int;
             fn H5Iis_valid(id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;

@@ -33,7 +33,7 @@ use crate::dataset::{
     DatasetInfo, Layout, creation_properties, is_shared, read_chunk_table, sieve,
 };
 use crate::library::{Id, Session};
-use crate::transfer::hdf5_state::{inside, open_ids};
+use crate::transfer::hdf5_state::inside;
 use crate::transfer::sinks::{StoredChunks, WrittenDataset};
 
 /// The number of an open file, and the token of an object in it.
@@ -60,7 +60,7 @@ pub unsafe fn prepare_for_copy(
     inside(hdf5, || {
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
-        let datasets = open_ids(&session, H5F_OBJ_DATASET).unwrap_or_default();
+        let datasets = session.open_ids(H5F_OBJ_DATASET).unwrap_or_default();
         if datasets.is_empty() {
             return Ok(());
         }
