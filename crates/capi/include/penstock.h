@@ -584,9 +584,10 @@ PENSTOCK_API int penstock_dataset_settle(penstock_hid dataset, int operation);
  * copy wrongly: old elements, or memory past the end of a chunk. The connector does so itself for all datasets that
  * H5Ocopy copies; other programs call penstock_object_prepare_copy. */
 PENSTOCK_API int penstock_dataset_prepare_copy(penstock_hid dataset);
-/* Does what penstock_dataset_prepare_copy does for each open dataset that H5Ocopy would copy, and for the sources of open
- * virtual datasets among them. The arguments are the first two of H5Ocopy, and its object copy property list or 0. Call
- * it before H5Ocopy, after penstock_hdf5_settle. If there is no such object, it does nothing, and H5Ocopy fails. */
+/* Does what penstock_dataset_prepare_copy does for each open dataset that H5Ocopy would copy, also for those that HDF5
+ * keeps open only as sources of open virtual datasets. The arguments are the first two of H5Ocopy, and its object copy
+ * property list or 0. Call it before H5Ocopy, after penstock_hdf5_settle. If there is no such object, it does nothing, and
+ * H5Ocopy fails. */
 PENSTOCK_API int penstock_object_prepare_copy(penstock_hid location, const char *name, penstock_hid list);
 /* Waits for all transfers of an object's file. Call it before the file is flushed or closed. Returns the
  * failure of a write that was not reported yet, because its request was freed or because neither

@@ -83,6 +83,25 @@ impl Snapshot {
         }
     }
 
+    /// Copies a part of each element of host memory: `part` of the `size` bytes of an element. In the copy, the
+    /// parts lie side by side. `touched` has whole elements.
+    ///
+    /// # Errors
+    /// [`Kind::Memory`] without room for the copy.
+    ///
+    /// # Safety
+    /// The elements `touched` of the memory that starts at `address` are valid host memory.
+    pub unsafe fn take_parts(
+        address: usize,
+        touched: Range<u64>,
+        size: u64,
+        part: Range<u64>,
+    ) -> Result<Taken> {
+        // SAFETY: passed on.
+        let copied = unsafe { OnHost::of_parts(address, touched, size, part)? };
+        Ok(Taken::now(Storage::Host(copied)))
+    }
+
     /// The address in the copy that corresponds to `address` of the original: copied bytes lie at
     /// the same distance from it.
     pub fn address(&self) -> usize {

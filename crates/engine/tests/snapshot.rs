@@ -55,6 +55,24 @@ fn a_snapshot_does_not_change_with_the_memory() {
 }
 
 #[test]
+fn a_snapshot_of_parts_has_them_side_by_side() {
+    let _sharing = sharing();
+    for (size, part) in [(24, 4..12), (1024, 0..8), (7, 6..7)] {
+        let elements = LENGTH / size;
+        let content = pattern(elements * size, 17);
+        let touched = (3 * size) as u64..content.len() as u64;
+        let (from, size) = (content.as_ptr() as usize, size as u64);
+        // SAFETY: the content has these elements.
+        let taken = unsafe { Snapshot::take_parts(from, touched, size, part.clone()).unwrap() };
+        let part = part.start as usize..part.end as usize;
+        let parts = content.chunks(size as usize).map(|one| &one[part.clone()]);
+        let expected: Vec<u8> = parts.skip(3).flatten().copied().collect();
+        let found = bytes_of(&taken.snapshot, 3 * part.len(), expected.len());
+        assert!(found == expected, "{part:?} of {size}");
+    }
+}
+
+#[test]
 fn gpu_memory_is_copied_into_gpu_memory_and_other_memory_into_pageable() {
     let _sharing = sharing();
     for place in places() {

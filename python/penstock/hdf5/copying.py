@@ -17,13 +17,13 @@ from penstock.errors import check
 from penstock.hdf5 import pending
 
 
-def prepare(group: Any, source: Any, *, expands: bool) -> None:
+def prepare(group: Any, source: Any, options: int) -> None:
     """Make HDF5's buffers of what is copied agree with the file. The caller holds the lock.
 
     Args:
         group: The h5py group that a path starts from.
         source: The h5py object, or its path.
-        expands: Whether the copy follows links or references to objects elsewhere.
+        options: HDF5's flags for the links and references that the copy follows.
     """
     import h5py
 
@@ -34,13 +34,12 @@ def prepare(group: Any, source: Any, *, expands: bool) -> None:
             return  # h5py says so
         pending.wait_for_file(found)
         del found  # HDF5 has no buffers of a dataset that only this call has opened
-        if expands:  # into any other open file
+        if options:  # into any other open file
             kinds = h5py.h5f.OBJ_FILE | h5py.h5f.OBJ_DATASET
             for identifier in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, kinds):
                 check(lib.penstock_hdf5_settle(identifier.id))
     where, name = (group, source) if is_path else (source, b".")
     encoded = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
     properties = h5py.h5p.create(h5py.h5p.OBJECT_COPY)
-    if expands:
-        properties.set_copy_object(h5py.h5o.COPY_EXPAND_REFERENCE_FLAG)
+    properties.set_copy_object(options)
     check(lib.penstock_object_prepare_copy(where.id.id, encoded, properties.id))

@@ -249,9 +249,15 @@ class Group(Object, MutableMapping[str, Any]):
             expand_refs: Copy what references point to as well.
             without_attrs: Copy no attributes.
         """
+        from h5py import h5o
+
         with lock():
-            expands = expand_soft or expand_external or expand_refs
-            copying.prepare(self._h5py, unwrap(source), expands=expands)
+            options = (
+                expand_soft * h5o.COPY_EXPAND_SOFT_LINK_FLAG
+                | expand_external * h5o.COPY_EXPAND_EXT_LINK_FLAG
+                | expand_refs * h5o.COPY_EXPAND_REFERENCE_FLAG
+            )
+            copying.prepare(self._h5py, unwrap(source), options)
             self._h5py.copy(
                 unwrap(source),
                 unwrap(dest),

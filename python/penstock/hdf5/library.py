@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
@@ -13,6 +14,8 @@ from penstock._native import ffi, lib
 from penstock.errors import IncompatibleError, InvalidError, IOFailure, check
 
 _lock: Any = None
+# Calls of this thread in which HDF5 cannot flush a file.
+_calls = threading.local()
 
 
 def lock() -> Any:
@@ -102,10 +105,28 @@ def holds_objects(dataset: Any) -> bool:
 def calls_back() -> Iterator[None]:
     """Mark a call of HDF5 that calls functions of the program, in which it cannot flush a file."""
     lib.penstock_hdf5_begin_call()
+    _calls.depth = getattr(_calls, "depth", 0) + 1
     try:
         yield
     finally:
+        _calls.depth -= 1
         lib.penstock_hdf5_end_call()
+
+
+def file_id(identifier: Any) -> Any:
+    """Return h5py's identifier of the file of an object.
+
+    A file that only links have opened has none. HDF5 flushes it when a new one is closed, if the
+    file is also open in another way. Where it cannot flush, the other identifier is returned.
+    """
+    from h5py import h5f, h5i, h5o
+
+    if getattr(_calls, "depth", 0):
+        number = h5o.get_info(identifier).fileno
+        for other in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
+            if h5o.get_info(other).fileno == number:
+                return other
+    return h5i.get_file_id(identifier)
 
 
 class MissingFilterError(IOFailure):
@@ -141,7 +162,7 @@ def is_writable(dataset: Any) -> bool:
     """
     import h5py
 
-    return bool(h5py.h5i.get_file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
+    return bool(file_id(dataset.id).get_intent() & h5py.h5f.ACC_RDWR)
 
 
 def seems_writable(dataset: Any) -> bool:

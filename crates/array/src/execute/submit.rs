@@ -34,7 +34,7 @@ use super::plain::extents_of_all;
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
 use super::write::{Array, ChunkWrite, ElementWrite, kernels};
-use crate::Holes;
+use crate::{ElementMapping, Holes, Plan};
 
 /// The settings of a submission, apart from the transfer itself.
 #[derive(Default)]
@@ -68,6 +68,31 @@ pub struct PreparedTransfer {
     pub path: PathBuf,
     /// What planning has already transferred.
     pub beforehand: Beforehand,
+}
+
+impl PreparedTransfer {
+    /// Returns what a write moves of each element, and its plan for memory that has only these parts, in place
+    /// of the elements. `None` if there is no such plan, or if `is_wanted` is false for the element.
+    pub fn of_parts(
+        &self,
+        is_wanted: impl Fn(ElementMapping) -> bool,
+    ) -> Option<(ElementMapping, Plan)> {
+        let TransferKind::Write(bound, _) = &self.kind else {
+            return None;
+        };
+        let element = bound.plan.element();
+        let plan = is_wanted(element).then(|| bound.plan.of_parts())??;
+        Some((element, plan))
+    }
+
+    /// Changes a write to a plan that [`of_parts`](Self::of_parts) has returned.
+    pub fn take_parts(&mut self, plan: Plan) {
+        if let TransferKind::Write(bound, _) = &mut self.kind {
+            let elements = self.length / bound.plan.memory_element().max(1);
+            self.length = elements * plan.memory_element();
+            bound.plan = Arc::new(plan);
+        }
+    }
 }
 
 /// The remaining work of a transfer.

@@ -200,6 +200,27 @@ impl Plan {
         self.geometry.base += bytes;
     }
 
+    /// Returns a write's plan for memory that has only the moved part of each element, in place of the element.
+    /// `None` if elements are not whole numbers of elements apart.
+    pub fn of_parts(&self) -> Option<Plan> {
+        let mut plan = self.clone();
+        let ElementMapping { source, length, .. } = self.element;
+        let scaled = |bytes: i64| {
+            let elements = bytes.checked_div(source.cast_signed())?;
+            let is_whole = elements.checked_mul(source.cast_signed()) == Some(bytes);
+            is_whole.then(|| elements * length.cast_signed())
+        };
+        let geometry = &mut plan.geometry;
+        for stride in &mut geometry.memory_strides {
+            *stride = scaled(*stride)?;
+        }
+        geometry.base = scaled(geometry.base.cast_signed())?.cast_unsigned();
+        geometry.memory_element = length;
+        plan.element.source = length;
+        plan.element.offset = 0;
+        Some(plan)
+    }
+
     /// Returns where the stored bytes are.
     pub fn source(&self) -> &Source {
         &self.source

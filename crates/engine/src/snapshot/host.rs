@@ -45,10 +45,37 @@ impl OnHost {
         if !touched.is_empty() {
             let (start, end) = (touched.start as usize, touched.end as usize);
             let (from, to) = (address + start, copied.address + start);
-            // SAFETY: the caller vouches for the source; the pages are as long, and belong to this
-            // call alone.
-            unsafe { copy(from as *const u8, to as *mut u8, end - start) };
+            let copy = |some: Range<usize>| {
+                let (from, to) = (from + some.start, to + some.start);
+                // SAFETY: the caller vouches for the source; the pages are as long, and belong to this
+                // call alone.
+                unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, some.len()) };
+            };
+            share(end - start, end - start, 4096, &copy);
         }
+        Ok(copied)
+    }
+
+    /// # Safety
+    /// `touched` are valid elements of `size` bytes in host memory, counted from `address`; `part` is in an element.
+    pub(crate) unsafe fn of_parts(
+        address: usize,
+        touched: Range<u64>,
+        size: u64,
+        part: Range<u64>,
+    ) -> Result<OnHost> {
+        let length = (part.end - part.start) as usize;
+        let elements = (touched.start / size) as usize..(touched.end / size) as usize;
+        let copied = OnHost::room((elements.end * length) as u64)?;
+        let (from, to) = (address + part.start as usize, copied.address);
+        let copy = move |some: Range<usize>| {
+            for at in elements.start + some.start..elements.start + some.end {
+                let (from, to) = (from + at * size as usize, to + at * length);
+                // SAFETY: the caller vouches for the element; the copy has a place for each part.
+                unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, length) };
+            }
+        };
+        share(elements.len(), elements.len() * size as usize, 1, &copy);
         Ok(copied)
     }
 
@@ -143,34 +170,24 @@ fn most_spare() -> usize {
         / SPARE_SHARE
 }
 
-/// Copies, by several threads if the size justifies them.
-///
-/// # Safety
-/// Both are valid for `length` bytes and do not overlap.
-unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
-    let threads = cores().unwrap_or(1).min(MOST_THREADS).min(length / SHARE);
+/// Does parts of some work, of which each thread but the last has a multiple of `multiple`. Several threads do it if
+/// its bytes justify them.
+fn share(work: usize, bytes: usize, multiple: usize, part: &(impl Fn(Range<usize>) + Sync)) {
+    let threads = cores().unwrap_or(1).min(MOST_THREADS).min(bytes / SHARE);
     if threads < 2 {
-        // SAFETY: passed on.
-        unsafe { ptr::copy_nonoverlapping(from, to, length) };
+        part(0..work);
         return;
     }
-    let share = length.div_ceil(threads).next_multiple_of(4096);
-    let (from, to) = (from as usize, to as usize);
-    let part = move |start: usize| {
-        let bytes = share.min(length - start);
-        // SAFETY: passed on: the parts lie inside, and are apart.
-        unsafe {
-            ptr::copy_nonoverlapping((from + start) as *const u8, (to + start) as *mut u8, bytes);
-        }
-    };
+    let share = work.div_ceil(threads).next_multiple_of(multiple);
+    let of = |start: usize| start..work.min(start + share);
     thread::scope(|scope| {
-        for start in (share..length).step_by(share) {
-            // If no thread can be started, this one copies the part.
-            let started = threads::start_scoped(scope, "penstock-copy", move || part(start));
+        for start in (share..work).step_by(share) {
+            // If no thread can be started, this one does the part.
+            let started = threads::start_scoped(scope, "penstock-copy", move || part(of(start)));
             if started.is_err() {
-                part(start);
+                part(of(start));
             }
         }
-        part(0);
+        part(of(0));
     });
 }

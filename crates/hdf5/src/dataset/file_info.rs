@@ -127,7 +127,7 @@ impl FileInfo {
     }
 }
 
-pub(crate) fn name_of_file(session: &Session<'_>, file: hid_t) -> Result<PathBuf> {
+fn name_of_file(session: &Session<'_>, file: hid_t) -> Result<PathBuf> {
     let name = session.text("get the name of the file", |to, size| {
         // SAFETY: HDF5 checks the identifier. `text` passes a buffer of `size` bytes, or null and 0.
         unsafe { (session.hdf5.H5Fget_name)(file, to, size) }

@@ -32,7 +32,7 @@ pub use datatype::{
 pub use description::{DatasetInfo, Layout, VirtualMapping};
 pub(crate) use description::{external_prefix, name_of};
 pub use file_info::FileInfo;
-pub(crate) use file_info::{is_shared, name_of_file};
+pub(crate) use file_info::is_shared;
 pub use fill::Fill;
 pub(crate) use fill::fill_state;
 pub use forms::{FileType, MemoryType};

@@ -3,8 +3,10 @@
 
 pub mod callback;
 pub mod copies;
+mod in_call;
 mod owned;
 pub mod plain_files;
 mod session;
 
+pub use in_call::{InCall, may_flush};
 pub use session::{Close, Id, Session};

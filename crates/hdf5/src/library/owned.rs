@@ -1,10 +1,12 @@
 //! What belongs to an object of HDF5, as identifiers that the caller owns.
 
+use std::ffi::c_uint;
 use std::ptr;
 
 use penstock_engine::error::Result;
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::{H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
 
+use super::in_call::may_flush;
 use super::session::{Close, Id, Session};
 
 impl Session<'_> {
@@ -19,10 +21,45 @@ impl Session<'_> {
         self.own(unsafe { get(from) }, close, action)
     }
 
+    /// Returns an identifier of the file of an object.
+    ///
+    /// A file that only links have opened has none, and H5Iget_file_id makes one. When that is closed, HDF5 flushes the
+    /// file if it is open in another way, too. Where it cannot flush, the identifier of the other way is returned.
     pub(crate) fn file_of(&self, object: hid_t) -> Result<Id> {
         let hdf5 = self.hdf5;
+        if !may_flush()
+            && let Some(file) = self.open_file_of(object)
+        {
+            return Ok(file);
+        }
         let action = "get the file of the dataset";
         self.get(hdf5.H5Iget_file_id, object, hdf5.H5Fclose, action)
+    }
+
+    /// Returns another reference to an identifier that exists of the file of an object.
+    fn open_file_of(&self, object: hid_t) -> Option<Id> {
+        let hdf5 = self.hdf5;
+        let number = |id| self.object(id).ok().map(|(number, _)| number);
+        let own = number(object)?;
+        let files = self.open_ids(H5F_OBJ_FILE)?;
+        let file = files.into_iter().find(|file| number(*file) == Some(own))?;
+        // SAFETY: takes an identifier, which HDF5 checks.
+        let references = unsafe { (hdf5.H5Iinc_ref)(file) };
+        (references > 0)
+            .then(|| self.own(file, hdf5.H5Fclose, "open the file"))?
+            .ok()
+    }
+
+    /// Returns the identifiers of open objects of this kind in all files; `None` if HDF5 does not report them.
+    pub(crate) fn open_ids(&self, kind: c_uint) -> Option<Vec<hid_t>> {
+        let (hdf5, all) = (self.hdf5, hid_t::from(H5F_OBJ_ALL));
+        // SAFETY: takes no memory.
+        let count = unsafe { (hdf5.H5Fget_obj_count)(all, kind) };
+        let mut ids = vec![0; usize::try_from(count).ok()?];
+        // SAFETY: there is room for as many identifiers as is passed.
+        let found = unsafe { (hdf5.H5Fget_obj_ids)(all, kind, ids.len(), ids.as_mut_ptr()) };
+        ids.truncate(usize::try_from(found).ok()?);
+        Some(ids)
     }
 
     pub(crate) fn access_of_file(&self, file: &Id) -> Result<Id> {

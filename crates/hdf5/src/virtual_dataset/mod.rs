@@ -37,7 +37,6 @@ use crate::dataset::{DatasetInfo, FileType, Fill, Layout, MappedSelection, Virtu
 use crate::library::Session;
 use crate::open_files::Identity;
 
-pub(crate) use files::numbered;
 use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;

@@ -93,6 +93,9 @@ pub const H5F_OBJ_DATASET: c_uint = 2;
 pub const H5F_OBJ_ALL: c_uint = 0x1f;
 pub const H5_INDEX_NAME: c_int = 0;
 pub const H5_ITER_NATIVE: c_int = 2;
+pub const H5L_TYPE_SOFT: c_int = 1;
+pub const H5L_TYPE_EXTERNAL: c_int = 64;
+pub const H5O_TYPE_DATASET: c_int = 1;
 pub const H5O_COPY_EXPAND_SOFT_LINK_FLAG: c_uint = 2;
 pub const H5O_COPY_EXPAND_EXT_LINK_FLAG: c_uint = 4;
 pub const H5O_COPY_EXPAND_REFERENCE_FLAG: c_uint = 8;
@@ -141,6 +144,27 @@ pub type ObjectVisit = unsafe extern "C" fn(
     info: *const H5O_info2_t,
     op_data: *mut c_void,
 ) -> herr_t;
+
+/// Called for each link of a visit. A result other than 0 ends the visit.
+pub type LinkVisit = unsafe extern "C" fn(
+    group: hid_t,
+    name: *const c_char,
+    info: *const H5L_info2_t,
+    op_data: *mut c_void,
+) -> herr_t;
+
+/// The description of a link.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct H5L_info2_t {
+    pub kind: c_int,
+    pub corder_valid: bool,
+    pub corder: i64,
+    pub cset: c_int,
+    /// The token of what a hard link leads to, or the size of the value of another link.
+    pub u: [u8; 16],
+}
 
 pub type ErrorAuto = unsafe extern "C" fn(estack: hid_t, client_data: *mut c_void) -> herr_t;
 pub type ErrorWalk = unsafe extern "C" fn(
@@ -262,15 +286,28 @@ table! {
             /// list.
             fn H5Oopen(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> hid_t;
             fn H5Oclose(object_id: hid_t) -> herr_t;
-            fn H5Ovisit3(
-                obj_id: hid_t,
+            fn H5Ovisit_by_name3(
+                loc_id: hid_t,
+                obj_name: *const c_char,
                 idx_type: c_int,
                 order: c_int,
                 op: ObjectVisit,
                 op_data: *mut c_void,
-                fields: c_uint
+                fields: c_uint,
+                lapl_id: hid_t
+            ) -> herr_t;
+            /// Visits the links of a group and of all groups below it.
+            fn H5Lvisit_by_name2(
+                loc_id: hid_t,
+                group_name: *const c_char,
+                idx_type: c_int,
+                order: c_int,
+                op: LinkVisit,
+                op_data: *mut c_void,
+                lapl_id: hid_t
             ) -> herr_t;
             fn H5Oexists_by_name(loc_id: hid_t, name: *const c_char, lapl_id: hid_t) -> htri_t;
+            fn H5Iinc_ref(id: hid_t) -> c_int;
             fn H5Iis_valid(id: hid_t) -> htri_t;
             fn H5Iget_file_id(id: hid_t) -> hid_t;
             fn H5Iget_name(id: hid_t, name: *mut c_char, size: usize) -> isize;
@@ -361,6 +398,12 @@ table! {
                 rdcc_nslots: *mut usize,
                 rdcc_nbytes: *mut usize,
                 rdcc_w0: *mut f64
+            ) -> herr_t;
+            fn H5Pset_chunk_cache(
+                dapl_id: hid_t,
+                rdcc_nslots: usize,
+                rdcc_nbytes: usize,
+                rdcc_w0: f64
             ) -> herr_t;
             fn H5Pget_copy_object(plist_id: hid_t, copy_options: *mut c_uint) -> herr_t;
             fn H5Pget_sieve_buf_size(fapl_id: hid_t, size: *mut usize) -> herr_t;

@@ -97,12 +97,15 @@ pub(crate) fn poll_oldest(library: CallingLibrary) {
     }
 }
 
-/// Waits for the oldest operation. Returns false if this thread cannot wait for any.
+/// Waits for the oldest operation that has not ended. Returns whether it has now: false if there is none,
+/// or if this thread cannot wait for it.
 pub(crate) fn wait_for_oldest(library: CallingLibrary) -> bool {
-    let oldest = conflicts::oldest(library.hdf5, 1);
-    oldest
+    conflicts::oldest(library.hdf5, 1)
         .into_iter()
-        .any(|operation| operation.go_on(&|| None, Effort::All))
+        .any(|oldest| {
+            Arc::clone(&oldest).go_on(&|| None, Effort::All);
+            oldest.has_ended()
+        })
 }
 
 /// Finishes transfers at exit, before HDF5 closes. A closing HDF5 cannot initialise a part that the

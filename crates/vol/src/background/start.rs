@@ -15,12 +15,16 @@ use super::dataset_plan::DatasetPlan;
 use super::pending::wait_for_oldest;
 use crate::log::Execution;
 use crate::operation::{State, Submission, Transfers};
+use penstock_array::ElementMapping;
 use penstock_array::execute::{SubmitOptions, submit};
 use penstock_hdf5::transfer::conflicts::AccessSet;
 use penstock_hdf5::transfer::is_done;
 
 /// Budget for the memory of copies.
 static BUDGET: Budget = Budget::new();
+
+/// A copy has only the moved part of each element if the element is larger by at least this factor.
+const LEAST_LEFT_OUT: u64 = 2;
 
 /// An operation that continues after the call, and its access sets.
 pub(crate) type Continuing = (Vec<AccessSet>, State);
@@ -61,7 +65,7 @@ pub(crate) unsafe fn start(
         }
         let is_copied = continues && call.is_copied();
         // SAFETY: the caller guarantees this.
-        let copied = is_copied.then(|| unsafe { copy(call, &plan, after) });
+        let copied = is_copied.then(|| unsafe { copy(call, &mut plan, after) });
         let id = plan.id.take();
         let submit = match copied.transpose()? {
             Some(Ok(copy)) => of_copy(plan, copy),
@@ -139,18 +143,28 @@ fn of_copy(plan: DatasetPlan, (taken, reservation): Copied) -> Submission {
 /// A copy of the application's memory, and its share of the budget.
 type Copied = (Taken, Reservation<'static>);
 
-/// Copies the buffer of a write. Returns the reason if there is no memory for the copy.
+/// Copies the buffer of a write. If the write moves a small part of each element in host memory, it copies these
+/// parts, and the plan becomes that of the copy. Returns the reason if there is no memory for the copy.
 ///
 /// # Safety
 /// As for [`read_or_write`](super::read_or_write).
 unsafe fn copy(
     call: &DatasetCall<'_>,
-    plan: &DatasetPlan,
+    plan: &mut DatasetPlan,
     after: Option<Stream>,
 ) -> Result<std::result::Result<Copied, String>> {
     let limit = call.policy().copy_limit();
     let library = call.unders[0].library();
-    let bytes = plan.touched.end - plan.touched.start;
+    let is_on_host = plan.memory.context.is_none();
+    let is_small = |element: ElementMapping| {
+        is_on_host && element.length.saturating_mul(LEAST_LEFT_OUT) <= element.source
+    };
+    let parts = plan.prepared.of_parts(is_small);
+    let touched = plan.touched.clone();
+    let mut bytes = touched.end - touched.start;
+    if let Some((element, _)) = &parts {
+        bytes = bytes / element.source * element.length;
+    }
     let reservation = loop {
         match BUDGET.reserve(bytes, limit) {
             Reserved::Granted(reservation) => break reservation,
@@ -164,8 +178,22 @@ unsafe fn copy(
         }
     };
     // SAFETY: the caller guarantees the buffer.
-    match unsafe { Snapshot::take(plan.buffer, plan.touched.clone(), after) } {
-        Ok(taken) => Ok(Ok((taken, reservation))),
+    let taken = unsafe {
+        match &parts {
+            Some((element, _)) => {
+                let part = element.offset..element.offset + element.length;
+                Snapshot::take_parts(plan.buffer, touched, element.source, part)
+            }
+            None => Snapshot::take(plan.buffer, touched, after),
+        }
+    };
+    match taken {
+        Ok(taken) => {
+            if let Some((_, parts)) = parts {
+                plan.prepared.take_parts(parts);
+            }
+            Ok(Ok((taken, reservation)))
+        }
         Err(error) if error.kind() == Kind::Memory => Ok(Err(error.to_string())),
         Err(error) => Err(error),
     }

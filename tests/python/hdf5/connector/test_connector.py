@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 
@@ -418,3 +419,55 @@ def test_a_dataset_whose_write_is_pending_is_copied_after_it(tmp_path):
         file["x"].h5py[...] = values
         file.copy("x", "y")
         assert np.array_equal(file["y"][()], values)
+
+
+@pytest.fixture
+def two_writes(tmp_path, monkeypatch, log):
+    """Writes two datasets, while the memory for copies holds one until its write has ended."""
+    monkeypatch.setenv("HDF5_ASYNC_EXE_FCLOSE", "1")  # it does not begin before something waits
+    values = np.arange(200_000, dtype="i4")
+    with open_file(tmp_path / "two.h5", "w", max_mem_mb=1, log=log) as file, EventSet() as events:
+        both = [file.h5py.create_dataset(name, data=0 * values) for name in ("a", "b")]
+
+        def write():
+            for dataset in both:
+                events.add(HDF5.H5Dwrite_async, dataset, values)
+
+        yield write
+        events.wait()
+        assert all(np.array_equal(dataset, values) for dataset in both)
+
+
+@pytest.mark.timeout(60, method="thread")
+def test_no_write_waits_for_the_memory_of_a_write_that_has_failed(path, two_writes, log):
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (200, 1000), "f8", chunks=(1, 1000))
+        file.flush()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+        try:
+            request = ps.write_async(dataset, np.ones(dataset.shape))
+            while not request.done():
+                pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        two_writes()
+        with pytest.raises(ps.IOFailure, match="File too large"):
+            request.wait()
+    assert log.read_text().count("H5Dwrite_async deferred") == 2
+
+
+@pytest.mark.timeout(60, method="thread")
+def test_a_write_without_memory_for_its_copy_waits_for_nothing_that_a_visit_delays(
+    path, two_writes, log
+):
+    with open_file(path, "w") as file:
+        file.create_dataset("x", (1 << 18,), "f4", chunks=(1 << 15,))
+        request = file["x"].write_async(np.ones(1 << 18, "f4"), durable=True)
+        file.h5py.visititems(lambda *_: two_writes() or True)
+        request.wait()
+    lines = log.read_text().splitlines()
+    assert [line.split()[1:3] for line in lines if "H5Dwrite_async" in line] == [
+        ["H5Dwrite_async", "deferred"],
+        ["H5Dwrite_async", "sync"],
+    ]

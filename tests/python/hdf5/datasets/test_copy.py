@@ -173,9 +173,21 @@ def test_a_copy_prepares_only_open_datasets_that_it_copies(several, source, name
     assert written() == names
 
 
-def test_a_copy_that_expands_links_prepares_all_open_datasets(several):
+def test_a_copy_that_expands_links_prepares_what_they_lead_to(several):
     file, written = several
-    file.copy("g", "copied", expand_soft=True)
+    file["links/deeper/group"] = h5py.SoftLink("/again")
+    file["again/dangling"] = h5py.SoftLink("/nowhere")
+    file["again/back"] = h5py.SoftLink("/links")
+    file["again/plain"] = h5py.SoftLink("/plain")
+    file.copy("links", "copied")
+    assert written() == []
+    file.copy("links", "whole", expand_soft=True)
+    assert written() == ["plain"]
+
+
+def test_a_copy_that_expands_references_prepares_all_open_datasets_of_the_file(several):
+    file, written = several
+    file.copy("plain", "copied", expand_refs=True)
     assert written() == ["g/a", "g/b", "plain"]
 
 
@@ -202,6 +214,7 @@ def test_chunks_that_are_only_in_the_cache_are_copied(path, keys):
 
 
 _VIRTUAL = """
+import contextlib
 import sys
 import h5py
 import numpy as np
@@ -219,21 +232,27 @@ whole = path if place == "the same file" else path + ".virtual"
 with h5py.File(whole, "a", libver="latest") as file:
     file.create_virtual_dataset("inner", inner)
     file.create_virtual_dataset("outer", outer)
+with h5py.File(whole, "a", libver="latest") as file:
+    file["link"] = h5py.ExternalLink(path, "g") if place != "the same file" else h5py.SoftLink("g")
 for name in ("inner", "outer"):
-    with ps.File(path, "r+") as file, ps.File(whole, "r+") as other:
+    with ps.File(whole, "r+") as other, contextlib.ExitStack() as stack:
+        file = other
+        if place == "another file":
+            file = stack.enter_context(ps.File(path, "r+"))
         kept = other.h5py[name]
         kept[...]
-        for number, source in enumerate(("g/x%", "g")):
+        group = "g" if file is not other else "link"
+        for number, source in enumerate((f"{group}/x%", group)):
             copy = f"{name}{number}"
             file.copy(source, copy)
-            found = file[copy] if source == "g/x%" else file[copy]["x%"]
+            found = file[copy] if source != group else file[copy]["x%"]
             assert (found[...] == values).all()
         kept.id.close()
 print("fine")
 """
 
 
-@pytest.mark.parametrize("place", ["the same file", "another file"])
+@pytest.mark.parametrize("place", ["the same file", "another file", "a file without an identifier"])
 def test_a_copy_of_what_an_open_virtual_dataset_has_read_leaves_the_heap_intact(path, place):
     done = subprocess.run(
         [sys.executable, "-c", _VIRTUAL, path, place], capture_output=True, text=True, timeout=120

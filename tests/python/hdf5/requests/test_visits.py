@@ -168,3 +168,31 @@ def test_a_write_that_is_not_durable_is_allowed_in_a_visit(path):
     with ps.File(path, "r+") as file:
         file.visit(lambda name: file[name].write(np.ones(file[name].shape)))
     assert has_ones(path)
+
+
+@pytest.mark.parametrize("act", ["read", "write", "write_async", "assign", "copy"])
+@pytest.mark.parametrize("name", ["x", "plain"])
+def test_a_visit_leaves_a_file_that_a_link_has_opened_too_and_that_can_be_flushed(
+    path, tmp_path, name, act
+):
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["link"] = h5py.ExternalLink(path, name)
+    with ps.File(path, "r+") as file, ps.File(tmp_path / "other.h5", "r+") as other:
+        linked, requests = other["link"], []
+        file.h5py.attrs["changed"] = 1
+        file.create_group("g")
+        acts = {
+            "read": lambda _: linked[...] is None,
+            "write": lambda _: linked.write(ones()),
+            "write_async": lambda _: requests.append(linked.write_async(ones())),
+            "assign": lambda _: linked.__setitem__(slice(3, 9), 1),
+            "copy": lambda name: other.copy("link", name),
+        }
+        file.visit(lambda visited: acts[act](visited) if visited == "g" else None)
+        for request in requests:
+            request.wait()
+        file.create_group("after")
+        file.flush()
+    with h5py.File(path) as file:
+        assert "after" in file
+        assert act not in ("write", "write_async") or (file[name][...] == 1).all()

@@ -246,12 +246,12 @@ impl<T: Clone> Table<T> {
         self.chosen(|entry| entry.copy == copy && entry.sets.iter().any(|own| own.is_in(file)))
     }
 
-    pub(in crate::transfer) fn oldest(&self, copy: Copy, most: usize) -> Vec<T> {
-        let of_copy = self.entries.values().filter(|entry| entry.copy == copy);
-        of_copy
-            .take(most)
-            .map(|entry| entry.operation.clone())
-            .collect()
+    pub(in crate::transfer) fn of_copy(&self, copy: Copy) -> impl Iterator<Item = &T> {
+        let of_copy = self
+            .entries
+            .values()
+            .filter(move |entry| entry.copy == copy);
+        of_copy.map(|entry| &entry.operation)
     }
 
     pub(in crate::transfer) fn are_all(&self, is_so: impl Fn(&T) -> bool) -> bool {
@@ -403,9 +403,14 @@ pub fn in_file(hdf5: &Hdf5, file: &FileKey) -> Vec<Shared> {
     with_pruned(all, Vec::new(), |table| table.in_file(Copy::of(hdf5), file))
 }
 
-/// Returns up to `most` operations, oldest first.
+/// Returns up to `most` operations that have not ended, oldest first. A write that has failed stays in the
+/// table until its failure is reported, which may be never.
 pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
-    with_pruned(few, Vec::new(), |table| table.oldest(Copy::of(hdf5), most))
+    with_pruned(few, Vec::new(), |table| {
+        let of_copy = table.of_copy(Copy::of(hdf5));
+        let running = of_copy.filter(|operation| !operation.has_ended());
+        running.take(most).cloned().collect()
+    })
 }
 
 /// Finishes operations of the copy of HDF5 with a function at this address, which closes: when it is
@@ -413,7 +418,8 @@ pub fn oldest(hdf5: &Hdf5, most: usize) -> Vec<Shared> {
 /// no file is left that could report them. The thread is inside that copy.
 pub fn forget(copy: usize) {
     let copy = Copy::of_address(copy);
-    for operation in with_pruned(all, Vec::new(), |table| table.oldest(copy, usize::MAX)) {
+    let of_copy = |table: &mut Table<Shared>| table.of_copy(copy).cloned().collect();
+    for operation in with_pruned(all, Vec::new(), of_copy) {
         if operation.finishes_at_close() {
             Arc::clone(&operation).finish();
         }

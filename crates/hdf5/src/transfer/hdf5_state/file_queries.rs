@@ -1,10 +1,9 @@
 //! Queries of HDF5 about its open files.
 
 use std::collections::HashSet;
-use std::ffi::c_uint;
 
 use penstock_engine::chunk_cache_bytes;
-use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_ALL, H5F_OBJ_FILE, hid_t};
+use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_OBJ_FILE, hid_t};
 
 use crate::library::Session;
 
@@ -34,21 +33,10 @@ pub(in crate::transfer) fn chunk_cache_bytes_of(
     (status >= 0).then_some(own.max(bytes as u64))
 }
 
-/// Returns the identifiers of open objects of this kind in all files; `None` if HDF5 does not report them.
-pub(in crate::transfer) fn open_ids(session: &Session<'_>, kind: c_uint) -> Option<Vec<hid_t>> {
-    let (hdf5, all) = (session.hdf5, hid_t::from(H5F_OBJ_ALL));
-    // SAFETY: takes no memory.
-    let count = unsafe { (hdf5.H5Fget_obj_count)(all, kind) };
-    let mut ids = vec![0; usize::try_from(count).ok()?];
-    // SAFETY: there is room for as many identifiers as is passed.
-    let found = unsafe { (hdf5.H5Fget_obj_ids)(all, kind, ids.len(), ids.as_mut_ptr()) };
-    ids.truncate(usize::try_from(found).ok()?);
-    Some(ids)
-}
-
 /// Returns the numbers of the files that HDF5 has open; `None` if it does not report them.
 pub(in crate::transfer) fn open_file_numbers(session: &Session<'_>) -> Option<HashSet<u64>> {
-    let numbers = open_ids(session, H5F_OBJ_FILE)?
+    let numbers = session
+        .open_ids(H5F_OBJ_FILE)?
         .into_iter()
         .map(|id| session.object(id));
     numbers

@@ -7,10 +7,11 @@ mod flush;
 mod pending_count;
 mod reentrancy;
 
+pub use crate::library::{InCall, may_flush};
 pub(super) use file_liveness::MarkedFile;
 pub(super) use file_numbers::drop_at_close;
-pub(super) use file_queries::{chunk_cache_bytes_of, is_writable, open_file_numbers, open_ids};
+pub(super) use file_queries::{chunk_cache_bytes_of, is_writable, open_file_numbers};
 pub(super) use flush::flush_and_sync;
 pub use pending_count::address as unresolved_count;
 pub(super) use pending_count::{changed, is_none as has_nothing_pending};
-pub use reentrancy::{InCall, cannot_flush, inside, is_inside, may_flush};
+pub use reentrancy::{cannot_flush, inside, is_inside};

@@ -12,40 +12,32 @@
 //!
 //! So neither buffer may hold changes or such chunks when H5Ocopy begins.
 //!
-//! An open virtual dataset keeps the sources that HDF5 has read through it open, with their buffers, but
-//! without identifiers. HDF5 does not report which, so all its sources in open files count as open.
+//! An open virtual dataset keeps the sources that HDF5 has read through it open, with their files and buffers,
+//! but without identifiers. HDF5 does not report which. A dataset that is open keeps the chunk cache that it was
+//! first opened with, so one that is opened without a cache, and then has none, was not open.
 
-use std::cell::LazyCell;
-use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
-use std::ffi::{CStr, CString, c_char, c_uint, c_void};
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::{H5O_INFO_BASIC, H5O_info2_t};
 use penstock_sys::hdf5::{
-    H5_INDEX_NAME, H5_ITER_NATIVE, H5D_VIRTUAL, H5F_OBJ_DATASET, H5F_OBJ_FILE,
-    H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
-    H5P_DEFAULT, Hdf5, herr_t, hid_t,
+    H5_INDEX_NAME, H5_ITER_NATIVE, H5D_VIRTUAL, H5F_OBJ_DATASET, H5L_TYPE_EXTERNAL, H5L_TYPE_SOFT,
+    H5L_info2_t, H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG,
+    H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5O_TYPE_DATASET, H5P_DEFAULT, Hdf5, herr_t, hid_t,
 };
 
 use crate::dataset::{
-    DatasetInfo, Layout, creation_properties, is_shared, name_of_file, read_chunk_table, sieve,
+    DatasetInfo, Layout, creation_properties, is_shared, read_chunk_table, sieve,
 };
 use crate::library::{Id, Session};
-use crate::transfer::hdf5_state::{inside, open_ids};
+use crate::transfer::hdf5_state::inside;
 use crate::transfer::sinks::{StoredChunks, WrittenDataset};
-use crate::virtual_dataset::numbered;
 
 /// The number of an open file, and the token of an object in it.
 type Key = (u64, [u8; 16]);
-
-/// Flags with which a copy includes objects that links and references lead to, in any file.
-const EXPANDS: c_uint =
-    H5O_COPY_EXPAND_SOFT_LINK_FLAG | H5O_COPY_EXPAND_EXT_LINK_FLAG | H5O_COPY_EXPAND_REFERENCE_FLAG;
 
 /// Largest number of places of chunks that are tried. Each takes HDF5 one or two microseconds.
 const MOST_PLACES: u64 = 1 << 20;
@@ -68,14 +60,31 @@ pub unsafe fn prepare_for_copy(
     inside(hdf5, || {
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
-        let copied = copied(&session, location, name, list).unwrap_or(Some(HashSet::new()));
-        if copied.as_ref().is_some_and(HashSet::is_empty) {
+        let datasets = session.open_ids(H5F_OBJ_DATASET).unwrap_or_default();
+        if datasets.is_empty() {
             return Ok(());
         }
-        // The sources stay open until they are prepared.
-        let (copied, _sources) = open_copied(&session, copied.as_ref());
-        let mut copied = copied.iter();
-        copied.try_for_each(|(dataset, info)| prepare(&session, *dataset, info))
+        let mut copied = Copied::new(&session, list);
+        let is_known = copied.add_all(location, name).is_some();
+        if is_known && copied.objects.is_empty() {
+            return Ok(());
+        }
+        let keyed = |dataset| Some((session.object(dataset).ok()?, dataset));
+        let open: HashMap<Key, hid_t> = datasets.into_iter().filter_map(keyed).collect();
+        // HDF5 has the same buffers for all identifiers of a dataset.
+        for (key, dataset) in &open {
+            if !is_known || copied.objects.contains_key(key) {
+                prepare(&session, *dataset)?;
+            }
+        }
+        let is_closed =
+            |(key, found): &(&Key, &Found)| found.is_dataset && !open.contains_key(*key);
+        let mut closed = copied.objects.iter().filter(is_closed).peekable();
+        if closed.peek().is_some() && open.values().any(|open| is_virtual(&session, *open)) {
+            let access = without_chunk_cache(&session)?;
+            closed.try_for_each(|(_, found)| prepare_closed(&session, found, &access))?;
+        }
+        Ok(())
     })
 }
 
@@ -90,105 +99,181 @@ pub unsafe fn prepare_dataset_for_copy(hdf5: &'static Hdf5, dataset: hid_t) -> R
     inside(hdf5, || {
         // SAFETY: upheld by the caller.
         let session = unsafe { Session::begin(hdf5) };
-        let info = DatasetInfo::read(&session, dataset);
-        // H5Ocopy cannot read the header of such a dataset either.
-        info.map_or(Ok(()), |info| prepare(&session, dataset, &info))
+        prepare(&session, dataset)
     })
 }
 
-/// Returns the keys of the objects that are copied: the source and those below it. `None` if any object may be,
-/// because the copy includes the targets of links and references, or because HDF5 cannot visit all objects.
-fn copied(
-    session: &Session<'_>,
+/// The objects that a copy includes, or more.
+struct Copied<'a> {
+    session: &'a Session<'a>,
+    /// Flags of the copy.
+    options: c_uint,
+    objects: HashMap<Key, Found>,
+    /// The files of the objects.
+    files: Vec<Id>,
+}
+
+/// An object, as it was found.
+struct Found {
     location: hid_t,
-    name: &CStr,
-    list: hid_t,
-) -> Result<Option<HashSet<Key>>> {
-    let hdf5 = session.hdf5;
-    // SAFETY: HDF5 checks the identifier; the name is a C string.
-    let source = unsafe { (hdf5.H5Oopen)(location, name.as_ptr(), H5P_DEFAULT) };
-    let source = session.own(source, hdf5.H5Oclose, "open the source of a copy")?;
-    // Its processes make the same calls, of which some are collective, and HDF5 caches no chunks while it is written.
-    if is_shared(hdf5, &session.file_of(source.get())?) {
-        return Ok(Some(HashSet::new()));
-    }
-    let mut options = 0;
-    // SAFETY: HDF5 checks the identifier; the options have a place.
-    let is_known =
-        list == H5P_DEFAULT || unsafe { (hdf5.H5Pget_copy_object)(list, &mut options) } >= 0;
-    let is_limited = is_known && options & EXPANDS == 0;
-    Ok(is_limited
-        .then(|| with_all_below(session, source.get()))
-        .flatten())
+    path: CString,
+    is_dataset: bool,
 }
 
-/// Returns an object and all objects below it; `None` if HDF5 cannot visit all of them.
-fn with_all_below(session: &Session<'_>, object: hid_t) -> Option<HashSet<Key>> {
-    unsafe extern "C" fn note(
-        _: hid_t,
-        _: *const c_char,
-        info: *const H5O_info2_t,
-        found: *mut c_void,
-    ) -> herr_t {
-        // SAFETY: HDF5 passes the object's description, and the set of the visit, which nothing else uses.
-        unsafe {
-            let found = &mut *found.cast::<HashSet<Key>>();
-            found.insert(((*info).fileno, (*info).token));
-        }
-        0
-    }
-    let mut found = HashSet::from([session.object(object).ok()?]);
-    // SAFETY: takes an owned identifier; the set outlives the visit.
-    let status = unsafe {
-        (session.hdf5.H5Ovisit3)(
-            object,
-            H5_INDEX_NAME,
-            H5_ITER_NATIVE,
-            note,
-            ptr::from_mut(&mut found).cast(),
-            H5O_INFO_BASIC,
-        )
-    };
-    (status >= 0).then_some(found)
+/// The visit of an object and of all below it.
+struct Visit<'a> {
+    location: hid_t,
+    path: &'a CStr,
+    objects: &'a mut HashMap<Key, Found>,
+    /// Types of links to follow.
+    followed: &'a [c_int],
+    /// Paths of such links.
+    links: Vec<CString>,
 }
 
-/// Returns an identifier and the description of each open dataset that is copied, and the identifiers that were
-/// opened to find sources of virtual datasets. HDF5 has the same buffers for all identifiers of a dataset. Datasets
-/// that cannot be described are left out: H5Ocopy cannot read their headers either.
-fn open_copied(
-    session: &Session<'_>,
-    copied: Option<&HashSet<Key>>,
-) -> (Vec<(hid_t, DatasetInfo)>, Vec<Id>) {
-    let keyed = |dataset| Some((session.object(dataset).ok()?, dataset));
-    let datasets = open_ids(session, H5F_OBJ_DATASET).unwrap_or_default();
-    let mut open: HashMap<Key, hid_t> = datasets.into_iter().filter_map(keyed).collect();
-    let has_all = copied.is_some_and(|copied| copied.iter().all(|key| open.contains_key(key)));
-    let files = LazyCell::new(|| open_files(session));
-    let mut rest: Vec<(Key, hid_t)> = open.iter().map(|(key, id)| (*key, *id)).collect();
-    let (mut described, mut opened) = (Vec::new(), Vec::new());
-    while let Some((key, dataset)) = rest.pop() {
-        let is_copied = copied.is_none_or(|copied| copied.contains(&key));
-        // A description takes much longer than the layout.
-        if !is_copied && (has_all || !is_virtual(session, dataset)) {
-            continue;
+impl<'a> Copied<'a> {
+    fn new(session: &'a Session<'a>, list: hid_t) -> Self {
+        let mut options = 0;
+        // SAFETY: HDF5 checks the identifier; the options have a place.
+        let status = unsafe { (session.hdf5.H5Pget_copy_object)(list, &mut options) };
+        Copied {
+            session,
+            options: if status < 0 { 0 } else { options },
+            objects: HashMap::new(),
+            files: Vec::new(),
         }
-        let Ok(info) = DatasetInfo::read(session, dataset) else {
-            continue;
+    }
+
+    /// Adds an object, all below it, and what links and references lead to if the copy includes that. `None` if
+    /// HDF5 cannot find all of them.
+    fn add_all(&mut self, location: hid_t, path: &CStr) -> Option<()> {
+        let mut rest = vec![(location, path.to_owned())];
+        while let Some((location, path)) = rest.pop() {
+            rest.extend(self.add(location, &path)?);
+        }
+        Some(())
+    }
+
+    /// Adds an object and all below it. Returns what links and references there may lead to.
+    fn add(&mut self, location: hid_t, path: &CStr) -> Option<Vec<(hid_t, CString)>> {
+        let (session, hdf5) = (self.session, self.session.hdf5);
+        // SAFETY: HDF5 checks the identifier; the path is a C string.
+        let object = unsafe { (hdf5.H5Oopen)(location, path.as_ptr(), H5P_DEFAULT) };
+        let Ok(object) = session.own(object, hdf5.H5Oclose, "open what is copied") else {
+            // SAFETY: as above.
+            let exists =
+                unsafe { (hdf5.H5Oexists_by_name)(location, path.as_ptr(), H5P_DEFAULT) > 0 };
+            return (!exists).then(Vec::new);
         };
-        // A source may be virtual itself.
-        for source in open_sources(session, &files, key.0, &info) {
-            if let Some((key, id)) = keyed(source.get())
-                && let Entry::Vacant(place) = open.entry(key)
+        let key = session.object(object.get()).ok()?;
+        let file = session.file_of(object.get()).ok()?;
+        // A dataset that stays open would be taken for one that was open before.
+        drop(object);
+        // The processes of a shared file make the same calls, of which some are collective, and HDF5 caches no
+        // chunks while it is written.
+        if self.objects.contains_key(&key) || is_shared(hdf5, &file) {
+            return Some(Vec::new());
+        }
+        let mut rest = Vec::new();
+        if self.options & H5O_COPY_EXPAND_REFERENCE_FLAG != 0 {
+            rest.push((file.get(), c"/".to_owned()));
+        }
+        self.files.push(file);
+        let links = self.visit(location, path)?;
+        rest.extend(links.into_iter().map(|link| (location, link)));
+        Some(rest)
+    }
+
+    /// Notes an object and all below it. Returns the paths of the links to follow.
+    fn visit(&mut self, location: hid_t, path: &CStr) -> Option<Vec<CString>> {
+        let hdf5 = self.session.hdf5;
+        let types = [
+            (H5O_COPY_EXPAND_SOFT_LINK_FLAG, H5L_TYPE_SOFT),
+            (H5O_COPY_EXPAND_EXT_LINK_FLAG, H5L_TYPE_EXTERNAL),
+        ];
+        let followed = types.iter().filter(|(flag, _)| self.options & flag != 0);
+        let followed: Vec<c_int> = followed.map(|(_, kind)| *kind).collect();
+        let mut visit = Visit {
+            location,
+            path,
+            objects: &mut self.objects,
+            followed: &followed,
+            links: Vec::new(),
+        };
+        let data: *mut c_void = ptr::from_mut(&mut visit).cast();
+        let (index, order) = (H5_INDEX_NAME, H5_ITER_NATIVE);
+        // SAFETY: HDF5 checks the identifier; the path is a C string; the visit outlives both calls, and nothing
+        // else uses it meanwhile.
+        unsafe {
+            let (name, list) = (path.as_ptr(), H5P_DEFAULT);
+            let (note, fields) = (note_object, H5O_INFO_BASIC);
+            if (hdf5.H5Ovisit_by_name3)(location, name, index, order, note, data, fields, list) < 0
             {
-                rest.push((key, *place.insert(id)));
-                opened.push(source);
+                return None;
+            }
+            // It fails for anything but groups, which has no links.
+            if !followed.is_empty() {
+                (hdf5.H5Lvisit_by_name2)(location, name, index, order, note_link, data, list);
             }
         }
-        if is_copied {
-            described.push((dataset, info));
-        }
+        Some(visit.links)
     }
-    (described, opened)
+}
+
+impl Visit<'_> {
+    /// Returns the path from the location to what a visit calls `name`.
+    fn path_of(&self, name: &CStr) -> CString {
+        if name == c"." {
+            return self.path.to_owned();
+        }
+        let path = [self.path.to_bytes(), name.to_bytes()].join(&b'/');
+        CString::new(path).unwrap_or_default()
+    }
+}
+
+unsafe extern "C" fn note_object(
+    _: hid_t,
+    name: *const c_char,
+    info: *const H5O_info2_t,
+    visit: *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 passes the object's name and description, and the visit, which nothing else uses.
+    let (name, info, visit) = unsafe {
+        (
+            CStr::from_ptr(name),
+            &*info,
+            &mut *visit.cast::<Visit<'_>>(),
+        )
+    };
+    let path = visit.path_of(name);
+    if let Entry::Vacant(place) = visit.objects.entry((info.fileno, info.token)) {
+        place.insert(Found {
+            location: visit.location,
+            path,
+            is_dataset: info.kind == H5O_TYPE_DATASET,
+        });
+    }
+    0
+}
+
+unsafe extern "C" fn note_link(
+    _: hid_t,
+    name: *const c_char,
+    info: *const H5L_info2_t,
+    visit: *mut c_void,
+) -> herr_t {
+    // SAFETY: HDF5 passes the link's name and description, and the visit, which nothing else uses.
+    let (name, info, visit) = unsafe {
+        (
+            CStr::from_ptr(name),
+            &*info,
+            &mut *visit.cast::<Visit<'_>>(),
+        )
+    };
+    if visit.followed.contains(&info.kind) {
+        visit.links.push(visit.path_of(name));
+    }
+    0
 }
 
 /// Returns whether a dataset is virtual; false if HDF5 cannot read its creation properties.
@@ -199,67 +284,45 @@ fn is_virtual(session: &Session<'_>, dataset: hid_t) -> bool {
     })
 }
 
-/// Returns the number, an identifier and the path of each open file.
-fn open_files(session: &Session<'_>) -> Vec<(u64, hid_t, PathBuf)> {
-    let file = |id| {
-        let (number, _) = session.object(id).ok()?;
-        Some((number, id, name_of_file(session, id).unwrap_or_default()))
-    };
-    let files = open_ids(session, H5F_OBJ_FILE).unwrap_or_default();
-    files.into_iter().filter_map(file).collect()
+/// Returns access properties of a dataset whose chunks HDF5 does not cache.
+fn without_chunk_cache(session: &Session<'_>) -> Result<Id> {
+    let (hdf5, action) = (session.hdf5, "create access properties without a cache");
+    let class = hdf5.identifier("H5P_CLS_DATASET_ACCESS_ID_g");
+    let class = class.ok_or_else(|| Error::invalid("HDF5 has no class of access properties"))?;
+    // SAFETY: HDF5 checks the class; the result is owned.
+    let list = session.own(unsafe { (hdf5.H5Pcreate)(class) }, hdf5.H5Pclose, action)?;
+    // SAFETY: an owned identifier of that class.
+    let status = unsafe { (hdf5.H5Pset_chunk_cache)(list.get(), 0, 0, 0.0) };
+    session.check(status, action)?;
+    Ok(list)
 }
 
-/// Opens the sources of a dataset of the file `number` that lie in open files.
-fn open_sources(
-    session: &Session<'_>,
-    files: &[(u64, hid_t, PathBuf)],
-    number: u64,
-    info: &DatasetInfo,
-) -> Vec<Id> {
-    let mut opened = Vec::new();
-    for (source, name) in sources(info) {
-        let is_there = |file: &&(u64, hid_t, PathBuf)| {
-            // HDF5 looks for a file in several folders, but always under the last part of its name.
-            // Links to it that have other names are not recognized.
-            if source.as_os_str() == "." {
-                file.0 == number
-            } else {
-                source.file_name() == file.2.file_name()
-            }
-        };
-        for (_, file, _) in files.iter().filter(is_there) {
-            let hdf5 = session.hdf5;
-            // SAFETY: HDF5 checks the identifier; the name is a C string.
-            let source = unsafe { (hdf5.H5Dopen2)(*file, name.as_ptr(), H5P_DEFAULT) };
-            opened.extend(session.own(source, hdf5.H5Dclose, "open a source"));
-        }
+/// Prepares a dataset without an identifier, which may be open. `access` is a list [`without_chunk_cache`]. One that
+/// cannot be opened is left out: H5Ocopy cannot read its header either.
+fn prepare_closed(session: &Session<'static>, found: &Found, access: &Id) -> Result<()> {
+    let hdf5 = session.hdf5;
+    // SAFETY: HDF5 checks the location, which is open; the path is a C string.
+    let id = unsafe { (hdf5.H5Dopen2)(found.location, found.path.as_ptr(), access.get()) };
+    let dataset = session.own(id, hdf5.H5Dclose, "open a dataset");
+    dataset.map_or(Ok(()), |dataset| prepare(session, dataset.get()))
+}
+
+/// Prepares an open dataset. One that cannot be described is left out: H5Ocopy cannot read its header either.
+fn prepare(session: &Session<'static>, dataset: hid_t) -> Result<()> {
+    let cached = cache_size(session, dataset)?;
+    if cached == 0 {
+        return Ok(());
     }
-    opened
-}
-
-/// Returns the files and names of the sources of a dataset, none unless it is virtual. Names with running
-/// numbers are left out: HDF5 may still crash where such sources are copied.
-fn sources(info: &DatasetInfo) -> HashSet<(PathBuf, CString)> {
-    let Layout::Virtual(mappings) = &info.layout else {
-        return HashSet::new();
+    let Ok(info) = DatasetInfo::read(session, dataset) else {
+        return Ok(());
     };
-    let sources = mappings.iter().filter_map(|mapping| {
-        let (file, many_files) = numbered(mapping.file.as_os_str(), 0);
-        let (name, many) = numbered(mapping.dataset.as_ref(), 0);
-        let name = CString::new(name.into_os_string().into_vec()).ok()?;
-        (!many && !many_files).then_some((file, name))
-    });
-    sources.collect()
-}
-
-fn prepare(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Result<()> {
     let prepared = match &info.layout {
         Layout::Chunked { chunk, .. } => {
             let elements: u64 = chunk.iter().product();
-            if elements.saturating_mul(info.element.size().0) > cache_size(session, dataset)? {
+            if elements.saturating_mul(info.element.size().0) > cached {
                 return Ok(());
             }
-            evict_chunks(session, dataset, info)
+            evict_chunks(session, dataset, &info)
         }
         Layout::Contiguous { offset: Some(_) } if info.file.is_writable && info.bytes()? > 0 => {
             sieve::read_ends(session, dataset, &info.shape, H5P_DEFAULT)
@@ -269,7 +332,7 @@ fn prepare(session: &Session<'static>, dataset: hid_t, info: &DatasetInfo) -> Re
     prepared.map_err(|error| info.name_in(error))
 }
 
-/// Returns how many bytes of chunks HDF5 caches for a dataset.
+/// Returns how many bytes of chunks HDF5 caches for a dataset; more than 0 without chunks.
 fn cache_size(session: &Session<'_>, dataset: hid_t) -> Result<u64> {
     let list = session.access_of_dataset(dataset)?;
     let (mut slots, mut bytes, mut weight) = (0, 0, 0.0);
