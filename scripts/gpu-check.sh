@@ -104,6 +104,8 @@ python3 -c 'import xdist' 2>/dev/null &&
     side_by_side=(-n "$(($(nproc) > 2 ? $(nproc) - 2 : 1))" --dist worksteal -p no:benchmark)
 part "pytest" 400 python3 -m pytest tests/python -q -p no:cacheprovider "${side_by_side[@]}" \
     --durations=10 --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
+part "torch" 150 python3 -m pytest tests/torch -q -m gpu -p no:cacheprovider \
+    --basetemp="$files/penstock-torch"
 part "ranks" 200 python3 -m pytest tests/dist/test_{mpi,torch,examples}.py -q -m gpu -p no:cacheprovider \
     --basetemp="$files/penstock-ranks"
 if compgen -G 'dist-gpu/bin/*' >/dev/null; then
