@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import arrays
 from penstock.dist import load_replicated
+from penstock.dist.mpi.ranks import RankError
+from penstock.dist.replicated import peers
 from penstock.dist.replicated.source import _array_of, rounds
 from penstock.dtypes import element_type
 from penstock.memory import copy_bytes
@@ -83,3 +86,38 @@ def test_without_a_default_group_the_error_says_how_to_make_one():
 def test_what_is_no_communicator_is_refused():
     with pytest.raises(ps.IncompatibleError, match="a int is not a communicator"):
         load_replicated("x.bin", 7)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_an_outbox_is_freed_only_after_all_ranks_have_left_it(monkeypatch, comes):
+    calls = []
+
+    class Driver:
+        def __init__(self, ordinal):
+            self.close = lambda: calls.append("close")
+
+        def call(self, name, *arguments):
+            calls.append(name)
+
+        def current(self):
+            return nullcontext()
+
+    class Ranks:
+        rank, size = 0, 2
+
+        def agree(self, step):
+            calls.append("agree")
+            if not comes:
+                raise RankError("rank 1 did not come")
+
+    monkeypatch.setattr(peers, "_Driver", Driver)
+    view = arrays.view(np.zeros(100, np.uint8))
+    outbox = peers.Peers(Ranks(), view)
+    exported = outbox.export()
+    outbox.open([exported, exported])
+    with nullcontext() if comes else pytest.raises(RankError):
+        outbox.finish()
+    outbox.close()
+    at = calls.index("cuIpcCloseMemHandle")
+    assert at < calls.index("agree")
+    assert ("cuMemFree_v2" in calls[at:]) == comes

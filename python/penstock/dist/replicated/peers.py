@@ -195,7 +195,11 @@ class Peers:
         for *_, stream in self._others:
             self._attempt(self._driver.call, "cuStreamSynchronize", stream)
         self.leave_others()
-        self._group.agree("load_replicated (all shares)")
+        try:
+            self._group.agree("load_replicated (all shares)")
+        except BaseException:
+            self._own.pop_all()  # a rank that is late may still copy out of the outbox
+            raise
         if self._error is not None:
             raise self._error
 
