@@ -112,6 +112,7 @@ def test_files_in_random_order_are_put_into_the_order_of_the_batch(files: Any) -
 
 def test_memory_of_the_gpu_is_flat_over_a_thousand_batches(files: Any) -> None:
     dataset = dataset_of(files)
+    torch.cuda.empty_cache()  # in which the tests before left memory for each stream
     seen = []
     for epoch in range(1000 // 13 + 1):
         for _ in Batches(dataset, 3, seed=epoch):
