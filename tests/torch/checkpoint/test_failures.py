@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.torch.processes import start
 
 from .conftest import assert_same, blank, torch
 
@@ -21,14 +21,13 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 checkpoint = pytest.importorskip("penstock.torch.checkpoint")
 
 SAVE = """
-import sys, warnings
-warnings.simplefilter("ignore")
+import sys
 import torch
 import torch.distributed.checkpoint as dcp
 from penstock.torch import checkpoint
 kind, path = sys.argv[1:]
 state = {str(n): torch.full((1 << 20,), 2.0) for n in range(32)}
-print("ready", flush=True)
+parent.send("ready")
 for _ in range(1000):
     if kind == "state":
         checkpoint.save(state, path)
@@ -74,12 +73,11 @@ KINDS = ["state", "dcp", "huggingface"]
 def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path: Path, kind: str, delay: float) -> None:
     path = tmp_path / "checkpoint"
     save(kind, path, 1.0)
-    command = [sys.executable, "-c", SAVE, kind, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
-        time.sleep(delay)
-        program.send_signal(signal.SIGKILL)
+    process, end = start(SAVE, [kind, str(path)])
+    assert end.recv() == "ready"
+    time.sleep(delay)
+    process.kill()
+    process.join()
     loaded = load(kind, path)
     assert_same(loaded, state(float(loaded["0"][0])))
     save(kind, path, 3.0)
