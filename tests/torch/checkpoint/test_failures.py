@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from tests.torch.processes import start
 
+from penstock._place import Place
+
 from .conftest import assert_same, blank, torch
 
 dcp = pytest.importorskip("torch.distributed.checkpoint")
@@ -156,3 +158,22 @@ def test_a_device_is_not_replaced_by_a_file() -> None:
     with pytest.raises(Exception, match="/dev/full"):
         checkpoint.save({"one": torch.ones(3)}, "/dev/full")
     assert Path("/dev/full").is_char_device()
+
+
+def test_a_file_has_no_name_before_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    complete = Place._complete
+
+    def noted(*arguments: Any, **keys: Any) -> None:
+        names.extend(os.listdir(tmp_path))
+        complete(*arguments, **keys)
+
+    unnamed = Place(tmp_path / "a")._create_unnamed()
+    if unnamed is None:
+        pytest.skip("the file system has no files without a name")
+    os.close(unnamed)
+    monkeypatch.setattr(Place, "_complete", noted)
+    dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    assert names == ["__0_0.distcp"]  # before the metadata
