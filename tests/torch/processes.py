@@ -12,7 +12,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch.distributed.checkpoint", "penstock.torch.checkpoint"])
+CONTEXT.set_forkserver_preload(
+    ["torch.distributed.checkpoint", "penstock.torch.checkpoint", "penstock.dist"]
+)
 
 
 def start(program: str, arguments: list[str]) -> tuple[BaseProcess, Connection]:
@@ -32,11 +34,14 @@ def run_ranks(program: str, arguments: list[str], ranks: int = 2) -> list[str]:
     started = [start(program, [str(rank), *arguments]) for rank in range(ranks)]
     try:
         found = [end.recv() if end.poll(120) else "no answer" for _, end in started]
+        assert all(isinstance(answer, tuple) for answer in found), found
+        for process, _ in started:
+            process.join(60)
+            assert process.exitcode == 0
     finally:
         for process, _ in started:
             process.kill()
             process.join()
-    assert all(isinstance(answer, tuple) for answer in found), found
     return [printed for (printed,) in found]
 
 
