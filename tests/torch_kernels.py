@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,6 +14,24 @@ from torch.utils._pytree import tree_map
 
 CPU = torch.device("cpu")
 UNAVAILABLE = ("no kernel image is available", "CUBLAS_STATUS_NOT_INITIALIZED")
+
+
+@contextmanager
+def kernels_on_cpu() -> Iterator[None]:
+    """On the stand-in GPU, has the CPU compute torch's kernels. A real GPU runs them."""
+    if not torch.cuda.is_available() or "stand-in" not in torch.cuda.get_device_name():
+        yield
+        return
+    with KernelsOnCpu(), patch.object(torch.cuda, "_sleep", _sleep):
+        yield
+
+
+def _sleep(cycles: int) -> None:
+    """Keep the current stream busy, as `torch.cuda._sleep` does, for a time of 2 GHz."""
+    launch = ctypes.CDLL("libcudart.so.13").cudaLaunchHostFunc
+    launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+    assert launch(torch.cuda.current_stream().cuda_stream, usleep, cycles // 2000) == 0
 
 
 class KernelsOnCpu(TorchDispatchMode):
@@ -41,9 +63,13 @@ def _on_cpu(function: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_cuda:
             return value
         storage = value.untyped_storage()
-        _, copy = copies.setdefault(storage.data_ptr(), (storage, storage.cpu()))
+        if storage.data_ptr() not in copies:
+            # Not by `cpu`, which tests replace to find its calls.
+            copies[storage.data_ptr()] = storage, torch.UntypedStorage(len(storage)).copy_(storage)
+        _, copy = copies[storage.data_ptr()]
         host = torch.empty(0, dtype=value.dtype)
         host.set_(copy, value.storage_offset(), value.shape, value.stride())
+        host = host.conj() if value.is_conj() else host
         tensors.append((value, host))
         return host
 

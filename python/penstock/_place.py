@@ -99,17 +99,8 @@ class Place:
 
     def replace(self, data: bytes) -> None:
         """Put a file with these contents in place. After an error, the old file is still there."""
-        # A signal handler may raise between any two steps.
-        hidden = self._hidden()
-        try:
-            with open(self.create(hidden), "wb") as file:
-                file.write(data)
-                file.flush()
-                self._complete(file.fileno())
-            self.rename(hidden)
-        except BaseException as error:
-            self._give_up(hidden, error)
-            raise
+        with self.replacement() as descriptor, open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
 
     @contextlib.contextmanager
     def replacement(self, *, durable: bool = True) -> Iterator[int]:

@@ -145,12 +145,9 @@ def torch_cuda(torch: Any) -> Any:
 @pytest.fixture
 def torch_kernels(torch_cuda: Any) -> Iterator[Any]:
     """torch for tests that need its kernels, which the CPU computes on the stand-in GPU."""
-    if "stand-in" not in torch_cuda.cuda.get_device_name():
-        yield torch_cuda
-        return
-    from tests.torch_kernels import KernelsOnCpu
+    from tests.torch_kernels import kernels_on_cpu
 
-    with KernelsOnCpu():
+    with kernels_on_cpu():
         yield torch_cuda
 
 

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.torch.processes import start
+
+from penstock._place import Place
 
 from .conftest import assert_same, blank, torch
 
@@ -21,14 +23,13 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 checkpoint = pytest.importorskip("penstock.torch.checkpoint")
 
 SAVE = """
-import sys, warnings
-warnings.simplefilter("ignore")
+import sys
 import torch
 import torch.distributed.checkpoint as dcp
 from penstock.torch import checkpoint
 kind, path = sys.argv[1:]
 state = {str(n): torch.full((1 << 20,), 2.0) for n in range(32)}
-print("ready", flush=True)
+parent.send("ready")
 for _ in range(1000):
     if kind == "state":
         checkpoint.save(state, path)
@@ -74,12 +75,11 @@ KINDS = ["state", "dcp", "huggingface"]
 def test_a_killed_save_leaves_a_whole_checkpoint(tmp_path: Path, kind: str, delay: float) -> None:
     path = tmp_path / "checkpoint"
     save(kind, path, 1.0)
-    command = [sys.executable, "-c", SAVE, kind, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
-        time.sleep(delay)
-        program.send_signal(signal.SIGKILL)
+    process, end = start(SAVE, [kind, str(path)])
+    assert end.recv() == "ready"
+    time.sleep(delay)
+    process.kill()
+    process.join()
     loaded = load(kind, path)
     assert_same(loaded, state(float(loaded["0"][0])))
     save(kind, path, 3.0)
@@ -158,3 +158,22 @@ def test_a_device_is_not_replaced_by_a_file() -> None:
     with pytest.raises(Exception, match="/dev/full"):
         checkpoint.save({"one": torch.ones(3)}, "/dev/full")
     assert Path("/dev/full").is_char_device()
+
+
+def test_a_file_has_no_name_before_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    complete = Place._complete
+
+    def noted(*arguments: Any, **keys: Any) -> None:
+        names.extend(os.listdir(tmp_path))
+        complete(*arguments, **keys)
+
+    unnamed = Place(tmp_path / "a")._create_unnamed()
+    if unnamed is None:
+        pytest.skip("the file system has no files without a name")
+    os.close(unnamed)
+    monkeypatch.setattr(Place, "_complete", noted)
+    dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    assert names == ["__0_0.distcp"]  # before the metadata

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.torch.processes import run_ranks
 
 from .conftest import torch
 
@@ -15,8 +14,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 BEGIN = """
-import os, sys, warnings
-warnings.simplefilter("ignore")
+import os, sys
 import torch, torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
@@ -31,24 +29,8 @@ whole = torch.arange(60_000.0).reshape(300, 200)
 
 def run(tmp_path: Path, program: str) -> list[str]:
     """Run a program by two ranks; return what each has printed."""
-    file = tmp_path / "program.py"
-    file.write_text(BEGIN + program + "\ndist.barrier()\ndist.destroy_process_group()\n")
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(file), str(rank), str(tmp_path / "c"), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        done = [rank.communicate(timeout=120) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], done
-    return [out for out, _ in done]
+    whole = BEGIN + program + "\ndist.barrier()\ndist.destroy_process_group()\n"
+    return run_ranks(whole, [str(tmp_path / "c"), str(tmp_path / "store")])
 
 
 def test_sharded_tensors_are_saved_and_loaded_with_another_sharding(tmp_path: Path) -> None:

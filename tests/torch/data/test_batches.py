@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.torch.processes import run_ranks
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -324,15 +325,7 @@ torch.distributed.destroy_process_group()
 
 def test_ranks_of_a_process_group_share_an_epoch(files: Any, tmp_path: Path) -> None:
     address = f"file://{tmp_path}/group"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS, str(rank), files.paths[2], address],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    found = [rank.communicate(timeout=120)[0] for rank in ranks]
+    found = run_ranks(RANKS, [str(files.paths[2]), address])
     shares = [ast.literal_eval(text.rpartition(" ")[0]) for text in found]
     assert [len(share) for share in shares] == [10, 10]
     assert sorted(shares[0] + shares[1]) == sorted(files.parts["label"][2].tolist())

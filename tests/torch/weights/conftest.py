@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +43,6 @@ def assert_equal(found: Any, wanted: Any) -> None:
             one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in (found, wanted)
         ]
         assert torch.equal(*flat)
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> Iterator[None]:
-    """Has the CPU compute torch's kernels on the stand-in GPU, which does not run them."""
-    torch = sys.modules.get("torch")
-    if (
-        torch is None
-        or not torch.cuda.is_available()
-        or "stand-in" not in torch.cuda.get_device_name()
-    ):
-        yield
-    else:
-        from tests.torch_kernels import KernelsOnCpu
-
-        with KernelsOnCpu():
-            yield
 
 
 @pytest.fixture(scope="session")

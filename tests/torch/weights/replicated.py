@@ -1,4 +1,4 @@
-"""A rank that loads a file with all other ranks: FOLDER RANK SIZE DEVICE."""
+"""A rank that loads a file with all other ranks: RANK FOLDER SIZE DEVICE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import penstock.dist  # noqa: F401
 from penstock.torch import load_file
 
-folder, rank, size, device = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+rank, folder, size, device = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 backend = "gloo" if device == "cpu" or torch.cuda.device_count() < size else "cpu:gloo,cuda:nccl"
 if device != "cpu":
     torch.cuda.set_device(rank % torch.cuda.device_count())

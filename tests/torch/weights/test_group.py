@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.torch.processes import run_ranks
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-PROGRAM = Path(__file__).parent / "replicated.py"
+PROGRAM = (Path(__file__).parent / "replicated.py").read_text()
 
 
 def run(weights: Path, device: str, size: int = 2) -> None:
-    command = [sys.executable, "-W", "ignore", PROGRAM, weights.parent]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(size), device],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    try:
-        outputs = [process.communicate(timeout=200)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, output in zip(started, outputs, strict=True):
-        assert process.returncode == 0, output
-        assert "done\n" in output
+    outputs = run_ranks(PROGRAM, [str(weights.parent), str(size), device], size)
+    assert outputs == ["done\n"] * size
 
 
 def test_ranks_get_all_tensors_in_host_memory(weights):

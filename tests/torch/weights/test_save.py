@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from tests.torch.processes import start
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -71,17 +70,14 @@ def test_a_process_that_is_killed_leaves_the_old_file(weights):
     before = weights.read_bytes()
     program = (
         "import sys, torch; from penstock.torch import save_file\n"
-        "x = {str(n): torch.zeros(1 << 22) for n in range(16)}; print('go', flush=True)\n"
+        "x = {str(n): torch.zeros(1 << 22) for n in range(16)}; parent.send('go')\n"
         "while True: save_file(x, sys.argv[1] + '-other'); save_file(x, sys.argv[1] + '-more')\n"
     )
-    started = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", program, weights], stdout=subprocess.PIPE, text=True
-    )
-    assert started.stdout is not None
-    assert started.stdout.readline() == "go\n"
+    process, end = start(program, [str(weights)])
+    assert end.recv() == "go"
     time.sleep(0.3)
-    started.kill()
-    started.communicate()
+    process.kill()
+    process.join()
     assert weights.read_bytes() == before
     for name in os.listdir(weights.parent):
         if not name.startswith("."):

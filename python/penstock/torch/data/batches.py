@@ -6,6 +6,7 @@ import operator
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, Protocol
 
 from penstock.errors import IncompatibleError, InvalidError
@@ -257,7 +258,7 @@ class Batches:
         if device.type != "cuda":
             return nullcontext()
         if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
+            self._stream = _stream_of(device)
         stream: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
         return stream
 
@@ -295,6 +296,16 @@ class Batches:
 
     def __repr__(self) -> str:
         return f"<Batches of {self.batch_size} of {self.dataset!r}>"
+
+
+@cache
+def _stream_of(device: Any) -> Any:
+    """Return the stream of all batches on a GPU.
+
+    torch keeps the memory that a stream has freed for that stream alone. With a stream for each
+    `Batches`, it would keep the memory of batches once for each stream of its pool.
+    """
+    return torch.cuda.Stream(device)
 
 
 def _number(name: str, value: Any, least: int) -> int:
