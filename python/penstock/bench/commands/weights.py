@@ -79,7 +79,7 @@ def weights(
     if session.ranks.size > 1:
         _together(session, large, place, table, free)
     else:
-        # The cold state first: peers keep pages of files that they have read, which then cannot be dropped.
+        # Cold first: peers keep pages of files that they have read, which cannot be dropped then.
         for state, prepare in sorted(caches(cache).items()):
             _alone(
                 session, large, place, table, figure, state, then(prepare_of(prepare, large), free)
