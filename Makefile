@@ -197,8 +197,9 @@ test-memory: build
 	scripts/asan
 	scripts/debug-malloc
 
-# The tests that use torch, on the host and on the stand-in GPU. New arrays of all other tests would be tensors if torch
-# were in the same environment. 3 GB are downloaded, once, if TORCH is not a folder with the packages of torch for CUDA 13.
+# The tests that use torch, on the host and on the stand-in GPU. Torch is in a folder of its own, because new arrays
+# of all other tests would be tensors if they found it. 3 GB are downloaded, once, if TORCH names no folder that has
+# torch for CUDA 13.
 TORCH ?= target/torch
 WITH_TORCH := PYTHONPATH=$(abspath $(TORCH))
 
@@ -206,7 +207,8 @@ torch: $(TORCH)/torch
 
 test-torch: build standin torch
 	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py
-	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/python -m torch
+	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch -m gpu
+	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
 
 # The versions for which the stand-in has the functions of CUDA's runtime.
 $(TORCH)/torch: | $(BIN)/python
