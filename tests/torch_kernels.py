@@ -70,6 +70,7 @@ def _on_cpu(function: Any, args: Any, kwargs: Any) -> Any:
         host = torch.empty(0, dtype=value.dtype)
         host.set_(copy, value.storage_offset(), value.shape, value.stride())
         host = host.conj() if value.is_conj() else host
+        host = torch._neg_view(host) if value.is_neg() else host
         tensors.append((value, host))
         return host
 

@@ -37,9 +37,9 @@ def quick_only(monkeypatch):
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request, torch):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("torch has no GPU")
+def device(request):
+    if request.param == "cuda":
+        request.getfixturevalue("torch_kernels")
     return request.param
 
 
@@ -235,8 +235,8 @@ def test_a_torch_without_the_exchange_api_of_dlpack_is_supported(path, device, k
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("quick_only")
-def test_a_read_into_a_tensor_follows_the_work_of_the_current_stream(path, torch_cuda):
-    torch = torch_cuda
+def test_a_read_into_a_tensor_follows_the_work_of_the_current_stream(path, torch_kernels):
+    torch = torch_kernels
     out = torch.zeros(200, device="cuda")
     stream = torch.cuda.Stream()
     with ps.File(path) as file:
@@ -251,8 +251,8 @@ def test_a_read_into_a_tensor_follows_the_work_of_the_current_stream(path, torch
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("quick_only")
-def test_a_read_into_a_tensor_follows_the_stream_of_the_call(path, torch_cuda):
-    torch = torch_cuda
+def test_a_read_into_a_tensor_follows_the_stream_of_the_call(path, torch_kernels):
+    torch = torch_kernels
     out = torch.zeros(200, device="cuda")
     stream = torch.cuda.Stream()
     with ps.File(path) as file:
