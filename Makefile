@@ -207,7 +207,7 @@ torch: $(TORCH)/torch
 
 test-torch: build standin torch
 	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py
-	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch -m gpu
+	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/dist/test_torch.py -m gpu
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
 
 # The versions for which the stand-in has the functions of CUDA's runtime.
