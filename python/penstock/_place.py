@@ -12,12 +12,15 @@ import secrets
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from penstock._native import CData, ffi, lib
 from penstock.errors import Error, check
 from penstock.files import encode
 
 _DESCRIPTORS = "/proc/self/fd"
+_LONGEST_NAME: Final = 255
+"""Bytes of a name, at most: NAME_MAX."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -165,7 +168,14 @@ class Place:
 
     def _hidden(self) -> str:
         # The random name is unique among processes, also those on other machines.
-        return f".{self.name}-{secrets.token_hex(8)}"
+        ending = f"-{secrets.token_hex(8)}"
+        return f".{_cut(self.name, _LONGEST_NAME - 1 - len(ending))}{ending}"
+
+
+def _cut(name: str, most: int) -> str:
+    """Return as much of a name as has at most so many bytes."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) <= most else encoded[:most].decode(errors="ignore")
 
 
 def _path_of(folder: int, file: Path) -> Path:

@@ -13,6 +13,7 @@ from penstock.torch.safetensors.layout import ALIGNMENT
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from penstock.torch import load_file, load_model, safe_open, save_file  # noqa: E402
+from penstock.torch.safetensors import save  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
 
@@ -112,6 +113,13 @@ def test_gpu_tensors_are_saved_from_where_they_are(weights, tensors, tmp_path):
     changed = {name: tensor.clone() for name, tensor in found.items()}
     save_file(changed, tmp_path / "y", {"format": "pt"})
     assert (tmp_path / "y").read_bytes() == weights.read_bytes()
+
+
+@needs_torch
+def test_the_bytes_of_gpu_tensors_are_those_of_a_saved_file(tmp_path):
+    tensors = {str(n): torch.full((1 << 18,), float(n), device="cuda") for n in range(6)}
+    save_file(tensors, tmp_path / "x")
+    assert save(tensors) == (tmp_path / "x").read_bytes()
 
 
 @needs_torch

@@ -202,3 +202,16 @@ def test_a_loaded_model_is_saved_again(tmp_path):
     )
     save_model(model, tmp_path / "y")
     assert_equal(load_file(tmp_path / "y")["a.weight"], state["a.weight"])
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\N{GREEK SMALL LETTER BETA}" * 127])
+def test_a_file_may_have_the_longest_name(tmp_path, name):
+    for value in (1.0, 2.0):
+        save_file({"x": torch.tensor([value])}, tmp_path / name)
+        assert load_file(tmp_path / name)["x"].item() == value
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_metadata_of_another_type_is_a_type_error(tmp_path):
+    with pytest.raises(TypeError, match="list"):
+        save_file({"x": torch.zeros(1)}, tmp_path / "x", ["a"])

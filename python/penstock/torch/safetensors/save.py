@@ -129,19 +129,24 @@ def encode(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None) -> by
     """Return the bytes of a file with arrays of any library."""
     start, entries, views = _described(tensors, metadata)
     parts: list[Any] = [start]
-    for name in entries:
-        view = views[name]
-        if view.device >= 0:
-            plain = replace(view, shape=(view.nbytes,), dtype=element_type("uint8"))
-            view = arrays.view(to_host(plain))
-        parts.append(ffi.buffer(ffi.cast("char *", view.pointer), view.nbytes))
+    on_host = [_on_host(views[name]) for name in entries]  # keeps the memory of the parts
+    parts += [ffi.buffer(ffi.cast("char *", view.pointer), view.nbytes) for view in on_host]
     return b"".join(parts)
+
+
+def _on_host(view: arrays.View) -> arrays.View:
+    if view.device < 0:
+        return view
+    plain = replace(view, shape=(view.nbytes,), dtype=element_type("uint8"))
+    return arrays.view(to_host(plain))
 
 
 def _described(
     tensors: Mapping[str, Any], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, dict[str, Entry], dict[str, arrays.View]]:
     """Return the header of a file, its entries, and the memory of each."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a dict of text, not a {type(metadata).__name__}")
     views: dict[str, arrays.View] = {}
     described: dict[str, tuple[str, Sequence[int]]] = {}
     for name, tensor in tensors.items():
