@@ -39,7 +39,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         device: Where batches go: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
         transform: Called with each batch, a dictionary of tensors whose first dimension is that of
             the samples, on ``device``. Its result replaces the batch. For ``dataset[i]`` it is
-            called with a batch of one.
+            called with a batch of one. For :class:`Batches` on a GPU, see there.
         dtype: The data type to which elements are converted as they are read: one for all
             datasets, or a dictionary by key. By default, the type in the file.
         steps: Makes each sample a window of this number of indices along ``axis``. Windows do not
@@ -161,9 +161,9 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             parts += self._parts(int(sources[begin]), samples[begin:end], tensors, begin)
 
         def finish() -> Any:
-            return self._transformed(tensors if order is None else _reordered(tensors, order))
+            return tensors if order is None else _reordered(tensors, order)
 
-        return Started(start(parts, self._options), finish)
+        return Started(start(parts, self._options), finish, self.transform)
 
     def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:
         """Return a tensor for each field of some samples."""

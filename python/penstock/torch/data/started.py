@@ -12,6 +12,7 @@ from penstock.errors import Error
 from penstock.hdf5 import reading
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
+from penstock.torch.data.samples import tensors_of
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
 """The largest number of parts that are read by a request each, by where they go.
@@ -42,11 +43,25 @@ class Pending(Protocol):
 
 
 class Started:
-    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled."""
+    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled.
 
-    def __init__(self, pending: Sequence[Pending], finish: Callable[[], Any]) -> None:
+    Args:
+        pending: The reads.
+        finish: Called after them, returns the tensors of the batch.
+        transform: Called with these, returns the batch.
+    """
+
+    def __init__(
+        self,
+        pending: Sequence[Pending],
+        finish: Callable[[], Any],
+        transform: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._pending = list(pending)
         self._finish = finish
+        self._transform = transform
+        self.made: Sequence[Any] = ()
+        """The tensors that were given to ``transform``."""
 
     def wait(self) -> Any:
         """Wait for the read, and return the batch.
@@ -61,7 +76,11 @@ class Started:
         except BaseException:
             self.close()
             raise
-        return self._finish()
+        made = self._finish()
+        if self._transform is None:
+            return made
+        self.made = tensors_of(made)[0]  # a list, as the transform may change a dictionary
+        return self._transform(made)
 
     def cancel(self) -> None:
         """Cancel the read. :meth:`close` waits for its end."""
