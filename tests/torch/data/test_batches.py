@@ -182,6 +182,20 @@ def test_a_started_batch_that_is_dropped_is_cancelled(files: Any) -> None:
     assert slow.waited
 
 
+def test_the_error_of_a_read_that_was_settled_is_raised_where_its_batch_is_taken() -> None:
+    class Failing:
+        def cancel(self) -> None: ...
+
+        def wait(self) -> None:
+            raise CancelledError("the read failed")
+
+    started = Started([Failing(), Failing()], list)
+    started.settle()
+    assert not started.is_pending
+    with pytest.raises(CancelledError, match="the read failed"):
+        started.wait()
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.01])
 def test_a_consumer_may_be_faster_or_slower(files: Any, seconds: float) -> None:
     found: list[int] = []
