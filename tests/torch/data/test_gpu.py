@@ -231,6 +231,7 @@ class Hidden:
         return self._take()
 
 
+@pytest.mark.torch  # needs no kernels
 @pytest.mark.parametrize("is_copy", [False, True])
 @pytest.mark.parametrize("kind", [Pair, Slotted, Hidden])
 def test_a_batch_of_any_type_is_not_overwritten_before_the_work_on_it(
