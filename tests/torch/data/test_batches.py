@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 from penstock import request
 from penstock.errors import CancelledError, Error
 from penstock.torch import Batches, HDF5Dataset
+from penstock.torch.data.samples import tensors_of
 from penstock.torch.data.started import Started
 
 NAMES = {"image": "image", "state": "group/state", "label": "label"}
@@ -181,6 +183,20 @@ def test_a_started_batch_that_is_dropped_is_cancelled(files: Any) -> None:
     assert slow.waited
 
 
+def test_the_error_of_a_read_that_was_settled_is_raised_where_its_batch_is_taken() -> None:
+    class Failing:
+        def cancel(self) -> None: ...
+
+        def wait(self) -> None:
+            raise CancelledError("the read failed")
+
+    started = Started([Failing(), Failing()], list)
+    started.settle()
+    assert not started.is_pending
+    with pytest.raises(CancelledError, match="the read failed"):
+        started.wait()
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.01])
 def test_a_consumer_may_be_faster_or_slower(files: Any, seconds: float) -> None:
     found: list[int] = []
@@ -329,3 +345,45 @@ def test_ranks_of_a_process_group_share_an_epoch(files: Any, tmp_path: Path) -> 
     shares = [ast.literal_eval(text.rpartition(" ")[0]) for text in found]
     assert [len(share) for share in shares] == [10, 10]
     assert sorted(shares[0] + shares[1]) == sorted(files.parts["label"][2].tolist())
+
+
+class WithSlots:
+    __slots__ = ("__first", "second")
+
+    def __init__(self, first: Any) -> None:
+        self.__first = first
+        self.second = self
+
+
+class Plain:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.path, self.number, self.names = Path("a"), 1, np.array(["b"])
+
+
+def test_the_tensors_of_a_batch_are_found_in_mappings_sequences_and_attributes() -> None:
+    one, two = torch.zeros(2), torch.nn.Parameter(torch.zeros(3))
+    for batch in (
+        {"x": (one, [two])},
+        WithSlots(Plain({"x": one, "y": {3: two}})),
+        (Plain(one), WithSlots(two)),
+    ):
+        found, is_complete = tensors_of(batch)
+        assert {id(tensor) for tensor in found} == {id(one), id(two)}
+        assert is_complete
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda x: lambda: x,
+        lambda x: (one for one in [x]),
+        lambda x: iter([x]),
+        lambda x: partial(print, x),
+        lambda x: np.array([x, None], object),
+        lambda x: x.to_sparse(),
+        lambda x: Plain({"rest": map(abs, [x])}),
+    ],
+)
+def test_a_batch_that_may_have_other_tensors_is_known(hide: Any) -> None:
+    assert not tensors_of(hide(torch.ones(2)))[1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +327,43 @@ def test_no_files_or_names_are_refused(files: Any) -> None:
         HDF5Dataset([], "label", device="cpu")
     with pytest.raises(InvalidError, match="names is empty"):
         HDF5Dataset(files.paths, [], device="cpu")
+
+
+LIMITED = """
+import resource, sys
+from penstock.torch import Batches, HDF5Dataset
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+paths = [f"{sys.argv[1]}/{number}.h5" for number in range(200)]
+datasets = [HDF5Dataset(paths, "x", device="cpu") for _ in range(2)]
+for dataset in datasets:
+    found = [x for batch in Batches(dataset, 64, seed=1) for x in batch["x"][:, 0].tolist()]
+    assert sorted(found) == list(range(200))
+for dataset in datasets:
+    dataset.close()
+held = []
+try:
+    while True:
+        held.append(open("/dev/null"))
+except OSError:
+    pass
+try:
+    datasets[0][0]
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 3000)])
+def test_a_batch_may_have_more_files_than_there_are_descriptors(
+    tmp_path: Path, chunks: Any
+) -> None:
+    for number in range(200):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            filters = {"chunks": chunks, "compression": "gzip"} if chunks else {}
+            file.create_dataset("x", data=np.full((1, 3000), number, "f4"), **filters)
+    command = [sys.executable, "-c", LIMITED, tmp_path]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "0.h5 cannot be opened" in made.stdout
+    assert "ulimit -n" in made.stdout
+    assert "cut off" not in made.stdout

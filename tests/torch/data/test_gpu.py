@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +209,61 @@ def test_batches_go_to_a_gpu_that_is_not_the_current_one(large: Large) -> None:
     for batch in Batches(large_of(large, device="cuda:1"), 32):
         assert batch["image"].device == torch.device("cuda:1")
         assert (batch["image"] == batch["label"][:, None, None]).all()
+
+
+@dataclass
+class Pair:
+    image: Any
+
+
+class Slotted:
+    __slots__ = ("__image",)
+
+    def __init__(self, image: Any) -> None:
+        self.__image = image
+
+    @property
+    def image(self) -> Any:
+        return self.__image
+
+
+class Hidden:
+    """Gives its tensor from a function, in which it is not found."""
+
+    def __init__(self, image: Any) -> None:
+        self._take = lambda: image
+
+    @property
+    def image(self) -> Any:
+        return self._take()
+
+
+@pytest.mark.torch  # needs no kernels
+@pytest.mark.parametrize("is_copy", [False, True])
+@pytest.mark.parametrize("kind", [Pair, Slotted, Hidden])
+def test_a_batch_of_any_type_is_not_overwritten_before_the_work_on_it(
+    tmp_path: Path, kind: Any, is_copy: bool
+) -> None:
+    path = tmp_path / "numbers.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.repeat(np.arange(64, dtype="f4")[:, None], 1 << 14, 1)
+
+    def transform(batch: Any) -> Any:
+        image = batch["x"]
+        return kind(torch.empty_like(image).copy_(image) if is_copy else image)
+
+    cuda = ctypes.CDLL(os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1"))
+    usleep = ctypes.CDLL(None).usleep
+    stream = torch.cuda.Stream()
+    seen = []
+    with torch.cuda.stream(stream):
+        dataset = HDF5Dataset(path, "x", device="cuda", transform=transform)
+        for batch in Batches(dataset, 4, shuffle=False):
+            handle, late = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p(20_000)
+            assert cuda.cuLaunchHostFunc(handle, usleep, late) == 0
+            image = batch.image
+            seen.append(torch.empty(image.shape, pin_memory=True).copy_(image, non_blocking=True))
+            del batch, image
+    torch.cuda.synchronize()
+    assert torch.equal(torch.cat(seen)[:, 0], torch.arange(64.0))
+    assert all((one == one[:, :1]).all() for one in seen)

@@ -44,6 +44,12 @@ class Batches:
     stream that is current when a batch is taken waits for it. A batch stays valid as long as it is
     referenced; its memory is then used again after the work that is queued on that stream.
 
+    ``transform`` may return anything. The tensors in mappings, tuples, lists, sets and attributes
+    of objects are found. After a batch that may have others (in a function, an iterator, an object
+    of an extension module, a sparse tensor or a subclass of ``torch.Tensor``), the stream of the
+    batches waits, before each read, for the work that is queued on the current one: all is valid
+    as before, but ``transform`` no longer runs beside the work on the batch before.
+
     Leaving an iteration, by ``break`` or an error, cancels the pending reads.
 
     Args:
@@ -126,6 +132,11 @@ class Batches:
         self._position = 0
         """The position after the batch that was taken last."""
         self._stream: Any = None
+        self._is_reused_in_order = False
+        """Whether the stream of the batches waits for the work on earlier ones before it reads.
+
+        Then the memory of tensors that were not found in a batch is safe as well.
+        """
 
     def __len__(self) -> int:
         """The number of batches of this rank in a whole epoch."""
@@ -204,9 +215,11 @@ class Batches:
                     return
 
         try:
+            self._wait_for_earlier()
             for _ in range(self.prefetch):
                 start()
             while True:
+                self._wait_for_earlier()
                 start()
                 if not pending:
                     break
@@ -223,6 +236,11 @@ class Batches:
                 started.cancel()
             for _, started in pending:
                 started.close()
+            self._wait_for_earlier()
+
+    def _wait_for_earlier(self) -> None:
+        if self._is_reused_in_order:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
 
     def _started(self, samples: Indices) -> Started:
         """Start to read a batch. An error is raised where the batch is taken."""
@@ -247,7 +265,9 @@ class Batches:
         if len(steps) > max(self.prefetch, 1):
             steps.popleft().synchronize()
         current.wait_stream(self._stream)
-        for tensor in tensors_of(batch):
+        tensors, is_complete = tensors_of(batch)
+        self._is_reused_in_order |= not is_complete
+        for tensor in (*getattr(started, "made", ()), *tensors):
             if tensor.is_cuda:
                 tensor.record_stream(current)
         return batch

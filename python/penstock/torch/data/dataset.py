@@ -39,7 +39,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         device: Where batches go: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
         transform: Called with each batch, a dictionary of tensors whose first dimension is that of
             the samples, on ``device``. Its result replaces the batch. For ``dataset[i]`` it is
-            called with a batch of one.
+            called with a batch of one. For :class:`Batches` on a GPU, see there.
         dtype: The data type to which elements are converted as they are read: one for all
             datasets, or a dictionary by key. By default, the type in the file.
         steps: Makes each sample a window of this number of indices along ``axis``. Windows do not
@@ -156,14 +156,19 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         count = len(samples)
         tensors = self._tensors(torch.empty, count)
         firsts = np.flatnonzero(np.diff(sources, prepend=-1)).tolist()
-        parts: list[Part] = []
-        for begin, end in pairwise([*firsts, count]):
-            parts += self._parts(int(sources[begin]), samples[begin:end], tensors, begin)
+        ranges = list(pairwise([*firsts, count]))
 
         def finish() -> Any:
-            return self._transformed(tensors if order is None else _reordered(tensors, order))
+            return tensors if order is None else _reordered(tensors, order)
 
-        return Started(start(parts, self._options), finish)
+        started = Started((), finish, self.transform)
+        for group in self._files.groups(ranges):
+            parts: list[Part] = []
+            for begin, end in group:
+                number = int(sources[begin])
+                parts += self._parts(number, samples[begin:end], tensors, begin, started)
+            started.add(start(parts, self._options))
+        return started
 
     def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:
         """Return a tensor for each field of some samples."""
@@ -177,12 +182,20 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         return tensors if self.transform is None else self.transform(tensors)
 
     def _parts(
-        self, number: int, samples: Indices, tensors: Mapping[str, Any], begin: int
+        self,
+        number: int,
+        samples: Indices,
+        tensors: Mapping[str, Any],
+        begin: int,
+        user: Started | None = None,
     ) -> list[Part]:
-        """Return the reads of samples of one file into the tensors from row ``begin`` on."""
+        """Return the reads of samples of one file into the tensors from row ``begin`` on.
+
+        ``user`` is what the reads are added to.
+        """
         source, geometry = self._sources[number], self._geometries[number]
         local = samples - (self._ends[number] - geometry.count)
-        datasets = self._files.datasets(source, self._names)
+        datasets = self._files.datasets(source, self._names, user)
         return [
             Part(dataset, selection, out)
             for dataset, shape, tensor in zip(

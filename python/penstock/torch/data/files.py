@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +29,10 @@ from penstock.hdf5.source import split, why_no_dataset
 from penstock.placement import torch_dtype
 
 Shape = tuple[int, ...]
+
+A = TypeVar("A")
+
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class Field(NamedTuple):
@@ -102,7 +108,8 @@ def opened_file(path: str) -> File:
     """Open a file for reading.
 
     Raises:
-        OSError: The file is not there, is cut off, or is none of HDF5. The error names it.
+        OSError: The file is not there, is cut off, or is none of HDF5, or no descriptor is left.
+            The error names the file.
     """
     try:
         return File(path)
@@ -113,11 +120,11 @@ def opened_file(path: str) -> File:
             raise NotFoundError(f"there is no file {path}", path=path) from error
         if isinstance(error, PermissionError):
             raise PermissionDeniedError(f"{path} may not be read", path=path) from error
+        remedy = "copy or write the file again if it is cut off, or leave it out of paths"
+        if error.errno in _OUT_OF_DESCRIPTORS:
+            remedy = "close files, or raise the limit of open files (ulimit -n)"
         raise IOFailure(
-            f"{path} cannot be opened: {error}",
-            path=path,
-            errno=error.errno,
-            remedy="copy or write the file again if it is cut off, or leave it out of paths",
+            f"{path} cannot be opened: {error}", path=path, errno=error.errno, remedy=remedy
         ) from error
 
 
@@ -210,42 +217,103 @@ def check_same(
                 )
 
 
+class User(Protocol):
+    """Reads that were started, which keep their files open."""
+
+    @property
+    def is_pending(self) -> bool: ...
+
+    def settle(self) -> None:
+        """Wait for the reads, and release the files. This raises none of their errors."""
+
+
+class _Open:
+    """An open file."""
+
+    def __init__(self, file: File, datasets: list[Any]) -> None:
+        self.file = file
+        self.datasets = datasets
+        self._users: list[weakref.ref[User]] = []
+
+    def add(self, user: User | None) -> None:
+        if user is not None:
+            self._users = [*map(weakref.ref, self.users()), weakref.ref(user)]
+
+    def users(self) -> list[User]:
+        """Return the users whose reads are pending."""
+        return [user for one in self._users if (user := one()) is not None and user.is_pending]
+
+
 class OpenFiles:
     """Files that are open for reading, of which those not used for longest are closed.
+
+    A file stays open while reads of it are pending. If all files are in use, one more is opened
+    after the oldest reads. A file has two descriptors: that of HDF5 and that of its reads.
 
     A pickled object, or one in a forked child that had the files of its parent, opens them again.
     """
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(soft // 4, 8) if soft > 0 else 1024
+        self._most = max(soft // 8, 8) if soft > 0 else 1024
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[str, str], tuple[File, list[Any]]] = OrderedDict()
+        self._open: OrderedDict[tuple[str, str], _Open] = OrderedDict()
 
-    def datasets(self, source: Source, names: Iterable[str]) -> list[Any]:
-        """Return the ``h5py.Dataset`` of each name of a file."""
+    def groups(self, ranges: Sequence[A]) -> Iterator[Sequence[A]]:
+        """Divide what is read of a file each into groups whose files may be open together."""
+        length = self._most // 2
+        for begin in range(0, len(ranges), length):
+            yield ranges[begin : begin + length]
+
+    def datasets(self, source: Source, names: Iterable[str], user: User | None = None) -> list[Any]:
+        """Return the ``h5py.Dataset`` of each name of a file.
+
+        ``user`` is what keeps them in use as long as it is pending.
+        """
         key = source.path, source.group
         with self._lock:
             if key in self._open:
                 self._open.move_to_end(key)
             else:
-                with ExitStack() as failed:
-                    file = failed.enter_context(opened_file(source.path))
-                    found = [opened_dataset(file, source.group, name) for name in names]
-                    for dataset, shape in zip(found, source.shapes, strict=True):
-                        _check_unchanged(source, dataset, shape)
-                    failed.pop_all()
-                self._open[key] = file, found
-                while len(self._open) > self._most:
-                    self._open.popitem(last=False)  # HDF5 closes it after the last of its objects
-            return self._open[key][1]
+                while len(self._open) >= self._most:
+                    self._close_one()
+                self._open[key] = self._opened(source, names)
+            self._open[key].add(user)
+            return self._open[key].datasets
+
+    def _opened(self, source: Source, names: Iterable[str]) -> _Open:
+        with ExitStack() as failed:
+            file = failed.enter_context(self._opened_file(source.path))
+            found = [opened_dataset(file, source.group, name) for name in names]
+            for dataset, shape in zip(found, source.shapes, strict=True):
+                _check_unchanged(source, dataset, shape)
+            failed.pop_all()
+        return _Open(file, found)
+
+    def _opened_file(self, path: str) -> File:
+        while True:
+            try:
+                return opened_file(path)
+            except IOFailure as error:
+                if error.errno not in _OUT_OF_DESCRIPTORS or not self._open:
+                    raise
+            self._close_one()
+
+    def _close_one(self) -> None:
+        """Close the file not used for longest, of those without pending reads if there are any.
+
+        HDF5 closes it after the last of its objects.
+        """
+        oldest = next(iter(self._open))
+        key = next((key for key, one in self._open.items() if not one.users()), oldest)
+        for user in self._open.pop(key).users():
+            user.settle()
 
     def close(self) -> None:
         """Close all files. The next use opens them again."""
         with self._lock:
             while self._open:
-                _, (file, _) = self._open.popitem()
-                file.close()
+                self._open.popitem()[1].file.close()
 
     def __reduce__(self) -> Any:
         return OpenFiles, ()

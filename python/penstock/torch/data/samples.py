@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import PurePath
+from types import ModuleType
 from typing import Any, overload
+
+import numpy as np
 
 from penstock.torch.data.framework import torch, torch_data
 
@@ -52,15 +57,83 @@ def sample_of(batch: Any, index: int) -> Any:
     return batch
 
 
-def tensors_of(batch: Any) -> list[Any]:
-    """Return all tensors of a batch."""
-    if isinstance(batch, torch.Tensor):
-        return [batch]
-    if isinstance(batch, Mapping):
-        return [tensor for part in batch.values() for tensor in tensors_of(part)]
-    if isinstance(batch, (tuple, list)):
-        return [tensor for part in batch for tensor in tensors_of(part)]
-    return []
+_MOST_SEARCHED = 10_000
+"""The largest number of objects of a batch that are searched for tensors."""
+
+_WITHOUT_TENSORS = (
+    *(type(None), bool, int, float, complex, str, bytes),
+    *(np.generic, torch.dtype, torch.device, torch.Size, Enum, PurePath),
+)
+
+_HEAP_TYPE, _CANNOT_BE_MADE = 1 << 9, 1 << 7
+"""Flags of a type: ``Py_TPFLAGS_HEAPTYPE`` and ``Py_TPFLAGS_DISALLOW_INSTANTIATION``."""
+
+
+def tensors_of(batch: Any) -> tuple[list[Any], bool]:
+    """Return the tensors of a batch, and whether these are all.
+
+    The search covers tensors, mappings, tuples, lists, sets and the attributes of objects, however
+    nested. There may be more tensors in objects of other types, such as functions, iterators and
+    those of extension modules, and in a batch of very many objects.
+    """
+    tensors: list[Any] = []
+    seen: dict[int, Any] = {}
+    left, is_complete = [batch], True
+    while left:
+        part = left.pop()
+        if isinstance(part, _WITHOUT_TENSORS) or id(part) in seen:
+            continue
+        if len(seen) == _MOST_SEARCHED:
+            return tensors, False
+        seen[id(part)] = part
+        if isinstance(part, (type, ModuleType)):
+            is_complete = False
+            continue
+        left += getattr(part, "__dict__", {}).values()
+        left += _slots(part)
+        if isinstance(part, torch.Tensor):
+            if part.layout == torch.strided and _has_own_memory(type(part)):
+                tensors.append(part)
+            else:
+                is_complete = False
+        elif isinstance(part, Mapping):
+            left += part.values()
+            is_complete &= isinstance(part, dict) or _is_plain(part)
+        elif isinstance(part, (tuple, list, set, frozenset)):
+            left += part
+        elif isinstance(part, np.ndarray):
+            is_complete &= not part.dtype.hasobject
+        else:
+            is_complete &= _is_plain(part)
+    return tensors, is_complete
+
+
+def _has_own_memory(kind: Any) -> bool:
+    """Return whether tensors of a type are no wrappers of others."""
+    return bool(kind.__torch_dispatch__ == torch.Tensor.__torch_dispatch__)
+
+
+def _is_plain(part: Any) -> bool:
+    """Return whether an object is that of a class in Python, with nothing but its attributes."""
+    kind: Any = type(part)
+    is_class = kind.__flags__ & (_HEAP_TYPE | _CANNOT_BE_MADE) == _HEAP_TYPE
+    return bool(is_class and kind.__new__ is object.__new__)
+
+
+def _slots(part: Any) -> list[Any]:
+    names = (name for kind in type(part).__mro__ for name in _listed(kind))
+    return [getattr(part, name) for name in names if hasattr(part, name)]
+
+
+def _listed(kind: type) -> Sequence[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else slots
+    private = f"_{kind.__name__.lstrip('_')}"
+    return [
+        f"{private}{name}" if name.startswith("__") and not name.endswith("__") else name
+        for name in names
+        if name not in ("__dict__", "__weakref__")
+    ]
 
 
 def _collate(batch: Any, *, collate_fn_map: Any = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +13,7 @@ from penstock.errors import Error
 from penstock.hdf5 import reading
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
+from penstock.torch.data.samples import tensors_of
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
 """The largest number of parts that are read by a request each, by where they go.
@@ -42,11 +44,27 @@ class Pending(Protocol):
 
 
 class Started:
-    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled."""
+    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled.
 
-    def __init__(self, pending: Sequence[Pending], finish: Callable[[], Any]) -> None:
+    Args:
+        pending: The reads.
+        finish: Called after them, returns the tensors of the batch.
+        transform: Called with these, returns the batch.
+    """
+
+    def __init__(
+        self,
+        pending: Sequence[Pending],
+        finish: Callable[[], Any],
+        transform: Callable[[Any], Any] | None = None,
+    ) -> None:
         self._pending = list(pending)
+        self._failure: BaseException | None = None
+        self._lock = threading.RLock()
         self._finish = finish
+        self._transform = transform
+        self.made: Sequence[Any] = ()
+        """The tensors that were given to ``transform``."""
 
     def wait(self) -> Any:
         """Wait for the read, and return the batch.
@@ -54,28 +72,58 @@ class Started:
         Raises:
             Error: The read failed.
         """
-        try:
-            while self._pending:
-                self._pending[0].wait()
-                del self._pending[0]
-        except BaseException:
-            self.close()
-            raise
-        return self._finish()
+        self.settle()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback has this frame
+        made = self._finish()
+        if self._transform is None:
+            return made
+        self.made = tensors_of(made)[0]  # a list, as the transform may change a dictionary
+        return self._transform(made)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there are reads that were not waited for, which keep their files open."""
+        return bool(self._pending)
+
+    def add(self, pending: Sequence[Pending]) -> None:
+        """Add reads, while no other thread uses this object."""
+        self._pending += pending
+
+    def settle(self) -> None:
+        """Wait for the reads added so far, so that their files can be closed.
+
+        Any thread may call this. :meth:`wait` raises their error.
+        """
+        with self._lock:
+            try:
+                while self._pending:
+                    self._pending[0].wait()
+                    del self._pending[0]
+            except BaseException as error:
+                self._failure = error
+                self.close()
+                if not isinstance(error, Exception):
+                    raise
 
     def cancel(self) -> None:
         """Cancel the read. :meth:`close` waits for its end."""
-        for request in self._pending:
+        for request in self._pending[:]:
             with suppress(Error):
                 request.cancel()
 
     def close(self) -> None:
         """Cancel the read, and wait until its memory is used no more."""
         self.cancel()
-        while self._pending:
-            with suppress(Exception):  # h5py's as well, of what it has read
-                self._pending[-1].wait()
-            self._pending.pop()
+        with self._lock:
+            while self._pending:
+                with suppress(Exception):  # h5py's as well, of what it has read
+                    self._pending[-1].wait()
+                self._pending.pop()
 
     def __del__(self) -> None:
         if self.__dict__.get("_pending"):
