@@ -48,7 +48,7 @@ torch.distributed.barrier()
 load = sys.modules["penstock.torch.safetensors.load"]
 lay_out_contiguous = load.lay_out_contiguous
 load.lay_out_contiguous = replace_and_lay_out
-with pytest.raises(RankError, match="was replaced|it has changed"):
+with pytest.raises(RankError, match=r"was replaced|it has changed"):
     load_file(folder / "replaced", device, group=world)
 load.lay_out_contiguous = lay_out_contiguous
 try:
