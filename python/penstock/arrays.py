@@ -95,9 +95,20 @@ def view(array: Any, stream: int | None = None) -> View:
 
 
 def find(array: Any, stream: int | None = None) -> View | None:
-    """Return what :func:`view` returns, or ``None`` if the object is not an array."""
+    """Return what :func:`view` returns, or ``None`` if the object is not an array.
+
+    Raises:
+        InvalidError: The array has elements but no memory, such as a tensor with a freed storage.
+    """
     found = _find(array, stream)
-    if found is not None and stream is not None:
+    if found is None:
+        return None
+    if found.nbytes and not found.pointer:
+        raise InvalidError(
+            f"{_named(found)} has no memory: its address is a null pointer",
+            remedy="allocate its memory, which may have been freed, before the call",
+        )
+    if stream is not None:
         found.stream = stream
     return found
 
@@ -282,9 +293,14 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
     if lazy:
         with frameworks.on_stream("torch", stream, device):
             tensor = tensor.resolve_conj().resolve_neg()
+    itemsize = tensor.element_size()
+    pointer, nbytes = tensor.data_ptr(), tensor.numel() * itemsize
+    # The tensors of a storage that is freed have their offsets in it as addresses.
+    if nbytes and pointer == tensor.storage_offset() * itemsize:
+        pointer = 0
     return View(
-        tensor.data_ptr(),
-        tensor.numel() * tensor.element_size(),
+        pointer,
+        nbytes,
         tuple(tensor.shape),
         element_type(tensor.dtype),
         tensor,
@@ -292,7 +308,7 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
         device=device,
         strides=None
         if tensor.is_contiguous()
-        else tuple(step * tensor.element_size() for step in tensor.stride()),
+        else tuple(step * itemsize for step in tensor.stride()),
         readonly=lazy,  # the memory is that of a copy: a write there would not reach the tensor
         stream=frameworks.torch_pending(device) if device >= 0 else None,
     )

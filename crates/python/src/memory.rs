@@ -15,6 +15,9 @@ use crate::dlpack::{self, Tensor};
 
 const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
 
+/// Bytes from the start of a storage to a tensor, at most. Few arrays have so low an address.
+const LARGEST_OFFSET: usize = 1 << 40;
+
 /// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
 #[repr(C)]
 struct ExchangeApi {
@@ -188,6 +191,9 @@ impl Classes {
         let Some(address) = (unsafe { described.address_in_c_order(shape) }) else {
             return Ok(None);
         };
+        if address <= LARGEST_OFFSET && is_freed(tensor, address)? {
+            return Ok(None);
+        }
         let device = &described.device;
         let is_on_gpu = match device.kind {
             dlpack::CPU | dlpack::CUDA_HOST => false,
@@ -214,6 +220,14 @@ impl Classes {
             is_tensor: true,
         }))
     }
+}
+
+/// Returns whether the storage of a tensor is null, so that the address is its offset there.
+fn is_freed(tensor: &Bound<'_, PyAny>, address: usize) -> PyResult<bool> {
+    let py = tensor.py();
+    let number = |method| tensor.call_method0(method)?.extract::<usize>();
+    let offset = number(intern!(py, "storage_offset"))? * number(intern!(py, "element_size"))?;
+    Ok(address == offset)
 }
 
 /// Returns the address of the exchange API of a class; 0 if it has none of this version.

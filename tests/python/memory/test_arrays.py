@@ -295,6 +295,7 @@ class StubTensor:
         self.is_contiguous, self.is_cpu, self.is_cuda = lambda: True, True, False
         self.data_ptr = lambda: values.ctypes.data
         self.numel, self.element_size = lambda: values.size, lambda: values.itemsize
+        self.storage_offset = lambda: 0
 
 
 @pytest.fixture

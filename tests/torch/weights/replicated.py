@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import penstock.dist  # noqa: F401
-from penstock.torch import load_file
+from penstock.dist.mpi import RankError
+from penstock.torch import load_file, save_file
 
 rank, folder, size, device = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 backend = "gloo" if device == "cpu" or torch.cuda.device_count() < size else "cpu:gloo,cuda:nccl"
@@ -31,6 +33,24 @@ for name, tensor in found.items():
         assert torch.equal(*flat), name
     if device != "cpu" and tensor.numel() * tensor.element_size() % 16 == 0:
         assert tensor.data_ptr() % 16 == 0
+
+
+def replace_and_lay_out(*arguments):
+    """Replace the file after its header was read, on one rank."""
+    if rank == size - 1:
+        save_file({name: tensor.clone() for name, tensor in alone.items()}, folder / "replaced")
+    return lay_out_contiguous(*arguments)
+
+
+if rank == 0:
+    save_file({name: tensor.clone() for name, tensor in alone.items()}, folder / "replaced")
+torch.distributed.barrier()
+load = sys.modules["penstock.torch.safetensors.load"]
+lay_out_contiguous = load.lay_out_contiguous
+load.lay_out_contiguous = replace_and_lay_out
+with pytest.raises(RankError, match=r"was replaced|it has changed"):
+    load_file(folder / "replaced", device, group=world)
+load.lay_out_contiguous = lay_out_contiguous
 try:
     load_file(folder / "none", device, group=world)
 except FileNotFoundError:

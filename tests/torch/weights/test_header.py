@@ -67,6 +67,10 @@ INVALID = {
     "a field twice": file_of(one(more=',"dtype":"F32"'), b"1234"),
     "metadata twice": file_of('{"__metadata__":{},"__metadata__":{}}'),
     "a key of the metadata twice": file_of('{"__metadata__":{"a":"b","a":"b"}}'),
+    "half a surrogate pair in the metadata": file_of('{"__metadata__":{"a":"\\ud800"}}'),
+    "half a surrogate pair in a key of the metadata": file_of(
+        '{"__metadata__":{"\\udc00":"a","b":"c"}}'
+    ),
     "metadata that is no text": file_of('{"__metadata__":{"a":1}}'),
     "metadata that is an array": file_of('{"__metadata__":[]}'),
     "no comma": file_of(f'{{"a":{SCALAR}"b":{SCALAR}x}}', b"1234"),

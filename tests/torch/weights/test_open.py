@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import numpy as np  # noqa: E402
 
-from penstock.torch import SafetensorError, safe_open, save_file  # noqa: E402
+from penstock.torch import SafetensorError, load_file, safe_open, save_file  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
 
@@ -127,6 +127,96 @@ def test_a_type_of_four_bits_needs_an_even_row(tmp_path):
     (tmp_path / "x").write_bytes(start + bytes(3))
     with safe_open(tmp_path / "x", "pt") as opened, pytest.raises(SafetensorError, match="f4_x2"):
         opened.get_tensor("a")
+
+
+PACKED = ("F4", "F6_E2M3", "F6_E3M2")
+WHOLE_BYTES = [
+    np.s_[:],
+    np.s_[2:5],
+    np.s_[-1],
+    np.s_[::2],
+    np.s_[:, :2048],
+    np.s_[:, 1024:3072],
+    np.s_[1:3, 8:16],
+    np.s_[..., -4:],
+    np.s_[2, 4:8],
+    np.s_[None, :, :64],
+    np.s_[3:3],
+]
+
+
+def write_packed(path, dtype):
+    """Write a tensor of 8 rows of 4096 elements of less than a byte; return its bytes."""
+    from penstock.torch.safetensors.header import BITS, encode_header
+
+    rows = np.random.default_rng(0).integers(0, 256, (8, 512 * BITS[dtype]), np.uint8)
+    start, entries = encode_header({"before": ("U8", (3,)), "w": (dtype, (8, 4096))})
+    data = bytearray(start + bytes(3 + rows.nbytes))
+    data[entries["w"].begin : entries["w"].end] = rows.tobytes()
+    path.write_bytes(data)
+    return rows
+
+
+def in_bytes(index, bits):
+    """Return an index of elements as one of the bytes of the rows."""
+    parts = index if isinstance(index, tuple) else (index,)
+    last = parts[-1]
+    if len(parts) == 1:
+        return index
+    bounds = [None if at is None else at * bits // 8 for at in (last.start, last.stop)]
+    return (*parts[:-1], slice(*bounds))
+
+
+def ways_to_read(path, index):
+    """Yield what an index selects, read in each way."""
+    for framework in ("pt", "np"):
+        for backend in BACKENDS:
+            with safe_open(path, framework, backend=backend) as opened:
+                parts = index if isinstance(index, tuple) else (index,)
+                # As in safetensors, the slices for NumPy have neither None nor an ellipsis.
+                if framework == "pt" or (None not in parts and ... not in parts):
+                    yield lambda: opened.get_slice("w")[index]
+                yield lambda: opened.get_tensors({"w": index})["w"]
+                yield lambda: opened.get_tensors({"w": index}, copy=True)["w"]
+
+                def prefetched():
+                    with opened.prefetch({"w": index}) as loader:
+                        return loader.take("w")
+
+                yield prefetched
+    for options in ({}, {"backend": "pread"}, {"copy": True}):
+        yield lambda: load_file(path, plan={"w": index}, **options)["w"]  # noqa: B023
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+@pytest.mark.parametrize("index", WHOLE_BYTES, ids=str)
+def test_an_index_counts_elements_of_less_than_a_byte(dtype, index, tmp_path):
+    from penstock.torch.safetensors.header import BITS
+
+    wanted = write_packed(tmp_path / "x", dtype)[in_bytes(index, BITS[dtype])]
+    for read in ways_to_read(tmp_path / "x", index):
+        found = read()
+        found = found if isinstance(found, np.ndarray) else found.view(torch.uint8).numpy()
+        assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+@pytest.mark.parametrize(
+    "index", [np.s_[:, :1025], np.s_[:, 1:5], np.s_[0, 3], np.s_[:, ::2]], ids=str
+)
+def test_an_index_that_divides_a_byte_is_refused(dtype, index, tmp_path):
+    write_packed(tmp_path / "x", dtype)
+    for read in ways_to_read(tmp_path / "x", index):
+        with pytest.raises(SafetensorError, match=r"tensor .w. of F.*whole bytes"):
+            read()
+
+
+def test_elements_of_less_than_a_byte_are_not_selected_by_lists(tmp_path):
+    write_packed(tmp_path / "x", "F4")
+    with safe_open(tmp_path / "x", "pt") as opened:
+        for index in ([1, 0], torch.tensor([1]), True):
+            with pytest.raises(SafetensorError, match="integers and slices"):
+                opened.get_slice("w")[index]
 
 
 @pytest.mark.parametrize("plan", [None, ["odd", "matrix"], {"matrix": np.s_[:, :1024]}], ids=str)

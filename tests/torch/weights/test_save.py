@@ -215,3 +215,25 @@ def test_a_file_may_have_the_longest_name(tmp_path, name):
 def test_metadata_of_another_type_is_a_type_error(tmp_path):
     with pytest.raises(TypeError, match="list"):
         save_file({"x": torch.zeros(1)}, tmp_path / "x", ["a"])
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_a_model_is_filled_from_one_file_although_it_is_replaced(tmp_path, monkeypatch, backend):
+    from penstock.torch.safetensors import model as loading
+
+    def of(value):
+        weight = torch.full((4, 4), value)
+        return {"weight": weight, "bias": torch.full((4,), value, dtype=torch.float64)}
+
+    path = tmp_path / "x"
+    save_file(of(1.0), path)
+    fill = loading._read
+
+    def fill_and_replace(file, pieces):
+        fill(file, pieces)
+        save_file(of(2.0), path)
+
+    monkeypatch.setattr(loading, "_read", fill_and_replace)
+    layer = torch.nn.Linear(4, 4)
+    load_model(layer, path, backend=backend)
+    assert layer.weight.unique().tolist() == layer.bias.unique().tolist() == [1.0]

@@ -57,6 +57,17 @@ class Arguments:
 
 
 @dataclass(frozen=True)
+class KnownFile:
+    """The path of a file that the caller has read before, and what the file was then."""
+
+    path: str
+    identity: tuple[int, ...]
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
 class About:
     """What rank 0 has found."""
 
@@ -168,11 +179,21 @@ class Source:
         about: What rank 0 has found.
         shared: The file as this rank sees it.
         options: The options of the call.
+
+    Raises:
+        InvalidError: The file is not the one that the caller has read before.
     """
 
     def __init__(
         self, arguments: Arguments, about: About, shared: Shared[Group], options: OptionKeys
     ) -> None:
+        known = arguments.source
+        if isinstance(known, KnownFile) and known.identity != about.identity:
+            raise InvalidError(
+                f"{known.path} was replaced or changed while it was loaded",
+                path=known.path,
+                remedy="load it again",
+            )
         self._arguments, self._about, self._shared = arguments, about, shared
         self._keys, self._options = options, resolve(options)
         self._stored: StoredArray | None = None

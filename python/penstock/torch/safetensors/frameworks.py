@@ -117,7 +117,7 @@ class _Torch:
         if pin and self.ordinal != HOST:
             raise WeightsError(f"pin=True is for host memory, and the device is {self.device}")
         if pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
-            return _host_memory(pinned.empty((nbytes,), _BYTES))
+            return host_memory(pinned.empty((nbytes,), _BYTES))
         owner = torch.empty(nbytes, dtype=self._u8, device=self._filled_on, pin_memory=pin)
         return Memory(owner, owner.data_ptr(), nbytes)
 
@@ -244,7 +244,7 @@ class _Numpy(_OneByOne):
     ordinal = HOST
 
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
-        return _host_memory(pinned.empty((nbytes,), _BYTES) if pin else np.empty(nbytes, _BYTES))
+        return host_memory(pinned.empty((nbytes,), _BYTES) if pin else np.empty(nbytes, _BYTES))
 
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         element, shape = _plain(part)
@@ -319,7 +319,8 @@ class _Cupy(_OnGpu):
             return cupy.ndarray(shape, dtype, memory.owner.data + place)
 
 
-def _host_memory(owner: np.ndarray[Any, Any]) -> Memory:
+def host_memory(owner: np.ndarray[Any, Any]) -> Memory:
+    """Return the memory of a C-contiguous array of bytes."""
     return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
 
 

@@ -245,10 +245,12 @@ def _parsed(name: str, text: bytes, begin: int) -> Header:
     """Check a header, and return what it lists."""
     listed = _parse(name, text)
     metadata = listed.pop(METADATA, None)
-    if metadata is not None and not (
-        isinstance(metadata, dict) and all(type(value) is str for value in metadata.values())
-    ):
-        raise _invalid(name, f"{METADATA} is not an object of strings")
+    if metadata is not None:
+        try:
+            # JSON can have half a surrogate pair, text cannot.
+            "".join([*metadata, *metadata.values()]).encode()
+        except (AttributeError, TypeError, ValueError):
+            raise _invalid(name, f"{METADATA} is not an object of strings") from None
     entries = []
     for tensor, value in listed.items():
         try:

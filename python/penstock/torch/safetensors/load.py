@@ -241,11 +241,13 @@ def _load_replicated(
 ) -> dict[str, Any]:
     """Load a file into the memory of each rank. All bytes of the file stay together in it."""
     from penstock.dist import load_replicated
+    from penstock.dist.replicated.source import KnownFile
 
     maker = frameworks.choose("pt", device)
     file = WeightsFile(path, "pread", options)
     try:
         header = file.header
+        known = KnownFile(file.name, file.file.identity())
         wanted = header.entries if names is None else names
         parts = [file.entry(name) for name in wanted]
     finally:
@@ -255,7 +257,7 @@ def _load_replicated(
     memory = maker.allocate(nbytes + ALIGNMENT, pin=pin)
     if nbytes:
         load_replicated(
-            path,
+            known,
             group,
             offset=header.begin,
             out=memory.owner[shift : shift + nbytes],

@@ -14,9 +14,11 @@ from penstock._options import OptionKeys
 from penstock.files import Path
 from penstock.streams import one_stream
 from penstock.torch.safetensors import dtypes
+from penstock.torch.safetensors.frameworks import choose
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.layout import RANGE
 from penstock.torch.safetensors.load import load_file
+from penstock.torch.safetensors.open import read_plan
 from penstock.torch.safetensors.opened import WeightsFile
 from penstock.torch.safetensors.save import save_file
 from penstock.torch.safetensors.sharded import files_of
@@ -160,12 +162,13 @@ def _fill(
                 else:
                     others.append(entry.name)
             _read(file, pieces)
+            if others:  # torch converts or refuses them, or copies them in its order
+                # Not by a mapping, for which the path would be opened again.
+                few = read_plan(file, choose("pt", "cpu"), others, copy=True)
+                model.load_state_dict(few, strict=False)
         finally:
             file.close()
         found += wanted
-        if others:  # torch converts or refuses them, or copies them in its order
-            few = load_file(path, backend=backend, plan=others, **options)
-            model.load_state_dict(few, strict=False)
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from penstock._options import OptionKeys
 from penstock.torch.safetensors import frameworks, slices
 from penstock.torch.safetensors.errors import WeightsError
-from penstock.torch.safetensors.header import Entry
+from penstock.torch.safetensors.header import BITS, Entry
 from penstock.torch.safetensors.layout import AnyPart
 from penstock.torch.safetensors.opened import Source, WeightsFile
 from penstock.torch.safetensors.prefetch import PrefetchLoader
@@ -187,7 +187,7 @@ def read_index(
     """Return what an index selects of a tensor."""
     if name in ("np", "numpy"):
         index = slices.check_plain(entry, index)
-        return np.array(framework.of_host(file.mapped(), entry.begin, entry)[index])
+        return np.array(_by_mapping(file, framework, entry.name, index))
     if slices.is_basic(index) and not file.is_mapped(framework, copy=False, pin=False):
         part = slices.part_of(entry, index)
         if part is not None:
@@ -198,8 +198,17 @@ def read_index(
 
 def _by_mapping(file: WeightsFile, framework: frameworks.Framework, name: str, index: Any) -> Any:
     """Return what an index selects of a tensor. The pages with it are read on the host."""
-    entry = file.entry(name)
-    return framework.finished(framework.of_host(file.mapped(), entry.begin, entry)[index])
+    entry, memory = file.entry(name), file.mapped()
+    if BITS[entry.dtype] >= 8:
+        return framework.finished(framework.of_host(memory, entry.begin, entry)[index])
+    # The library's array has packed bytes, whose index would be another one.
+    part = slices.packed_part_of(entry, index)
+    place = part.begin
+    if part.starts is not None:
+        length = part.nbytes // len(part.starts)
+        pieces = np.lib.stride_tricks.sliding_window_view(memory.owner, length)[part.starts]
+        memory, place = frameworks.host_memory(pieces.ravel()), 0
+    return framework.finished(framework.of_host(memory, place, part))
 
 
 def parts_of(

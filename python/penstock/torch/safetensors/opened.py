@@ -20,7 +20,7 @@ from penstock.files import READ, NativeFile, Path
 from penstock.placement import HOST
 from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError
-from penstock.torch.safetensors.frameworks import Framework, Memory
+from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 
@@ -143,8 +143,7 @@ class WeightsFile:
             mapping = mmap.mmap(descriptor, self.header.end, access=mmap.ACCESS_COPY)
         finally:
             os.close(descriptor)
-        owner = np.frombuffer(mapping, np.uint8)
-        return Memory(owner, owner.__array_interface__["data"][0], owner.nbytes)
+        return host_memory(np.frombuffer(mapping, np.uint8))
 
     def close(self) -> None:
         """Close the file. Tensors of its mapping stay valid."""

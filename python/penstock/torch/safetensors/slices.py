@@ -32,14 +32,14 @@ def _is_integer(part: Any) -> bool:
     )
 
 
-def part_of(entry: Entry, index: Any) -> Part | None:
-    """Return the part of a tensor that a basic index without steps selects.
+def part_of(entry: Entry, index: Any, shortest: int = SHORTEST) -> Part | None:
+    """Return the part of a tensor that a basic index selects. It counts elements.
 
-    ``None`` is returned if the index has a step, if it begins or ends inside a byte, or if its
-    pieces are too short to be read one by one.
+    ``None`` is returned if a step is negative, or if pieces have fewer than ``shortest`` bytes.
 
     Raises:
         IndexError: The index is outside the tensor, or has too many dimensions.
+        WeightsError: A piece begins or ends inside a byte.
     """
     bits = BITS[entry.dtype]
     shape, origin, strides = _strided(entry.shape, index)
@@ -50,19 +50,41 @@ def part_of(entry: Entry, index: Any) -> Part | None:
     count = math.prod(shape[:inner])
     begin = origin * bits
     if run % 8 or begin % 8 or any(strides[d] * bits % 8 for d in range(inner)):
-        return None
+        raise WeightsError(
+            f"tensor {entry.name!r} of {entry.dtype} and shape {list(entry.shape)}: what "
+            f"[{_listed(index)}] selects does not begin and end at whole bytes",
+            remedy=f"an element has {bits} bits: select multiples of {math.lcm(bits, 8) // bits}",
+        )
     run //= 8
     nbytes = count * run
     where = entry.begin + begin // 8
     if count <= 1 or not nbytes:
         return Part(entry.name, entry.dtype, shape, where, where + nbytes)
-    if run < SHORTEST or min(strides[:inner]) <= 0:
+    outer = [(shape[d], strides[d] * bits // 8) for d in range(inner) if shape[d] > 1]
+    if run < shortest or any(step < 0 for _, step in outer):
         return None
     starts = np.array([where], np.uint64)
-    for length, stride in zip(shape[:inner], strides[:inner], strict=True):
-        steps = np.arange(length, dtype=np.uint64) * np.uint64(stride * bits // 8)
+    for length, step in outer:
+        steps = np.arange(length, dtype=np.uint64) * np.uint64(step)
         starts = (starts[:, None] + steps).ravel()
     return Part(entry.name, entry.dtype, shape, where, where + nbytes, starts)
+
+
+def packed_part_of(entry: Entry, index: Any) -> Part:
+    """Return the part of a tensor whose elements are less than a byte, with pieces of any length.
+
+    Raises:
+        IndexError: The index is outside the tensor, or has too many dimensions.
+        WeightsError: A piece begins or ends inside a byte, or the index has lists or masks.
+    """
+    part = part_of(entry, index, shortest=1) if is_basic(index) else None
+    if part is None:
+        raise WeightsError(
+            f"tensor {entry.name!r}: elements of {entry.dtype} are less than a byte, and are "
+            "selected by integers and slices with positive steps",
+            remedy="index get_tensor(), which returns the packed bytes",
+        )
+    return part
 
 
 def _strided(shape: tuple[int, ...], index: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
@@ -131,7 +153,7 @@ def check_plain(entry: Entry, index: Any) -> Any:
         if at < -length:
             raise WeightsError(f"Invalid index {at} for dimension {d} of size {length}")
         made.append(at + length if at < 0 else at)
-    shown = f"Error during slicing [{', '.join(map(_shown, made))}] with shape {list(shape)}: "
+    shown = f"Error during slicing [{_listed(tuple(made))}] with shape {list(shape)}: "
     if len(parts) > len(shape):
         raise WeightsError(f"{shown}more slicing indexes than dimensions in tensor")
     for d, part in reversed(list(enumerate(made))):
@@ -150,6 +172,10 @@ def check_plain(entry: Entry, index: Any) -> Any:
 
 def _is_empty(part: Any) -> bool:
     return isinstance(part, slice) and (part.start, part.stop) == (0, 0)
+
+
+def _listed(index: Any) -> str:
+    return ", ".join(map(_shown, index if isinstance(index, tuple) else (index,)))
 
 
 def _shown(part: Any) -> str:

@@ -270,3 +270,50 @@ def test_a_tensor_of_more_bytes_than_one_call_reads_is_filled(path, torch_cuda):
     with ps.File(path) as file:
         file["large"].read(np.s_[:], out=out)
     np.testing.assert_array_equal(out.cpu().numpy(), np.arange(3 << 20, dtype="f4"))
+
+
+def freed(torch, kind):
+    """Return a tensor of four elements whose memory is a null pointer."""
+    if kind == "zeros":
+        return torch._efficientzerotensor(4)
+    whole = torch.zeros(100)
+    tensor = whole[90:94] if kind == "part" else whole[:4]
+    whole.untyped_storage().resize_(0)
+    return tensor
+
+
+@pytest.mark.parametrize("kind", ["whole", "part", "zeros"])
+def test_a_tensor_whose_memory_is_freed_is_neither_filled_nor_written(tmp_path, torch, kind):
+    np.arange(4, dtype="f4").tofile(tmp_path / "raw")
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(4, dtype="f4")
+        file.create_dataset("gzip", data=np.arange(4, dtype="f4"), compression="gzip")
+    out = freed(torch, kind)
+    with ps.File(tmp_path / "f.h5") as file:
+        x, path = file["x"], tmp_path / "raw"
+        calls = [
+            lambda: x.read(out=out),
+            lambda: x.read(slice(4), out=out),
+            lambda: file["gzip"].read(out=out),
+            lambda: x.read_async(out=out).wait(),
+            lambda: file.read_many(["x"], out=[out]),
+            lambda: ps.load(path, out=out),
+            lambda: ps.load_async(path, out=out).wait(),
+            lambda: ps.load_many(path, [(0, out)]),
+            lambda: ps.save(tmp_path / "new", out),
+        ]
+        for call in calls:
+            with pytest.raises(ps.InvalidError, match="null pointer"):
+                call()
+    with ps.File(tmp_path / "f.h5", "a") as file:
+        with pytest.raises(ps.InvalidError, match="null pointer"):
+            file["x"].write(out)
+        with pytest.raises(ps.InvalidError, match="null pointer"):
+            file["x"][...] = out
+
+
+def test_a_tensor_without_elements_needs_no_memory(tmp_path, torch):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.empty(0, "f4")
+    with ps.File(tmp_path / "f.h5") as file:
+        assert file["x"].read(out=torch.zeros(0)).shape == (0,)
