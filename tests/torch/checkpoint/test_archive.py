@@ -105,6 +105,22 @@ def test_a_damaged_archive_is_refused_or_gives_a_tensor_inside_it() -> None:
             assert 0 in found.shape or found.offset + last + found.dtype.itemsize <= len(data)
 
 
+def test_an_entry_whose_header_is_that_of_another_is_refused() -> None:
+    data = bytearray(written([torch.zeros(100), torch.ones(100)]))
+    first, second = (data.rfind(b"archive/data/%d" % n) - 46 for n in range(2))
+    data[second + 42 : second + 46] = data[first + 42 : first + 46]
+    with pytest.raises(archive.Unsupported, match="data/1"):
+        directory(bytes(data)).entry("data/1")
+
+
+def test_an_entry_that_reaches_into_the_next_is_refused() -> None:
+    data = bytearray(written([torch.zeros(100), torch.ones(100)]))
+    first = data.rfind(b"archive/data/0") - 46
+    data[first + 20 : first + 28] = (800).to_bytes(4, "little") * 2
+    with pytest.raises(archive.Unsupported, match="data/0"):
+        directory(bytes(data)).entry("data/0")
+
+
 class _Attack:
     def __reduce__(self) -> Any:
         return os.system, ("touch attacked",)
