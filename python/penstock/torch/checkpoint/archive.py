@@ -183,6 +183,10 @@ class Unsupported(ValueError):  # noqa: N818 - it is caught, not shown
     """Only torch can read this: it is damaged, or not a usual archive of stored entries."""
 
 
+class Damaged(Unsupported):
+    """This is damaged, and torch would read wrong bytes."""
+
+
 class Entry(NamedTuple):
     """An entry of an archive."""
 
@@ -226,7 +230,7 @@ class Directory:
         if signature != b"PK\3\4" or start + header.length > self._next.get(header.offset, 0):
             raise Unsupported(f"entry {name} has no content")
         if self._read(at, of_path) != path.encode():
-            raise Unsupported(f"entry {name} has the header of another")
+            raise Damaged(f"entry {name} has the header of another")
         return Entry(start, header.length)
 
     def content(self, name: str) -> bytes:

@@ -89,6 +89,8 @@ def load(
         try:
             directory = archive.Directory(read, file.size())
             opened.filled, restore = _filled(directory, file, map_location, options)
+        except archive.Damaged as error:
+            raise _damaged(opened, str(error)) from error
         except archive.Unsupported:
             return _load_by_torch(opened, map_location, weights_only)
         return torch.load(opened, restore, weights_only=weights_only, mmap=False)
@@ -205,6 +207,9 @@ def _load_by_torch(file: _File, map_location: Any, weights_only: bool) -> Any:
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
         cause = str(error).partition("\n")[0] or "the file ends too early"
-        raise CheckpointFileError(
-            f"{file.name}: {cause}", path=str(file.name), cause=cause, remedy=REMEDY
-        ) from error
+        raise _damaged(file, cause) from error
+
+
+def _damaged(file: _File, cause: str) -> CheckpointFileError:
+    name = str(file.name)
+    return CheckpointFileError(f"{name}: {cause}", path=name, cause=cause, remedy=REMEDY)
