@@ -138,3 +138,16 @@ def test_looking_for_storages_runs_nothing_of_a_pickle(
     with pytest.raises(archive.Unsupported):
         archive.tensor_of(directory(written(_Attack())))
     assert not os.listdir(tmp_path)
+
+
+def test_a_tensor_that_is_longer_than_its_storage_is_refused(tmp_path: Path) -> None:
+    torch.save({"x": torch.arange(4.0)}, tmp_path / "x")
+    with zipfile.ZipFile(tmp_path / "x") as old, zipfile.ZipFile(tmp_path / "y", "w") as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            if entry.filename.endswith("data.pkl"):
+                assert data.count(b"K\x04\x85") == 1  # the shape (4,)
+                data = data.replace(b"K\x04\x85", b"M\x10\x27\x85")
+            new.writestr(entry, data)
+    with pytest.raises(checkpoint.CheckpointFileError, match="longer than its storage"):
+        checkpoint.load(tmp_path / "y")

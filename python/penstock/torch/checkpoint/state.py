@@ -88,12 +88,18 @@ def load(
 
         try:
             directory = archive.Directory(read, file.size())
-            opened.filled, restore = _filled(directory, file, map_location, options)
+            opened.filled, storages = _filled(directory, file, map_location, options)
         except archive.Damaged as error:
             raise _damaged(opened, str(error)) from error
         except archive.Unsupported:
             return _load_by_torch(opened, map_location, weights_only)
-        return torch.load(opened, restore, weights_only=weights_only, mmap=False)
+        restore = _restoring(iter(storages), map_location)
+        lengths = [storage.nbytes() for storage in storages]
+        loaded = torch.load(opened, restore, weights_only=weights_only, mmap=False)
+        for storage, length in zip(storages, lengths, strict=True):
+            if storage.nbytes() != length:  # torch has made it longer, by undefined bytes
+                raise _damaged(opened, f"a tensor is longer than its storage of {length} bytes")
+        return loaded
 
 
 class _File(io.FileIO):
@@ -123,12 +129,8 @@ def _open(path: Path) -> _File:
 
 def _filled(
     directory: archive.Directory, file: NativeFile, map_location: Any, options: OptionKeys
-) -> tuple[frozenset[archive.Entry], _Restore]:
-    """Load all storages.
-
-    Returns:
-        The places of the storages, and the ``map_location`` with which ``torch.load`` finds them.
-    """
+) -> tuple[frozenset[archive.Entry], list[Any]]:
+    """Load all storages that are not empty; return their places and them, in their order."""
     order = sys.byteorder.encode()
     if "byteorder" in directory and directory.content("byteorder") != order:
         raise archive.Unsupported("the bytes are in the other order")
@@ -147,7 +149,7 @@ def _filled(
             storages.append(storage)
             places.append(place)
     ranges.move(file, request.READ, resolve(options))
-    return frozenset(places), _restoring(iter(storages), map_location)
+    return frozenset(places), storages
 
 
 def _restoring(storages: Iterator[Any], map_location: Any) -> _Restore:
