@@ -6,12 +6,14 @@ import io
 import os
 import pickle
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import assert_same, state_dict, tensors, torch
 
+checkpoint = pytest.importorskip("penstock.torch.checkpoint")
 archive = pytest.importorskip("penstock.torch.checkpoint.archive")
 
 
@@ -105,6 +107,24 @@ def test_a_damaged_archive_is_refused_or_gives_a_tensor_inside_it() -> None:
             assert 0 in found.shape or found.offset + last + found.dtype.itemsize <= len(data)
 
 
+def test_an_entry_whose_header_is_that_of_another_is_refused(tmp_path: Path) -> None:
+    data = bytearray(written([torch.zeros(100), torch.ones(100)]))
+    first, second = (data.rfind(b"archive/data/%d" % n) - 46 for n in range(2))
+    data[second + 42 : second + 46] = data[first + 42 : first + 46]
+    path = tmp_path / "state.pt"
+    path.write_bytes(data)
+    with pytest.raises(checkpoint.CheckpointFileError, match=r"state\.pt: entry data/1"):
+        checkpoint.load(path)
+
+
+def test_an_entry_that_reaches_into_the_next_is_refused() -> None:
+    data = bytearray(written([torch.zeros(100), torch.ones(100)]))
+    first = data.rfind(b"archive/data/0") - 46
+    data[first + 20 : first + 28] = (800).to_bytes(4, "little") * 2
+    with pytest.raises(archive.Unsupported, match="data/0"):
+        directory(bytes(data)).entry("data/0")
+
+
 class _Attack:
     def __reduce__(self) -> Any:
         return os.system, ("touch attacked",)
@@ -118,3 +138,16 @@ def test_looking_for_storages_runs_nothing_of_a_pickle(
     with pytest.raises(archive.Unsupported):
         archive.tensor_of(directory(written(_Attack())))
     assert not os.listdir(tmp_path)
+
+
+def test_a_tensor_that_is_longer_than_its_storage_is_refused(tmp_path: Path) -> None:
+    torch.save({"x": torch.arange(4.0)}, tmp_path / "x")
+    with zipfile.ZipFile(tmp_path / "x") as old, zipfile.ZipFile(tmp_path / "y", "w") as new:
+        for entry in old.infolist():
+            data = old.read(entry)
+            if entry.filename.endswith("data.pkl"):
+                assert data.count(b"K\x04\x85") == 1  # the shape (4,)
+                data = data.replace(b"K\x04\x85", b"M\x10\x27\x85")
+            new.writestr(entry, data)
+    with pytest.raises(checkpoint.CheckpointFileError, match="longer than its storage"):
+        checkpoint.load(tmp_path / "y")

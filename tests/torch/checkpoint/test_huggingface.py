@@ -101,6 +101,39 @@ def test_a_file_is_written_by_one_request_and_read_by_one(
     assert_same(loaded, state)
 
 
+@pytest.mark.parametrize("folder", ["model", "./model", "a/../model", "."])
+def test_the_folder_may_be_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    saved = {"one": torch.ones(3)}
+    dcp.save(saved, storage_writer=Writer(path=folder))
+    loaded = blank(saved)
+    dcp.load(loaded, storage_reader=Reader(path=folder))
+    assert_same(loaded, saved)
+
+
+def test_header_and_tensors_are_those_of_the_same_file_if_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.torch.checkpoint.reader import FileReads
+
+    old, new = ({"one": torch.full((100,), value)} for value in (1.0, 2.0))
+    new["two"] = torch.zeros(50, dtype=torch.float64)  # before the other in the file
+    dcp.save(old, storage_writer=Writer(path=str(tmp_path)))
+    start = FileReads.start
+
+    def replace(reads: Any, path: Path) -> Any:
+        dcp.save(new, storage_writer=Writer(path=str(tmp_path)))
+        return start(reads, path)
+
+    monkeypatch.setattr(FileReads, "start", replace)
+    loaded = blank(old)
+    dcp.load(loaded, storage_reader=Reader(path=str(tmp_path)))
+    assert_same(loaded, {"one": new["one"]})
+
+
 def test_an_object_that_is_no_tensor_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(dcp.api.CheckpointException, match="'names' is a Python object"):
         dcp.save({"names": [1]}, storage_writer=Writer(path=str(tmp_path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from pathlib import Path
@@ -90,6 +91,54 @@ def test_weights_only_refuses_other_classes(path: Path) -> None:
     assert isinstance(checkpoint.load(path, weights_only=False)["custom"], Custom)
     with torch.serialization.safe_globals([Custom]):
         assert isinstance(checkpoint.load(path)["custom"], Custom)
+
+
+class Nested:
+    """A tensor that is restored from an archive of its own, within that of another object."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __getstate__(self) -> bytes:
+        saved = io.BytesIO()
+        torch.save(self.tensor, saved)
+        return saved.getvalue()
+
+    def __setstate__(self, saved: Any) -> None:
+        self.tensor = torch.load(io.BytesIO(saved))
+
+
+def test_a_tensor_that_an_object_loads_while_it_is_restored_has_its_values(path: Path) -> None:
+    tensor = torch.arange(1000.0)
+    checkpoint.save({"nested": Nested(tensor), "one": torch.ones(5)}, path)
+    loaded = checkpoint.load(path, weights_only=False)
+    assert_same(loaded["nested"].tensor, tensor)
+    assert_same(loaded["one"], torch.ones(5))
+
+
+def test_a_map_location_may_load_another_file(path: Path) -> None:
+    other = path.with_name("other.pt")
+    checkpoint.save({"one": torch.ones(1000)}, path)
+    torch.save(torch.arange(1000.0), other)
+    seen = []
+    checkpoint.load(path, lambda *_: seen.append(torch.load(other)))
+    assert_same(seen[0], torch.arange(1000.0))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_that_is_replaced_while_it_is_loaded_is_loaded_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool
+) -> None:
+    old = {"step": 1, "one": torch.full((100,), 1.0)}
+    torch.save(old, path, _use_new_zipfile_serialization=zipped)
+    load = torch.load
+
+    def replace(*args: Any, **keys: Any) -> Any:
+        checkpoint.save({"step": 2, "one": torch.full((100,), 2.0)}, path)
+        return load(*args, **keys)
+
+    monkeypatch.setattr(torch, "load", replace)
+    assert_same(checkpoint.load(path), old)
 
 
 @pytest.mark.parametrize("length", [0, 3, 1000, -30])

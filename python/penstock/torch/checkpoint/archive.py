@@ -17,6 +17,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -182,6 +183,10 @@ class Unsupported(ValueError):  # noqa: N818 - it is caught, not shown
     """Only torch can read this: it is damaged, or not a usual archive of stored entries."""
 
 
+class Damaged(Unsupported):
+    """This is damaged, and torch would read wrong bytes."""
+
+
 class Entry(NamedTuple):
     """An entry of an archive."""
 
@@ -201,22 +206,31 @@ class Directory:
 
     def __init__(self, read: Callable[[int, int], bytes], length: int) -> None:
         self._read, self._length = read, length
-        self._headers: dict[str, Entry] = {}
+        self._headers: dict[str, tuple[str, Entry]] = {}
+        starts = [self._find_central()[0]]
         for path, header in self._central():
-            self._headers[path.partition("/")[2]] = header
+            self._headers[path.partition("/")[2]] = path, header
+            starts.append(header.offset)
+        self._next = dict(pairwise(sorted(starts)))
 
     def __contains__(self, name: str) -> bool:
         return name in self._headers
 
     def entry(self, name: str) -> Entry:
-        """Return the place of an entry by its name without the folder, such as ``data.pkl``."""
+        """Return the place of an entry by its name without the folder, such as ``data.pkl``.
+
+        Entries do not overlap.
+        """
         if name not in self._headers:
             raise Unsupported(f"there is no entry {name}")
-        header = self._headers[name]
+        path, header = self._headers[name]
         signature, *_, of_path, of_extra = self._unpack(_LOCAL, header.offset)
-        start = header.offset + _LOCAL.size + of_path + of_extra
-        if signature != b"PK\3\4" or start + header.length > self._length:
+        at = header.offset + _LOCAL.size
+        start = at + of_path + of_extra
+        if signature != b"PK\3\4" or start + header.length > self._next.get(header.offset, 0):
             raise Unsupported(f"entry {name} has no content")
+        if self._read(at, of_path) != path.encode():
+            raise Damaged(f"entry {name} has the header of another")
         return Entry(start, header.length)
 
     def content(self, name: str) -> bytes:

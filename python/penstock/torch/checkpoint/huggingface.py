@@ -41,7 +41,7 @@ from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.reader import FileReads
 from penstock.torch.checkpoint.writer import Parts, dense, finished, is_plain
-from penstock.torch.safetensors.header import Entry, Header, encode_header, read_header
+from penstock.torch.safetensors.header import Entry, Header, encode_header, header_of, read_header
 
 _NAMES = {
     "BOOL": "bool",
@@ -189,8 +189,9 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
             by_file.setdefault(name, []).append(item)
         reads = FileReads(planner)
         for name, items in by_file.items():
-            entries = read_header(Path(self.path) / name).entries
-            with reads.start(Path(self.path) / name) as read:
+            # As torch has it, the path is that which read_metadata has given, with the folder.
+            with reads.start(Path(name)) as read:
+                entries = header_of(read.file, name).entries
                 for item in items:
                     entry = entries.get(item.storage_index.fqn)
                     if entry is None:

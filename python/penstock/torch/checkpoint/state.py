@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -79,41 +80,76 @@ def load(
 
     >>> model.load_state_dict(penstock.torch.load("model.pt", "cuda"))
     """
-    name = os.fsdecode(encode(f))
-    with NativeFile(f, READ) as file, open(name, "rb") as opened:
+    # Another file may take the name meanwhile: it is opened once.
+    with _open(f) as opened, NativeFile(opened.fileno(), READ) as file:
 
         def read(offset: int, length: int) -> bytes:
             return os.pread(opened.fileno(), length, offset)
 
         try:
             directory = archive.Directory(read, file.size())
-            restore = _filled(directory, file, map_location, options)
+            opened.filled, storages = _filled(directory, file, map_location, options)
+        except archive.Damaged as error:
+            raise _damaged(opened, str(error)) from error
         except archive.Unsupported:
-            return _load_by_torch(name, map_location, weights_only)
-        with torch.serialization.skip_data():
-            return torch.load(name, restore, weights_only=weights_only, mmap=False)
+            return _load_by_torch(opened, map_location, weights_only)
+        restore = _restoring(iter(storages), map_location)
+        lengths = [storage.nbytes() for storage in storages]
+        loaded = torch.load(opened, restore, weights_only=weights_only, mmap=False)
+        for storage, length in zip(storages, lengths, strict=True):
+            if storage.nbytes() != length:  # torch has made it longer, by undefined bytes
+                raise _damaged(opened, f"a tensor is longer than its storage of {length} bytes")
+        return loaded
+
+
+class _File(io.FileIO):
+    """A file in which torch skips the storages that are filled.
+
+    ``torch.serialization.skip_data`` would also skip those of other archives, which an object
+    loads when it is restored.
+    """
+
+    filled: frozenset[archive.Entry] = frozenset()
+
+    def readinto(self, memory: Any) -> int | None:
+        """Fill memory, unless a filled storage has its bytes."""
+        place = archive.Entry(self.tell(), len(memory))
+        if place in self.filled:
+            return self.seek(place.length, os.SEEK_CUR) - place.offset
+        return super().readinto(memory)
+
+
+def _open(path: Path) -> _File:
+    try:
+        return _File(os.fsdecode(encode(path)))
+    except OSError:
+        NativeFile(path, READ).close()  # raises this package's own exception
+        raise
 
 
 def _filled(
     directory: archive.Directory, file: NativeFile, map_location: Any, options: OptionKeys
-) -> _Restore:
-    """Load all storages; return the ``map_location`` with which ``torch.load`` finds them."""
+) -> tuple[frozenset[archive.Entry], list[Any]]:
+    """Load all storages that are not empty; return their places and them, in their order."""
     order = sys.byteorder.encode()
     if "byteorder" in directory and directory.content("byteorder") != order:
         raise archive.Unsupported("the bytes are in the other order")
+    if "constants.pkl" in directory:
+        raise archive.Unsupported("this is an archive of TorchScript")
     device_of = _Devices(map_location)
-    ranges, storages = Ranges(), []
+    ranges, storages, places = Ranges(), [], []
     for stored in archive.storages_of(directory.content("data.pkl")):
-        offset, length = directory.entry(f"data/{stored.key}")
-        if length and stored.location != "meta":
-            storage = new_storage(length, device_of(stored.location))
+        place = directory.entry(f"data/{stored.key}")
+        if place.length and stored.location != "meta":
+            storage = new_storage(place.length, device_of(stored.location))
             memory = archive.bytes_of(storage)
             if type(memory) is not torch.Tensor or storage.device.type not in ("cpu", "cuda"):
                 raise archive.Unsupported(f"a file cannot fill a {type(memory)}")
-            ranges.add(memory, offset)
+            ranges.add(memory, place.offset)
             storages.append(storage)
+            places.append(place)
     ranges.move(file, request.READ, resolve(options))
-    return _restoring(iter(storages), map_location)
+    return frozenset(places), storages
 
 
 def _restoring(storages: Iterator[Any], map_location: Any) -> _Restore:
@@ -165,13 +201,17 @@ def _restored(storage: Any, location: str, map_location: Any) -> Any:
     return _restore_default(storage, location)
 
 
-def _load_by_torch(name: str, map_location: Any, weights_only: bool) -> Any:
+def _load_by_torch(file: _File, map_location: Any, weights_only: bool) -> Any:
     try:
-        return torch.load(name, map_location, weights_only=weights_only)
+        with io.BufferedReader(file) as opened:
+            return torch.load(opened, map_location, weights_only=weights_only, mmap=False)
     except (RuntimeError, EOFError) as error:
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise
         cause = str(error).partition("\n")[0] or "the file ends too early"
-        raise CheckpointFileError(
-            f"{name}: {cause}", path=name, cause=cause, remedy=REMEDY
-        ) from error
+        raise _damaged(file, cause) from error
+
+
+def _damaged(file: _File, cause: str) -> CheckpointFileError:
+    name = str(file.name)
+    return CheckpointFileError(f"{name}: {cause}", path=name, cause=cause, remedy=REMEDY)
