@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +173,89 @@ def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
     assert {"config.json", "__0_notes.distcp"} <= set(os.listdir(tmp_path))
 
 
-def test_what_a_killed_save_has_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_save_has_left_is_removed_with_the_checkpoint_after_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "__3_0.distcp").touch()
     (tmp_path / ".__0_0.distcp-0123456789abcdef").touch()
-    dcp.save({"step": 1}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [".metadata", "__0_0.distcp"]
+    for step in range(2):
+        dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == [".metadata", "__0_1.distcp"]
+
+
+def parts_of_a_save(path: Path, state: dict[str, Any]) -> tuple[Callable[[], Any], ...]:
+    """Return functions that write the data of a state dict and then its metadata."""
+    writer = checkpoint.PenstockWriter(path)
+    planner = dcp.DefaultSavePlanner()
+    writer.set_up_storage_writer(is_coordinator=True)
+    planner.set_up_planner(state, is_coordinator=True)
+    plan = writer.prepare_local_plan(planner.create_local_plan())
+    plans, metadata = planner.create_global_plan([plan])
+    (plan,) = writer.prepare_global_plan(plans)
+    results: list[Any] = []
+    return (
+        lambda: results.append(writer.write_data(plan, planner).value()),
+        lambda: writer.finish(metadata, results),
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_saves_at_the_same_time_that_which_ends_last_stays(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    dcp.save({"one": torch.zeros(1000)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    time.sleep(0.02)  # the times of files are those of the kernel's clock ticks
+    states = [{"one": torch.full((1000,), value)} for value in (1.0, 2.0)]
+    saves = [parts_of_a_save(tmp_path, state) for state in states]
+    for write, _ in saves:
+        write()
+    for which in order:
+        saves[which][1]()
+        loaded = blank(states[which])
+        dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+        assert_same(loaded, states[which])
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_saves_at_the_same_time_never_take_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (
+        parts_of_a_save(tmp_path, {"one": torch.full((9,), value)}) for value in (1.0, 2.0)
+    )
+    write = checkpoint.PenstockWriter._write_items
+
+    def write_both(*args: Any) -> Any:
+        monkeypatch.setattr(checkpoint.PenstockWriter, "_write_items", write)
+        second[0]()
+        return write(*args)
+
+    monkeypatch.setattr(checkpoint.PenstockWriter, "_write_items", write_both)
+    first[0]()
+    second[1]()
+    loaded = {"one": torch.zeros(9)}
+    dcp.load(loaded, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert_same(loaded, {"one": torch.full((9,), 2.0)})
+
+
+def test_a_save_whose_files_two_others_have_removed_leaves_their_checkpoint(tmp_path: Path) -> None:
+    write, finish = parts_of_a_save(tmp_path, {"one": torch.ones(9)})
+    write()
+    for step in range(2):
+        dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"__0_0\.distcp.*its own folder"):
+        finish()
+    loaded = {"step": 9}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+    assert loaded == {"step": 1}
+
+
+def test_a_name_is_not_used_again_by_later_checkpoints(tmp_path: Path) -> None:
+    names = set()
+    for step in range(4):
+        dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+        names |= set(os.listdir(tmp_path))
+    assert len(names) == 5
 
 
 def test_a_rank_that_writes_without_collectives_removes_its_own_files_only(tmp_path: Path) -> None:

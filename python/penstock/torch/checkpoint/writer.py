@@ -7,8 +7,8 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from torch.futures import Future
 
 from penstock._collector import paused_collector
 from penstock._place import Place
+from penstock.errors import NotFoundError
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
 from penstock.torch.checkpoint.transfers import write
@@ -38,10 +39,10 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
     """Writes checkpoints as ``FileSystemWriter`` does, whose arguments it takes.
 
     Tensors go from their memory to the files, one for each rank, by one request each. Each file
-    gets its name when it is complete and flushed, ``.metadata`` last; no file of an earlier
+    is put in place when it is complete and flushed, ``.metadata`` last; no file of an earlier
     checkpoint in the folder is changed or removed before that. So the folder always holds a whole
     checkpoint, the old one or the new one. ``torch.distributed.checkpoint.FileSystemReader``
-    reads it.
+    reads it. Of saves into one folder at the same time, that which ends last stays.
 
     ``thread_count`` is the number of files that each rank writes, one after the other; Penstock
     writes parts of a file in parallel. ``per_thread_copy_ahead`` has no effect.
@@ -49,21 +50,27 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
     >>> dcp.save(state_dict, storage_writer=PenstockWriter("checkpoint/1"))
     """
 
+    _names: Sequence[str] = ()
+    """The files that this process has written for the checkpoint."""
+
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of a plan; the future is complete."""
-        names = self._free_names(plan.storage_data.prefix)
         if self.single_file_per_rank:
             groups = torch_files._split_by_size_and_type(self.thread_count, plan.items)
             groups = [group for group in groups if group]
         else:
             groups = [[item] for item in plan.items]
-        results = []
-        for name, items in zip(names, groups, strict=False):
-            place = Place(Path(self.path) / name)
-            with place.replacement(durable=self.sync_files) as descriptor:
-                results += self._write_items(descriptor, name, items, planner)
+        results: list[WriteResult] = []
+        names: list[str] = []
+        for items in groups:
+            with self._claim(plan.storage_data.prefix) as name:
+                place = Place(Path(self.path) / name)
+                with place.replacement(durable=self.sync_files) as descriptor:
+                    results += self._write_items(descriptor, name, items, planner)
+                names.append(name)
         if self.sync_files and groups:
             place.sync()
+        self._names = names
         return finished(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -72,24 +79,56 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         written = chain.from_iterable(results)
         metadata.storage_data = {result.index: result.storage_data for result in written}
         metadata.storage_meta = self.storage_meta()
-        place = Place(Path(self._get_metadata_path(self._owner())))
+        path = Path(self._get_metadata_path(self._owner()))
+        before = None
+        with suppress(FileNotFoundError):
+            before = path.stat().st_mtime_ns
+        for file in map(Path(self.path).joinpath, self._names):
+            if not file.exists():
+                raise NotFoundError(
+                    f"{file}: other saves into this folder have removed it",
+                    path=str(file),
+                    remedy="give each checkpoint that is saved at the same time its own folder",
+                )
+        place = Place(path)
         place.replace(pickle.dumps(metadata))
         if self.sync_files:
             place.sync()
-        self._remove_superseded({info.relative_path for info in metadata.storage_data.values()})
+        if before is not None:
+            used = {info.relative_path for info in metadata.storage_data.values()}
+            self._remove_superseded(used, before)
 
     def _owner(self) -> int | None:
         """Return the rank whose metadata is written; ``None`` for that of all ranks."""
         return None if self.use_collectives else self.rank
 
-    def _free_names(self, prefix: str) -> Iterator[str]:
-        """Yield names that no file of an earlier checkpoint has."""
-        for number in count():
-            name = f"{prefix}{number}{torch_files.DEFAULT_SUFFIX}"
-            if not os.path.lexists(Path(self.path) / name):
-                yield name
+    @contextmanager
+    def _claim(self, prefix: str) -> Iterator[str]:
+        """Yield a name for a file that no other save takes; give it up after an exception.
 
-    def _remove_superseded(self, used: set[str]) -> None:
+        Numbers increase, so that a program that reads an earlier checkpoint does not find other
+        bytes under a name of its metadata.
+        """
+        pattern = re.compile(re.escape(prefix) + r"(\d+)\.distcp")
+        found = filter(None, map(pattern.fullmatch, os.listdir(self.path)))
+        for number in count(max((int(one[1]) + 1 for one in found), default=0)):
+            name = f"{prefix}{number}{torch_files.DEFAULT_SUFFIX}"
+            path = Path(self.path) / name
+            with suppress(FileExistsError):
+                path.touch(exist_ok=False)
+                break
+        try:
+            yield name
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+    def _remove_superseded(self, used: set[str], before: int) -> None:
+        """Remove data files that are not used and not newer than the metadata that was replaced.
+
+        They are of that checkpoint or left by a killed save. Newer ones may be of another save.
+        """
         own = Path(self._get_metadata_path(self._owner())).name
         names = os.listdir(self.path)
         # Ranks that write without collectives each have metadata: one does not know all files.
@@ -99,8 +138,10 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         for name in names:
             found = _DATA_FILE.fullmatch(name)
             if found and name not in used and self._owner() in (None, int(found[1])):
+                path = Path(self.path) / name
                 with suppress(OSError):
-                    os.unlink(Path(self.path) / name)
+                    if path.lstat().st_mtime_ns <= before:
+                        path.unlink()
 
     def _write_items(
         self, descriptor: int, name: str, items: Iterable[WriteItem], planner: SavePlanner
