@@ -161,14 +161,15 @@ def test_a_device_is_not_replaced_by_a_file() -> None:
     assert Path("/dev/full").is_char_device()
 
 
-def test_a_file_has_no_name_before_it_is_complete(
+def test_a_file_has_no_bytes_under_its_name_before_it_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
     complete = Place._complete
 
     def noted(*arguments: Any, **keys: Any) -> None:
-        names.extend(os.listdir(tmp_path))
+        # Names are claimed by empty files.
+        names.extend(path.name for path in tmp_path.iterdir() if path.stat().st_size)
         complete(*arguments, **keys)
 
     unnamed = Place(tmp_path / "a")._create_unnamed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -254,3 +256,25 @@ def test_a_plan_of_a_prefetch_may_have_steps(weights, tensors):
         for name, tensor in loader:
             wanted = tensors[name] if plan[name] is None else tensors[name][plan[name]]
             assert_equal(tensor, wanted)
+
+
+def test_an_open_file_keeps_its_tensors_whatever_takes_its_name(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for folder, value in ((tmp_path, 1.0), (other, 2.0)):
+        save_file({"x": torch.full((8,), value)}, folder / "x")
+    link = tmp_path / "current"
+    link.symlink_to(tmp_path / "x")
+    with safe_open(link, "pt") as opened:
+        link.unlink()
+        link.symlink_to(other / "x")
+        (tmp_path / "x").unlink()
+        assert opened.get_tensor("x").unique().tolist() == [1.0]
+
+
+def test_a_file_that_is_cut_off_while_it_is_open_is_an_error_with_its_name(tmp_path):
+    save_file({"x": torch.zeros(4096)}, tmp_path / "x")
+    with safe_open(tmp_path / "x", "pt") as opened:
+        os.truncate(tmp_path / "x", 100)
+        with pytest.raises(SafetensorError, match="x was cut off"):
+            opened.get_tensor("x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -55,7 +56,6 @@ class WeightsFile:
             )
         self._backend = backend
         self.options: CData = resolve(options)
-        self._source = path
         try:
             if isinstance(path, (str, bytes, os.PathLike)):
                 self.name = os.fsdecode(path)
@@ -68,9 +68,12 @@ class WeightsFile:
             raise NotFoundError(message, path=self.name, errno=error.errno) from None
         try:
             self.header = header_of(self.file, self.name)
+            # Of this file, whatever takes its name before the mapping is made.
+            self._descriptor = self._opened(path)
         except BaseException:
             self.file.close()
             raise
+        self._release = weakref.finalize(self, os.close, self._descriptor)
         self._mapped: Memory | None = None
         self._mapping = Lock()
 
@@ -126,28 +129,35 @@ class WeightsFile:
             zip(self.header.entries, self.read(parts, framework, copy=copy, pin=pin), strict=True)
         )
 
-    def _map(self) -> Memory:
-        source = self._source
-        if isinstance(source, (str, bytes, os.PathLike)):
-            descriptor = os.open(source, os.O_RDONLY)
-        else:
-            descriptor = os.dup(source.fileno())
-        try:
-            now = os.fstat(descriptor)
-            if (now.st_ino, now.st_size) != self.file.identity()[:2]:
-                raise WeightsError(
-                    f"{self.name} was replaced while it was open",
-                    path=self.name,
-                    remedy="open it again",
-                )
-            mapping = mmap.mmap(descriptor, self.header.end, access=mmap.ACCESS_COPY)
-        finally:
+    def _opened(self, path: Source) -> int:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return os.dup(path.fileno())
+        descriptor = os.open(path, os.O_RDONLY)
+        now = os.fstat(descriptor)
+        if (now.st_ino, now.st_size, now.st_mtime_ns) != self.file.identity():
             os.close(descriptor)
+            raise WeightsError(
+                f"{self.name} was replaced while it was opened",
+                path=self.name,
+                remedy="open it again",
+            )
+        return descriptor
+
+    def _map(self) -> Memory:
+        try:
+            mapping = mmap.mmap(self._descriptor, self.header.end, access=mmap.ACCESS_COPY)
+        except ValueError:  # it is shorter than its header says
+            raise WeightsError(
+                f"{self.name} was cut off while it was open",
+                path=self.name,
+                remedy="replace files by renaming new ones",
+            ) from None
         return host_memory(np.frombuffer(mapping, np.uint8))
 
     def close(self) -> None:
         """Close the file. Tensors of its mapping stay valid."""
         self._mapped = None
+        self._release()
         self.file.close()
 
 
