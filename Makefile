@@ -210,12 +210,15 @@ test-torch: build standin torch
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/dist/test_torch.py -m gpu
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
 
-# The versions for which the stand-in has the functions of CUDA's runtime.
+# The versions for which the stand-in has the functions of CUDA's runtime. Packages are unpacked beside their place, on
+# the same file system.
 $(TORCH)/torch: | $(BIN)/python
 	rm -rf $(TORCH).partial
-	nice $(BIN)/python -m pip install --quiet --no-compile --target $(TORCH).partial torch==2.15.0 'safetensors>=0.8'
-	mkdir -p $(TORCH)
-	mv $(TORCH).partial/* $(TORCH)
+	mkdir -p $(TORCH).partial/tmp
+	TMPDIR=$(abspath $(TORCH)).partial/tmp nice $(BIN)/python -m pip install --quiet --no-compile --no-cache-dir \
+		--target $(TORCH).partial/lib torch==2.15.0 'safetensors>=0.8'
+	mv $(TORCH).partial/lib $(TORCH)
+	rm -r $(TORCH).partial
 
 # Legate's wheel on the driver, and its arrays by penstock.dist.legate. It is not part of `make test`: 400 MB
 # are downloaded, once.
