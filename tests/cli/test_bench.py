@@ -61,6 +61,7 @@ ARGUMENTS = {
         "--step",
         "1",
     ],
+    "checkpoint": ["--size", "100kB", "--tensors", "3", "--cache", "warm"],
 }
 
 

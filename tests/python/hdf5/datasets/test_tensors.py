@@ -37,7 +37,7 @@ def quick_only(monkeypatch):
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request):
+def device(request, torch):
     if request.param == "cuda":
         request.getfixturevalue("torch_kernels")
     return request.param
