@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 import penstock as ps
-from penstock import cufile_json
+from penstock import cufile_json, frameworks
 
 from . import gpu
 from .measure import Contestant, absent
@@ -82,3 +82,14 @@ def choose(text: str, ranks: Ranks) -> Place:
     place = Place(ranks.rank % len(found))
     gpu.use(place.device)
     return place
+
+
+def choose_for_torch(text: str, ranks: Ranks) -> tuple[Any, Place]:
+    """Return torch, which must be installed and find the GPU, and the place of a rank."""
+    torch: Any = frameworks.installed("torch")
+    if torch is None:
+        raise RefusedError("torch is not installed")
+    place = choose(text, ranks)
+    if place.is_gpu and not torch.cuda.is_available():
+        raise RefusedError("torch finds no GPU: use --device cpu")
+    return torch, place

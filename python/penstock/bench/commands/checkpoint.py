@@ -23,8 +23,8 @@ from ..figures import Figure, Panel
 from ..files import DataFile, sync_file
 from ..measure import Contestant, Row, WrongBytesError, absent, then
 from ..options import SIZE, Cache, benchmark, caches
-from ..place import Device, Place, choose
-from ..session import RefusedError, Session
+from ..place import Device, Place, choose_for_torch
+from ..session import Session
 from ..tables import Table
 
 _SEEN = 2048
@@ -49,12 +49,7 @@ def checkpoint(
     The peers are FileSystemWriter, FileSystemReader and HuggingFaceStorageReader of
     torch.distributed.checkpoint, with the files that Penstock has written, and torch.save and load.
     """
-    torch: Any = frameworks.installed("torch")
-    if torch is None:
-        raise RefusedError("torch is not installed")
-    place = choose(device, session.ranks)
-    if place.is_gpu and not torch.cuda.is_available():
-        raise RefusedError("torch finds no GPU: use --device cpu")
+    torch, place = choose_for_torch(device, session.ranks)
     state = _State(torch, size, tensors, place)
     session.settings |= {"tensors": tensors, "bytes": state.nbytes}
     session.need_space(6 * state.nbytes)

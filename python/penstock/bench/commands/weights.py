@@ -22,8 +22,8 @@ from ..files import DataFile, sync_file, warm
 from ..measure import Contestant, Row, WrongBytesError, then
 from ..options import SIZE, Cache, benchmark, caches
 from ..peers import weights as peers
-from ..place import Device, Place, choose
-from ..session import RefusedError, Session
+from ..place import Device, Place, choose_for_torch
+from ..session import Session
 from ..tables import Table
 
 _SHAPE = 4096
@@ -61,12 +61,7 @@ def weights(
     With --n-rank, all ranks load at the same time: first the same file, each byte read once, then
     halves of each tensor, of which each rank reads its own.
     """
-    torch: Any = frameworks.installed("torch")
-    if torch is None:
-        raise RefusedError("torch is not installed")
-    place = choose(device, session.ranks)
-    if place.is_gpu and not torch.cuda.is_available():
-        raise RefusedError("torch finds no GPU: use --device cpu")
+    torch, place = choose_for_torch(device, session.ranks)
     rows = max(size // tensors // (2 * _SHAPE), 1)
     session.settings |= {"tensors": tensors, "bytes": rows * 2 * _SHAPE * tensors, "small": small}
     session.need_space((rows * 2 * _SHAPE * tensors + small * 1024) // session.ranks.size)

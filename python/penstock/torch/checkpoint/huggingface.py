@@ -41,30 +41,10 @@ from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.reader import FileReads
 from penstock.torch.checkpoint.writer import Parts, dense, finished, is_plain
+from penstock.torch.safetensors.dtypes import NAMES
 from penstock.torch.safetensors.header import Entry, Header, encode_header, header_of, read_header
 
-_NAMES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
-_DTYPES = {name: getattr(torch, dtype) for name, dtype in _NAMES.items() if hasattr(torch, dtype)}
+_DTYPES = {name: getattr(torch, dtype) for name, dtype in NAMES.items() if hasattr(torch, dtype)}
 """The data types of torch by the format's names."""
 _BY_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
 
