@@ -6,6 +6,7 @@ use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
+use crate::gil;
 use crate::index::Elements;
 use crate::memory::Classes;
 use crate::report::Report;
@@ -190,7 +191,7 @@ impl Library {
         };
         let status = match to.is_brief.then(|| call(flags | ONLY_CACHED)) {
             Some(status) if !self.fallback.contains(&status) => status,
-            _ => py.detach(move || call(flags)),
+            _ => gil::without(py, move || call(flags)),
         };
         if self.fallback.contains(&status) {
             return Ok(None);

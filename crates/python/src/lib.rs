@@ -12,6 +12,7 @@
 
 mod call;
 mod dlpack;
+mod gil;
 mod index;
 mod memory;
 mod reader;
