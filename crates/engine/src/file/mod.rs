@@ -5,6 +5,7 @@ mod cached;
 pub(crate) mod layout;
 pub(crate) mod mapping;
 pub(crate) mod mount;
+pub(crate) mod near;
 pub mod position;
 pub(crate) mod residency;
 pub(crate) mod room;

@@ -2,6 +2,7 @@
 
 use super::{Lane, Route, Work};
 use crate::error::Result;
+use crate::file::near::NearRanges;
 use crate::file::position::Operation;
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
@@ -18,8 +19,7 @@ impl Route for Host {
         Ok(Box::new(HostLane {
             work,
             slot: None,
-            vector: Vec::new(),
-            between: Vec::new(),
+            near: NearRanges::default(),
         }))
     }
 }
@@ -28,25 +28,8 @@ struct HostLane<'a> {
     work: Work<'a>,
     /// The slot for O_DIRECT where file and memory differ in alignment.
     slot: Option<Slot>,
-    vector: Vec<libc::iovec>,
-    /// The destination of the bytes between pieces that one system call reads.
-    between: Vec<u8>,
+    near: NearRanges,
 }
-
-impl HostLane<'_> {
-    /// Whether one system call moves both pieces and what is between them.
-    fn is_near(&self, pieces: &[Extent]) -> bool {
-        let gap = pieces[1].offset.checked_sub(pieces[0].end());
-        gap.is_some_and(|gap| gap == 0 || self.work.operation == Operation::Read && gap <= GAP)
-    }
-}
-
-/// Up to this many bytes between two pieces, reading them takes less time than a second system
-/// call.
-const GAP: u64 = 4 << 10;
-
-/// The most vectors of one system call: IOV_MAX of Linux.
-const MAX_VECTORS: usize = 1024;
 
 impl Lane for HostLane<'_> {
     fn carry(&mut self, block: &Block) -> Result<()> {
@@ -54,20 +37,9 @@ impl Lane for HostLane<'_> {
             return self.carry_direct(block);
         }
         let pieces = self.work.plan.block_pieces(block);
-        let mut rest = pieces;
-        while let Some(first) = rest.first() {
-            let run = 1 + rest
-                .windows(2)
-                .take(MAX_VECTORS / 2 - 1)
-                .take_while(|w| self.is_near(w))
-                .count();
-            if run == 1 {
-                self.move_piece(first)?;
-            } else {
-                self.move_run(&rest[..run])?;
-            }
-            rest = &rest[run..];
-        }
+        // SAFETY: the submitter vouches for the memory of each extent until the request is finished,
+        // and pieces do not overlap.
+        unsafe { self.near.transfer(&self.work, pieces)? };
         self.work.counters.moved(Path::HostBuffered, block.bytes);
         Ok(())
     }
@@ -83,55 +55,6 @@ impl HostLane<'_> {
         // SAFETY: the submitter vouches for the memory of each extent until the request is
         // finished, and pieces do not overlap.
         unsafe { self.work.move_buffered(memory, piece.offset, piece.length) }
-    }
-
-    /// Moves pieces that are near each other in the file, though not in memory, by one system call.
-    fn move_run(&mut self, run: &[Extent]) -> Result<()> {
-        // A gate decides about each range by itself.
-        if self.work.gate.is_some() {
-            return run.iter().try_for_each(|piece| self.move_piece(piece));
-        }
-        self.between.resize(GAP as usize, 0);
-        self.vector.clear();
-        let mut at = run[0].offset;
-        for piece in run {
-            if piece.offset > at {
-                self.vector.push(libc::iovec {
-                    iov_base: self.between.as_mut_ptr().cast(),
-                    iov_len: (piece.offset - at) as usize,
-                });
-            }
-            self.vector.push(libc::iovec {
-                iov_base: piece.memory as *mut libc::c_void,
-                iov_len: piece.length as usize,
-            });
-            at = piece.end();
-        }
-        let fd = self.work.file.buffered_fd();
-        let (vector, count) = (self.vector.as_ptr(), self.vector.len() as libc::c_int);
-        let position = run[0].offset as libc::off_t;
-        self.work.counters.io_call();
-        // SAFETY: the vectors describe memory that the submitter vouches for, and this lane's own,
-        // which is longer than any gap.
-        let moved = unsafe {
-            match self.work.operation {
-                Operation::Read => libc::preadv(fd, vector, count, position),
-                Operation::Write => libc::pwritev(fd, vector, count, position),
-            }
-        };
-        // After a short or failed call, the rest moves piece by piece, which finds the cause.
-        let end = run[0].offset + u64::try_from(moved).unwrap_or(0);
-        for piece in run {
-            let done = end.saturating_sub(piece.offset).min(piece.length);
-            if done < piece.length {
-                self.move_piece(&Extent {
-                    offset: piece.offset + done,
-                    length: piece.length - done,
-                    memory: piece.memory + done as usize,
-                })?;
-            }
-        }
-        Ok(())
     }
 
     fn carry_direct(&mut self, block: &Block) -> Result<()> {

@@ -6,10 +6,11 @@
 
 use super::{Lane, Route, Work};
 use crate::error::Result;
+use crate::file::near::NearRanges;
 use crate::file::position::Operation;
 use crate::gpu::{Context, Direction, QueueLease};
 use crate::options::RouteName;
-use crate::plan::{Block, Extent};
+use crate::plan::{Block, Extent, Span};
 use crate::report::Path;
 use crate::staging::Slot;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ impl Route for Staged {
 /// A worker's slots and the copies in flight in them.
 struct StagedLane<'a> {
     work: Work<'a>,
+    near: NearRanges,
     // Dropped before the slots: dropping this waits for all copies, and the slots then return to
     // the ring.
     lent: QueueLease<'a>,
@@ -58,6 +60,7 @@ impl<'a> StagedLane<'a> {
         let slots = work.slots.max(1) as usize;
         Ok(StagedLane {
             work,
+            near: NearRanges::default(),
             lent: QueueLease::new(context)?,
             slots: (0..slots).map(|_| None).collect(),
             in_flight: (0..slots).map(|_| None).collect(),
@@ -115,10 +118,22 @@ impl<'a> StagedLane<'a> {
     }
 
     /// Moves a block between file and slot. Returns whether all of it bypassed the page cache.
-    fn move_spans(&self, index: usize, block: &Block, direct: bool) -> Result<bool> {
+    fn move_spans(&mut self, index: usize, block: &Block, direct: bool) -> Result<bool> {
         let start = self.slot_start(index);
+        let spans = self.work.plan.spans(block);
+        if !direct && spans.len() > 1 {
+            let in_slot = |span: &Span| Extent {
+                offset: span.offset,
+                length: span.length,
+                memory: start as usize + span.slot_offset as usize,
+            };
+            let ranges: Vec<Extent> = spans.iter().map(in_slot).collect();
+            // SAFETY: as below; the planner keeps spans within the slot, apart from each other.
+            unsafe { self.near.transfer(&self.work, &ranges)? };
+            return Ok(false);
+        }
         let mut all_direct = direct;
-        for span in self.work.plan.spans(block) {
+        for span in spans {
             // SAFETY: the slot is this lane's and holds the block. No copy is in flight in it: the
             // caller has waited for the last one.
             all_direct &= unsafe { self.work.move_span(direct, span, start)? };
