@@ -14,6 +14,7 @@ from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import QuickReader
@@ -45,6 +46,7 @@ def read(
     stream: Any = None,
     like: Library | None = None,
     pin: bool = False,
+    cf: bool | Decoding = False,
     **options: Unpack[OptionKeys],
 ) -> Any:
     """Read a dataset, or a part of it, into an array.
@@ -61,13 +63,17 @@ def read(
         stream: A CUDA stream, as for :func:`penstock.load`.
         like: The library of a new array, as there. Scalars are then arrays without dimensions.
         pin: Whether a new array in host memory is page-locked, as there.
+        cf: Whether the attributes ``scale_factor``, ``add_offset``, ``_FillValue``,
+            ``missing_value`` and ``_Unsigned`` are applied, as xarray does: missing values become
+            NaN. The elements have the type that xarray chooses, and so must those of ``out``.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
         ``out``, or the new array.
 
     Raises:
-        InvalidError: ``out`` is read-only, requires grad or has another shape than the selection.
+        InvalidError: ``out`` is read-only, requires grad or has another shape than the selection;
+            or ``cf`` is given, and the attributes cannot be applied.
         IncompatibleError: The elements are strings or objects, which a GPU array cannot hold.
         Error: The transfer failed.
         ValueError, TypeError, IndexError: What h5py raises for the dataset or the selection.
@@ -77,12 +83,12 @@ def read(
     if isinstance(dataset, str):
         with opened(dataset, "r") as find:
             device = place(device, like, pin, out)
-            return read_placed(find(), None, selection, out, device, dtype, stream, options)
+            return read_placed(find(), None, selection, out, device, dtype, stream, options, cf=cf)
     device = place(device, like, pin, out)
     quick = getattr(dataset, "_quick", None)  # that of a penstock.Dataset
     dataset = unwrap(dataset)
     quick = quick or QuickReader.of(dataset)
-    return read_placed(dataset, quick, selection, out, device, dtype, stream, options)
+    return read_placed(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
 
 
 def read_placed(
@@ -94,11 +100,15 @@ def read_placed(
     dtype: Any,
     stream: Any,
     options: OptionKeys,
+    *,
+    cf: bool | Decoding = False,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, by its reader of small parts if it can.
 
     The device may be a placement. Without a reader, this is the only read of the dataset.
     """
+    if cf and (how := _decoding(dataset, dtype, cf)) is not None:
+        return read_described(dataset, selection, out, device, None, stream, options, how=how)
     if dtype is None:
         quick = quick or QuickReader.once(dataset)
         on_host = device is None or (type(device) is str and device == HOST_DEVICE)
@@ -136,6 +146,7 @@ def read_described(
     options: OptionKeys,
     *,
     is_new: bool = False,
+    how: Decoding | None = None,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
 
@@ -148,7 +159,7 @@ def read_described(
     is_small = new_on_host and dtype is None and small.is_small_dataset(dataset)
     if is_small and not small.may_be_wrong(dataset, is_new=True):
         with suppress(MissingFilterError):
-            made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
+            made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON, how)
             return transfer.finish(made)
     readers.append(None)
     try:
@@ -162,6 +173,7 @@ def read_described(
                 submit_options,
                 blocking=True,
                 is_new=is_new,
+                how=how,
             )
             found = transfer.finish(reading.request)
     finally:
@@ -183,6 +195,7 @@ def read_async(
     stream: Any = None,
     like: Library | None = None,
     pin: bool = False,
+    cf: bool | Decoding = False,
     **options: Unpack[OptionKeys],
 ) -> Request[Any]:
     """Start what :func:`read` does, and return at once.
@@ -194,10 +207,10 @@ def read_async(
     >>> rho = r.wait()
     """
     device = place(device, like, pin, out)
-    if dtype is None and stream is None:
+    if dtype is None and stream is None and not cf:
         quick = QuickReader.of(dataset)
         return start_quick(dataset, quick, selection, out, device, options)
-    return start_described(dataset, selection, out, device, dtype, stream, options)
+    return start_described(dataset, selection, out, device, dtype, stream, options, cf=cf)
 
 
 def start_quick(
@@ -229,9 +242,11 @@ def start_described(
     options: OptionKeys,
     *,
     is_new: bool = False,
+    cf: bool | Decoding = False,
 ) -> Request[Any]:
     """Start what :func:`read_described` does."""
     check_dataset(dataset)
+    how = _decoding(dataset, dtype, cf) if cf else None
     submit_options = SubmitOptions.of(stream, options)
     with lock():
         reading = _start(
@@ -243,10 +258,26 @@ def start_described(
             submit_options,
             blocking=False,
             is_new=is_new,
+            how=how,
         )
     if reading.view is not None:
         arrays.note_write(reading.view)
     return reading.request
+
+
+def _decoding(dataset: Any, dtype: Any, cf: bool | Decoding) -> Decoding | None:
+    """Return how the elements are decoded; ``None`` if they stay as they are."""
+    check_dataset(dataset)
+    if dataset.shape is None:
+        return None
+    how = cf if isinstance(cf, Decoding) else decoding_of(dataset)
+    if how is not None and dtype is not None:
+        raise InvalidError(
+            f"{dataset.name} is decoded to {how.dtype}, and another dtype is given",
+            path=dataset.file.filename,
+            remedy="give cf or dtype, not both",
+        )
+    return how
 
 
 def start_into_reused(dataset: Any, selection: Any, out: Any, options: OptionKeys) -> Request[Any]:
@@ -277,6 +308,7 @@ def _start(
     *,
     blocking: bool,
     is_new: bool,
+    how: Decoding | None,
 ) -> _Reading:
     if out is not None and dtype is not None:
         raise InvalidError("give out or dtype, not both: the elements become those of out")
@@ -287,9 +319,11 @@ def _start(
     new_on_host = out is None and is_numpy(device)
 
     def left_to_h5py(reason: str) -> _Reading:
-        made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason)
+        made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason, how)
         return _Reading(made, None, None, False)
 
+    if how is not None:
+        return left_to_h5py("NumPy decodes the elements")
     if not dataset.shape:
         return left_to_h5py(by_h5py.without_dimensions(dataset))
     indices, names = selections.split(argument)
