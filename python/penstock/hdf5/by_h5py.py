@@ -84,13 +84,8 @@ def read(
         if how is None:
             dtype = view.dtype
             refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
-        elif view.dtype != element_type(how.dtype):
-            raise InvalidError(
-                f"out has elements of type {view.dtype.name}, and those of {dataset.name} are "
-                f"decoded to {how.dtype}",
-                path=dataset.file.filename,
-                remedy="give an array of that type",
-            )
+        else:
+            how.check_out(view.dtype, dataset)
     value = _value(dataset, selection, dtype, how)
     host = np.asarray(value)
     if host.dtype.hasobject or type(value) in (bytes, str):

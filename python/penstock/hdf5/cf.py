@@ -14,7 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock.errors import InvalidError
+from penstock._native import CData, ffi, lib
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import InvalidError, check
+
+_RESULTS: Final = (np.dtype("f4"), np.dtype("f8"))
+_MOST_FILLS: Final = 4
 
 NAMES: Final = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset")
 """The attributes that a decoding consists of."""
@@ -39,17 +44,77 @@ class Decoding(NamedTuple):
         stored = np.asarray(stored)
         if self.unsigned is not None:
             stored = np.asarray(stored, _other_sign(stored.dtype))
-        decoded = np.array(stored, self.dtype)
-        if self.fill_values:
-            is_missing = np.zeros(decoded.shape, bool)
-            for value in self.fill_values:
-                is_missing |= decoded == value
-            decoded[is_missing] = np.nan
-        if self.scale_factor is not None:
-            decoded *= self.scale_factor
-        if self.add_offset is not None:
-            decoded += self.add_offset
+        with np.errstate(all="ignore"):
+            decoded = np.array(stored, self.dtype)
+            if self.fill_values:
+                is_missing = np.zeros(decoded.shape, bool)
+                for value in self.fill_values:
+                    is_missing |= decoded == value
+                decoded[is_missing] = np.nan
+            if self.scale_factor is not None:
+                decoded *= self.scale_factor
+            if self.add_offset is not None:
+                decoded += self.add_offset
         return decoded
+
+    def check_out(self, dtype: ElementType, dataset: Any) -> None:
+        """Raise an error if an array of this type is given for an ``h5py.Dataset``."""
+        if dtype != element_type(self.dtype):
+            raise InvalidError(
+                f"out has elements of type {dtype.name}, and those of {dataset.name} are decoded "
+                f"to {self.dtype}",
+                path=dataset.file.filename,
+                remedy="give an array of that type",
+            )
+
+    def rules(self, stored: np.dtype[Any]) -> CData | None:
+        """Return the ``penstock_decoding`` that does the same for elements of a stored type.
+
+        ``None`` if the library has none: it computes as float32 and float64, with finite numbers.
+        """
+        is_known = stored.kind in "iu" or stored.newbyteorder("=") in _RESULTS
+        if self.dtype not in _RESULTS or not is_known:
+            return None
+        factors = [self._factor(self.scale_factor, 1.0), self._factor(self.add_offset, -0.0)]
+        fills = self._fills()
+        if fills is None or not all(np.isfinite(value) for value, _ in factors):
+            return None
+        if stored.kind == "f" and factors[0][0] == 0:  # infinity becomes the NaN of a processor
+            return None
+        has_factors = self.scale_factor is not None or self.add_offset is not None
+        is_wide = any(kind != self.dtype for _, kind in factors)
+        made = ffi.new("penstock_decoding *")
+        made[0] = (
+            ffi.sizeof("penstock_decoding"),
+            {None: 0, True: 1, False: 2}[self.unsigned],
+            (2 if is_wide else 1) if has_factors else 0,
+            factors[0][0],
+            factors[1][0],
+            0,
+            len(fills),
+            fills,
+        )
+        return made
+
+    def _factor(self, value: Any, neutral: float) -> tuple[float, np.dtype[Any]]:
+        """Return a factor or an offset as it is used, and the type in which NumPy computes."""
+        if value is None:
+            return neutral, self.dtype
+        kind = np.result_type(self.dtype, value)
+        return (float(kind.type(value)) if kind in _RESULTS else np.nan), kind
+
+    def _fills(self) -> list[float] | None:
+        """Return the results that equal a fill value; ``None`` if only NumPy can compare them."""
+        found = []
+        for value in self.fill_values:
+            if np.asarray(value).dtype.kind == "c":
+                return None
+            if np.asarray(value).dtype.kind in "biuf":
+                with np.errstate(all="ignore"):
+                    nearest = self.dtype.type(value)
+                    if (np.array([nearest]) == value).all():
+                        found.append(float(nearest))
+        return found if len(found) <= _MOST_FILLS else None
 
 
 def decoding(attributes: Mapping[Any, Any], stored: np.dtype[Any], *, name: str) -> Decoding | None:
@@ -93,9 +158,17 @@ def decoding(attributes: Mapping[Any, Any], stored: np.dtype[Any], *, name: str)
     )
     if not (fills or is_packed or made.dtype != stored):
         return None
-    with np.errstate(all="ignore"):
-        made.apply(np.zeros(1, stored))  # raises the errors of NumPy
+    made.apply(np.zeros(1, stored))  # raises the errors of NumPy
     return made
+
+
+def number_of(rules: CData | None) -> int:
+    """Return the number of a ``penstock_decoding`` in the library of this process; 0 for none."""
+    if rules is None:
+        return 0
+    number = ffi.new("int32_t *")
+    check(lib.penstock_decoding_number(rules, number))
+    return int(number[0])
 
 
 def attributes_of(dataset: Any) -> dict[str, Any]:

@@ -334,11 +334,9 @@ class Dataset(Object):
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
         device = place(device, like, pin, out)
-        if dtype is None and stream is None and not cf:
-            quick = self._quick or self._quick_reader()
-            return reading.start_quick(self._h5py, quick, selection, out, device, options)
-        return reading.start_described(
-            self._h5py, selection, out, device, dtype, stream, options, cf=cf
+        quick = self._quick or self._quick_reader()
+        return reading.start(
+            self._h5py, quick, selection, out, device, dtype, stream, options, cf=cf
         )
 
     def write_async(
@@ -425,6 +423,7 @@ class Dataset(Object):
             reuse: Fill arrays again. Each is then valid only until the iterator is advanced.
             like: The library of the slabs, as for :func:`penstock.load`.
             pin: Whether slabs in host memory are page-locked, as there.
+            cf: Whether packed and missing values are decoded, as for :func:`penstock.read`.
             **keys: The arguments above from ``prefetch`` on, and those of
                 :class:`penstock.OptionKeys`.
 

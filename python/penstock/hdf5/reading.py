@@ -14,7 +14,7 @@ from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.cf import Decoding, decoding_of
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import QuickReader
@@ -107,10 +107,11 @@ def read_placed(
 
     The device may be a placement. Without a reader, this is the only read of the dataset.
     """
-    if cf and (how := _decoding(dataset, dtype, cf)) is not None:
-        return read_described(dataset, selection, out, device, None, stream, options, how=how)
+    quick = quick or QuickReader.once(dataset)
+    how = _decoding(dataset, quick, dtype, cf) if cf else None
     if dtype is None:
-        quick = quick or QuickReader.once(dataset)
+        if how is not None:
+            quick = quick.decoded(dataset, how)
         on_host = device is None or (type(device) is str and device == HOST_DEVICE)
         if out is not None:
             is_place_known = device is None or (on_host and type(out) is np.ndarray)
@@ -122,18 +123,18 @@ def read_placed(
                 return found
             if found is not None:
                 return read_described(
-                    dataset, selection, found, None, None, stream, options, is_new=True
+                    dataset, selection, found, None, None, stream, options, is_new=True, how=how
                 )
         elif not options and stream is None:  # h5py, which reads small parts, has neither
             found, is_filled = quick.read(dataset, selection)
-            return found if is_filled else read_new(dataset, selection, found)
-    return read_described(dataset, selection, out, device, dtype, stream, options)
+            return found if is_filled else read_new(dataset, selection, found, how)
+    return read_described(dataset, selection, out, device, dtype, stream, options, how=how)
 
 
-def read_new(dataset: Any, selection: Any, out: Any) -> Any:
+def read_new(dataset: Any, selection: Any, out: Any, how: Decoding | None = None) -> Any:
     """Read to host memory: into a new array, which may be made already."""
     is_new = out is not None
-    return read_described(dataset, selection, out, None, None, None, {}, is_new=is_new)
+    return read_described(dataset, selection, out, None, None, None, {}, is_new=is_new, how=how)
 
 
 def read_described(
@@ -207,10 +208,35 @@ def read_async(
     >>> rho = r.wait()
     """
     device = place(device, like, pin, out)
-    if dtype is None and stream is None and not cf:
-        quick = QuickReader.of(dataset)
-        return start_quick(dataset, quick, selection, out, device, options)
-    return start_described(dataset, selection, out, device, dtype, stream, options, cf=cf)
+    quick = QuickReader.of(dataset)
+    return start(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
+
+
+def start(
+    dataset: Any,
+    quick: QuickReader,
+    selection: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
+    *,
+    cf: bool | Decoding = False,
+    is_new: bool = False,
+) -> Request[Any]:
+    """Do what :func:`read_async` does for an ``h5py.Dataset``. The device may be a placement.
+
+    ``is_new`` says that the caller must not see the old elements of ``out`` again.
+    """
+    how = _decoding(dataset, quick, dtype, cf) if cf else None
+    if dtype is not None or stream is not None:
+        return start_described(
+            dataset, selection, out, device, dtype, stream, options, is_new=is_new, how=how
+        )
+    if how is not None:
+        quick = quick.decoded(dataset, how)
+    return start_quick(dataset, quick, selection, out, device, options, is_new=is_new, how=how)
 
 
 def start_quick(
@@ -222,6 +248,7 @@ def start_quick(
     options: OptionKeys,
     *,
     is_new: bool = False,
+    how: Decoding | None = None,
 ) -> Request[Any]:
     """Start a read by the reader of small parts of an ``h5py.Dataset`` if it can."""
     made, array = quick.start(dataset, selection, out, device, options, is_new=is_new)
@@ -229,7 +256,9 @@ def start_quick(
         return made
     if array is not out:
         device, is_new = None, True
-    return start_described(dataset, selection, array, device, None, None, options, is_new=is_new)
+    return start_described(
+        dataset, selection, array, device, None, None, options, is_new=is_new, how=how
+    )
 
 
 def start_described(
@@ -242,11 +271,10 @@ def start_described(
     options: OptionKeys,
     *,
     is_new: bool = False,
-    cf: bool | Decoding = False,
+    how: Decoding | None = None,
 ) -> Request[Any]:
     """Start what :func:`read_described` does."""
     check_dataset(dataset)
-    how = _decoding(dataset, dtype, cf) if cf else None
     submit_options = SubmitOptions.of(stream, options)
     with lock():
         reading = _start(
@@ -265,12 +293,12 @@ def start_described(
     return reading.request
 
 
-def _decoding(dataset: Any, dtype: Any, cf: bool | Decoding) -> Decoding | None:
+def _decoding(dataset: Any, quick: QuickReader, dtype: Any, cf: bool | Decoding) -> Decoding | None:
     """Return how the elements are decoded; ``None`` if they stay as they are."""
     check_dataset(dataset)
     if dataset.shape is None:
         return None
-    how = cf if isinstance(cf, Decoding) else decoding_of(dataset)
+    how = cf if isinstance(cf, Decoding) else quick.decoding(dataset)
     if how is not None and dtype is not None:
         raise InvalidError(
             f"{dataset.name} is decoded to {how.dtype}, and another dtype is given",
@@ -280,10 +308,12 @@ def _decoding(dataset: Any, dtype: Any, cf: bool | Decoding) -> Decoding | None:
     return how
 
 
-def start_into_reused(dataset: Any, selection: Any, out: Any, options: OptionKeys) -> Request[Any]:
+def start_into_reused(
+    dataset: Any, selection: Any, out: Any, options: OptionKeys, cf: bool | Decoding = False
+) -> Request[Any]:
     """Start to read into an array whose old elements the caller must not see again."""
     quick = QuickReader.of(dataset)
-    return start_quick(dataset, quick, selection, out, None, options, is_new=True)
+    return start(dataset, quick, selection, out, None, None, None, options, cf=cf, is_new=True)
 
 
 class _Reading(NamedTuple):
@@ -322,8 +352,6 @@ def _start(
         made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason, how)
         return _Reading(made, None, None, False)
 
-    if how is not None:
-        return left_to_h5py("NumPy decodes the elements")
     if not dataset.shape:
         return left_to_h5py(by_h5py.without_dimensions(dataset))
     indices, names = selections.split(argument)
@@ -336,9 +364,20 @@ def _start(
     base, inner = stored.subdtype or (stored, ())
     if dtype is not None:
         dtype = of_elements(dtype, inner)
+    rules = None
+    if how is not None:
+        # Narrow integers have bits that are no part of the number.
+        is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
+        rules = None if inner or names or is_narrow else how.rules(base)
+        if rules is None:
+            return left_to_h5py("only NumPy decodes such elements")
+        if out is not None:
+            how.check_out(given.dtype, dataset)
 
     if out is not None:
         wanted = given.dtype
+    elif how is not None:
+        wanted = element_type(how.dtype)
     elif dtype is not None:
         wanted = element_type(dtype)
     else:
@@ -362,7 +401,7 @@ def _start(
         kind = memory_types.array_type(kind, inner)
         if len(names) == 1:
             kind = memory_types.field_type(kind, names[0])
-    if (
+    if rules is None and (
         kind is None
         or memory_types.needs_numpy(base, wanted.numpy)
         or not memory_types.converts(dataset.id.get_type(), kind, wanted)
@@ -394,7 +433,7 @@ def _start(
             request.READ,
             dataset,
             selection,
-            TypedMemory(view, kind, view.outer_strides(len(inner))),
+            TypedMemory(view, kind, view.outer_strides(len(inner)), rules),
             submit_options,
             blocking=blocking,
             array=target,

@@ -12,6 +12,7 @@ from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import dropped, small, small_reader
+from penstock.hdf5.cf import number_of
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -50,6 +51,8 @@ class TypedMemory(NamedTuple):
     """The ``h5py.h5t.TypeID`` of an element."""
     strides: tuple[int, ...] | None
     """Bytes from one element to the next in each dimension; ``None`` for C order."""
+    rules: CData | None = None
+    """The ``penstock_decoding`` of a read; ``None`` if it converts by HDF5's rules."""
 
 
 def submit(
@@ -85,7 +88,7 @@ def submit(
     if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
         done = small_reader.read_once(
             dataset,
-            memory.type,
+            (memory.type, memory.rules),
             described.selection,
             described.array,
             submit_options.options,
@@ -151,7 +154,7 @@ class Described:
             pointer(memory.view.pointer),
             memory.type.id,
             len(shape),
-            0,
+            number_of(memory.rules),
             self._shape,
             self._strides,
         )
