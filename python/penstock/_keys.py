@@ -25,6 +25,7 @@ class ReadKeys(ArrayKeys, total=False):
 
     out: Any
     dtype: Any
+    cf: bool | Decoding
 
 
 class BlockKeys(OptionKeys, total=False):

@@ -130,7 +130,7 @@ def _value(dataset: Any, selection: Any, dtype: Any, how: Decoding | None) -> An
     except OSError as error:
         explain(dataset, error)
         raise
-    if how is not None:
+    if how is not None and dataset.shape is not None:
         value = how.apply(value) if isinstance(value, np.ndarray) else how.apply(value)[()]
     return value if reorder is None else reorder(np.asarray(value))
 

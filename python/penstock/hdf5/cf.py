@@ -197,8 +197,11 @@ def decoding_of(dataset: Any) -> Decoding | None:
     Raises:
         InvalidError: Its attributes allow none.
     """
+    if dataset.shape is None:
+        return None
+    stored = dataset.dtype.base
     try:
-        return decoding(attributes_of(dataset), dataset.dtype.base, name=dataset.name)
+        return decoding(attributes_of(dataset), stored, name=dataset.name)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise InvalidError(
             f"the CF attributes of {dataset.name} cannot be applied: {error}",

@@ -99,6 +99,7 @@ class QuickReader:
         """Return the decoding by the attributes, which cannot change in a file open for reading."""
         if self._decoding is not None:
             return self._decoding[0]
+        check_dataset(dataset)
         found = decoding_of(dataset)
         if not is_writable(dataset) and not dataset.file.swmr_mode:
             self._decoding = (found,)

@@ -295,9 +295,6 @@ def start_described(
 
 def _decoding(dataset: Any, quick: QuickReader, dtype: Any, cf: bool | Decoding) -> Decoding | None:
     """Return how the elements are decoded; ``None`` if they stay as they are."""
-    check_dataset(dataset)
-    if dataset.shape is None:
-        return None
     how = cf if isinstance(cf, Decoding) else quick.decoding(dataset)
     if how is not None and dtype is not None:
         raise InvalidError(

@@ -266,6 +266,33 @@ def test_attributes_of_one_element_are_numbers(temperatures: Path, device: str) 
     assert np.array_equal(found, expected, equal_nan=True)
 
 
+@WHERE
+@pytest.mark.parametrize("given", [False, True], ids=["new", "out"])
+def test_many_datasets_are_decoded_each_by_its_own_attributes(
+    temperatures: Path, device: str, given: bool
+) -> None:
+    with h5py.File(temperatures, "r+") as file:
+        doubled = file.create_dataset("doubled", data=file["plain"][()], compression="gzip")
+        doubled.attrs["scale_factor"] = 2.0
+        rare = file.create_dataset("rare", data=np.arange(9, dtype="f2"))
+        rare.attrs["_FillValue"] = np.float16(3)
+    names: list[Any] = ["t", "plain", ("doubled", np.s_[3:90]), "rare", ("t", np.s_[:, 2:5])]
+    with ps.File(temperatures) as file:
+        expected = [file[name].read(cf=True) for name in ("t", "plain", "doubled", "rare")]
+        expected[2] = expected[2][3:90]
+        expected.append(expected[0][:, 2:5])
+        if given:
+            make = np.empty if device == "cpu" else ps.DeviceArray
+            out = [make(array.shape, array.dtype) for array in expected]
+            found = file.read_many(names, out=out, cf=True)
+        else:
+            found = file.read_many(names, device=device, cf=True)
+        for one, other in zip(found, expected, strict=True):
+            assert same(on_host(one), other)
+        with pytest.raises(ps.InvalidError, match="not both"):
+            file.read_many(names, dtype="f4", cf=True)
+
+
 def test_elements_without_attributes_are_read_as_they_are(temperatures: Path) -> None:
     with ps.File(temperatures) as file:
         assert np.array_equal(file["plain"].read(cf=True), file["plain"][()])
