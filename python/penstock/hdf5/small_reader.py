@@ -378,30 +378,32 @@ os.register_at_fork(after_in_child=_in_child)
 
 def read_once(
     dataset: Any,
-    kind: tuple[Any, CData | None],
+    kind: Any,
     selection: CData,
     array: CData,
     options: CData,
     stream: int | None,
     flags: int,
+    rules: CData | None = None,
 ) -> CData | None:
     """Read selected elements of an ``h5py.Dataset`` on this thread, without HDF5's lock.
 
     Args:
         dataset: The dataset.
-        kind: The ``h5py.h5t.TypeID`` of an element in memory, and the ``penstock_decoding``.
+        kind: The ``h5py.h5t.TypeID`` of an element in memory.
         selection: The ``penstock_selection *``, or NULL for all elements.
         array: The ``penstock_array *`` to fill.
         options: The ``penstock_options *`` of the call, or NULL.
         stream: The stream whose queued work precedes the read.
         flags: Flags of the C API besides those for the stream.
+        rules: The ``penstock_decoding``, or ``None``.
 
     Returns:
         The ``penstock_report``; ``None`` if workers, or HDF5, are to carry out the read.
     """
     place = _new_place()
     with lock():
-        status = _open(dataset.id, *kind, place)
+        status = _open(dataset.id, kind, rules, place)
     if status not in FALLBACK_STATUSES:
         check(status)
     if place[0] == NULL:

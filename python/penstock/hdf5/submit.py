@@ -88,12 +88,13 @@ def submit(
     if blocking and reading and is_plain and _is_small_on_gpu(dataset, view):
         done = small_reader.read_once(
             dataset,
-            (memory.type, memory.rules),
+            memory.type,
             described.selection,
             described.array,
             submit_options.options,
             view.stream,
             holes,
+            memory.rules,
         )
         if done is not None:
             done.elapsed_ns = perf_counter_ns() - submit_options.began
