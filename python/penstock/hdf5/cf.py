@@ -43,7 +43,7 @@ class Decoding(NamedTuple):
         """Return a new array of the decoded elements of an array in host memory."""
         stored = np.asarray(stored)
         if self.unsigned is not None:
-            stored = np.asarray(stored, _other_sign(stored.dtype))
+            stored = np.asarray(stored, _with_sign(stored.dtype, self.unsigned))
         with np.errstate(all="ignore"):
             decoded = np.array(stored, self.dtype)
             if self.fill_values:
@@ -141,7 +141,7 @@ def decoding(attributes: Mapping[Any, Any], stored: np.dtype[Any], *, name: str)
     if attributes.get("_Unsigned") is not None or raw:
         unsigned = _unsigned(attributes.get("_Unsigned"), stored, raw.get("_FillValue"), fills)
         if unsigned is not None:
-            dtype = _other_sign(stored)
+            dtype = _with_sign(stored, unsigned)
         elif attributes.get("_Unsigned") is not None and stored.kind not in "iu":
             _warn(f"variable {name!r} has _Unsigned attribute but is not of integer type.")
     is_packed = "scale_factor" in attributes or "add_offset" in attributes
@@ -244,20 +244,20 @@ def _unsigned(text: Any, stored: np.dtype[Any], fill: Any, fills: set[Any]) -> b
         if fill is not None:
             same = np.array(fill, dtype=stored)
             fills.remove(fill)
-            fills.add(same.view(_other_sign(stored)).item())
+            fills.add(same.view(_with_sign(stored, True)).item())
         return True
     if stored.kind == "u" and text == "false":
         if fill is not None:
-            signed = _other_sign(stored).type(fill)
+            signed = _with_sign(stored, False).type(fill)
             fills.remove(fill)
             fills.add(signed)
         return False
     return None
 
 
-def _other_sign(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the integers of the same size and the other sign, in the machine's byte order."""
-    return np.dtype(f"{'u' if dtype.kind == 'i' else 'i'}{dtype.itemsize}")
+def _with_sign(dtype: np.dtype[Any], unsigned: bool) -> np.dtype[Any]:
+    """Return the integers of the same size with or without sign, in the machine's byte order."""
+    return np.dtype(f"{'u' if unsigned else 'i'}{dtype.itemsize}")
 
 
 def _float_type(dtype: np.dtype[Any], attributes: Mapping[Any, Any]) -> Any:
