@@ -50,7 +50,9 @@ class Decoding(NamedTuple):
                 is_missing = np.zeros(decoded.shape, bool)
                 for value in self.fill_values:
                     is_missing |= decoded == value
-                decoded[is_missing] = np.nan
+                decoded[is_missing] = (
+                    complex(np.nan, np.nan) if decoded.dtype.kind == "c" else np.nan
+                )
             if self.scale_factor is not None:
                 decoded *= self.scale_factor
             if self.add_offset is not None:
