@@ -25,6 +25,7 @@ fn compile(library: &str, definitions: &[&str]) {
         .cpp(true)
         .std("c++17")
         .opt_level(2)
+        .flag("-ffp-contract=off")
         // Variables of a thread are found without a call where the system can.
         .flag_if_supported("-mtls-dialect=gnu2")
         .include(KERNELS)

@@ -33,7 +33,7 @@ from penstock.hdf5.file import File
 from penstock.hdf5.group import Group
 from penstock.hdf5.many import read_many
 from penstock.hdf5.reading import read, read_async
-from penstock.hdf5.registration import register_with_h5py as _register_with_h5py
+from penstock.hdf5.registration import register_with_others as _register_with_others
 from penstock.hdf5.writing import write, write_async
 from penstock.machine import describe, devices, drain, memory_kind, trace
 from penstock.paths import cmake_dir, include_dir, library, plugin_dir
@@ -44,7 +44,7 @@ from penstock.transfer import load, load_async, save, save_async
 
 __version__: str = _text(_lib.penstock_version())
 
-_register_with_h5py()
+_register_with_others()
 
 __all__ = [
     "CancelledError",

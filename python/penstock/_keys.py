@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from penstock._options import OptionKeys
 from penstock.placement import Device, Library
+
+if TYPE_CHECKING:
+    from penstock.hdf5.cf import Decoding
 
 
 class ArrayKeys(OptionKeys, total=False):
@@ -22,6 +25,7 @@ class ReadKeys(ArrayKeys, total=False):
 
     out: Any
     dtype: Any
+    cf: bool | Decoding
 
 
 class BlockKeys(OptionKeys, total=False):
@@ -33,3 +37,4 @@ class BlockKeys(OptionKeys, total=False):
     reuse: bool
     like: Library | None
     pin: bool
+    cf: bool | Decoding

@@ -407,13 +407,33 @@ PENSTOCK_API int penstock_dataset_write(penstock_hid dataset, penstock_hid memor
                                         penstock_stream stream, const penstock_options *options,
                                         penstock_report *report);
 
+/* Rules by which a read decodes packed numbers, as the CF conventions for netCDF describe them: elements in memory,
+ * which are native float or double, are `stored * scale + offset`, or NaN if the stored number is a fill value.
+ * The stored number, an integer, float or double, is first rounded to the type in memory, as which it is compared with
+ * the fill values. Product and sum are rounded each. Scale and offset are finite; the scale of stored floats is not 0. */
+typedef struct penstock_decoding {
+    size_t struct_size;
+    int32_t sign;       /* stored integers are taken 0 as they are, 1 as unsigned, 2 as signed, with the same bits */
+    int32_t arithmetic; /* 0 without scale and offset, 1 in the type in memory, 2 as double */
+    double scale;
+    double offset;      /* -0.0 adds nothing to any number */
+    int32_t reserved;
+    int32_t fill_count;
+    double fills[4];
+} penstock_decoding;
+#define PENSTOCK_DECODING_INIT { sizeof(penstock_decoding), 0, 0, 1.0, -0.0, 0, 0, { 0, 0, 0, 0 } }
+
+/* The number of these rules, for penstock_array and penstock_reader_open_decoded. Equal rules have the same number,
+ * which is valid until the process ends. */
+PENSTOCK_API int penstock_decoding_number(const penstock_decoding *decoding, int32_t *number);
+
 /* An array in host or GPU memory. */
 typedef struct penstock_array {
     size_t struct_size;
     void *data;              /* the element with all indices 0 */
     penstock_hid type;       /* the HDF5 datatype of an element in memory */
     int32_t rank;
-    int32_t reserved;
+    int32_t decoding;        /* of a read of a dataset: a penstock_decoding_number, or 0 */
     const uint64_t *shape;   /* that of the selection; dimensions of length 1 may be omitted or added */
     const int64_t *strides;  /* in bytes; NULL for C order, which a selection that is not a box requires */
 } penstock_array;
@@ -504,6 +524,9 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
 typedef struct penstock_reader penstock_reader;
 #define PENSTOCK_ONLY_CACHED 8
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
+/* The same for elements that are decoded by the rules of a penstock_decoding_number, if that is not 0. */
+PENSTOCK_API int penstock_reader_open_decoded(penstock_hid dataset, penstock_hid type, int32_t decoding,
+                                              penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
                                       const penstock_array *array, const penstock_options *options,
                                       penstock_stream stream, int flags, penstock_report *report);

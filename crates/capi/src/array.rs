@@ -2,10 +2,12 @@
 
 use std::ffi::c_void;
 
+use penstock_codec::convert::DecodeRules;
 use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5S_MAX_RANK, hid_t};
 
 use crate::arguments::{list, null, optional_list};
+use crate::decoding::decoding_of;
 use crate::structs::check_complete;
 
 #[repr(C)]
@@ -14,7 +16,7 @@ pub(crate) struct CArray {
     data: *mut c_void,
     pub(crate) element: hid_t,
     rank: i32,
-    reserved: i32,
+    decoding: i32,
     shape: *const u64,
     strides: *const i64,
 }
@@ -23,6 +25,8 @@ pub(crate) struct CArray {
 pub(crate) struct Array<'a> {
     pub(crate) address: usize,
     pub(crate) element: hid_t,
+    /// How packed numbers are decoded.
+    pub(crate) decode: Option<DecodeRules>,
     pub(crate) shape: &'a [u64],
     pub(crate) strides: Option<&'a [i64]>,
 }
@@ -51,6 +55,7 @@ pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<Array<'a>> {
     Ok(Array {
         address: array.data as usize,
         element: array.element,
+        decode: decoding_of(array.decoding)?,
         shape,
         strides: strides.filter(|strides| !strides.is_empty()),
     })

@@ -132,10 +132,14 @@ pub(crate) unsafe fn array_transfer<'a>(
 ) -> Result<(DatasetTransfer<'a>, Buffer, SubmitOptions)> {
     // SAFETY: by contract of this function.
     let (array, with) = unsafe { (array_of(array)?, submit_options(submit)?) };
+    if array.decode.is_some() && operation == Operation::Write {
+        return Err(Error::invalid("only a read decodes packed numbers"));
+    }
     let transfer = DatasetTransfer {
         operation,
         dataset,
         memory_type: array.element,
+        decode: array.decode,
         shape: MemoryShape::Array {
             shape: array.shape,
             strides: array.strides,
@@ -195,6 +199,7 @@ read_and_write! {
                 operation,
                 dataset,
                 memory_type,
+                decode: None,
                 shape: MemoryShape::Space(memory_space),
                 file_selection: FileSelection::Space(file_space),
                 transfer_list: transfer_plist,

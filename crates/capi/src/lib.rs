@@ -31,6 +31,7 @@ mod array;
 mod connector;
 mod copied;
 mod dataset;
+mod decoding;
 mod driver;
 mod encoded;
 mod error;

@@ -83,6 +83,7 @@ unsafe fn start(
             parts.push(Some(DatasetPart {
                 selection: selection.as_ref(),
                 memory_type: array.element,
+                decode: array.decode,
                 address: array.address,
                 shape: array.shape,
                 strides: array.strides,

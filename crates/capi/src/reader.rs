@@ -14,6 +14,7 @@ use penstock_sys::is_copy;
 use crate::arguments::place_of;
 use crate::array::{CArray, array_of};
 use crate::dataset::hdf5_of_process;
+use crate::decoding::decoding_of;
 use crate::error::{OK, PENDING, guard, guard_status};
 use crate::handle::{Table, release};
 use crate::options::COptions;
@@ -36,13 +37,25 @@ unsafe extern "C" fn penstock_reader_open(
     reader: *mut *mut CReader,
 ) -> c_int {
     // SAFETY: by contract of this function.
+    unsafe { penstock_reader_open_decoded(dataset, memory_type, 0, reader) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_reader_open_decoded(
+    dataset: hid_t,
+    memory_type: hid_t,
+    decoding: i32,
+    reader: *mut *mut CReader,
+) -> c_int {
+    // SAFETY: by contract of this function.
     guard_status(|| unsafe {
         refuse_fork()?;
         let place = place_of(reader, "reader")?;
         *place = std::ptr::null_mut();
         // Reports a malformed PENSTOCK_CHUNK_CACHE here too.
         chunk_cache_bytes()?;
-        match Reader::open(hdf5_of_process()?, dataset, memory_type) {
+        let wanted = (memory_type, decoding_of(decoding)?);
+        match Reader::open(hdf5_of_process()?, dataset, wanted) {
             Opened::Reader(made) => *place = READERS.insert(made),
             Opened::Later => return Ok(PENDING),
             Opened::Never => {}

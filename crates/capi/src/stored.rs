@@ -446,6 +446,11 @@ pub(crate) unsafe fn prepare<T>(
             submit_options(submit)?,
         )
     };
+    if array.decode.is_some() {
+        return Err(Error::invalid(
+            "only a read of an open dataset decodes packed numbers",
+        ));
+    }
     let number = c_int::try_from(array.element)
         .map_err(|_| Error::invalid("the type of the array is not a penstock_number"))?;
     let (conversion, element) = description.conversion(number, operation)?;

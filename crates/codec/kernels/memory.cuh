@@ -61,6 +61,39 @@ PORTABLE u32 byte_of(u32 value, u32 number) {
     return __byte_perm(value, 0, number | 0x4440);
 }
 
+PORTABLE float as_float(u32 bits) {
+    return __uint_as_float(bits);
+}
+
+PORTABLE double as_double(u64 bits) {
+    return __longlong_as_double(static_cast<i64>(bits));
+}
+
+PORTABLE u32 bits_of(float value) {
+    return __float_as_uint(value);
+}
+
+PORTABLE u64 bits_of(double value) {
+    return static_cast<u64>(__double_as_longlong(value));
+}
+
+// Products and sums that the compiler does not fuse.
+PORTABLE float times(float one, float other) {
+    return __fmul_rn(one, other);
+}
+
+PORTABLE double times(double one, double other) {
+    return __dmul_rn(one, other);
+}
+
+PORTABLE float plus(float one, float other) {
+    return __fadd_rn(one, other);
+}
+
+PORTABLE double plus(double one, double other) {
+    return __dadd_rn(one, other);
+}
+
 // Lanes of a warp. All of them must call the functions that exchange values, and the barrier, after
 // which each lane sees the stores of all other lanes.
 constexpr u32 WIDTH = 32;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "convert.cuh"
+#include "decode.cuh"
 #include "memory.cuh"
 
 // gpu/place.rs declares the same structs.
@@ -41,7 +42,7 @@ struct StridedBox {
 };
 static_assert(sizeof(StridedBox) == 80);
 
-enum ConversionKind : u32 { COPY, SWAP, CONVERT };
+enum ConversionKind : u32 { COPY, SWAP, CONVERT, DECODE };
 
 struct PlaceLaunch {
     u64 boxes;
@@ -49,7 +50,7 @@ struct PlaceLaunch {
     u64 pieces;
     u32 count;
     u32 conversion;
-    // For CONVERT: the kinds of number and whether they are big-endian.
+    // For CONVERT and DECODE: the kinds of number and whether they are big-endian.
     u32 from;
     u32 to;
     u32 from_big;
@@ -57,8 +58,10 @@ struct PlaceLaunch {
     // The sizes of the shuffled elements in bytes.
     u32 source_element;
     u32 target_element;
+    // For DECODE.
+    DecodeLaunch decode;
 };
-static_assert(sizeof(PlaceLaunch) == 56);
+static_assert(sizeof(PlaceLaunch) == 112);
 
 // Pieces that a block moves at a time.
 constexpr u32 PLACE_TILE = 2048;
@@ -198,6 +201,10 @@ PORTABLE void move_piece(const PlaceLaunch &launch, const StridedBox &box, u64 i
         piece.low = converted(launch.from, launch.to, launch.from_big || launch.to_big, piece.low);
         width = size_of(launch.to);
         piece = launch.to_big ? swapped(piece, width) : piece;
+    } else if (launch.conversion == DECODE) {
+        piece = launch.from_big ? swapped(piece, width) : piece;
+        piece.low = decoded(launch.from, launch.to, launch.decode, piece.low);
+        width = size_of(launch.to);
     }
     if (box.target_shuffled) {
         write_shuffled(box.target, target, box.target_shuffled, launch.target_element, width, piece);

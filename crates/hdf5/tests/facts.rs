@@ -72,6 +72,7 @@ fn descriptions(
         operation,
         dataset: opened.dataset,
         memory_type,
+        decode: None,
         shape: MemoryShape::Space(H5S_ALL),
         file_selection: FileSelection::Space(H5S_ALL),
         transfer_list: 0,

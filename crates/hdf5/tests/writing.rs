@@ -209,6 +209,7 @@ fn ours(
         operation: Operation::Write,
         dataset: opened.dataset,
         memory_type: element,
+        decode: None,
         shape: MemoryShape::Array {
             shape: &shape,
             strides,
@@ -406,6 +407,7 @@ fn a_dataset_that_is_open_for_reading_only_is_refused_in_hdf5s_words() {
             operation: Operation::Write,
             dataset: opened.dataset,
             memory_type,
+            decode: None,
             shape: MemoryShape::Space(H5S_ALL),
             file_selection: FileSelection::Space(H5S_ALL),
             transfer_list: 0,

@@ -17,7 +17,8 @@
 iteration.
 ``views`` are datasets that convert what they read; ``direct`` moves elements between parts of a
 dataset and of an array. ``driver`` and ``connector`` hold the options of Penstock's HDF5 plugins;
-``registration`` makes both known to h5py.
+``registration`` makes both known to h5py. ``cf`` has the rules by which packed numbers and missing
+values are decoded.
 
 This module imports none of them, so that each can be imported by itself.
 """

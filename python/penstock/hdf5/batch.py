@@ -21,6 +21,7 @@ from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.by_h5py import takes_over
+from penstock.hdf5.cf import Decoding, decoding_of, number_of
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
 from penstock.hdf5.reading import of_elements, read
@@ -39,7 +40,7 @@ _PIECE = np.dtype(
         ("data", "u8"),
         ("type", "i8"),
         ("rank", "i4"),
-        ("reserved", "i4"),
+        ("decoding", "i4"),
         ("shape", "u8"),
         ("strides", "u8"),
     ]
@@ -57,6 +58,8 @@ class Destination(NamedTuple):
     options: SubmitOptions
     keys: OptionKeys
     """The options as the caller gave them."""
+    cf: bool | Decoding = False
+    """Whether, or how, packed and missing values are decoded."""
 
     @property
     def on_host(self) -> bool:
@@ -72,6 +75,8 @@ class _Kind(NamedTuple):
     """The ``h5py.h5t.TypeID`` of an element in memory, with its inner dimensions."""
     inner: tuple[int, ...]
     """The dimensions of an element that is itself an array."""
+    rules: CData | None = None
+    """The ``penstock_decoding``; ``None`` if the elements are converted by HDF5's rules."""
 
 
 class Batch:
@@ -151,6 +156,7 @@ class Batch:
                     device=self._destination.device,
                     dtype=self._destination.dtype,
                     stream=self._destination.options.stream,
+                    cf=self._destination.cf,
                     **self._destination.keys,
                 )
 
@@ -187,14 +193,14 @@ class Batch:
 
     def _plan(self, types: list[int], shapes: list[tuple[int, ...] | None]) -> None:
         new: dict[Any, list[int]] = defaultdict(list)
-        """Numbers of the pieces for new arrays, by type, shape and fields."""
+        """Numbers of the pieces for new arrays, by type, shape, fields and how they are decoded."""
         for number, (kind, shape, argument) in enumerate(
             zip(types, shapes, self._arguments, strict=True)
         ):
             if not shape:  # h5py returns no array for it
                 self.left.append(number)
             elif self._out is None and type(argument) is tuple and not argument:
-                new[kind, shape, None].append(number)
+                new[kind, shape, None, self._own(number)].append(number)
             else:
                 with self.about(number):
                     indices, names = selections.split(argument)
@@ -203,11 +209,11 @@ class Batch:
                     self.left.append(number)  # such as a single element, which is no array
                 elif self._out is None:
                     self._selected[number] = selection
-                    new[kind, selection.shape, names].append(number)
+                    new[kind, selection.shape, names, self._own(number)].append(number)
                 else:
                     self._plan_given(number, self._out[number], (kind, names), selection)
         found = []
-        for (kind, shape, names), numbers in new.items():
+        for (kind, shape, names, _), numbers in new.items():
             how = self._kind(kind, names or (), None, numbers[0])
             if how is None:
                 self.left += numbers
@@ -236,12 +242,13 @@ class Batch:
             rows["data"][numbers] = addresses
             rows["type"][numbers] = how.memory.id
             rows["rank"][numbers] = len(shape)
+            rows["decoding"][numbers] = number_of(how.rules)
             rows["shape"][numbers] = lengths.__array_interface__["data"][0]
             self._new.append((numbers, stack))
             if numbers[0] in self._selected:
                 for number, address in zip(numbers, addresses.tolist(), strict=True):
                     part = replace(view, pointer=address, shape=shape + how.inner)
-                    memory = TypedMemory(part, how.memory, None)
+                    memory = TypedMemory(part, how.memory, None, how.rules)
                     self._describe(rows, number, self._selected[number], memory)
 
     def _plan_given(
@@ -268,7 +275,7 @@ class Batch:
         if not view.contiguous and not is_direct:
             self.left.append(number)
             return
-        memory = TypedMemory(view, how.memory, view.outer_strides(inner))
+        memory = TypedMemory(view, how.memory, view.outer_strides(inner), how.rules)
         self._describe(self._rows_of(view), number, selection, memory)
         self.results[number] = out
 
@@ -299,12 +306,42 @@ class Batch:
             wanted: The type of the array that is given.
             number: A dataset of that type.
         """
+        if self._destination.cf and (how := self._decoding(number)) is not None:
+            return self._decoded_kind(how, names, wanted, number)
         key = kind, names, wanted
         if wanted is not None and wanted.numpy is not None and wanted.numpy.metadata:
             return self._new_kind(names, wanted, number)
         if key not in self._kinds:
             self._kinds[key] = self._new_kind(names, wanted, number)
         return self._kinds[key]
+
+    def _own(self, number: int) -> int | None:
+        """Return a number of its own for each piece that may be decoded in a way of its own."""
+        return number if self._destination.cf else None
+
+    def _decoding(self, number: int) -> Decoding | None:
+        cf = self._destination.cf
+        how = cf if isinstance(cf, Decoding) else decoding_of(self._origin.dataset(number))
+        if how is not None and self._destination.dtype is not None:
+            raise InvalidError(
+                f"dataset {self._origin.dataset(number).name} is decoded to {how.dtype}, and "
+                "another dtype is given",
+                remedy="give cf or dtype, not both",
+            )
+        return how
+
+    def _decoded_kind(
+        self, how: Decoding, names: tuple[str, ...], wanted: ElementType | None, number: int
+    ) -> _Kind | None:
+        dataset = self._origin.dataset(number)
+        if wanted is not None:
+            how.check_out(wanted, dataset)
+        is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
+        rules = None if names or is_narrow else how.rules(dataset.dtype)
+        if rules is None:
+            return None
+        element = element_type(how.dtype)
+        return _Kind(element, memory_types.memory_type(element, how.dtype), (), rules)
 
     def _new_kind(
         self, names: tuple[str, ...], wanted: ElementType | None, number: int

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.dtypes import element_type
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import reading
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, parse_device, place
 
@@ -80,6 +81,7 @@ def blocks(
     reuse: bool = False,
     like: Library | None = None,
     pin: bool = False,
+    cf: bool | Decoding = False,
     **options: Unpack[OptionKeys],
 ) -> Blocks:
     """Return the slabs of a dataset; see :meth:`penstock.Dataset.blocks`."""
@@ -95,7 +97,7 @@ def blocks(
         element_type(dtype)
     lengths = slab_shape(dataset.shape, shape)
     count = math.prod(-(-n // step) for n, step in zip(dataset.shape, lengths, strict=True))
-    return Blocks(count, _blocks(dataset, lengths, ahead, device, dtype, reuse, options))
+    return Blocks(count, _blocks(dataset, lengths, ahead, device, dtype, reuse, cf, options))
 
 
 def _blocks(
@@ -105,6 +107,7 @@ def _blocks(
     device: Device,
     dtype: Any,
     reuse: bool,
+    cf: bool | Decoding,
     options: OptionKeys,
 ) -> Generator[tuple[Index, Any], None, None]:
     rest = slabs(dataset.shape, shape)
@@ -115,10 +118,10 @@ def _blocks(
         lengths = tuple(part.stop - part.start for part in index)
         out = _part(free[0], lengths, shape) if free else None
         if out is None:
-            made = reading.read_async(dataset, index, device=device, dtype=dtype, **options)
+            made = reading.read_async(dataset, index, device=device, dtype=dtype, cf=cf, **options)
         else:
             free.popleft()
-            made = reading.start_into_reused(dataset, index, out, options)
+            made = reading.start_into_reused(dataset, index, out, options, cf)
         pending.append((index, made))
 
     try:

@@ -19,6 +19,7 @@ from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
 from penstock.hdf5 import dropped, lists, memory_types, pending, references
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import creation_property, explain, lock
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
@@ -59,6 +60,7 @@ def read(
     dtype: Any,
     stream: int | None,
     reason: str,
+    how: Decoding | None = None,
 ) -> Finished[Any]:
     """Read ``dataset[selection]`` into ``out`` or a new array.
 
@@ -70,17 +72,21 @@ def read(
         dtype: The type of a new array's elements; ``None`` for the dataset's.
         stream: The handle of the caller's stream.
         reason: Why h5py reads it, for the report.
+        how: How the elements are decoded; ``None`` if they stay as they are.
     """
     start = perf_counter_ns()
     if out is None and is_numpy(device):
-        value = _value(dataset, selection, dtype)
+        value = _value(dataset, selection, dtype, how)
         return _finished(value, getattr(value, "nbytes", 0), HOST, start, reason)
     view, copy_back = None, None
     if out is not None:
         view, copy_back = arrays.destination(out, stream)
-        dtype = view.dtype
-        refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
-    value = _value(dataset, selection, dtype)
+        if how is None:
+            dtype = view.dtype
+            refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
+        else:
+            how.check_out(view.dtype, dataset)
+    value = _value(dataset, selection, dtype, how)
     host = np.asarray(value)
     if host.dtype.hasobject or type(value) in (bytes, str):
         raise IncompatibleError(
@@ -116,7 +122,7 @@ def _lacks_fields(stored: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     )
 
 
-def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
+def _value(dataset: Any, selection: Any, dtype: Any, how: Decoding | None) -> Any:
     """Read the selected elements to host memory. HDF5 converts them where it can, else NumPy."""
     selection, reorder = lists.readable(dataset, selection)
     try:
@@ -124,6 +130,8 @@ def _value(dataset: Any, selection: Any, dtype: Any) -> Any:
     except OSError as error:
         explain(dataset, error)
         raise
+    if how is not None and dataset.shape is not None:
+        value = how.apply(value) if isinstance(value, np.ndarray) else how.apply(value)[()]
     return value if reorder is None else reorder(np.asarray(value))
 
 

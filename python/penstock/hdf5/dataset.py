@@ -22,6 +22,7 @@ from penstock.hdf5 import (
     writing,
 )
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import creation_properties, creation_property, explain, lock
 from penstock.hdf5.objects import Object
 from penstock.hdf5.quick import QuickReader, drop
@@ -283,6 +284,7 @@ class Dataset(Object):
         stream: Any = None,
         like: Library | None = None,
         pin: bool = False,
+        cf: bool | Decoding = False,
         **options: Unpack[OptionKeys],
     ) -> Any:
         """Read the dataset, or a part of it: see :func:`penstock.read`.
@@ -292,7 +294,7 @@ class Dataset(Object):
         device = place(device, like, pin, out)
         quick = self._quick or self._quick_reader()
         return reading.read_placed(
-            self._h5py, quick, selection, out, device, dtype, stream, options
+            self._h5py, quick, selection, out, device, dtype, stream, options, cf=cf
         )
 
     def _quick_reader(self) -> QuickReader:
@@ -323,6 +325,7 @@ class Dataset(Object):
         stream: Any = None,
         like: Library | None = None,
         pin: bool = False,
+        cf: bool | Decoding = False,
         **options: Unpack[OptionKeys],
     ) -> Request[Any]:
         """Start to read the dataset, or a part of it: see :func:`penstock.read_async`.
@@ -331,10 +334,10 @@ class Dataset(Object):
         >>> x = r.wait()      # or, in asyncio: x = await r
         """
         device = place(device, like, pin, out)
-        if dtype is None and stream is None:
-            quick = self._quick or self._quick_reader()
-            return reading.start_quick(self._h5py, quick, selection, out, device, options)
-        return reading.start_described(self._h5py, selection, out, device, dtype, stream, options)
+        quick = self._quick or self._quick_reader()
+        return reading.start(
+            self._h5py, quick, selection, out, device, dtype, stream, options, cf=cf
+        )
 
     def write_async(
         self,
@@ -420,6 +423,7 @@ class Dataset(Object):
             reuse: Fill arrays again. Each is then valid only until the iterator is advanced.
             like: The library of the slabs, as for :func:`penstock.load`.
             pin: Whether slabs in host memory are page-locked, as there.
+            cf: Whether packed and missing values are decoded, as for :func:`penstock.read`.
             **keys: The arguments above from ``prefetch`` on, and those of
                 :class:`penstock.OptionKeys`.
 

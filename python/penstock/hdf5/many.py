@@ -11,6 +11,7 @@ from penstock._keys import ReadKeys
 from penstock._options import OptionKeys
 from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5.batch import Batch, Destination
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import check_dataset, lock
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.origins import Named, Opened, Origin
@@ -49,6 +50,7 @@ def read_many(
         stream: A CUDA stream, as for :func:`read`.
         like: The library of new arrays, as there.
         pin: Whether new arrays in host memory are page-locked, as there.
+        cf: Whether packed and missing values are decoded, as there.
         **keys: The arguments above from ``out`` on, and those of :class:`penstock.OptionKeys`.
 
     Returns:
@@ -103,11 +105,12 @@ def _destination(
     stream: Any = None,
     like: Library | None = None,
     pin: bool = False,
+    cf: bool | Decoding = False,
     **options: Unpack[OptionKeys],
 ) -> Destination:
     """Return where the elements go, by the arguments of the call."""
     where = place(device, like, pin, out)
-    return Destination(where, dtype, SubmitOptions.of(stream, options), options)
+    return Destination(where, dtype, SubmitOptions.of(stream, options), options, cf)
 
 
 def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:

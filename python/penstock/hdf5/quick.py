@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -17,11 +17,13 @@ from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
 from penstock.hdf5 import memory_types, pending, small
+from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
     explain,
     holds_objects,
+    is_writable,
     lock,
 )
 from penstock.hdf5.small_reader import SmallReader
@@ -39,7 +41,11 @@ class QuickReader:
     and with it the file, open.
     """
 
-    def __init__(self, identifier: Any) -> None:
+    def __init__(self, identifier: Any, how: Decoding | None = None) -> None:
+        self._how = how
+        self._decoding: tuple[Decoding | None] | None = None
+        self._decoded: list[QuickReader] = []
+        """Readers that decode elements, the last made first."""
         self._identifier = ref(identifier, partial(_forget, id(identifier)))
         self._is_small_whole: bool | None = None
         self._facts: tuple[bool, tuple[int, ...] | None] | None = None
@@ -48,7 +54,8 @@ class QuickReader:
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
-        self._lacks_filter = False
+        self._skips_h5py = how is not None
+        """Whether h5py reads nothing here: HDF5 lacks a filter, or the elements are decoded."""
 
     @classmethod
     def of(cls, dataset: Any) -> QuickReader:
@@ -88,6 +95,26 @@ class QuickReader:
         made._knows_reader = True
         return made
 
+    def decoding(self, dataset: Any) -> Decoding | None:
+        """Return the decoding by the attributes, which cannot change in a file open for reading."""
+        if self._decoding is not None:
+            return self._decoding[0]
+        check_dataset(dataset)
+        found = decoding_of(dataset)
+        if not is_writable(dataset) and not dataset.file.swmr_mode:
+            self._decoding = (found,)
+        return found
+
+    def decoded(self, dataset: Any, how: Decoding) -> QuickReader:
+        """Return a reader that decodes the elements."""
+        for known in self._decoded:
+            if known._how is how:
+                return known
+        made = QuickReader(dataset.id, how)
+        made._knows_reader = self._knows_reader and self._reader is None
+        self._decoded = [made, *self._decoded[: _MOST_DECODED - 1]]
+        return made
+
     def read(self, dataset: Any, selection: Any) -> tuple[Any, bool]:
         """Return a new array or a value, and whether it has the elements.
 
@@ -101,7 +128,7 @@ class QuickReader:
                 made, is_filled = again.read(selection)
             if is_filled:
                 return made, True
-        if self._lacks_filter:
+        if self._skips_h5py:
             return made, False
         start = perf_counter_ns()
         if type(selection) is tuple and not selection:
@@ -118,7 +145,7 @@ class QuickReader:
         try:
             value = self._read(dataset, selection)
         except MissingFilterError:
-            self._lacks_filter = True
+            self._skips_h5py = True
             return made, False
         remember((getattr(value, "nbytes", 0), perf_counter_ns() - start, small.REASON))
         return value, True
@@ -157,7 +184,7 @@ class QuickReader:
     def _read_by_h5py(self, dataset: Any, selection: Any, out: np.ndarray[Any, Any]) -> bool:
         """Fill an array of the same numbers; return false if another way may be faster."""
         start = perf_counter_ns()
-        if self._lacks_filter or out.dtype.kind not in "biufc" or not out.flags.carray:
+        if self._skips_h5py or out.dtype.kind not in "biufc" or not out.flags.carray:
             return False
         box = self._box(dataset, selection)
         if (
@@ -174,7 +201,7 @@ class QuickReader:
             else:
                 self._by_h5py(dataset, lambda: dataset.read_direct(out, selection))
         except MissingFilterError:
-            self._lacks_filter = True
+            self._skips_h5py = True
             return False
         remember((box.nbytes, perf_counter_ns() - start, small.REASON))
         return True
@@ -250,7 +277,7 @@ class QuickReader:
         if not small.LIMIT:
             return None
         if not self._knows_reader:
-            self._reader = SmallReader.of(dataset)
+            self._reader = SmallReader.of(dataset, self._how)
             self._knows_reader = True
         return self._reader
 
@@ -301,6 +328,9 @@ class QuickReader:
         else:
             is_small = small.is_small_bytes(nbytes, is_rows=is_plain and found.is_rows(shape))
         return _Box(found.shape, nbytes, is_small)
+
+
+_MOST_DECODED: Final = 4
 
 
 class _Box(NamedTuple):

@@ -14,6 +14,7 @@ from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small
 from penstock.hdf5 import selection as selections
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import QuickReader
@@ -45,6 +46,7 @@ def read(
     stream: Any = None,
     like: Library | None = None,
     pin: bool = False,
+    cf: bool | Decoding = False,
     **options: Unpack[OptionKeys],
 ) -> Any:
     """Read a dataset, or a part of it, into an array.
@@ -61,13 +63,17 @@ def read(
         stream: A CUDA stream, as for :func:`penstock.load`.
         like: The library of a new array, as there. Scalars are then arrays without dimensions.
         pin: Whether a new array in host memory is page-locked, as there.
+        cf: Whether the attributes ``scale_factor``, ``add_offset``, ``_FillValue``,
+            ``missing_value`` and ``_Unsigned`` are applied, as xarray does: missing values become
+            NaN. The elements have the type that xarray chooses, and so must those of ``out``.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
         ``out``, or the new array.
 
     Raises:
-        InvalidError: ``out`` is read-only, requires grad or has another shape than the selection.
+        InvalidError: ``out`` is read-only, requires grad or has another shape than the selection;
+            or ``cf`` is given, and the attributes cannot be applied.
         IncompatibleError: The elements are strings or objects, which a GPU array cannot hold.
         Error: The transfer failed.
         ValueError, TypeError, IndexError: What h5py raises for the dataset or the selection.
@@ -77,12 +83,12 @@ def read(
     if isinstance(dataset, str):
         with opened(dataset, "r") as find:
             device = place(device, like, pin, out)
-            return read_placed(find(), None, selection, out, device, dtype, stream, options)
+            return read_placed(find(), None, selection, out, device, dtype, stream, options, cf=cf)
     device = place(device, like, pin, out)
     quick = getattr(dataset, "_quick", None)  # that of a penstock.Dataset
     dataset = unwrap(dataset)
     quick = quick or QuickReader.of(dataset)
-    return read_placed(dataset, quick, selection, out, device, dtype, stream, options)
+    return read_placed(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
 
 
 def read_placed(
@@ -94,13 +100,18 @@ def read_placed(
     dtype: Any,
     stream: Any,
     options: OptionKeys,
+    *,
+    cf: bool | Decoding = False,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, by its reader of small parts if it can.
 
     The device may be a placement. Without a reader, this is the only read of the dataset.
     """
+    quick = quick or QuickReader.once(dataset)
+    how = _decoding(dataset, quick, dtype, cf) if cf else None
     if dtype is None:
-        quick = quick or QuickReader.once(dataset)
+        if how is not None:
+            quick = quick.decoded(dataset, how)
         on_host = device is None or (type(device) is str and device == HOST_DEVICE)
         if out is not None:
             is_place_known = device is None or (on_host and type(out) is np.ndarray)
@@ -112,18 +123,18 @@ def read_placed(
                 return found
             if found is not None:
                 return read_described(
-                    dataset, selection, found, None, None, stream, options, is_new=True
+                    dataset, selection, found, None, None, stream, options, is_new=True, how=how
                 )
         elif not options and stream is None:  # h5py, which reads small parts, has neither
             found, is_filled = quick.read(dataset, selection)
-            return found if is_filled else read_new(dataset, selection, found)
-    return read_described(dataset, selection, out, device, dtype, stream, options)
+            return found if is_filled else read_new(dataset, selection, found, how)
+    return read_described(dataset, selection, out, device, dtype, stream, options, how=how)
 
 
-def read_new(dataset: Any, selection: Any, out: Any) -> Any:
+def read_new(dataset: Any, selection: Any, out: Any, how: Decoding | None = None) -> Any:
     """Read to host memory: into a new array, which may be made already."""
     is_new = out is not None
-    return read_described(dataset, selection, out, None, None, None, {}, is_new=is_new)
+    return read_described(dataset, selection, out, None, None, None, {}, is_new=is_new, how=how)
 
 
 def read_described(
@@ -136,6 +147,7 @@ def read_described(
     options: OptionKeys,
     *,
     is_new: bool = False,
+    how: Decoding | None = None,
 ) -> Any:
     """Do what :func:`read` does for an ``h5py.Dataset``, whatever its type, selection and size.
 
@@ -148,7 +160,7 @@ def read_described(
     is_small = new_on_host and dtype is None and small.is_small_dataset(dataset)
     if is_small and not small.may_be_wrong(dataset, is_new=True):
         with suppress(MissingFilterError):
-            made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON)
+            made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON, how)
             return transfer.finish(made)
     readers.append(None)
     try:
@@ -162,6 +174,7 @@ def read_described(
                 submit_options,
                 blocking=True,
                 is_new=is_new,
+                how=how,
             )
             found = transfer.finish(reading.request)
     finally:
@@ -183,6 +196,7 @@ def read_async(
     stream: Any = None,
     like: Library | None = None,
     pin: bool = False,
+    cf: bool | Decoding = False,
     **options: Unpack[OptionKeys],
 ) -> Request[Any]:
     """Start what :func:`read` does, and return at once.
@@ -194,10 +208,35 @@ def read_async(
     >>> rho = r.wait()
     """
     device = place(device, like, pin, out)
-    if dtype is None and stream is None:
-        quick = QuickReader.of(dataset)
-        return start_quick(dataset, quick, selection, out, device, options)
-    return start_described(dataset, selection, out, device, dtype, stream, options)
+    quick = QuickReader.of(dataset)
+    return start(dataset, quick, selection, out, device, dtype, stream, options, cf=cf)
+
+
+def start(
+    dataset: Any,
+    quick: QuickReader,
+    selection: Any,
+    out: Any,
+    device: Device,
+    dtype: Any,
+    stream: Any,
+    options: OptionKeys,
+    *,
+    cf: bool | Decoding = False,
+    is_new: bool = False,
+) -> Request[Any]:
+    """Do what :func:`read_async` does for an ``h5py.Dataset``. The device may be a placement.
+
+    ``is_new`` says that the caller must not see the old elements of ``out`` again.
+    """
+    how = _decoding(dataset, quick, dtype, cf) if cf else None
+    if dtype is not None or stream is not None:
+        return start_described(
+            dataset, selection, out, device, dtype, stream, options, is_new=is_new, how=how
+        )
+    if how is not None:
+        quick = quick.decoded(dataset, how)
+    return start_quick(dataset, quick, selection, out, device, options, is_new=is_new, how=how)
 
 
 def start_quick(
@@ -209,6 +248,7 @@ def start_quick(
     options: OptionKeys,
     *,
     is_new: bool = False,
+    how: Decoding | None = None,
 ) -> Request[Any]:
     """Start a read by the reader of small parts of an ``h5py.Dataset`` if it can."""
     made, array = quick.start(dataset, selection, out, device, options, is_new=is_new)
@@ -216,7 +256,9 @@ def start_quick(
         return made
     if array is not out:
         device, is_new = None, True
-    return start_described(dataset, selection, array, device, None, None, options, is_new=is_new)
+    return start_described(
+        dataset, selection, array, device, None, None, options, is_new=is_new, how=how
+    )
 
 
 def start_described(
@@ -229,6 +271,7 @@ def start_described(
     options: OptionKeys,
     *,
     is_new: bool = False,
+    how: Decoding | None = None,
 ) -> Request[Any]:
     """Start what :func:`read_described` does."""
     check_dataset(dataset)
@@ -243,16 +286,31 @@ def start_described(
             submit_options,
             blocking=False,
             is_new=is_new,
+            how=how,
         )
     if reading.view is not None:
         arrays.note_write(reading.view)
     return reading.request
 
 
-def start_into_reused(dataset: Any, selection: Any, out: Any, options: OptionKeys) -> Request[Any]:
+def _decoding(dataset: Any, quick: QuickReader, dtype: Any, cf: bool | Decoding) -> Decoding | None:
+    """Return how the elements are decoded; ``None`` if they stay as they are."""
+    how = cf if isinstance(cf, Decoding) else quick.decoding(dataset)
+    if how is not None and dtype is not None:
+        raise InvalidError(
+            f"{dataset.name} is decoded to {how.dtype}, and another dtype is given",
+            path=dataset.file.filename,
+            remedy="give cf or dtype, not both",
+        )
+    return how
+
+
+def start_into_reused(
+    dataset: Any, selection: Any, out: Any, options: OptionKeys, cf: bool | Decoding = False
+) -> Request[Any]:
     """Start to read into an array whose old elements the caller must not see again."""
     quick = QuickReader.of(dataset)
-    return start_quick(dataset, quick, selection, out, None, options, is_new=True)
+    return start(dataset, quick, selection, out, None, None, None, options, cf=cf, is_new=True)
 
 
 class _Reading(NamedTuple):
@@ -277,6 +335,7 @@ def _start(
     *,
     blocking: bool,
     is_new: bool,
+    how: Decoding | None,
 ) -> _Reading:
     if out is not None and dtype is not None:
         raise InvalidError("give out or dtype, not both: the elements become those of out")
@@ -287,7 +346,7 @@ def _start(
     new_on_host = out is None and is_numpy(device)
 
     def left_to_h5py(reason: str) -> _Reading:
-        made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason)
+        made = by_h5py.read(dataset, argument, out, device, dtype, stream, reason, how)
         return _Reading(made, None, None, False)
 
     if not dataset.shape:
@@ -302,9 +361,20 @@ def _start(
     base, inner = stored.subdtype or (stored, ())
     if dtype is not None:
         dtype = of_elements(dtype, inner)
+    rules = None
+    if how is not None:
+        # Narrow integers have bits that are no part of the number.
+        is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
+        rules = None if inner or names or is_narrow else how.rules(base)
+        if rules is None:
+            return left_to_h5py("only NumPy decodes such elements")
+        if out is not None:
+            how.check_out(given.dtype, dataset)
 
     if out is not None:
         wanted = given.dtype
+    elif how is not None:
+        wanted = element_type(how.dtype)
     elif dtype is not None:
         wanted = element_type(dtype)
     else:
@@ -328,7 +398,7 @@ def _start(
         kind = memory_types.array_type(kind, inner)
         if len(names) == 1:
             kind = memory_types.field_type(kind, names[0])
-    if (
+    if rules is None and (
         kind is None
         or memory_types.needs_numpy(base, wanted.numpy)
         or not memory_types.converts(dataset.id.get_type(), kind, wanted)
@@ -360,7 +430,7 @@ def _start(
             request.READ,
             dataset,
             selection,
-            TypedMemory(view, kind, view.outer_strides(len(inner))),
+            TypedMemory(view, kind, view.outer_strides(len(inner)), rules),
             submit_options,
             blocking=blocking,
             array=target,

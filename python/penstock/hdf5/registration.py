@@ -1,8 +1,10 @@
-"""Registration of Penstock's driver and connector with h5py."""
+"""Registration of Penstock's driver and connector with h5py, and of its objects with anndata."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -11,27 +13,33 @@ from typing import Any
 from penstock.hdf5 import connector, driver
 
 
-def register_with_h5py() -> None:
-    """Register driver and connector with h5py: now, or when the program imports h5py.
+def register_with_others() -> None:
+    """Register with h5py and anndata: now, or when the program imports them.
 
     This does not import h5py. An import takes time, starts MPI where h5py is built with it, and
     makes HDF5 read its environment (HDF5_DRIVER, HDF5_PLUGIN_PATH), which the program may set
     later.
     """
-    if "h5py" in sys.modules:
-        _register()
-    elif not any(isinstance(finder, _WhenImported) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _WhenImported())
+    for name, register in (("h5py", _register_with_h5py), ("anndata", _register_with_anndata)):
+        if name in sys.modules:
+            register()
+        elif not any(isinstance(f, _WhenImported) and f.name == name for f in sys.meta_path):
+            sys.meta_path.insert(0, _WhenImported(name, register))
 
 
 class _WhenImported(MetaPathFinder):
-    """Registers once h5py is loaded; the other finders find h5py itself.
+    """Registers once a package is loaded; the other finders find the package itself.
 
-    It stays in ``sys.meta_path`` until then: a program may look for h5py without importing it.
+    It stays in ``sys.meta_path`` until then: a program may look for the package without importing
+    it.
     """
 
+    def __init__(self, name: str, register: Callable[[], None]) -> None:
+        self.name = name
+        self._register = register
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "h5py":
+        if name != self.name:
             return None
         others = [f for f in sys.meta_path if f is not self and hasattr(f, "find_spec")]
         found = (finder.find_spec(name, path, target) for finder in others)
@@ -44,15 +52,40 @@ class _WhenImported(MetaPathFinder):
                 load(module)
                 if self in sys.meta_path:
                     sys.meta_path.remove(self)
-                _register()
+                self._register()
 
             loader.exec_module = load_and_register
         return spec
 
 
-def _register() -> None:
+def _register_with_h5py() -> None:
     """Register both as drivers, the only plugins that ``h5py.File`` can select by name."""
     from h5py._hl.files import register_driver
 
     register_driver(driver.NAME, driver.set_fapl)
     register_driver(connector.NAME, connector.set_fapl)
+
+
+def _register_with_anndata() -> None:
+    """Have ``anndata.io.read_elem`` read objects of Penstock as the objects of h5py that they are.
+
+    Its registry is keyed by exact types. It is not public: with another one, anndata says that no
+    method is registered, as for all types that it does not know.
+    """
+    import h5py
+
+    from penstock.hdf5.dataset import Dataset
+    from penstock.hdf5.file import File
+    from penstock.hdf5.group import Group
+
+    ours = {h5py.File: File, h5py.Group: Group, h5py.Dataset: Dataset}
+    registry = getattr(sys.modules.get("anndata._io.specs.registry"), "_REGISTRY", None)
+    readers = getattr(registry, "read", None)
+    if isinstance(readers, dict):
+        for (kind, *rest), read in list(readers.items()):
+            if kind in ours:
+                readers.setdefault((ours[kind], *rest), partial(_read_by_h5py, read))
+
+
+def _read_by_h5py(read: Callable[..., Any], element: Any, **keys: Any) -> Any:
+    return read(element.h5py, **keys)

@@ -19,6 +19,7 @@ from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types, small
+from penstock.hdf5.cf import Decoding, number_of
 from penstock.hdf5.library import lock, seems_writable
 from penstock.placement import Device, Placement, allocate, is_numpy
 from penstock.report import remember
@@ -78,12 +79,21 @@ def _stored_type(kind: Any) -> _Stored:
 class SmallReader:
     """Reads what integers, slices and a list select of a dataset of a file open for reading."""
 
-    def __init__(self, identifier: Any, shape: tuple[int, ...], stored: _Stored) -> None:
+    def __init__(
+        self,
+        identifier: Any,
+        shape: tuple[int, ...],
+        stored: _Stored,
+        rules: CData | None = None,
+    ) -> None:
         # A reference to the reader must not keep the dataset, and with it the file, open.
         self._identifier = ref(identifier)
         self.shape = shape
         self._stored = stored.numpy
+        """The type as which elements are read, unless another one is asked for."""
         self._kind = stored.kind
+        self._rules = rules
+        """The ``penstock_decoding``; ``None`` if elements are read as they are stored."""
         self._own: Reader | None = None
         """The reader of elements of the dataset's own type."""
         self._readers: dict[Any, Reader | None] = {}
@@ -92,14 +102,24 @@ class SmallReader:
         _all.add(self)
 
     @classmethod
-    def of(cls, dataset: Any) -> SmallReader | None:
-        """Make a reader of an open dataset; ``None`` if that may change, or has no numbers."""
+    def of(cls, dataset: Any, how: Decoding | None = None) -> SmallReader | None:
+        """Make a reader of an open dataset; ``None`` if that may change, or has no numbers.
+
+        With ``how``, it decodes them; ``None``, too, if the library cannot.
+        """
         if seems_writable(dataset):
             return None
         identifier = dataset.id
         shape, stored = identifier.shape, _stored_type(identifier.get_type())
-        is_ours = shape and stored.numpy.kind in "iuf" and not stored.numpy.metadata
-        return cls(identifier, shape, stored) if is_ours else None
+        if not shape or stored.numpy.kind not in "iuf" or stored.numpy.metadata:
+            return None
+        if how is None:
+            return cls(identifier, shape, stored)
+        rules = how.rules(stored.numpy)
+        if rules is None:
+            return None
+        kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
+        return cls(identifier, shape, _Stored(kind, how.dtype), rules)
 
     def is_forgotten(self) -> bool:
         """Whether the library has forgotten the dataset, so that this reads nothing any more."""
@@ -261,6 +281,8 @@ class SmallReader:
         kind = memory_types.memory_type(wanted, self._stored)
         if kind is None or memory_types.needs_numpy(self._stored, wanted.numpy):
             return None
+        if self._rules is not None and wanted.numpy != self._stored:
+            return None
         if not memory_types.converts(self._kind, kind, wanted):
             return None
         identifier = self._identifier()
@@ -268,7 +290,7 @@ class SmallReader:
             return None
         place = _new_place()
         with lock():
-            status = lib.penstock_reader_open(identifier.id, kind.id, place)
+            status = _open(identifier, kind, self._rules, place)
         if status not in FALLBACK_STATUSES:
             check(status)
         if place[0] == NULL:
@@ -288,11 +310,20 @@ class SmallReader:
             at_once=small.ROWS,
             brief=small.BRIEF,
             flags=request.CALLER_WAITS,
-            copies=kind.equal(self._kind) and _is_copied(identifier),
+            copies=self._rules is None and kind.equal(self._kind) and _is_copied(identifier),
         )
         self._places.append(place)
         self._readers[dtype] = made
         return made
+
+
+def _open(identifier: Any, kind: Any, rules: CData | None, place: CData) -> int:
+    """Open a ``penstock_reader``, under the lock of HDF5, and return the status."""
+    return int(
+        lib.penstock_reader_open(identifier.id, kind.id, place)
+        if rules is None
+        else lib.penstock_reader_open_decoded(identifier.id, kind.id, number_of(rules), place)
+    )
 
 
 def _new_place() -> CData:
@@ -353,6 +384,7 @@ def read_once(
     options: CData,
     stream: int | None,
     flags: int,
+    rules: CData | None = None,
 ) -> CData | None:
     """Read selected elements of an ``h5py.Dataset`` on this thread, without HDF5's lock.
 
@@ -364,13 +396,14 @@ def read_once(
         options: The ``penstock_options *`` of the call, or NULL.
         stream: The stream whose queued work precedes the read.
         flags: Flags of the C API besides those for the stream.
+        rules: The ``penstock_decoding``, or ``None``.
 
     Returns:
         The ``penstock_report``; ``None`` if workers, or HDF5, are to carry out the read.
     """
     place = _new_place()
     with lock():
-        status = lib.penstock_reader_open(dataset.id.id, kind.id, place)
+        status = _open(dataset.id, kind, rules, place)
     if status not in FALLBACK_STATUSES:
         check(status)
     if place[0] == NULL:

@@ -12,6 +12,7 @@ from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import dropped, small, small_reader
+from penstock.hdf5.cf import number_of
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -50,6 +51,8 @@ class TypedMemory(NamedTuple):
     """The ``h5py.h5t.TypeID`` of an element."""
     strides: tuple[int, ...] | None
     """Bytes from one element to the next in each dimension; ``None`` for C order."""
+    rules: CData | None = None
+    """The ``penstock_decoding`` of a read; ``None`` if it converts by HDF5's rules."""
 
 
 def submit(
@@ -91,6 +94,7 @@ def submit(
             submit_options.options,
             view.stream,
             holes,
+            memory.rules,
         )
         if done is not None:
             done.elapsed_ns = perf_counter_ns() - submit_options.began
@@ -151,7 +155,7 @@ class Described:
             pointer(memory.view.pointer),
             memory.type.id,
             len(shape),
-            0,
+            number_of(memory.rules),
             self._shape,
             self._strides,
         )

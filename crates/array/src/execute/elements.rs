@@ -138,23 +138,87 @@ impl Elements<'_> {
         let count = pieces.axis.count;
         // SAFETY: upheld by the caller.
         unsafe {
-            match length {
-                1 if copies => copy_row::<[u8; 1]>(from, to, count, steps),
-                2 if copies => copy_row::<[u8; 2]>(from, to, count, steps),
-                4 if copies => copy_row::<[u8; 4]>(from, to, count, steps),
-                8 if copies => copy_row::<[u8; 8]>(from, to, count, steps),
-                16 if copies => copy_row::<[u8; 16]>(from, to, count, steps),
-                _ => {
-                    for at in 0..count as isize {
-                        self.conversion.run(
-                            std::slice::from_raw_parts(from.offset(at * steps.0), length),
-                            std::slice::from_raw_parts_mut(to.offset(at * steps.1), room),
-                        );
-                    }
-                }
+            if copies && copy_pieces(length, from, to, count, steps) {
+                return;
+            }
+            if !copies && count > FEW && is_unit(length) && is_unit(room) {
+                return self.convert_row(from, to, count, (length, room), steps);
+            }
+            for at in 0..count as isize {
+                self.conversion.run(
+                    std::slice::from_raw_parts(from.offset(at * steps.0), length),
+                    std::slice::from_raw_parts_mut(to.offset(at * steps.1), room),
+                );
             }
         }
     }
+
+    /// Converts single numbers of a row, many in one call.
+    ///
+    /// # Safety
+    /// As for [`move_row`](Self::move_row). The sizes are those of `copy_pieces`.
+    unsafe fn convert_row(
+        &self,
+        from: *const u8,
+        to: *mut u8,
+        count: u64,
+        (length, room): (usize, usize),
+        steps: (isize, isize),
+    ) {
+        const MOST: u64 = 256;
+        let (mut source, mut target) = ([0u8; 16 * MOST as usize], [0u8; 16 * MOST as usize]);
+        let mut done = 0;
+        while done < count {
+            let some = MOST.min(count - done);
+            let (source, target) = (
+                &mut source[..some as usize * length],
+                &mut target[..some as usize * room],
+            );
+            // SAFETY: upheld by the caller; the buffers have room for `some` numbers.
+            unsafe {
+                let from = from.offset(done as isize * steps.0);
+                let into = source.as_mut_ptr();
+                copy_pieces(length, from, into, some, (steps.0, length as isize));
+                self.conversion.run(source, target);
+                let to = to.offset(done as isize * steps.1);
+                copy_pieces(room, target.as_ptr(), to, some, (room as isize, steps.1));
+            }
+            done += some;
+        }
+    }
+}
+
+/// Numbers that are converted one by one sooner than through buffers.
+const FEW: u64 = 8;
+
+/// Whether [`copy_pieces`] copies pieces of this size.
+fn is_unit(size: usize) -> bool {
+    matches!(size, 1 | 2 | 4 | 8 | 16)
+}
+
+/// Copies pieces of a size that [`is_unit`] accepts; returns false for other sizes.
+///
+/// # Safety
+/// As for [`copy_row`].
+unsafe fn copy_pieces(
+    size: usize,
+    from: *const u8,
+    to: *mut u8,
+    count: u64,
+    steps: (isize, isize),
+) -> bool {
+    // SAFETY: upheld by the caller.
+    unsafe {
+        match size {
+            1 => copy_row::<[u8; 1]>(from, to, count, steps),
+            2 => copy_row::<[u8; 2]>(from, to, count, steps),
+            4 => copy_row::<[u8; 4]>(from, to, count, steps),
+            8 => copy_row::<[u8; 8]>(from, to, count, steps),
+            16 => copy_row::<[u8; 16]>(from, to, count, steps),
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// The pieces of a row of a box. Sizes are in bytes.

@@ -41,6 +41,7 @@
 //! conversions. So the caller first checks that the loaded HDF5 agrees.
 
 mod cast;
+mod decode;
 mod float;
 mod integer;
 mod lane;
@@ -48,7 +49,8 @@ mod number;
 mod soft;
 mod swap;
 
-pub use number::{Format, Number};
+pub use decode::{Arithmetic, Decode, DecodeRules};
+pub use number::{Format, Number, Sign};
 
 /// A conversion of numbers between file and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +69,8 @@ pub enum TypeConversion {
         /// The format of the target.
         to: Format,
     },
+    /// Packed numbers are decoded, not by HDF5's rules.
+    Decode(Decode),
 }
 
 impl TypeConversion {
@@ -94,6 +98,7 @@ impl TypeConversion {
             }
             TypeConversion::Swap { unit } => swap::run(*unit, source, target),
             TypeConversion::Convert { from, to } => convert(*from, *to, source, target),
+            TypeConversion::Decode(decode) => decode.run(source, target),
         }
     }
 
@@ -102,22 +107,20 @@ impl TypeConversion {
         match self {
             TypeConversion::Copy | TypeConversion::Swap { .. } => length,
             TypeConversion::Convert { from, to } => length / from.size() * to.size(),
+            TypeConversion::Decode(decode) => length / decode.from().size() * decode.to().size(),
         }
     }
 }
-
-/// Bytes that are swapped at a time, before or after their conversion; they stay in the L1 cache.
-const PORTION: usize = 4096;
 
 fn convert(from: Format, to: Format, source: &[u8], target: &mut [u8]) {
     if !from.is_swapped() && !to.is_swapped() {
         return convert_little(from, to, source, target);
     }
-    let numbers = PORTION / from.size().max(to.size());
+    let numbers = swap::PORTION / from.size().max(to.size());
     let portions = source.chunks(numbers * from.size());
     for (source, target) in portions.zip(target.chunks_mut(numbers * to.size())) {
         if from.is_swapped() {
-            let mut swapped = [0; PORTION];
+            let mut swapped = [0; swap::PORTION];
             let swapped = &mut swapped[..source.len()];
             swap::run(from.size(), source, swapped);
             convert_little(from, to, swapped, target);

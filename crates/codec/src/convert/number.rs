@@ -68,6 +68,16 @@ impl Number {
         (self as u32) < Number::F8E4M3 as u32
     }
 
+    /// The integer of the same size with this sign; a float itself.
+    pub(super) fn with_sign(self, sign: Sign) -> Number {
+        let number = self as usize;
+        match sign {
+            Sign::Unsigned if self.is_integer() => Number::ALL[number & !1],
+            Sign::Signed if self.is_integer() => Number::ALL[number | 1],
+            _ => self,
+        }
+    }
+
     /// The bits of exponent and mantissa of a float; `None` for integers. The leading one of the
     /// mantissa is implied, and the bias is 2^(bits of exponent - 1) - 1.
     pub const fn float_bits(self) -> Option<(u32, u32)> {
@@ -86,6 +96,17 @@ impl Number {
     const fn is_c_type(self) -> bool {
         self.is_integer() || matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
+}
+
+/// As what stored integers are taken, with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sign {
+    /// As they are stored.
+    Stored,
+    /// As unsigned integers.
+    Unsigned,
+    /// As signed integers.
+    Signed,
 }
 
 /// The format of a number in memory.

@@ -1,5 +1,8 @@
 //! Byte swapping.
 
+/// Bytes that are swapped at a time, before or after their conversion; they stay in the L1 cache.
+pub(super) const PORTION: usize = 4096;
+
 /// Copies each unit with its bytes reversed. Bytes after the last whole unit are not copied.
 pub(super) fn run(unit: usize, source: &[u8], target: &mut [u8]) {
     match unit {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use penstock_sys::cuda::CUdeviceptr;
 
 use super::{Plain, bytes_of};
-use crate::convert::TypeConversion;
+use crate::convert::{DecodeRules, TypeConversion};
 use crate::error::{CodecError, Result};
 
 const NAME: &str = "placement";
@@ -77,11 +77,36 @@ pub(super) struct PlaceLaunch {
     to_big: u32,
     source_element: u32,
     target_element: u32,
+    decode: DecodeLaunch,
+}
+
+/// `DecodeLaunch` of decode.cuh.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct DecodeLaunch {
+    scale: u64,
+    offset: u64,
+    fills: [u64; DecodeRules::MOST_FILLS],
+    arithmetic: u32,
+    unused: u32,
+}
+
+impl DecodeLaunch {
+    fn of(rules: &DecodeRules) -> DecodeLaunch {
+        DecodeLaunch {
+            scale: rules.scale,
+            offset: rules.offset,
+            fills: rules.fills,
+            arithmetic: rules.arithmetic as u32,
+            unused: 0,
+        }
+    }
 }
 
 const _: () = assert!(size_of::<PlaceAxis>() == 24);
 const _: () = assert!(size_of::<StridedBox>() == 80);
-const _: () = assert!(size_of::<PlaceLaunch>() == 56);
+const _: () = assert!(size_of::<DecodeLaunch>() == 56);
+const _: () = assert!(size_of::<PlaceLaunch>() == 112);
 
 // SAFETY: `repr(C)`, integers only, and as large as its members together.
 unsafe impl Plain for PlaceAxis {}
@@ -121,6 +146,7 @@ impl PlaceTable {
             TypeConversion::Copy => 1,
             TypeConversion::Swap { unit } => unit as u64,
             TypeConversion::Convert { from, .. } => from.size() as u64,
+            TypeConversion::Decode(decode) => decode.from().size() as u64,
         };
         if !matches!(unit, 1 | 2 | 4 | 8 | 16) || length == 0 || !length.is_multiple_of(unit) {
             return Err(CodecError::new(
@@ -170,6 +196,9 @@ impl PlaceTable {
             }
             TypeConversion::Swap { unit } => (unit as u64, unit as u64),
             TypeConversion::Convert { from, to } => (from.size() as u64, to.size() as u64),
+            TypeConversion::Decode(decode) => {
+                (decode.from().size() as u64, decode.to().size() as u64)
+            }
         };
         axes.push(PlaceAxis {
             count: length / width,
@@ -245,6 +274,7 @@ impl PlaceTable {
 
     pub(super) fn launch(&self, at: CUdeviceptr) -> Option<PlaceLaunch> {
         let (mut from, mut to, mut from_big, mut to_big) = (0, 0, 0, 0);
+        let mut decode = DecodeLaunch::default();
         let conversion = match self.conversion {
             TypeConversion::Copy => 0,
             TypeConversion::Swap { .. } => 1,
@@ -252,6 +282,12 @@ impl PlaceTable {
                 (from, to) = (f.number as u32, t.number as u32);
                 (from_big, to_big) = (u32::from(f.is_swapped()), u32::from(t.is_swapped()));
                 2
+            }
+            TypeConversion::Decode(found) => {
+                (from, to) = (found.from().number as u32, found.to() as u32);
+                from_big = u32::from(found.from().is_swapped());
+                decode = DecodeLaunch::of(found.rules());
+                3
             }
         };
         (!self.is_empty()).then(|| PlaceLaunch {
@@ -266,6 +302,7 @@ impl PlaceTable {
             to_big,
             source_element: self.shuffles.source,
             target_element: self.shuffles.target,
+            decode,
         })
     }
 

@@ -1,9 +1,11 @@
 //! The kernel converts to the same bits as the CPU, for every pair of formats.
 
-use penstock_codec::convert::{Format, Number, TypeConversion};
+use penstock_codec::convert::{
+    Arithmetic, Decode, DecodeRules, Format, Number, Sign, TypeConversion,
+};
 use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 
-use crate::device::{gpu, noise};
+use crate::device::{Buffer, Gpu, gpu, noise};
 
 /// All numbers of one or two bytes. Of wider ones, those around every power of two and every limit,
 /// and noise.
@@ -51,7 +53,6 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
     let Some(gpu) = gpu() else { return };
     for from in Number::ALL {
         let source = numbers(from);
-        let count = source.len() / from.size();
         let uploaded = gpu.buffer(&source, 0);
         let orders = [(false, false), (true, false), (false, true), (true, true)];
         for (to, (from_big, to_big)) in Number::ALL.iter().flat_map(|to| orders.map(|o| (*to, o))) {
@@ -68,37 +69,83 @@ fn numbers_are_converted_to_the_same_bits_as_on_the_cpu() {
             if TypeConversion::between(from, to) != conversion {
                 continue;
             }
-            let target = gpu.buffer(&vec![0; count * to.size()], 0);
-            let side = |address, length| Side {
-                address,
-                length: length as u64,
-                offset: 0,
-                shuffled: 0,
-            };
-            let all = PlaceAxis {
-                count: count as u64,
-                source_stride: from.size() as i64,
-                target_stride: to.size() as i64,
-            };
-            let size = from.size() as u64;
-            let mut table = PlaceTable::new(conversion, size, Shuffles::default()).unwrap();
-            let (sources, targets) = (
-                side(uploaded.address, source.len()),
-                side(target.address, target.length),
+            check(
+                gpu,
+                conversion,
+                (from.size(), to.size()),
+                &source,
+                &uploaded,
             );
-            table.push(sources, targets, &[all]).unwrap();
-            gpu.place(&table);
-            let found = target.bytes();
-            let mut expected = vec![0; found.len()];
-            conversion.run(&source, &mut expected);
-            if found == expected {
-                continue;
-            }
-            let pairs = source.chunks(from.size()).zip(found.chunks(to.size()));
-            let wrong = pairs
-                .zip(expected.chunks(to.size()))
-                .find(|((_, found), expected)| found != expected);
-            panic!("{from:?} to {to:?}: {wrong:02x?}");
         }
     }
+}
+
+#[test]
+fn packed_numbers_are_decoded_to_the_same_bits_as_on_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let kinds = Number::ALL.into_iter();
+    for number in kinds.filter(|kind| kind.is_integer() || kind.size() >= 4) {
+        let source = numbers(number);
+        let uploaded = gpu.buffer(&source, 0);
+        let fills: [&[f64]; 3] = [&[], &[-1.0], &[1.0, 2.0, 65535.0, 0.0]];
+        for (to, arithmetic) in [Number::F32, Number::F64].into_iter().flat_map(|to| {
+            [Arithmetic::None, Arithmetic::Narrow, Arithmetic::Wide].map(|how| (to, how))
+        }) {
+            for (fills, big) in fills.into_iter().zip([false, true, false]) {
+                let from = Format { number, big };
+                let factors = (0.1, -273.15);
+                let rules = DecodeRules::new(Sign::Stored, arithmetic, factors, fills);
+                let decode = Decode::new(from, to, rules.unwrap()).unwrap();
+                let conversion = TypeConversion::Decode(decode);
+                check(
+                    gpu,
+                    conversion,
+                    (from.size(), to.size()),
+                    &source,
+                    &uploaded,
+                );
+            }
+        }
+    }
+}
+
+/// Fails unless the kernel converts the uploaded numbers as the CPU does.
+fn check(
+    gpu: &Gpu,
+    conversion: TypeConversion,
+    (from, to): (usize, usize),
+    source: &[u8],
+    uploaded: &Buffer<'_>,
+) {
+    let count = source.len() / from;
+    let target = gpu.buffer(&vec![0; count * to], 0);
+    let side = |address, length| Side {
+        address,
+        length: length as u64,
+        offset: 0,
+        shuffled: 0,
+    };
+    let all = PlaceAxis {
+        count: count as u64,
+        source_stride: from as i64,
+        target_stride: to as i64,
+    };
+    let mut table = PlaceTable::new(conversion, from as u64, Shuffles::default()).unwrap();
+    let (sources, targets) = (
+        side(uploaded.address, source.len()),
+        side(target.address, target.length),
+    );
+    table.push(sources, targets, &[all]).unwrap();
+    gpu.place(&table);
+    let found = target.bytes();
+    let mut expected = vec![0; found.len()];
+    conversion.run(source, &mut expected);
+    if found == expected {
+        return;
+    }
+    let pairs = source.chunks(from).zip(found.chunks(to));
+    let wrong = pairs
+        .zip(expected.chunks(to))
+        .find(|((_, found), expected)| found != expected);
+    panic!("{conversion:?}: {wrong:02x?}");
 }

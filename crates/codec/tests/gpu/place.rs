@@ -1,6 +1,8 @@
 //! The kernel moves boxes of elements as a loop over single elements does.
 
-use penstock_codec::convert::{Format, Number, TypeConversion};
+use penstock_codec::convert::{
+    Arithmetic, Decode, DecodeRules, Format, Number, Sign, TypeConversion,
+};
 use penstock_codec::gpu::{PlaceAxis, PlaceTable, Shuffles, Side};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -107,7 +109,19 @@ fn conversion() -> impl Strategy<Value = TypeConversion> {
         Just(TypeConversion::Copy),
         prop::sample::select(vec![2usize, 4, 8, 16]).prop_map(|unit| TypeConversion::Swap { unit }),
         (format(), format()).prop_map(|(from, to)| TypeConversion::between(from, to)),
+        decoding(),
     ]
+}
+
+fn decoding() -> impl Strategy<Value = TypeConversion> {
+    let packed = format().prop_filter("a packed number", |from| {
+        from.number.is_integer() || from.size() >= 4
+    });
+    let to = prop::sample::select(vec![Number::F32, Number::F64]);
+    let rules = DecodeRules::new(Sign::Unsigned, Arithmetic::Narrow, (0.5, 3.0), &[1.0]).unwrap();
+    (packed, to)
+        .prop_map(move |(from, to)| Decode::new(from, to, rules).unwrap())
+        .prop_map(TypeConversion::Decode)
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -126,6 +140,7 @@ fn case() -> impl Strategy<Value = Case> {
                 TypeConversion::Copy => bytes,
                 TypeConversion::Swap { unit } => unit * numbers,
                 TypeConversion::Convert { from, .. } => from.size() * numbers,
+                TypeConversion::Decode(decode) => decode.from().size() * numbers,
             };
             let sizes = (length, conversion.size_after(length));
             let boxes = prop::collection::vec(a_box(sizes, (source, target)), 1..5);

@@ -167,6 +167,38 @@ inline u32 ones(u32 value) {
     return static_cast<u32>(__builtin_popcount(value));
 }
 
+template <class To, class From> inline To same_bits(From value) {
+    static_assert(sizeof(To) == sizeof(From));
+    To result;
+    memcpy(&result, &value, sizeof(To));
+    return result;
+}
+
+inline float as_float(u32 bits) {
+    return same_bits<float>(bits);
+}
+
+inline double as_double(u64 bits) {
+    return same_bits<double>(bits);
+}
+
+inline u32 bits_of(float value) {
+    return same_bits<u32>(value);
+}
+
+inline u64 bits_of(double value) {
+    return same_bits<u64>(value);
+}
+
+// build.rs forbids the compiler to fuse them.
+template <class T> inline T times(T one, T other) {
+    return one * other;
+}
+
+template <class T> inline T plus(T one, T other) {
+    return one + other;
+}
+
 #ifdef CUDASIM_WARP
 #include "warp.h"
 #else

@@ -63,6 +63,8 @@ fn samples(conversion: &TypeConversion) -> Vec<u8> {
     match conversion {
         // 240 distinct bytes are a whole number of units of any size.
         TypeConversion::Copy | TypeConversion::Swap { .. } => (1..=240).collect(),
+        // HDF5 does not decode.
+        TypeConversion::Decode(_) => Vec::new(),
         TypeConversion::Convert { from, to } => {
             let values = match from.number.float_bits() {
                 Some((exponent, mantissa)) => floats(exponent, mantissa, to.number),

@@ -5,8 +5,8 @@ mod check;
 mod rules;
 
 use penstock_array::{ElementMapping, MemorySize};
-use penstock_codec::convert::TypeConversion;
-use penstock_engine::error::Result;
+use penstock_codec::convert::{Decode, DecodeRules, TypeConversion};
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::hid_t;
 
 use rules::{ElementPart, name};
@@ -82,6 +82,38 @@ impl Conversion {
             return Ok(Ok(Conversion { element, values }));
         }
         Ok(Err(different(given.form(), stored.form())))
+    }
+
+    /// Returns the conversion of a read that decodes packed numbers.
+    ///
+    /// # Errors
+    /// The numbers in the file or in memory are of a kind for which there is no such conversion.
+    pub fn decoded(
+        stored: &FileType,
+        wanted: &MemoryType,
+        rules: DecodeRules,
+    ) -> Result<Conversion> {
+        let decode = match (rules::number(stored.form()), rules::number(wanted.form())) {
+            (Some(from), Some(to)) if !to.big => Decode::new(from, to.number, rules),
+            _ => None,
+        };
+        let values = decode.map(TypeConversion::Decode).ok_or_else(|| {
+            let (from, to) = (name(stored.form()), name(wanted.form()));
+            Error::invalid(format!("{from} cannot be decoded to {to}"))
+        })?;
+        let all = 0..stored.size().0;
+        Ok(Conversion {
+            element: ElementMapping::of_read(stored.size(), all, wanted.size()),
+            values,
+        })
+    }
+
+    /// Returns whether two types have the same kind of number, in whatever byte order.
+    pub fn same_numbers(one: &FileType, other: &FileType) -> bool {
+        match (rules::number(one.form()), rules::number(other.form())) {
+            (Some(one), Some(other)) => one.number == other.number,
+            _ => false,
+        }
     }
 
     /// Returns the conversion of a read by Penstock's own rules, without asking HDF5.

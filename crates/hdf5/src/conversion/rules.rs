@@ -163,7 +163,7 @@ pub(super) fn is_enumeration(element: &ElementType) -> bool {
 
 /// Returns the machine format of an element, if it is a number. An enumeration counts as its base
 /// integer, as in HDF5.
-fn number(element: &ElementType) -> Option<Format> {
+pub(super) fn number(element: &ElementType) -> Option<Format> {
     match element {
         ElementType::Integer(integer)
         | ElementType::Boolean(integer)

@@ -182,6 +182,7 @@ impl<'a> Wanted<'a> {
             operation: Operation::Read,
             dataset: opened.dataset,
             memory_type,
+            decode: None,
             shape: MemoryShape::Array {
                 shape: self.shape,
                 strides: self.strides,

@@ -82,6 +82,7 @@ pub(crate) unsafe fn plan(
         operation: call.operation,
         dataset: id.get(),
         memory_type: call.memory_types[at],
+        decode: None,
         shape: MemoryShape::Space(call.memory_spaces[at]),
         file_selection: FileSelection::Space(call.file_spaces[at]),
         transfer_list: call.list,

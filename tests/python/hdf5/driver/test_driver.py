@@ -60,7 +60,7 @@ def test_the_driver_is_known_in_whichever_order_things_are_imported(imports):
 def test_h5py_stays_what_it_is_to_the_import_system():
     code = (
         "import penstock, h5py, sys, inspect, importlib.metadata as m;"
-        "assert not [f for f in sys.meta_path if 'penstock' in type(f).__module__];"
+        "assert not [f for f in sys.meta_path if getattr(f, 'name', None) == 'h5py'];"
         "assert inspect.getsource(h5py); print(h5py.__version__ == m.version('h5py'))"
     )
     assert run_python(code) == "True\n"

@@ -7,6 +7,7 @@ use penstock_array::execute::{
     self, Beforehand, PreparedTransfer, SmallRead, SmallReadOrder, SubmitOptions, TransferKind,
 };
 use penstock_array::{MemorySide, Plan, Selection, StoredArray};
+use penstock_codec::convert::DecodeRules;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
@@ -18,7 +19,7 @@ use penstock_sys::hdf5::{H5S_ALL, Hdf5, hid_t};
 
 use super::handle::TransferHandle;
 use crate::conversion::Conversion;
-use crate::dataset::TouchedChunks;
+use crate::dataset::{MemoryType, TouchedChunks};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::conflicts::{Access, AccessSet, Region, has_before};
@@ -43,12 +44,16 @@ pub enum Opened {
 }
 
 impl Reader {
-    /// Returns a reader of elements of type `memory_type`. There is none if the dataset can change, if only
+    /// Returns a reader of elements of type `memory_type`, decoded by `decode` if given. There is none if the dataset can change, if only
     /// HDF5 can read it, or if it has an error, which [`start`](super::start) reports.
     ///
     /// # Safety
     /// This thread may call HDF5.
-    pub unsafe fn open(hdf5: &'static Hdf5, dataset: hid_t, memory_type: hid_t) -> Opened {
+    pub unsafe fn open(
+        hdf5: &'static Hdf5,
+        dataset: hid_t,
+        (memory_type, decode): (hid_t, Option<DecodeRules>),
+    ) -> Opened {
         let opened = inside(hdf5, || {
             // SAFETY: the caller may call HDF5, and no other thread calls it meanwhile.
             let session = unsafe { Session::begin(hdf5) };
@@ -56,8 +61,16 @@ impl Reader {
             if cached.info.only_hdf5_filters().is_some() {
                 return None;
             }
-            let conversion = cached.conversion(&session, dataset, memory_type);
-            let conversion = conversion.ok()?.ok()?;
+            let conversion = match decode {
+                Some(rules) => {
+                    let wanted = MemoryType::read(&session, memory_type).ok()?;
+                    Conversion::decoded(&cached.info.element, &wanted, rules).ok()?
+                }
+                None => cached
+                    .conversion(&session, dataset, memory_type)
+                    .ok()?
+                    .ok()?,
+            };
             if cached.is_for_hdf5(TouchedChunks::ONE) {
                 return Some(Opened::Later);
             }
@@ -341,7 +354,10 @@ pub unsafe fn small_read(
         return None;
     }
     // SAFETY: upheld by the caller.
-    let opened = unsafe { Reader::open(hdf5, transfer.dataset, transfer.memory_type) };
+    let opened = unsafe {
+        let wanted = (transfer.memory_type, transfer.decode);
+        Reader::open(hdf5, transfer.dataset, wanted)
+    };
     let Opened::Reader(reader) = opened else {
         return None;
     };

@@ -5,7 +5,7 @@ use penstock_engine::file::position::Operation;
 
 use super::outcome::{OrStop, refused};
 use crate::conversion::Conversion;
-use crate::dataset::DatasetInfo;
+use crate::dataset::{DatasetInfo, MemoryType};
 use crate::library::Session;
 use crate::transfer::cache::CachedDataset;
 use crate::transfer::request::DatasetTransfer;
@@ -20,12 +20,17 @@ pub(in crate::transfer) fn elements(
 ) -> OrStop<(Selection, MemorySide, Conversion)> {
     let (dataset, memory_type) = (transfer.dataset, transfer.memory_type);
     let (stored, operation) = ((dataset, &info.element), transfer.operation);
-    let conversion = match (cached, operation) {
-        (Some(cached), _) => cached.conversion(session, dataset, memory_type),
-        (None, Operation::Read) => Conversion::from_dataset(session, stored, memory_type),
-        (None, Operation::Write) => Conversion::to_dataset(session, stored, memory_type),
+    let conversion = match (transfer.decode, cached, operation) {
+        (Some(rules), ..) => {
+            let wanted = MemoryType::read(session, memory_type)?;
+            let decoded = Conversion::decoded(&info.element, &wanted, rules);
+            Ok(decoded.map_err(|error| info.name_in(error))?)
+        }
+        (None, Some(cached), _) => cached.conversion(session, dataset, memory_type)?,
+        (None, None, Operation::Read) => Conversion::from_dataset(session, stored, memory_type)?,
+        (None, None, Operation::Write) => Conversion::to_dataset(session, stored, memory_type)?,
     };
-    let conversion = conversion?.or_else(refused)?;
+    let conversion = conversion.or_else(refused)?;
     if transfer.is_of_another_shape(session, info)? {
         return refused("the shape of the dataspace differs from that of the dataset");
     }

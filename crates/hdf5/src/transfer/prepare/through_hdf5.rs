@@ -13,13 +13,14 @@ use penstock_array::{
     ElementMapping, Holes, MemorySide, MemorySize, Plan, Selection, Source, StoredArray,
     match_selections,
 };
+use penstock_codec::convert::TypeConversion;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::merged_options;
 use penstock_engine::report::Path;
 use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 
-use crate::conversion::byte_order;
+use crate::conversion::{Conversion, byte_order};
 use crate::dataset::{DatasetInfo, MemoryType};
 use crate::library::{Id, Session};
 use crate::transfer::hdf5_state::{cannot_flush, may_flush};
@@ -50,8 +51,19 @@ pub(in crate::transfer) unsafe fn prepare(
     };
     let (shape, taken) = (moved.shape, moved.taken);
     let elements = shape.iter().product();
-    let call = LibraryCall::new(session, transfer, info, (moved.space, elements), element)?;
+    // Packed numbers are decoded from temporary memory, where HDF5 puts them as they are stored.
+    let stored_type = match transfer.decode {
+        Some(_) => Some(session.type_of(transfer.dataset)?),
+        None => None,
+    };
+    let by_hdf5 = DatasetTransfer {
+        memory_type: stored_type.as_ref().map_or(transfer.memory_type, Id::get),
+        ..*transfer
+    };
+    let given = by_hdf5.memory_size(session)?;
+    let call = LibraryCall::new(session, &by_hdf5, info, (moved.space, elements), given)?;
     if let Some(buffer) = host.address()
+        && transfer.decode.is_none()
         && call.intermediate(session)?.is_none()
     {
         let space = match transfer.shape {
@@ -95,14 +107,25 @@ pub(in crate::transfer) unsafe fn prepare(
     if transfer.operation == Operation::Read {
         refuse_more_fields(session, transfer, info)?;
     }
-    let array = StoredArray::new(&info.name, &shape, element.as_stored(), Source::Memory);
-    let mapping = ElementMapping::whole(element);
+    let array = StoredArray::new(&info.name, &shape, given.as_stored(), Source::Memory);
+    let (mapping, values) = match transfer.decode {
+        Some(rules) => {
+            let wanted = MemoryType::read(session, transfer.memory_type)?;
+            let found = Conversion::decoded(&info.element, &wanted, rules)
+                .map_err(|error| info.name_in(error))?;
+            (found.element, found.values)
+        }
+        None => (ElementMapping::whole(element), TypeConversion::Copy),
+    };
     let plan = Plan::new(&array, selection, &layout, mapping, transfer.operation)?;
     let kind = match transfer.operation {
         Operation::Read => {
             let (bytes, path) = (Arc::new(call.read_dense(session)?), Path::Hdf5);
             let given = Some(InMemory { bytes, path });
-            TransferKind::Read(vec![BoundPlan::in_memory(plan, given)])
+            TransferKind::Read(vec![BoundPlan {
+                conversion: values,
+                ..BoundPlan::in_memory(plan, given)
+            }])
         }
         Operation::Write => {
             let (bytes, sink) = (call.bytes, Box::new(call.defer(session)?));

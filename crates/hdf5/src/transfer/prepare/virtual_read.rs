@@ -35,6 +35,12 @@ pub(in crate::transfer) fn virtual_parts(
         if *element == info.element {
             return Some(*conversion);
         }
+        if let Some(rules) = transfer.decode {
+            // HDF5 converts the numbers of another type before they can be decoded.
+            let same = Conversion::same_numbers(element, &info.element);
+            let decoded = same.then(|| Conversion::decoded(element, &memory_type, rules));
+            return decoded?.ok();
+        }
         is_unsound.set(is_unsound.get() || byte_order::is_unsound(&memory_type, element));
         let found = Conversion::between(element, &memory_type).ok()?;
         (!matches!(found.values, TypeConversion::Convert { .. })).then_some(found)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use penstock_array::{MemoryLayout, MemorySide, MemorySize, Selection, match_selections};
+use penstock_codec::convert::DecodeRules;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -45,6 +46,8 @@ pub struct DatasetTransfer<'a> {
     pub dataset: hid_t,
     /// Type of an element in memory.
     pub memory_type: hid_t,
+    /// How a read decodes packed numbers to that type; `None` to convert them by HDF5's rules.
+    pub decode: Option<DecodeRules>,
     /// Layout of the elements in memory.
     pub shape: MemoryShape<'a>,
     /// What is selected of the dataset.

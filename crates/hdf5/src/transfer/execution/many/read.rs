@@ -8,6 +8,7 @@ use penstock_array::execute::{
     Beforehand, BoundPlan, PlanFile, PreparedTransfer, SubmitOptions, TransferKind, submit,
 };
 use penstock_array::{ChunkTable, Holes, Plan, Selection};
+use penstock_codec::convert::DecodeRules;
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::File;
 use penstock_engine::file::position::Operation;
@@ -18,7 +19,7 @@ use penstock_sys::hdf5::{H5S_ALL, hid_t};
 use super::opener::{named, open};
 use super::{DescribedDataset, Many, Origin, Stored};
 use crate::conversion::Conversion;
-use crate::dataset::{DatasetInfo, pointers};
+use crate::dataset::{DatasetInfo, MemoryType, pointers};
 use crate::library::Session;
 use crate::transfer::cache::open_file;
 use crate::transfer::conflicts::{AccessSet, FileKey, finish_before, identity_of, number_of_file};
@@ -34,6 +35,8 @@ pub struct DatasetPart<'a> {
     pub selection: Option<&'a Selection>,
     /// HDF5's type of an element in memory.
     pub memory_type: hid_t,
+    /// How packed numbers are decoded to that type; `None` to convert them by HDF5's rules.
+    pub decode: Option<DecodeRules>,
     /// The address of the array's first element.
     pub address: usize,
     /// Shape of the array.
@@ -178,6 +181,10 @@ impl Reading<'_> {
         described: &DescribedDataset,
         part: &DatasetPart<'_>,
     ) -> Result<std::result::Result<Conversion, String>> {
+        if let Some(rules) = part.decode {
+            let wanted = MemoryType::read(self.session, part.memory_type)?;
+            return Conversion::decoded(&described.info.element, &wanted, rules).map(Ok);
+        }
         let key = (described.element, part.memory_type);
         if let Some(known) = self.conversions.get(&key) {
             return Ok(known.clone());
@@ -258,6 +265,7 @@ impl Reading<'_> {
             operation: Operation::Read,
             dataset,
             memory_type: part.memory_type,
+            decode: part.decode,
             shape: MemoryShape::Array {
                 shape: part.shape,
                 strides: part.strides,
