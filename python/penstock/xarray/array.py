@@ -1,0 +1,139 @@
+"""Variables whose elements are read when xarray needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core.indexing import ExplicitIndexer
+
+from penstock.hdf5.dataset import Dataset
+from penstock.placement import Device
+from penstock.xarray.indexers import Index, index_of
+
+
+class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
+    """The elements of a dataset, which each index reads from the file.
+
+    It can be pickled, as the file is opened again by its path. Threads read at the same time.
+
+    Args:
+        manager: xarray's file manager of the :class:`penstock.xarray.files.OpenFile`.
+        path: The path of the dataset.
+        shape: The shape of the variable.
+        dtype: The type of the elements that are returned.
+        device: Where these go, as for :func:`penstock.read`.
+        decoding: How numbers are decoded, if they are.
+    """
+
+    __slots__ = ("_decoding", "_device", "_manager", "_path", "dtype", "shape")
+
+    def __init__(
+        self,
+        manager: Any,
+        path: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        device: Device = None,
+        decoding: Any = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._manager = manager
+        self._path = path
+        self._device = device
+        self._decoding = decoding
+
+    def decoded(self, decoding: Any) -> LazyArray:
+        """Return the same elements, decoded."""
+        return LazyArray(
+            self._manager,
+            self._path,
+            self.shape,
+            decoding.dtype,
+            device=self._device,
+            decoding=decoding,
+        )
+
+    def __getitem__(self, key: ExplicitIndexer) -> Any:
+        return self._read(index_of(key, self.shape))
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Any:
+        """Read in another thread, so that several variables are read at the same time."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def get_duck_array(self, dtype: Any = None) -> Any:
+        """Read all elements, and convert them to a type."""
+        return _as_type(super().get_duck_array(), dtype)
+
+    async def async_get_duck_array(self, dtype: Any = None) -> Any:
+        """Do what :meth:`get_duck_array` does."""
+        return _as_type(await super().async_get_duck_array(), dtype)
+
+    def _read(self, index: Index) -> Any:
+        with self._manager.acquire_context() as file:
+            return index.apply(self._read_dataset(file.dataset(self._path), index.selection))
+
+    def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        if self._decoding is not None:
+            return dataset.read(selection, device=self._device, cf=self._decoding)
+        if self._device is not None:
+            return dataset.read(selection, device=self._device)
+        found = dataset[selection]
+        if found.dtype.isnative:
+            return found
+        return found.astype(self.dtype)
+
+
+class LazyStrings(LazyArray):
+    """Strings of variable length."""
+
+    __slots__ = ()
+
+    def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        return dataset.asstr()[selection]
+
+
+class PaddedArray(LazyArray):
+    """A dataset that is shorter than an unlimited dimension of its file: the rest is filled."""
+
+    __slots__ = ()
+
+    def _read(self, index: Index) -> Any:
+        with self._manager.acquire_context() as file:
+            dataset = file.dataset(self._path)
+            box = [_box(part, length) for part, length in zip(index.selection, self.shape)]
+            assert dataset.shape is not None
+            inner = tuple(
+                slice(side.start, max(side.start, min(side.stop, length)))
+                for side, length in zip(box, dataset.shape, strict=True)
+            )
+            lengths = [side.stop - side.start for side in box]
+            values = np.full(lengths, dataset.fillvalue, self.dtype)
+            filled = tuple(slice(0, side.stop - side.start) for side in inner)
+            if values[filled].size:
+                values[filled] = self._read_dataset(dataset, inner)
+        shifted = [
+            slice(part.start - side.start, part.stop - side.start, part.step)
+            if isinstance(part, slice)
+            else (part % length if isinstance(part, int) else np.mod(part, length)) - side.start
+            for part, side, length in zip(index.selection, box, self.shape, strict=True)
+        ]
+        return index.apply(values[tuple(shifted)])
+
+
+def _box(part: Any, length: int) -> slice:
+    """Return the slice around the indices of a dimension."""
+    if isinstance(part, slice):
+        return slice(part.start, part.stop)
+    indices = np.mod(part, length)
+    if not indices.size:
+        return slice(0, 0)
+    return slice(int(indices.min()), int(indices.max()) + 1)
+
+
+def _as_type(array: Any, dtype: Any) -> Any:
+    return array if dtype is None else array.astype(dtype, copy=False)

@@ -1,0 +1,90 @@
+"""Open files, which xarray's file managers share, close and open again."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from penstock.errors import IncompatibleError
+from penstock.hdf5.dataset import Dataset
+from penstock.hdf5.file import File
+from penstock.xarray.group import Group, Numbering
+
+_CLASSIC = b"CDF"
+
+
+class OpenFile:
+    """An open HDF5 file, and what has been found in it.
+
+    Args:
+        source: A path, or a file object of Python.
+        phony_dims: How dimensions without a name are numbered: see :class:`Numbering`.
+    """
+
+    def __init__(self, source: Any, *, phony_dims: str) -> None:
+        self._file = _opened(source)
+        self._datasets: dict[str, Dataset] = {}
+        self._groups: dict[str, Group] = {}
+        self._numbering = Numbering(phony_dims)
+
+    @property
+    def name(self) -> str:
+        """The path by which the file was opened."""
+        return self._file.filename
+
+    def dataset(self, path: str) -> Dataset:
+        """Return an open dataset."""
+        found = self._datasets.get(path)
+        if found is None:
+            found = self._datasets[path] = self._file[path]
+        return found
+
+    def group(self, path: str) -> Group:
+        """Return a group, by its path from the root.
+
+        Raises:
+            OSError: There is no such group.
+        """
+        parts = [part for part in path.split("/") if part]
+        found = self._found("/", None)
+        for part in parts:
+            if part not in found.groups:
+                raise OSError(f"group not found: {part} of {path} in {self.name}")
+            found = self._found(found.child_path(part), found)
+        return found
+
+    def _found(self, path: str, parent: Group | None) -> Group:
+        found = self._groups.get(path)
+        if found is None:
+            found = self._groups[path] = Group(self._file.h5py, path, parent, self._numbering)
+        return found
+
+    def close(self) -> None:
+        """Wait for pending reads, and close the file with all datasets."""
+        self._datasets.clear()
+        self._groups.clear()
+        self._file.close()
+
+
+def _opened(source: Any) -> File:
+    try:
+        return File(source)
+    except OSError as error:
+        if _magic(source).startswith(_CLASSIC):
+            raise IncompatibleError(
+                f"{source} is a netCDF-3 file, and Penstock reads HDF5 files",
+                path=str(source),
+                remedy='open it with engine="scipy" or engine="netcdf4"',
+            ) from error
+        raise
+
+
+def _magic(source: Any) -> bytes:
+    if not isinstance(source, (str, bytes, os.PathLike)):
+        source.seek(0)
+        return bytes(source.read(len(_CLASSIC)))
+    try:
+        with open(source, "rb") as file:
+            return file.read(len(_CLASSIC))
+    except OSError:
+        return b""

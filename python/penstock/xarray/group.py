@@ -1,0 +1,311 @@
+"""Groups of HDF5 in the data model of netCDF-4: dimensions, variables and types.
+
+The rules are those of the netCDF-4 format and of h5netcdf, which names dimensions that have no
+dimension scale.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import InvalidError
+from penstock.xarray import attributes
+
+_NOT_A_VARIABLE: Final = b"This is a netCDF dimension but not a netCDF variable."
+_RENAMED: Final = "_nc4_non_coord_"
+"""The prefix in HDF5 of a variable that has the name of a dimension, but is no coordinate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A dimension of netCDF."""
+
+    size: int
+    is_unlimited: bool = False
+    number: int = -1
+    """The identifier by which ``_Netcdf4Coordinates`` names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A dataset that is a variable of netCDF."""
+
+    name: str
+    path: str
+    dimensions: tuple[str, ...]
+    shape: tuple[int, ...]
+    """The sizes of the dimensions: unlimited ones may be longer than in the dataset."""
+    extent: tuple[int, ...]
+    """The shape of the dataset."""
+    dtype: np.dtype[Any]
+    """As h5py reads it."""
+    attributes: dict[str, Any]
+    enum_name: str | None
+    chunks: tuple[int, ...] | None
+    filters: dict[int, tuple[int, ...]]
+    """The parameters of the filters by their numbers."""
+
+
+@dataclass(slots=True)
+class Numbering:
+    """The numbers of a file's dimensions.
+
+    With ``mode`` "access", dimensions without a name are numbered from 0 on as groups are opened;
+    with "sort", from the number after the last named dimension of the file on, in the order of all
+    groups.
+    """
+
+    mode: str
+    named: int = 0
+    phony: int = 0
+    first: int | None = None
+
+    def next_name(self, file: Any) -> str:
+        """Return the name of the next dimension that has none."""
+        if self.first is None:
+            self.first = _last_number(file) + 1 if self.mode == "sort" else 0
+        self.phony += 1
+        return f"phony_dim_{self.first + self.phony - 1}"
+
+
+@dataclass(slots=True)
+class _Dataset:
+    identifier: Any
+    shape: tuple[int, ...]
+    attributes: list[str]
+    is_scale: bool
+
+    def hidden(self, name: str) -> Any:
+        """Return the elements of an attribute of the data model; ``None`` if it is missing."""
+        from h5py import h5a
+
+        if name not in self.attributes:
+            return None
+        return attributes.raw(h5a.open(self.identifier, name.encode()))
+
+
+@dataclass(slots=True)
+class Group:
+    """A group of an open ``h5py.File``, with what its parents define."""
+
+    file: Any
+    path: str
+    parent: Group | None
+    numbering: Numbering
+    groups: list[str] = field(default_factory=list)
+    dimensions: dict[str, Dimension] = field(default_factory=dict)
+    _datasets: dict[str, _Dataset] = field(default_factory=dict)
+    """The variables, by their names in HDF5."""
+    _types: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from h5py import h5d, h5g, h5o, h5t
+
+        identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
+        unnamed: Counter[int] = Counter()
+        for name in identifier:
+            try:
+                found = h5o.open(identifier, name)
+            except (KeyError, OSError):  # a link that leads nowhere
+                continue
+            text = name.decode("utf-8", "surrogateescape")
+            if isinstance(found, h5g.GroupID):
+                self.groups.append(text)
+            elif isinstance(found, h5t.TypeID):
+                self._types[text] = found
+            elif isinstance(found, h5d.DatasetID) and found.shape is not None:
+                self._add(text, found, unnamed)
+        named = Counter(
+            None if one.is_unlimited else one.size for one in self.dimensions.values()
+        )
+        for size, count in unnamed.items():
+            for _ in range(named[size], count):
+                self.dimensions[self.numbering.next_name(self.file)] = Dimension(size)
+
+    def child_path(self, name: str) -> str:
+        """Return the path of a group of this one."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    @property
+    def all_dimensions(self) -> dict[str, Dimension]:
+        """The dimensions of this group and its parents."""
+        return (self.parent.all_dimensions if self.parent else {}) | self.dimensions
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes that netCDF shows."""
+        from h5py import h5o
+
+        identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
+        return attributes.visible(identifier, attributes.names_of(identifier))
+
+    def variables(self, without: frozenset[str] = frozenset()) -> list[Stored]:
+        """Return the variables, except those of some names."""
+        known = self.all_dimensions
+        found = []
+        for name, dataset in self._datasets.items():
+            shown = name.removeprefix(_RENAMED)
+            if shown in without:
+                continue
+            try:
+                found.append(self._variable(name, shown, dataset, known))
+            except TypeError as error:
+                warnings.warn(
+                    f"{self.child_path(name)} of {self.file.filename} is left out: {error}",
+                    stacklevel=2,
+                )
+        return found
+
+    def _add(self, name: str, identifier: Any, unnamed: Counter[int]) -> None:
+        names = attributes.names_of(identifier)
+        dataset = _Dataset(identifier, identifier.shape, names, is_scale=False)
+        dataset.is_scale = _bytes_of(dataset.hidden("CLASS")) == b"DIMENSION_SCALE"
+        if dataset.is_scale:
+            self.dimensions[name] = self._dimension(dataset)
+        elif "DIMENSION_LIST" not in names and dataset.shape:
+            unnamed |= Counter(dataset.shape)
+        if not (dataset.is_scale and _NOT_A_VARIABLE in _bytes_of(dataset.hidden("NAME"))):
+            self._datasets[name] = dataset
+
+    def _dimension(self, dataset: _Dataset) -> Dimension:
+        from h5py import h5r, h5s
+
+        number = dataset.hidden("_Netcdf4Dimid")
+        number = self.numbering.named if number is None else int(number.reshape(-1)[0])
+        self.numbering.named += 1
+        size = dataset.shape[0] if dataset.shape else 1
+        longest = dataset.identifier.get_space().get_simple_extent_dims(True)
+        if longest != (h5s.UNLIMITED,):
+            return Dimension(size, number=number)
+        # Variables may be shorter or longer along it than the scale is.
+        references = dataset.hidden("REFERENCE_LIST")
+        for reference, axis in () if references is None else references.reshape(-1):
+            with suppress(ValueError, OSError, RuntimeError, IndexError):
+                size = max(size, h5r.dereference(reference, self.file.id).shape[axis])
+        return Dimension(size, is_unlimited=True, number=number)
+
+    def _variable(
+        self, name: str, shown: str, dataset: _Dataset, known: dict[str, Dimension]
+    ) -> Stored:
+        from h5py import h5d
+
+        identifier = dataset.identifier
+        dtype = identifier.dtype
+        dimensions = self._dimensions_of(name, dataset, known)
+        creation = identifier.get_create_plist()
+        is_chunked = creation.get_layout() == h5d.CHUNKED
+        filters = map(creation.get_filter, range(creation.get_nfilters()))
+        return Stored(
+            name=shown,
+            path=self.child_path(name),
+            dimensions=dimensions,
+            shape=_sizes(dimensions, dataset.shape, known),
+            extent=dataset.shape,
+            dtype=dtype,
+            attributes=attributes.visible(identifier, dataset.attributes),
+            enum_name=self._enum_name(identifier, dtype),
+            chunks=creation.get_chunk() if is_chunked else None,
+            filters={number: values for number, _, values, _ in filters},
+        )
+
+    def _dimensions_of(
+        self, name: str, dataset: _Dataset, known: dict[str, Dimension]
+    ) -> tuple[str, ...]:
+        numbers = dataset.hidden("_Netcdf4Coordinates") if dataset.is_scale else None
+        if numbers is not None:
+            by_number = {one.number: name for name, one in known.items()}
+            with suppress(KeyError):
+                return tuple(by_number[int(number)] for number in numbers.reshape(-1))
+            raise self._damaged(name, "_Netcdf4Coordinates names an unknown dimension")
+        if "DIMENSION_LIST" in dataset.attributes:
+            scales = self._scales_of(name, dataset)
+            if all(scales):
+                return tuple(scales)
+            if any(scales):
+                raise self._damaged(name, "some of its dimensions have a dimension scale")
+        elif dataset.is_scale and len(dataset.shape) == 1:
+            return (name,)
+        taken: Counter[int] = Counter()
+        dimensions = []
+        for size in dataset.shape:
+            same = [name for name, one in self.dimensions.items() if one.size == size]
+            dimensions.append(same[taken[size]])
+            taken[size] += 1
+        return tuple(dimensions)
+
+    def _scales_of(self, name: str, dataset: _Dataset) -> list[str]:
+        """Return the names of the scales of each dimension, empty for those without one.
+
+        Of several scales of one dimension, netCDF takes the last.
+        """
+        from h5py import h5i, h5r
+
+        try:
+            lists = dataset.hidden("DIMENSION_LIST")
+            last = [one[-1] if len(one) else None for one in lists]
+            if len(last) != len(dataset.shape):
+                raise ValueError(f"{len(last)} lists of {len(dataset.shape)} dimensions")
+            paths = [one and h5i.get_name(h5r.dereference(one, self.file.id)) for one in last]
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
+            raise self._damaged(name, f"DIMENSION_LIST cannot be read ({error})") from error
+        return [
+            path.rpartition(b"/")[2].decode("utf-8", "surrogateescape") if path else ""
+            for path in paths
+        ]
+
+    def _damaged(self, name: str, cause: str) -> InvalidError:
+        return InvalidError(
+            f"{self.file.filename}: {self.child_path(name)} is no variable of netCDF-4: {cause}",
+            path=str(self.file.filename),
+            cause=cause,
+            remedy="leave it out with drop_variables, or repair its dimension scales",
+        )
+
+    def _enum_name(self, identifier: Any, dtype: np.dtype[Any]) -> str | None:
+        """Return the name of the committed type of an enumeration."""
+        if not dtype.metadata or "enum" not in dtype.metadata:
+            return None
+        kind = identifier.get_type()
+        group: Group | None = self
+        while group is not None:
+            for name, committed in group._types.items():
+                if committed.equal(kind):
+                    return name
+            group = group.parent
+        return None
+
+
+def _sizes(
+    dimensions: tuple[str, ...], extent: tuple[int, ...], known: dict[str, Dimension]
+) -> tuple[int, ...]:
+    """Return the shape of a variable: along unlimited dimensions, it has the size of these."""
+    sizes = []
+    for name, length in zip(dimensions, extent, strict=True):
+        dimension = known.get(name)
+        is_longer = dimension is not None and dimension.is_unlimited
+        sizes.append(max(length, dimension.size) if is_longer and dimension else length)
+    return tuple(sizes)
+
+
+def _bytes_of(values: Any) -> bytes:
+    value = b"" if values is None or values.size != 1 else values.reshape(-1)[0]
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _last_number(file: Any) -> int:
+    """Return the highest number of the named dimensions of a file; -1 without any."""
+    import h5py
+
+    numbers = [-1]
+
+    def note(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE":
+            numbers.append(int(item.attrs.get("_Netcdf4Dimid", -1)))
+
+    file.visititems(note)
+    return max(numbers)
