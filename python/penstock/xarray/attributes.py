@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+import h5py
 import numpy as np
+from h5py import h5, h5a, h5p, h5t
 
 HIDDEN: Final = frozenset(
     {
@@ -35,7 +37,6 @@ class Attributes:
     __slots__ = ("_identifier", "_order", "_places")
 
     def __init__(self, identifier: Any, creation: Any) -> None:
-        from h5py import h5, h5a, h5p
 
         is_tracked = creation.get_attr_creation_order() & h5p.CRT_ORDER_TRACKED
         self._identifier = identifier
@@ -57,6 +58,16 @@ class Attributes:
         attribute = self._open(name)
         return _elements(attribute, attribute.get_type())
 
+    def integers(self, name: str) -> list[int] | None:
+        """Return the integers of an attribute; ``None`` if it is missing."""
+        if name not in self._places:
+            return None
+        attribute = self._open(name)
+        values = np.zeros(attribute.shape, np.int64)
+        attribute.read(values, mtype=h5t.NATIVE_INT64)
+        found: list[int] = values.reshape(-1).tolist()
+        return found
+
     def visible(self) -> dict[str, Any]:
         """Return the attributes that netCDF shows.
 
@@ -73,12 +84,10 @@ class Attributes:
         return found
 
     def _open(self, name: str) -> Any:
-        from h5py import h5a
 
         return h5a.open(self._identifier, index=self._places[name], index_type=self._order)
 
     def _value(self, name: str) -> Any:
-        from h5py import h5t
 
         attribute = self._open(name)
         kind = attribute.get_type()
@@ -111,7 +120,6 @@ def type_of(kind: Any) -> np.dtype[Any]:
 @cache
 def _numbers() -> dict[tuple[int, int], list[tuple[Any, np.dtype[Any]]]]:
     """Return the usual types of numbers by class and size."""
-    from h5py import h5t
 
     found: dict[tuple[int, int], list[tuple[Any, np.dtype[Any]]]] = {}
     for letters in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"):
@@ -124,14 +132,11 @@ def _numbers() -> dict[tuple[int, int], list[tuple[Any, np.dtype[Any]]]]:
 @cache
 def _variable_text(encoding: str) -> tuple[Any, np.dtype[Any]]:
     """Return the type of strings of variable length, for HDF5 and for NumPy."""
-    import h5py
-
     dtype = h5py.string_dtype(encoding)
     return h5py.h5t.py_create(dtype), dtype
 
 
 def _elements(attribute: Any, kind: Any) -> np.ndarray[Any, Any]:
-    from h5py import h5t
 
     dtype = type_of(kind)
     base, inner = dtype.subdtype or (dtype, ())
@@ -143,7 +148,6 @@ def _elements(attribute: Any, kind: Any) -> np.ndarray[Any, Any]:
 
 def _text(attribute: Any, kind: Any, name: str, *, is_null: bool) -> Any:
     # netCDF takes a fixed-length string without dimensions for characters, others for strings.
-    from h5py import h5t
 
     is_variable = kind.is_variable_str()
     if is_null:

@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import h5py
 import numpy as np
+from h5py import h5d, h5ds, h5g, h5o, h5r, h5s, h5t
 
 from penstock.errors import InvalidError
 from penstock.xarray.attributes import Attributes, type_of
@@ -99,7 +101,6 @@ class Group:
     _types: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from h5py import h5d, h5g, h5o, h5t
 
         identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
         unnamed: Counter[int] = Counter()
@@ -115,9 +116,7 @@ class Group:
                 self._types[text] = found
             elif isinstance(found, h5d.DatasetID) and found.shape is not None:
                 self._add(text, found, unnamed)
-        named = Counter(
-            None if one.is_unlimited else one.size for one in self.dimensions.values()
-        )
+        named = Counter(None if one.is_unlimited else one.size for one in self.dimensions.values())
         for size, count in unnamed.items():
             for _ in range(named[size], count):
                 self.dimensions[self.numbering.next_name(self.file)] = Dimension(size)
@@ -133,8 +132,6 @@ class Group:
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that netCDF shows."""
-        from h5py import h5o
-
         identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
         return Attributes(identifier, identifier.get_create_plist()).visible()
 
@@ -158,7 +155,7 @@ class Group:
     def _add(self, name: str, identifier: Any, unnamed: Counter[int]) -> None:
         creation = identifier.get_create_plist()
         attributes = Attributes(identifier, creation)
-        is_scale = _bytes_of(attributes.elements("CLASS")) == b"DIMENSION_SCALE"
+        is_scale = h5ds.is_scale(identifier)
         dataset = _Dataset(identifier, creation, identifier.shape, attributes, is_scale)
         if is_scale:
             self.dimensions[name] = self._dimension(dataset)
@@ -168,10 +165,9 @@ class Group:
             self._datasets[name] = dataset
 
     def _dimension(self, dataset: _Dataset) -> Dimension:
-        from h5py import h5r, h5s
 
-        given = dataset.attributes.elements("_Netcdf4Dimid")
-        number = self.numbering.named if given is None else int(given.reshape(-1)[0])
+        given = dataset.attributes.integers("_Netcdf4Dimid")
+        number = given[0] if given else self.numbering.named
         self.numbering.named += 1
         size = dataset.shape[0] if dataset.shape else 1
         longest = dataset.identifier.get_space().get_simple_extent_dims(True)
@@ -187,7 +183,6 @@ class Group:
     def _variable(
         self, name: str, shown: str, dataset: _Dataset, known: dict[str, Dimension]
     ) -> Stored:
-        from h5py import h5d
 
         kind = dataset.identifier.get_type()
         dtype = type_of(kind)
@@ -211,10 +206,10 @@ class Group:
     def _dimensions_of(
         self, name: str, dataset: _Dataset, known: dict[str, Dimension]
     ) -> tuple[str, ...]:
-        numbers = dataset.attributes.elements("_Netcdf4Coordinates")
+        numbers = dataset.attributes.integers("_Netcdf4Coordinates")
         if numbers is not None:
             by_number = {one.number: name for name, one in known.items()}
-            named = [by_number.get(int(number)) for number in numbers.reshape(-1)]
+            named = [by_number.get(number) for number in numbers]
             if all(named) and _fits(named, dataset.shape, known):
                 return tuple(named)
         if "DIMENSION_LIST" in dataset.attributes:
@@ -238,8 +233,6 @@ class Group:
 
         Of several scales of one dimension, netCDF takes the last.
         """
-        from h5py import h5r
-
         try:
             lists = dataset.attributes.elements("DIMENSION_LIST")
             last = [one[-1] if len(one) else None for one in lists]
@@ -301,8 +294,6 @@ def _bytes_of(values: Any) -> bytes:
 
 def _last_number(file: Any) -> int:
     """Return the highest number of the named dimensions of a file; -1 without any."""
-    import h5py
-
     numbers = [-1]
 
     def note(_: str, item: Any) -> None:
