@@ -1,0 +1,211 @@
+"""Variables whose elements are read when xarray needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import numpy as np
+from xarray.backends import BackendArray
+from xarray.core.indexing import ExplicitIndexer
+
+from penstock.hdf5 import small
+from penstock.hdf5.cf import Decoding
+from penstock.hdf5.dataset import Dataset
+from penstock.placement import Device
+from penstock.request import Request
+from penstock.xarray.indexers import Index, index_of
+
+
+class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
+    """The elements of a dataset, which each index reads from the file.
+
+    It can be pickled, as the file is opened again by its path. Threads read at the same time.
+
+    Args:
+        manager: xarray's file manager of the :class:`penstock.xarray.files.OpenFile`.
+        path: The path of the dataset.
+        shape: The shape of the variable.
+        dtype: The type of the elements that are returned.
+        chunks: The lengths of a chunk of the dataset, if it has chunks.
+        is_swapped: Whether the byte order of the file is not that of the type.
+        device: Where the elements go, as for :func:`penstock.read`.
+        decoding: How numbers are decoded, if they are.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_decoding",
+        "_device",
+        "_is_swapped",
+        "_manager",
+        "_path",
+        "dtype",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        manager: Any,
+        path: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        chunks: tuple[int, ...] | None = None,
+        is_swapped: bool = False,
+        device: Device = None,
+        decoding: Decoding | None = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._manager = manager
+        self._path = path
+        self._chunks = chunks
+        self._is_swapped = is_swapped
+        self._device = device
+        self._decoding = decoding
+
+    def decoded(self, decoding: Decoding) -> LazyArray:
+        """Return the same elements, decoded."""
+        return self._with(decoding.dtype, self._device, decoding)
+
+    def on_host(self) -> LazyArray:
+        """Return the same elements in host memory."""
+        return self._with(self.dtype, None, self._decoding)
+
+    def _with(self, dtype: np.dtype[Any], device: Device, decoding: Decoding | None) -> LazyArray:
+        return LazyArray(
+            self._manager,
+            self._path,
+            self.shape,
+            dtype,
+            chunks=self._chunks,
+            is_swapped=self._is_swapped,
+            device=device,
+            decoding=decoding,
+        )
+
+    def __getitem__(self, key: ExplicitIndexer) -> Any:
+        return self._read(index_of(key, self.shape))
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Any:
+        """Read while other tasks of the event loop run."""
+        index = index_of(key, self.shape)
+        with self._manager.acquire_context() as file:
+            return index.apply(await self._started(file.dataset(self._path), index.selection))
+
+    def get_duck_array(self, dtype: Any = None) -> Any:
+        """Read all elements, and convert them to a type."""
+        return _as_type(super().get_duck_array(), dtype)
+
+    async def async_get_duck_array(self, dtype: Any = None) -> Any:
+        """Do what :meth:`get_duck_array` does."""
+        return _as_type(await super().async_get_duck_array(), dtype)
+
+    def _read(self, index: Index) -> Any:
+        with self._manager.acquire_context() as file:
+            return index.apply(self._read_dataset(file.dataset(self._path), index.selection))
+
+    def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        if self._device is None and self._is_scattered(selection):
+            return self._started(dataset, selection).wait()
+        if self._decoding is not None:
+            return dataset.read(selection, device=self._device, cf=self._decoding)
+        if self._device is not None:
+            return dataset.read(selection, device=self._device)
+        return dataset.read(selection, dtype=self.dtype) if self._is_swapped else dataset[selection]
+
+    def _started(self, dataset: Dataset, selection: tuple[Any, ...]) -> Request[Any]:
+        if self._decoding is not None:
+            return dataset.read_async(selection, device=self._device, cf=self._decoding)
+        dtype = self.dtype if self._is_swapped and self._device is None else None
+        return dataset.read_async(selection, device=self._device, dtype=dtype)
+
+    def _is_scattered(self, selection: tuple[Any, ...]) -> bool:
+        """Whether few elements are in so many chunks that a single thread is slow.
+
+        ``dataset[selection]`` leaves small selections to HDF5, which decodes chunk by chunk.
+        """
+        if self._chunks is None:
+            return False
+        count = touched = 1
+        for part, side in zip(selection, self._chunks, strict=True):
+            if isinstance(part, slice):
+                count *= len(range(part.start, part.stop, part.step or 1))
+                touched *= (part.stop - 1) // side - part.start // side + 1
+            elif isinstance(part, np.ndarray):
+                count *= part.size
+                touched *= part.size
+        chunk = math.prod(self._chunks) * self.dtype.itemsize
+        is_small = 0 < count * self.dtype.itemsize <= small.LIMIT
+        return is_small and touched > 1 and touched * chunk > small.DECODED
+
+
+class ThreadedArray(LazyArray):
+    """Elements that HDF5 reads, or that are changed after the read: a task waits in a thread."""
+
+    __slots__ = ()
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Any:
+        """Read in another thread."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+
+class LazyStrings(ThreadedArray):
+    """Strings of variable length."""
+
+    __slots__ = ()
+
+    def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        return dataset.asstr()[selection]
+
+
+class PaddedArray(ThreadedArray):
+    """A dataset that is shorter than an unlimited dimension of its file: the rest is filled."""
+
+    __slots__ = ()
+
+    def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        if dataset.dtype.kind == "O":
+            return dataset.asstr()[selection]
+        return super()._read_dataset(dataset, selection)
+
+    def _read(self, index: Index) -> Any:
+        with self._manager.acquire_context() as file:
+            dataset = file.dataset(self._path)
+            box = [
+                _box(part, length) for part, length in zip(index.selection, self.shape, strict=True)
+            ]
+            assert dataset.shape is not None
+            inner = tuple(
+                slice(side.start, max(side.start, min(side.stop, length)))
+                for side, length in zip(box, dataset.shape, strict=True)
+            )
+            lengths = [side.stop - side.start for side in box]
+            fill = "" if self.dtype.kind == "O" else dataset.fillvalue
+            values = np.full(lengths, fill, self.dtype)
+            filled = tuple(slice(0, side.stop - side.start) for side in inner)
+            if values[filled].size:
+                values[filled] = self._read_dataset(dataset, inner)
+        shifted = [
+            slice(part.start - side.start, part.stop - side.start, part.step)
+            if isinstance(part, slice)
+            else (part % length if isinstance(part, int) else np.mod(part, length)) - side.start
+            for part, side, length in zip(index.selection, box, self.shape, strict=True)
+        ]
+        return index.apply(values[tuple(shifted)])
+
+
+def _box(part: Any, length: int) -> slice:
+    """Return the slice around the indices of a dimension."""
+    if isinstance(part, slice):
+        return slice(part.start, part.stop)
+    indices = np.mod(part, length)
+    if not indices.size:
+        return slice(0, 0)
+    return slice(int(indices.min()), int(indices.max()) + 1)
+
+
+def _as_type(array: Any, dtype: Any) -> Any:
+    return array if dtype is None else array.astype(dtype, copy=False)

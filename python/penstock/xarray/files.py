@@ -1,0 +1,103 @@
+"""Open files, which xarray's file managers share, close and open again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.errors import IncompatibleError
+from penstock.hdf5.dataset import Dataset
+from penstock.hdf5.file import File
+from penstock.xarray.group import Group, Numbering
+
+_CLASSIC = b"CDF"
+
+
+class OpenFile:
+    """An open HDF5 file, and what has been found in it.
+
+    Args:
+        source: A path, or a file object of Python.
+        mode: ``"r"``, which xarray's file managers give.
+        phony_dims: How dimensions without a name are numbered: ``"access"`` in the order in which
+            groups are opened, ``"sort"`` in that of all groups of the file.
+    """
+
+    def __init__(self, source: Any, *, mode: str = "r", phony_dims: str = "access") -> None:
+        self._file = _opened(source, mode)
+        self._datasets: dict[str, Dataset] = {}
+        self._groups: dict[str, Group] = {}
+        is_sorted = phony_dims == "sort"
+        self._numbering = Numbering(self._file.h5py, is_sorted=is_sorted)
+        if is_sorted:
+            list(self.paths_below("/"))
+
+    @property
+    def name(self) -> str:
+        """The path by which the file was opened."""
+        return self._file.filename
+
+    def dataset(self, path: str) -> Dataset:
+        """Return an open dataset."""
+        found = self._datasets.get(path)
+        if found is None:
+            found = self._datasets[path] = self._file[path]
+        return found
+
+    def group(self, path: str) -> Group:
+        """Return a group, by its path from the root.
+
+        Raises:
+            OSError: There is no such group.
+        """
+        parts = [part for part in path.split("/") if part]
+        found = self._found("/", None)
+        for part in parts:
+            if part not in found.groups:
+                raise OSError(f"group not found: {part} of {path} in {self.name}")
+            found = self._found(found.child_path(part), found)
+        return found
+
+    def paths_below(self, path: str) -> Iterator[str]:
+        """Return the paths of a group and of all below it, each before those below it."""
+        group = self.group(path)
+        yield group.path
+        for name in group.groups:
+            yield from self.paths_below(group.child_path(name))
+
+    def _found(self, path: str, parent: Group | None) -> Group:
+        found = self._groups.get(path)
+        if found is None:
+            found = self._groups[path] = Group(self._file.h5py, path, parent, self._numbering)
+        return found
+
+    def close(self) -> None:
+        """Wait for pending reads, and close the file with all datasets."""
+        self._datasets.clear()
+        self._groups.clear()
+        self._file.close()
+
+
+def _opened(source: Any, mode: str) -> File:
+    try:
+        return File(source, mode)
+    except OSError as error:
+        if _magic(source).startswith(_CLASSIC):
+            raise IncompatibleError(
+                f"{source} is a netCDF-3 file, and Penstock reads HDF5 files",
+                path=str(source),
+                remedy='open it with engine="scipy" or engine="netcdf4"',
+            ) from error
+        raise
+
+
+def _magic(source: Any) -> bytes:
+    if not isinstance(source, (str, bytes, os.PathLike)):
+        source.seek(0)
+        return bytes(source.read(len(_CLASSIC)))
+    try:
+        with open(source, "rb") as file:
+            return file.read(len(_CLASSIC))
+    except OSError:
+        return b""
