@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock import arrays, dlpack, frameworks, pinned
-from penstock._core import export_array
+from penstock._core import export_array, import_arrays
 from penstock.device_array import DeviceArray
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import UnavailableError
@@ -126,19 +126,12 @@ class _Torch:
         return made
 
     def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
-        owner, address, longest = memory
-        codes, device, made = self._codes, self._dlpack_device, self._import
-        found = []
-        for place, part in zip(places, parts, strict=True):
-            shape = part[2]
-            code = codes.get(part[1])
-            if code is None or not 0 < part[4] - part[3] < longest:
-                found.append(self._unusual(memory, place, part))
-                continue
-            capsule = export_array(
-                address + place, shape, code, device, owner, versioned=False, copied=False
-            )
-            found.append(made(capsule))
+        places = list(places)
+        parts = list(parts)
+        found = import_arrays(self._import, parts, places, self._codes, memory, self._dlpack_device)
+        for number, tensor in enumerate(found):
+            if tensor is None:
+                found[number] = self._unusual(memory, places[number], parts[number])
         if self._filled_on != self.device:
             return [tensor.to(self.device) for tensor in found]
         return found

@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock import arrays, transfer
 from penstock._collector import paused_collector
+from penstock._core import canonical_tensors
 from penstock._native import NULL
 from penstock.files import READ, NativeFile, Path
 from penstock.torch.safetensors.errors import WeightsError
@@ -186,59 +187,29 @@ def _header(size: int, name: str, read: Callable[[int, int], bytes]) -> Header:
     return header
 
 
-_FIRST = re.compile(r'\{(?:"__metadata__":(\{[^{}\\]*\}),)?')
-_ENTRY = re.compile(
-    r'"([^"\\\x00-\x1f]*)":\{"dtype":"(\w+)","shape":\[([\d,]*)\],'
-    r'"data_offsets":\[(0|[1-9]\d*),(0|[1-9]\d*)\]\}(?:,(?=")|\}$)',
-    re.ASCII,
-)
-_AROUND = len('"":{"dtype":"","shape":[],"data_offsets":[,]},')
+_FIRST = re.compile(rb'\{(?:"__metadata__":(\{[^{}\\]*\}),)?')
 
 
 def _canonical(text: bytes, begin: int) -> Header | None:
     """Return a header in the form in which the format's own library writes it.
 
-    It is the same as :func:`_parsed` returns, in a third of the time. ``None`` is returned for all
+    It is the same as :func:`_parsed` returns, in a tenth of the time. ``None`` is returned for all
     other headers, valid or not.
     """
-    entries: dict[str, Entry] = {}
-    kinds: dict[tuple[str, str], tuple[tuple[int, ...], int]] = {}
-    before, end = "0", begin
+    first = _FIRST.match(text)
+    if first is None:
+        return None
     try:
-        decoded = text.decode().rstrip(" ")
-        first = _FIRST.match(decoded)
-        if first is None:
-            return None
-        metadata = _load(first[1], object_pairs_hook=_object) if first[1] else None
-        found = _ENTRY.findall(decoded, first.end())
-        length = first.end() + len(found) * _AROUND
-        for name, dtype, lengths, start, stop in found:
-            kind = kinds.get((dtype, lengths))
-            if kind is None:
-                kind = kinds[dtype, lengths] = _kind(dtype, lengths)
-            shape, nbytes = kind
-            last = begin + int(stop)
-            if start != before or last - end != nbytes:
-                return None
-            entries[name] = Entry(name, dtype, shape, end, last)
-            length += len(name) + len(dtype) + len(lengths) + len(start) + len(stop)
-            before, end = stop, last
+        metadata = _load(first[1].decode(), object_pairs_hook=_object) if first[1] else None
     except ValueError:
         return None
-    if not entries or len(entries) != len(found) or METADATA in entries:
+    listed = canonical_tensors(text, first.end(), begin, BITS)
+    if listed is None or any(type(value) is not str for value in (metadata or {}).values()):
         return None
-    # The matches do not overlap: if they are as long as the text, nothing is between them.
-    is_all = length == len(decoded)
-    is_text = metadata is None or all(type(value) is str for value in metadata.values())
-    return Header(entries, metadata, begin, end) if is_all and is_text else None
-
-
-def _kind(dtype: str, lengths: str) -> tuple[tuple[int, ...], int]:
-    """Return shape and bytes of a tensor."""
-    shape = json.loads(f"[{lengths}]")
-    if max(shape, default=0) >= _END:
-        raise ValueError("no tensor is as long")
-    return tuple(shape), _nbytes(dtype, shape)
+    entries = {tensor[0]: tensor for tensor in map(partial(tuple.__new__, Entry), listed)}
+    if len(entries) != len(listed) or METADATA in entries:
+        return None
+    return Header(entries, metadata, begin, listed[-1][4])
 
 
 def _parsed(name: str, text: bytes, begin: int) -> Header:
