@@ -68,6 +68,12 @@ INVALID = {
     "metadata twice": file_of('{"__metadata__":{},"__metadata__":{}}'),
     "a key of the metadata twice": file_of('{"__metadata__":{"a":"b","a":"b"}}'),
     "half a surrogate pair in the metadata": file_of('{"__metadata__":{"a":"\\ud800"}}'),
+    "half a surrogate pair in the metadata before a tensor": file_of(
+        f'{{"__metadata__":{{"a":"\\ud800"}},"a":{SCALAR}}}', b"1234"
+    ),
+    "nesting in the metadata before a tensor": file_of(
+        '{"__metadata__":' + '{"a":' * 5000 + "1" + "}" * 5000 + f',"a":{SCALAR}}}', b"1234"
+    ),
     "half a surrogate pair in a key of the metadata": file_of(
         '{"__metadata__":{"\\udc00":"a","b":"c"}}'
     ),

@@ -111,7 +111,12 @@ class Blocks:
         if found is None:
             return False
         length, offsets, places = found
-        memory = bytes_of(target.untyped_storage())
+        storage = target.untyped_storage()
+        if len(places) == 1:
+            begin = target.storage_offset() * size
+            self._ranges.add(bytes_of(storage, begin, begin + length), block.offset)
+            return True
+        memory = bytes_of(storage)
         self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
         return True
 

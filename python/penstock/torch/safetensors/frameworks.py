@@ -6,7 +6,7 @@ that look at storages see tensors that share nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -49,7 +49,7 @@ class Framework(Protocol):
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return the tensor that begins at a byte of the memory."""
 
-    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         """Return the tensors that begin at some bytes of the memory."""
 
     def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
@@ -85,7 +85,7 @@ class _OneByOne:
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         raise NotImplementedError
 
-    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         return [
             self.finished(self.tensor(memory, place, part))
             for place, part in zip(places, parts, strict=True)
@@ -125,9 +125,7 @@ class _Torch:
         (made,) = self.tensors(memory, (place,), (part,))
         return made
 
-    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
-        places = list(places)
-        parts = list(parts)
+    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         found = import_arrays(self._import, parts, places, self._codes, memory, self._dlpack_device)
         for number, tensor in enumerate(found):
             if tensor is None:
