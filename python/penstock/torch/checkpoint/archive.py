@@ -302,6 +302,17 @@ class Storage(NamedTuple):
     """In elements of its kind."""
 
 
+def storage_of(saved: Any) -> Storage:
+    """Return what a persistent id says.
+
+    Raises:
+        Unsupported: It is not that of a storage.
+    """
+    if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
+        raise Unsupported("a persistent id is not that of a storage")
+    return Storage(*saved[1:])
+
+
 class _Anything:
     """What a pickle makes of every class and function, so that none is called."""
 
@@ -339,9 +350,7 @@ class _Inventory(pickle.Unpickler):
         return _Anything
 
     def persistent_load(self, saved: Any) -> Any:
-        if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
-            raise pickle.UnpicklingError("a persistent id is not that of a storage")
-        storage = Storage(*saved[1:])
+        storage = storage_of(saved)
         self.storages.setdefault(storage.key, storage)
         return _Anything()
 
@@ -378,7 +387,7 @@ def tensor_of(directory: Directory) -> StoredTensor:
     """
     if "byteorder" in directory and directory.content("byteorder") != sys.byteorder.encode():
         raise Unsupported("the bytes are in the other order")
-    unpickler = _TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
+    unpickler = TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
     try:
         dtype, storage, first, shape, strides = unpickler.load()
         step = dtype.itemsize
@@ -432,7 +441,7 @@ _DTYPES = {
 """The classes of storages in pickles. Other data types are named beside an UntypedStorage."""
 
 
-class _TensorUnpickler(pickle.Unpickler):
+class TensorUnpickler(pickle.Unpickler):
     """Unpickles one tensor, without calling anything that the pickle names."""
 
     def find_class(self, module: str, name: str) -> Any:
