@@ -114,7 +114,7 @@ class Blocks:
         storage = target.untyped_storage()
         if len(places) == 1:
             begin = target.storage_offset() * size
-            self._ranges.add(bytes_of(storage, begin, begin + length), block.offset)
+            self._ranges.add_storage(storage, block.offset, begin, length)
             return True
         memory = bytes_of(storage)
         self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
@@ -130,7 +130,7 @@ class Blocks:
         device = block.target.device
         storage = new_storage(span, device if device.type == "cuda" else "cpu")
         ranges = Ranges()
-        ranges.add(bytes_of(storage), block.offset)
+        ranges.add_storage(storage, block.offset, 0, span)
         ranges.move(self._file, request.READ, NULL)
         dtype = block.stored.dtype
         strides = [step // dtype.itemsize for step in block.stored.strides]

@@ -175,7 +175,7 @@ def _fill(file: NativeFile, storages: list[tuple[Any, archive.Entry]], options: 
     """Read the bytes of storages by one request."""
     ranges = Ranges()
     for storage, place in storages:
-        ranges.add(archive.bytes_of(storage), place.offset)
+        ranges.add_storage(storage, place.offset, 0, place.length)
     ranges.move(file, request.READ, resolve(options))
 
 
