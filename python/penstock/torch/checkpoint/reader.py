@@ -33,6 +33,10 @@ from penstock.torch.checkpoint.writer import finished
 
 _AT_ONCE = 16
 """Files that are read at the same time."""
+_REQUESTS = 4
+"""Requests that read a large file, about."""
+_LEAST_AT_ONCE = 64 << 20
+"""Bytes of one of them, at least."""
 _EDGE = 4096
 """Bytes at the beginning and at the end of an archive that say where its tensor is."""
 
@@ -43,7 +47,7 @@ class FileRead:
     def __init__(self, path: Path, planner: LoadPlanner) -> None:
         self.path = path
         self.file = NativeFile(path, READ)
-        self.blocks = Blocks(self.file)
+        self.blocks = Blocks(self.file, max(self.file.size() // _REQUESTS, _LEAST_AT_ONCE))
         self._planner = planner
         self._tensors: list[tuple[ReadItem, torch.Tensor]] = []
         self._bytes: list[tuple[ReadItem, np.ndarray[Any, Any]]] = []
@@ -110,9 +114,9 @@ class FileReads:
 class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
     """Reads checkpoints as ``FileSystemReader`` does.
 
-    All tensors of a file come by one request, straight into the memory of the state dict; of a
-    tensor that is needed in part, only that part is read. Items that are no plain tensors, such as
-    those of stream extensions, are read as ``FileSystemReader`` reads them.
+    All tensors of a file come by one request, or few for a large file, straight into the memory of
+    the state dict; of a tensor that is needed in part, only that part is read. Items that are no
+    plain tensors, such as those of stream extensions, are read as ``FileSystemReader`` reads them.
 
     Args:
         path: The folder of the checkpoint.

@@ -31,6 +31,8 @@ class Ranges:
         self._views: list[arrays.View] = []
         self._storages: list[Any] = []
         self._gpus: set[int] = set()
+        self.nbytes = 0
+        """The bytes of all ranges."""
 
     def __bool__(self) -> bool:
         return bool(self._views or self._storages)
@@ -44,6 +46,7 @@ class Ranges:
         view = arrays.view(memory)
         self._single.append((offset, view.nbytes, view.pointer))
         self._views.append(view)
+        self.nbytes += view.nbytes
 
     def add_storage(self, storage: Any, offset: int, begin: int, nbytes: int) -> None:
         """Add bytes of a storage of the CPU or a CUDA device from ``begin`` on, as :meth:`add`.
@@ -58,6 +61,7 @@ class Ranges:
             )
         self._single.append((offset, nbytes, storage.data_ptr() + begin))
         self._storages.append(storage)
+        self.nbytes += nbytes
         if storage.device.type == "cuda":
             self._gpus.add(storage.device.index)
 
@@ -66,6 +70,7 @@ class Ranges:
         ranges = np.empty(len(offsets), _RANGE)
         ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, addresses
         self._many.append(ranges)
+        self.nbytes += int(ranges["length"].sum())
         self._views.append(arrays.view(memory))
 
     def submit(self, file: NativeFile, operation: int, options: CData) -> Request[None]:
