@@ -113,16 +113,15 @@ class Blocks:
         if target.device.type not in ("cpu", "cuda") or target.is_conj() or target.is_neg():
             return False
         size = dtype.itemsize
-        to_steps = [step * size for step in target.stride()]
+        storage, begin = target.untyped_storage(), target.storage_offset() * size
+        to_steps = tuple(step * size for step in target.stride())
+        if to_steps == steps and target.is_contiguous():
+            self._ranges.add_storage(storage, block.offset, begin, target.numel() * size)
+            return True
         found = runs(target.shape, steps, to_steps, size, _LEAST_RUN)
         if found is None:
             return False
         length, offsets, places = found
-        storage = target.untyped_storage()
-        if len(places) == 1:
-            begin = target.storage_offset() * size
-            self._ranges.add_storage(storage, block.offset, begin, length)
-            return True
         memory = bytes_of(storage)
         self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
         return True

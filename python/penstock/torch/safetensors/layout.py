@@ -62,6 +62,9 @@ class Layout(NamedTuple):
 
 def lay_out(parts: Sequence[AnyPart]) -> Layout:
     """Return a plan for parts in the order of the file."""
+    if len(parts) == 1 and parts[0].nbytes and getattr(parts[0], "starts", None) is None:
+        nbytes = parts[0].nbytes
+        return Layout(nbytes, [0], np.array([(parts[0].begin, nbytes, 0)], RANGE))
     return _one_run(parts) or _several_runs(parts)
 
 
