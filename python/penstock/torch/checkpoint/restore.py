@@ -38,7 +38,7 @@ class Restored:
         try:
             with paused_collector():
                 self.object: Any = unpickler.load()
-        except (Unsupported, MemoryError, torch.cuda.OutOfMemoryError):
+        except (Unsupported, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:
             raise Unsupported(f"it is not plain: {error}") from error
