@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,19 @@ def export_array(
     versioned: bool,
     copied: bool,
 ) -> object: ...
+def import_arrays(
+    make: Callable[[Any], Any],
+    parts: Sequence[tuple[Any, ...]],
+    places: Sequence[int],
+    codes: dict[str, tuple[int, int]],
+    memory: tuple[object, int, int],
+    device: tuple[int, int],
+) -> list[Any]: ...
 def read_capsule(
     capsule: object,
 ) -> (
     tuple[int, tuple[int, int], list[int], list[int] | None, tuple[int, int, int], bool] | None
 ): ...
+def canonical_tensors(
+    text: bytes, start: int, begin: int, bits: dict[str, int]
+) -> list[tuple[str, str, tuple[int, ...], int, int]] | None: ...

@@ -3,13 +3,16 @@
 //! The destructors of exported arrays run while an exception of the consumer is set. Their deleters
 //! run on any thread, even after the interpreter has exited. Python code can do neither.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
@@ -188,10 +191,27 @@ impl Tensor {
     }
 }
 
-/// The memory of an exported array until it is deleted.
-struct Export {
+/// Lengths and distances of the elements of an array in C order.
+struct Layout {
     shape: Vec<i64>,
+    /// The distance between elements along each dimension, in elements.
     strides: Vec<i64>,
+}
+
+impl Layout {
+    fn new(shape: Vec<i64>) -> Arc<Layout> {
+        let mut strides = vec![1_i64; shape.len()];
+        for at in (1..shape.len()).rev() {
+            strides[at - 1] = strides[at].wrapping_mul(shape[at]);
+        }
+        Arc::new(Layout { shape, strides })
+    }
+}
+
+/// What an exported array keeps until it is deleted.
+struct Export {
+    /// Consumers only read it: arrays share it.
+    layout: Arc<Layout>,
     owner: Py<PyAny>,
 }
 
@@ -218,30 +238,13 @@ pub(crate) fn export_array(
     versioned: bool,
     copied: bool,
 ) -> PyResult<Py<PyAny>> {
-    let strides = strides_of(&shape);
-    let mut export = Box::new(Export {
-        shape,
-        strides,
+    let export = Box::new(Export {
+        layout: Layout::new(shape),
         owner,
     });
-    let tensor = Tensor {
-        data: address as *mut c_void,
-        device: Device {
-            kind: device.0,
-            id: device.1,
-        },
-        dimensions: export.shape.len() as i32,
-        dtype: DataType {
-            code: dtype.0,
-            bits: dtype.1,
-            lanes: 1,
-        },
-        shape: export.shape.as_mut_ptr(),
-        strides: export.strides.as_mut_ptr(),
-        byte_offset: 0,
-    };
+    let tensor = export.describe(address, dtype, device);
     let context = Box::into_raw(export).cast();
-    let (managed, name): (*mut c_void, _) = if versioned {
+    if versioned {
         let managed = ManagedVersioned {
             major: VERSION.0,
             minor: VERSION.1,
@@ -250,15 +253,108 @@ pub(crate) fn export_array(
             flags: if copied { IS_COPIED } else { 0 },
             tensor,
         };
-        (Box::into_raw(Box::new(managed)).cast(), NAME_VERSIONED)
+        capsule(py, Box::into_raw(Box::new(managed)).cast(), true)
     } else {
         let managed = Managed {
             tensor,
             context,
             deleter: Some(delete),
         };
-        (Box::into_raw(Box::new(managed)).cast(), NAME)
-    };
+        capsule(py, Box::into_raw(Box::new(managed)).cast(), false)
+    }
+    .map(Bound::unbind)
+}
+
+/// The memory of arrays: its owner, its address and its bytes.
+type Memory = (Py<PyAny>, usize, u64);
+
+/// DLPack's code of a type, the bits of an element, and the layout.
+type Kind = ((u8, u8), Arc<Layout>);
+
+/// Return arrays that a library makes of parts of an allocation, each of its own capsule.
+///
+/// `None` stands for a part without elements, one that is the whole allocation, and one whose type
+/// has no code.
+///
+/// Args:
+///     make: The library's function for a capsule that is not versioned.
+///     parts: Tuples of a name, a type, a shape, and two offsets, which differ by the bytes.
+///     places: At which byte of the memory each part begins.
+///     codes: DLPack's code of each type, and the bits of an element.
+///     memory: The owner of the memory, its address and its bytes.
+///     device: DLPack's number of the kind of memory, and of the device.
+#[pyfunction]
+pub(crate) fn import_arrays<'py>(
+    make: &Bound<'py, PyAny>,
+    parts: Vec<Bound<'py, PyTuple>>,
+    places: Vec<usize>,
+    codes: &Bound<'py, PyDict>,
+    memory: Memory,
+    device: (i32, i32),
+) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+    let py = make.py();
+    let (owner, address, longest) = memory;
+    // By the addresses of type and shape, which the parts keep and mostly share.
+    let mut kinds: HashMap<(usize, usize), Option<Kind>> = HashMap::new();
+    let mut made = Vec::with_capacity(parts.len());
+    for (part, place) in parts.iter().zip(places) {
+        let (dtype, shape) = (part.get_item(1)?, part.get_item(2)?);
+        let (begin, end): (u64, u64) = (part.get_item(3)?.extract()?, part.get_item(4)?.extract()?);
+        let key = (dtype.as_ptr().addr(), shape.as_ptr().addr());
+        let kind = match kinds.get(&key) {
+            Some(known) => known,
+            None => {
+                let code = codes.get_item(&dtype)?;
+                let kind = code
+                    .map(|code| Ok::<_, PyErr>((code.extract()?, Layout::new(shape.extract()?))));
+                kinds.entry(key).or_insert(kind.transpose()?)
+            }
+        };
+        let nbytes = end.saturating_sub(begin);
+        made.push(match kind {
+            Some((code, layout)) if 0 < nbytes && nbytes < longest => {
+                let export = Box::new(Export {
+                    layout: layout.clone(),
+                    owner: owner.clone_ref(py),
+                });
+                let managed = Box::new(Managed {
+                    tensor: export.describe(address + place, *code, device),
+                    context: Box::into_raw(export).cast(),
+                    deleter: Some(delete),
+                });
+                let capsule = capsule(py, Box::into_raw(managed).cast(), false)?;
+                Some(make.call1((capsule,))?)
+            }
+            _ => None,
+        });
+    }
+    Ok(made)
+}
+
+impl Export {
+    fn describe(&self, address: usize, dtype: (u8, u8), device: (i32, i32)) -> Tensor {
+        Tensor {
+            data: address as *mut c_void,
+            device: Device {
+                kind: device.0,
+                id: device.1,
+            },
+            dimensions: self.layout.shape.len() as i32,
+            dtype: DataType {
+                code: dtype.0,
+                bits: dtype.1,
+                lanes: 1,
+            },
+            shape: self.layout.shape.as_ptr().cast_mut(),
+            strides: self.layout.strides.as_ptr().cast_mut(),
+            byte_offset: 0,
+        }
+    }
+}
+
+/// Returns a capsule that owns a `ManagedVersioned` or a `Managed`.
+fn capsule(py: Python<'_>, managed: *mut c_void, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
+    let name = if versioned { NAME_VERSIONED } else { NAME };
     // SAFETY: the pointer is not null, and the name lives as long as the process.
     let capsule = unsafe { ffi::PyCapsule_New(managed, name.as_ptr(), Some(destroy)) };
     if capsule.is_null() {
@@ -267,16 +363,7 @@ pub(crate) fn export_array(
         return Err(PyErr::take(py).unwrap_or_else(|| PyMemoryError::new_err("no capsule")));
     }
     // SAFETY: a new reference.
-    Ok(unsafe { Bound::from_owned_ptr(py, capsule) }.unbind())
-}
-
-/// Returns the distance between elements along each dimension, in elements.
-fn strides_of(shape: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1_i64; shape.len()];
-    for at in (1..shape.len()).rev() {
-        strides[at - 1] = strides[at].wrapping_mul(shape[at]);
-    }
-    strides
+    Ok(unsafe { Bound::from_owned_ptr(py, capsule) })
 }
 
 /// Deletes the array of a capsule that was not consumed. A consumer renames the capsule.

@@ -6,7 +6,8 @@
 //!   Penstock.
 //! - The argument of `dataset[...]`, parsed once for small reads and for all others.
 //! - Arrays that small reads fill: NumPy's, torch's by DLPack's exchange API for C, and ours.
-//! - Capsules of DLPack, whose destructors must not run Python code.
+//! - Capsules of DLPack, whose destructors must not run Python code, and arrays of many of them.
+//! - Headers of safetensors files, which can list thousands of tensors.
 
 #![deny(missing_docs, unreachable_pub)]
 
@@ -17,6 +18,7 @@ mod index;
 mod memory;
 mod reader;
 mod report;
+mod safetensors;
 mod structs;
 
 use pyo3::prelude::*;
@@ -26,11 +28,13 @@ mod _core {
     #[pymodule_export]
     use crate::call::Library;
     #[pymodule_export]
-    use crate::dlpack::{export_array, read_capsule};
+    use crate::dlpack::{export_array, import_arrays, read_capsule};
     #[pymodule_export]
     use crate::index::{Elements, elements};
     #[pymodule_export]
     use crate::reader::Reader;
     #[pymodule_export]
     use crate::report::Report;
+    #[pymodule_export]
+    use crate::safetensors::canonical_tensors;
 }

@@ -61,6 +61,10 @@ def assert_same(actual: Any, expected: Any) -> None:
         assert list(actual) == list(expected)
         for key, value in expected.items():
             assert_same(actual[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert (type(actual), len(actual)) == (type(expected), len(expected))
+        for one, value in zip(actual, expected, strict=True):
+            assert_same(one, value)
     elif torch.is_tensor(expected):
         assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
         assert actual.device == expected.device

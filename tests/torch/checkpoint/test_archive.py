@@ -151,3 +151,16 @@ def test_a_tensor_that_is_longer_than_its_storage_is_refused(tmp_path: Path) -> 
             new.writestr(entry, data)
     with pytest.raises(checkpoint.CheckpointFileError, match="longer than its storage"):
         checkpoint.load(tmp_path / "y")
+
+
+def test_archives_of_like_tensors_are_those_that_each_would_have() -> None:
+    archives = archive.TensorArchives("cpu")
+    start = 0
+    for shape in [(3, 5), (3, 5), (0, 5), (300, 100), (300, 100), (), (300, 100)]:
+        tensor = torch.randn(shape)
+        made, wanted = archives.plan(tensor, start), archive.encode(tensor, start, "cpu")
+        assert made.end == wanted.end
+        for one, other in zip(made.parts, wanted.parts, strict=True):
+            assert one.offset == other.offset
+            assert bytes(one.source) == bytes(other.source)
+        start = made.end

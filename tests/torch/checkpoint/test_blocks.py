@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock.files import READ, NativeFile
 
 from .conftest import torch
@@ -48,7 +49,7 @@ def test_random_blocks_have_the_elements_of_the_tensor(
         steps = tuple(step * size for step in stored.stride())
         described = archive.StoredTensor(dtype, first, tuple(shape), steps)
         with NativeFile(path, READ) as file:
-            reading = blocks.Blocks(file)
+            reading = blocks.Blocks(file, at_once=made.choice([1, 1 << 20]))
             wanted = []
             for _ in range(4):
                 offsets = [made.randrange(n) for n in shape]
@@ -76,4 +77,14 @@ def test_a_block_outside_the_tensor_is_refused(
     path.write_bytes(bytes(10))
     described = archive.StoredTensor(torch.uint8, 0, (2, 5), (5, 1))
     with NativeFile(path, READ) as file, pytest.raises(ValueError, match="tensor of shape"):
-        blocks.Blocks(file).add(described, offsets, torch.zeros(shape, dtype=torch.uint8))
+        blocks.Blocks(file, 1 << 20).add(described, offsets, torch.zeros(shape, dtype=torch.uint8))
+
+
+def test_a_tensor_whose_memory_is_freed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.bin"
+    path.write_bytes(bytes(100))
+    target = torch.zeros(20)
+    target.untyped_storage().resize_(0)
+    described = archive.StoredTensor(torch.float32, 0, (20,), (4,))
+    with NativeFile(path, READ) as file, pytest.raises(ps.InvalidError, match="0 bytes"):
+        blocks.Blocks(file, 1 << 20).add(described, (0,), target)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,42 @@ def test_a_map_location_that_is_a_function_gets_storages_with_their_contents(pat
 def test_meta_tensors_are_made_as_torch_makes_them(path: Path) -> None:
     checkpoint.save({"one": torch.ones(3)}, path)
     assert checkpoint.load(path, "meta")["one"].device.type == "meta"
+
+
+def test_tensors_collections_and_numbers_are_restored_without_torch_load(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = torch.nn.Linear(3, 2)
+    shared = torch.arange(12.0).reshape(3, 4)
+    wanted = {
+        "model": model.state_dict(),
+        "views": [shared[1:], shared.T, torch.tensor(5), torch.empty(0, 3)],
+        "types": (torch.zeros(3).to(torch.float8_e4m3fn), torch.ones(2, dtype=torch.complex64)),
+        "needs grad": torch.ones(2, requires_grad=True),
+        "others": [1, 2.5, "text", None, True, torch.bfloat16, torch.Size([2, 3]), {"a": 1}],
+    }
+    torch.save(wanted, path)
+    monkeypatch.setattr(torch, "load", None)
+    found = checkpoint.load(path)
+    assert_same(found, wanted)
+    assert found["model"]._metadata == wanted["model"]._metadata  # type: ignore[attr-defined]
+    assert found["views"][0].data_ptr() - 16 == found["views"][1].data_ptr()
+    assert found["needs grad"].requires_grad
+
+
+@pytest.mark.parametrize("state", [b"N}X\x0c\0\0\0__defaults__)s\x86", b"}X\1\0\0\0xK\1s"])
+def test_a_pickle_cannot_change_what_restores_its_tensors(path: Path, state: bytes) -> None:
+    pickled = b"\x80\2ctorch._utils\n_rebuild_tensor_v2\n" + state + b"b."
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/version", "3")
+    with suppress(pickle.UnpicklingError):
+        checkpoint.load(path)
+    torch.save({"one": torch.ones(3)}, path)
+    assert_same(checkpoint.load(path), {"one": torch.ones(3)})
+    for function in (torch._utils._rebuild_tensor_v2, checkpoint.restore._Unpickler._tensor):
+        assert not vars(function)
+    assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)
 
 
 def test_sparse_and_quantized_tensors_are_kept(path: Path) -> None:

@@ -68,6 +68,12 @@ INVALID = {
     "metadata twice": file_of('{"__metadata__":{},"__metadata__":{}}'),
     "a key of the metadata twice": file_of('{"__metadata__":{"a":"b","a":"b"}}'),
     "half a surrogate pair in the metadata": file_of('{"__metadata__":{"a":"\\ud800"}}'),
+    "half a surrogate pair in the metadata before a tensor": file_of(
+        f'{{"__metadata__":{{"a":"\\ud800"}},"a":{SCALAR}}}', b"1234"
+    ),
+    "nesting in the metadata before a tensor": file_of(
+        '{"__metadata__":' + '{"a":' * 5000 + "1" + "}" * 5000 + f',"a":{SCALAR}}}', b"1234"
+    ),
     "half a surrogate pair in a key of the metadata": file_of(
         '{"__metadata__":{"\\udc00":"a","b":"c"}}'
     ),
@@ -90,6 +96,8 @@ INVALID = {
     "a length of 65 bits": file_of(one(shape="[18446744073709551616]"), b"1234"),
     "a length of 65 bits and none": file_of(one(shape="[0,18446744073709551616]", offsets="[0,0]")),
     "a size of 96 bits": file_of(one(shape="[4294967296,4294967296,4294967296]"), b"1234"),
+    "an offset of 65 bits": file_of(one("U8", "[0]", f"[{1 << 64},{1 << 64}]")),
+    "the last offset of 64 bits": file_of(one("U8", "[0]", f"[{(1 << 64) - 1},{(1 << 64) - 1}]")),
     "three offsets": file_of(one(offsets="[0,4,8]"), b"1234"),
     "offsets in the wrong order": file_of(one(offsets="[4,0]"), b"1234"),
     "a negative offset": file_of(one(offsets="[-4,0]"), b"1234"),

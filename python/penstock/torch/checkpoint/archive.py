@@ -86,6 +86,28 @@ def encode(obj: Any, start: int = 0, location: str | None = None) -> Archive:
     return writer.finish()
 
 
+class TensorArchives:
+    """Plans archives of dense tensors without gradients. Those of like tensors differ by place."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._known: dict[Any, tuple[list[tuple[int, bytes | None]], int]] = {}
+
+    def plan(self, tensor: torch.Tensor, start: int) -> Archive:
+        """Return what :func:`encode` returns for a tensor that has all of its storage."""
+        first = start % (PAGE if tensor.nbytes >= LARGE else ALIGNMENT)
+        key = tensor.dtype, tensor.shape, tensor.stride(), first
+        if key not in self._known:
+            made = encode(tensor, first, self._location)
+            parts = [(at, one if isinstance(one, bytes) else None) for at, one in made.parts]
+            self._known[key] = parts, made.end
+        parts, end = self._known[key]
+        content, shift = bytes_of(tensor.untyped_storage()), start - first
+        return Archive(
+            [Part(at + shift, content if one is None else one) for at, one in parts], end + shift
+        )
+
+
 class _Pickler(pickle.Pickler):
     """Pickles storages as their numbers, and collects them."""
 
@@ -302,6 +324,17 @@ class Storage(NamedTuple):
     """In elements of its kind."""
 
 
+def storage_of(saved: Any) -> Storage:
+    """Return what a persistent id says.
+
+    Raises:
+        Unsupported: It is not that of a storage.
+    """
+    if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
+        raise Unsupported("a persistent id is not that of a storage")
+    return Storage(*saved[1:])
+
+
 class _Anything:
     """What a pickle makes of every class and function, so that none is called."""
 
@@ -339,9 +372,7 @@ class _Inventory(pickle.Unpickler):
         return _Anything
 
     def persistent_load(self, saved: Any) -> Any:
-        if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
-            raise pickle.UnpicklingError("a persistent id is not that of a storage")
-        storage = Storage(*saved[1:])
+        storage = storage_of(saved)
         self.storages.setdefault(storage.key, storage)
         return _Anything()
 
@@ -378,7 +409,7 @@ def tensor_of(directory: Directory) -> StoredTensor:
     """
     if "byteorder" in directory and directory.content("byteorder") != sys.byteorder.encode():
         raise Unsupported("the bytes are in the other order")
-    unpickler = _TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
+    unpickler = TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
     try:
         dtype, storage, first, shape, strides = unpickler.load()
         step = dtype.itemsize
@@ -432,7 +463,7 @@ _DTYPES = {
 """The classes of storages in pickles. Other data types are named beside an UntypedStorage."""
 
 
-class _TensorUnpickler(pickle.Unpickler):
+class TensorUnpickler(pickle.Unpickler):
     """Unpickles one tensor, without calling anything that the pickle names."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -49,13 +49,17 @@ class _Block(NamedTuple):
 
 
 class Blocks:
-    """The blocks that come from one file. All that can be read in place are one request."""
+    """The blocks that come from one file.
 
-    def __init__(self, file: NativeFile) -> None:
-        self._file = file
+    All that can be read in place are one request. In a large file, a request starts as soon as it
+    has ``at_once`` bytes, so that the medium need not wait until all blocks are added.
+    """
+
+    def __init__(self, file: NativeFile, at_once: int) -> None:
+        self._file, self._at_once = file, at_once
         self._ranges = Ranges()
         self._copied: list[_Block] = []
-        self._request: Request[None] | None = None
+        self._requests: list[Request[None]] = []
 
     def add(self, stored: StoredTensor, offsets: Sequence[int], target: torch.Tensor) -> None:
         """Add the block at these offsets of a tensor, with the shape of ``target``.
@@ -80,20 +84,23 @@ class Blocks:
         block = _Block(stored, offset, target)
         if not self._in_place(block):
             self._copied.append(block)
+        elif self._ranges.nbytes >= self._at_once:
+            self.start()
 
     def add_bytes(self, memory: Any, offset: int) -> None:
         """Add bytes that fill an array of bytes."""
         self._ranges.add(memory, offset)
 
     def start(self) -> None:
-        """Start the request."""
+        """Start a request for what has been added since the last one."""
         if self._ranges:
-            self._request = self._ranges.submit(self._file, request.READ, NULL)
+            self._requests.append(self._ranges.submit(self._file, request.READ, NULL))
+            self._ranges = Ranges()
 
     def finish(self) -> None:
-        """Wait for the request, and read what needs a copy."""
-        if self._request is not None:
-            transfer.finish(self._request)
+        """Wait for the requests, and read what needs a copy."""
+        for started in self._requests:
+            transfer.finish(started)
         for block in self._copied:
             self._copy(block)
 
@@ -106,12 +113,16 @@ class Blocks:
         if target.device.type not in ("cpu", "cuda") or target.is_conj() or target.is_neg():
             return False
         size = dtype.itemsize
-        to_steps = [step * size for step in target.stride()]
+        storage, begin = target.untyped_storage(), target.storage_offset() * size
+        to_steps = tuple(step * size for step in target.stride())
+        if to_steps == steps and target.is_contiguous():
+            self._ranges.add_storage(storage, block.offset, begin, target.numel() * size)
+            return True
         found = runs(target.shape, steps, to_steps, size, _LEAST_RUN)
         if found is None:
             return False
         length, offsets, places = found
-        memory = bytes_of(target.untyped_storage())
+        memory = bytes_of(storage)
         self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
         return True
 
@@ -125,7 +136,7 @@ class Blocks:
         device = block.target.device
         storage = new_storage(span, device if device.type == "cuda" else "cpu")
         ranges = Ranges()
-        ranges.add(bytes_of(storage), block.offset)
+        ranges.add_storage(storage, block.offset, 0, span)
         ranges.move(self._file, request.READ, NULL)
         dtype = block.stored.dtype
         strides = [step // dtype.itemsize for step in block.stored.strides]

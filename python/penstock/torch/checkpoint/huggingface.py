@@ -130,8 +130,9 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
 class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc, unused-ignore]
     """Reads safetensors files as ``HuggingFaceStorageReader`` does.
 
-    All tensors of a file come by one request, straight into the memory of the state dict; of a
-    tensor that is needed in part, only that part is read. ``thread_count`` has no effect.
+    All tensors of a file come by one request, or few for a large file, straight into the memory of
+    the state dict; of a tensor that is needed in part, only that part is read. ``thread_count`` has
+    no effect.
 
     >>> dcp.load(state_dict, storage_reader=PenstockHuggingFaceReader("model"))
     """

@@ -33,6 +33,10 @@ from penstock.torch.checkpoint.writer import finished
 
 _AT_ONCE = 16
 """Files that are read at the same time."""
+_REQUESTS = 4
+"""Requests that read a large file, about."""
+_LEAST_AT_ONCE = 64 << 20
+"""Bytes of one of them, at least."""
 _EDGE = 4096
 """Bytes at the beginning and at the end of an archive that say where its tensor is."""
 
@@ -43,7 +47,7 @@ class FileRead:
     def __init__(self, path: Path, planner: LoadPlanner) -> None:
         self.path = path
         self.file = NativeFile(path, READ)
-        self.blocks = Blocks(self.file)
+        self.blocks = Blocks(self.file, max(self.file.size() // _REQUESTS, _LEAST_AT_ONCE))
         self._planner = planner
         self._tensors: list[tuple[ReadItem, torch.Tensor]] = []
         self._bytes: list[tuple[ReadItem, np.ndarray[Any, Any]]] = []
@@ -110,9 +114,9 @@ class FileReads:
 class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
     """Reads checkpoints as ``FileSystemReader`` does.
 
-    All tensors of a file come by one request, straight into the memory of the state dict; of a
-    tensor that is needed in part, only that part is read. Items that are no plain tensors, such as
-    those of stream extensions, are read as ``FileSystemReader`` reads them.
+    All tensors of a file come by one request, or few for a large file, straight into the memory of
+    the state dict; of a tensor that is needed in part, only that part is read. Items that are no
+    plain tensors, such as those of stream extensions, are read as ``FileSystemReader`` reads them.
 
     Args:
         path: The folder of the checkpoint.
@@ -177,10 +181,11 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             for info, item in zip(infos, items, strict=True)
             if item.type != LoadItemType.BYTE_IO and not info.transform_descriptors
         }
-        found = tensors_in(read.file, places)
+        archives = Archives(read.file, places)
         others = []
         for item, info in zip(items, infos, strict=True):
-            stored = found.get((info.offset, info.length))
+            # The request of the tensors so far may run while further archives are parsed.
+            stored = archives.tensor(info.offset, info.length)
             if stored is not None:
                 read.add_tensor(item, stored)
             elif item.type == LoadItemType.BYTE_IO and not info.transform_descriptors:
@@ -219,40 +224,44 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             ) from error
 
 
-def tensors_in(
-    file: NativeFile, places: Iterable[tuple[int, int]]
-) -> dict[tuple[int, int], StoredTensor]:
-    """Find tensors that are archives in a file, by one request.
+class Archives:
+    """Archives of one tensor each in a file, whose beginnings and ends come by one request.
 
     Args:
         file: The file, which has all the places.
         places: Offset and length of each archive.
-
-    Returns:
-        The tensors, with their offsets in the file, by place; without those that only torch can
-        read.
     """
-    listed = np.array(sorted(places), np.int64).reshape(-1, 2)
-    offsets, lengths = listed[:, 0], listed[:, 1]
-    edges = np.minimum(lengths, _EDGE)
-    memory = np.empty(2 * int(edges.sum()), np.uint8)
-    starts = np.cumsum(np.stack([edges, edges], 1)) - edges.repeat(2)
-    froms = np.stack([offsets, offsets + lengths - edges], 1).ravel()
-    ranges = Ranges()
-    address = memory.__array_interface__["data"][0]
-    ranges.add_many(memory, froms, edges.repeat(2), address + starts)
-    ranges.move(file, request.READ, NULL)
-    found = {}
-    for (offset, length), edge, start in zip(
-        listed.tolist(), edges.tolist(), starts[::2].tolist(), strict=True
-    ):
-        read = _Edges(memory[start : start + 2 * edge].tobytes(), edge, length)
+
+    def __init__(self, file: NativeFile, places: Iterable[tuple[int, int]]) -> None:
+        listed = np.array(sorted(places), np.int64).reshape(-1, 2)
+        offsets, lengths = listed[:, 0], listed[:, 1]
+        edges = np.minimum(lengths, _EDGE)
+        self._memory = np.empty(2 * int(edges.sum()), np.uint8)
+        starts = np.cumsum(np.stack([edges, edges], 1)) - edges.repeat(2)
+        froms = np.stack([offsets, offsets + lengths - edges], 1).ravel()
+        ranges = Ranges()
+        address = self._memory.__array_interface__["data"][0]
+        ranges.add_many(self._memory, froms, edges.repeat(2), address + starts)
+        ranges.move(file, request.READ, NULL)
+        known = zip(edges.tolist(), starts[::2].tolist(), strict=True)
+        self._edges = dict(zip(map(tuple, listed.tolist()), known, strict=True))
+        self._parsed: dict[tuple[int, int], StoredTensor | None] = {}
+
+    def tensor(self, offset: int, length: int) -> StoredTensor | None:
+        """Return a tensor, with its offset in the file; ``None`` if only torch can read it."""
+        place = offset, length
+        if place in self._edges and place not in self._parsed:
+            self._parsed[place] = self._parse(offset, length)
+        return self._parsed.get(place)
+
+    def _parse(self, offset: int, length: int) -> StoredTensor | None:
+        edge, start = self._edges[offset, length]
+        read = _Edges(self._memory[start : start + 2 * edge].tobytes(), edge, length)
         try:
             stored = archive.tensor_of(archive.Directory(read, length))
         except archive.Unsupported:
-            continue
-        found[offset, length] = stored._replace(offset=offset + stored.offset)
-    return found
+            return None
+        return stored._replace(offset=offset + stored.offset)
 
 
 class _Edges:

@@ -15,6 +15,7 @@ from penstock._options import OptionKeys, resolve
 from penstock.files import READ, NativeFile, Path, encode, path_of_new
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.restore import Restored
 from penstock.torch.checkpoint.storages import new_storage
 from penstock.torch.checkpoint.transfers import Ranges, write_new
 
@@ -59,9 +60,9 @@ def load(
 ) -> Any:
     """Load what :func:`save` or ``torch.save`` has saved, as ``torch.load`` does.
 
-    All tensors come by one request, straight into the memory of their devices. Python objects are
-    restored by ``torch.load``. It also loads files that are no zip archives, or of another byte
-    order.
+    All tensors come by one request, straight into the memory of their devices. Python objects other
+    than collections, text and numbers are restored by ``torch.load``. It also loads files that are
+    no zip archives, or of another byte order.
 
     Args:
         f: The path of the file.
@@ -88,6 +89,11 @@ def load(
 
         try:
             directory = archive.Directory(read, file.size())
+            _check_kind(directory)
+            plain = _plain(directory, map_location)
+            if plain is not None:
+                _fill(file, plain.storages, options)
+                return plain.object
             opened.filled, storages = _filled(directory, file, map_location, options)
         except archive.Damaged as error:
             raise _damaged(opened, str(error)) from error
@@ -127,17 +133,32 @@ def _open(path: Path) -> _File:
         raise
 
 
-def _filled(
-    directory: archive.Directory, file: NativeFile, map_location: Any, options: OptionKeys
-) -> tuple[frozenset[archive.Entry], list[Any]]:
-    """Load all storages that are not empty; return their places and them, in their order."""
+def _check_kind(directory: archive.Directory) -> None:
     order = sys.byteorder.encode()
     if "byteorder" in directory and directory.content("byteorder") != order:
         raise archive.Unsupported("the bytes are in the other order")
     if "constants.pkl" in directory:
         raise archive.Unsupported("this is an archive of TorchScript")
+
+
+def _plain(directory: archive.Directory, map_location: Any) -> Restored | None:
+    """Return an object that needs no ``torch.load``; ``None`` if it does."""
+    if callable(map_location):
+        return None
+    try:
+        return Restored(directory, _Devices(map_location))
+    except archive.Damaged:
+        raise
+    except archive.Unsupported:
+        return None
+
+
+def _filled(
+    directory: archive.Directory, file: NativeFile, map_location: Any, options: OptionKeys
+) -> tuple[frozenset[archive.Entry], list[Any]]:
+    """Load all storages that are not empty; return their places and them, in their order."""
     device_of = _Devices(map_location)
-    ranges, storages, places = Ranges(), [], []
+    storages = []
     for stored in archive.storages_of(directory.content("data.pkl")):
         place = directory.entry(f"data/{stored.key}")
         if place.length and stored.location != "meta":
@@ -145,11 +166,17 @@ def _filled(
             memory = archive.bytes_of(storage)
             if type(memory) is not torch.Tensor or storage.device.type not in ("cpu", "cuda"):
                 raise archive.Unsupported(f"a file cannot fill a {type(memory)}")
-            ranges.add(memory, place.offset)
-            storages.append(storage)
-            places.append(place)
+            storages.append((storage, place))
+    _fill(file, storages, options)
+    return frozenset(place for _, place in storages), [storage for storage, _ in storages]
+
+
+def _fill(file: NativeFile, storages: list[tuple[Any, archive.Entry]], options: OptionKeys) -> None:
+    """Read the bytes of storages by one request."""
+    ranges = Ranges()
+    for storage, place in storages:
+        ranges.add_storage(storage, place.offset, 0, place.length)
     ranges.move(file, request.READ, resolve(options))
-    return frozenset(places), storages
 
 
 def _restoring(storages: Iterator[Any], map_location: Any) -> _Restore:

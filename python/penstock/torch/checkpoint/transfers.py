@@ -12,7 +12,9 @@ from penstock import arrays, request, transfer
 from penstock._native import CData, ffi
 from penstock._options import OptionKeys, resolve
 from penstock._place import Place
+from penstock.errors import InvalidError
 from penstock.files import WRITE, NativeFile
+from penstock.frameworks import torch_pending
 from penstock.request import Request
 from penstock.streams import one_stream
 from penstock.torch.checkpoint.archive import Part
@@ -27,9 +29,13 @@ class Ranges:
         self._single: list[tuple[int, int, int]] = []
         self._many: list[np.ndarray[Any, np.dtype[Any]]] = []
         self._views: list[arrays.View] = []
+        self._storages: list[Any] = []
+        self._gpus: set[int] = set()
+        self.nbytes = 0
+        """The bytes of all ranges."""
 
     def __bool__(self) -> bool:
-        return bool(self._views)
+        return bool(self._views or self._storages)
 
     def add(self, memory: Any, offset: int) -> None:
         """Add all of an array or tensor, and where it is in the file.
@@ -40,18 +46,38 @@ class Ranges:
         view = arrays.view(memory)
         self._single.append((offset, view.nbytes, view.pointer))
         self._views.append(view)
+        self.nbytes += view.nbytes
+
+    def add_storage(self, storage: Any, offset: int, begin: int, nbytes: int) -> None:
+        """Add bytes of a storage of the CPU or a CUDA device from ``begin`` on, as :meth:`add`.
+
+        Raises:
+            InvalidError: The storage does not have them.
+        """
+        if begin + nbytes > storage.nbytes():
+            raise InvalidError(
+                f"a storage of {storage.nbytes()} bytes has no byte {begin + nbytes}",
+                remedy="allocate the memory of the tensor, which may have been freed",
+            )
+        self._single.append((offset, nbytes, storage.data_ptr() + begin))
+        self._storages.append(storage)
+        self.nbytes += nbytes
+        if storage.device.type == "cuda":
+            self._gpus.add(storage.device.index)
 
     def add_many(self, memory: Any, offsets: Any, lengths: Any, addresses: Any) -> None:
         """Add parts of an array or tensor, given as arrays of numbers of bytes."""
         ranges = np.empty(len(offsets), _RANGE)
         ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, addresses
         self._many.append(ranges)
+        self.nbytes += int(ranges["length"].sum())
         self._views.append(arrays.view(memory))
 
     def submit(self, file: NativeFile, operation: int, options: CData) -> Request[None]:
         """Start to move all ranges."""
         ranges = np.concatenate([np.array(self._single, _RANGE), *self._many])
-        stream = one_stream((view.stream, view.device) for view in self._views)
+        streams = [(view.stream, view.device) for view in self._views]
+        stream = one_stream(streams + [(torch_pending(gpu), gpu) for gpu in sorted(self._gpus)])
         return request.submit(
             file,
             operation,
@@ -61,7 +87,7 @@ class Ranges:
             stream=stream,
             flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
             array=None,
-            keep=self._views,
+            keep=(self._views, self._storages),
         )
 
     def move(self, file: NativeFile, operation: int, options: CData) -> None:

@@ -149,6 +149,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         """Write items to a new file, bytes first as torch does."""
         results: list[WriteResult] = []
         parts = Parts(descriptor, self.sync_files)
+        archives = archive.TensorArchives("cpu")
         end = 0
         with paused_collector():
             for item in sorted(items, key=lambda item: item.type != WriteItemType.BYTE_IO):
@@ -164,7 +165,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
                     end += len(data.getvalue())
                 else:
                     tensor, copied = dense(data)
-                    planned = archive.encode(tensor, start, location="cpu")
+                    planned = archives.plan(tensor, start)
                     parts.add(planned.parts, copied)
                     end = planned.end
                 info = dataclasses.replace(info, offset=start, length=end - start)

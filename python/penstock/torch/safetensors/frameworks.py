@@ -6,13 +6,13 @@ that look at storages see tensors that share nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from penstock import arrays, dlpack, frameworks, pinned
-from penstock._core import export_array
+from penstock._core import export_array, import_arrays
 from penstock.device_array import DeviceArray
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import UnavailableError
@@ -49,7 +49,7 @@ class Framework(Protocol):
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return the tensor that begins at a byte of the memory."""
 
-    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         """Return the tensors that begin at some bytes of the memory."""
 
     def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
@@ -85,7 +85,7 @@ class _OneByOne:
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         raise NotImplementedError
 
-    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
+    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
         return [
             self.finished(self.tensor(memory, place, part))
             for place, part in zip(places, parts, strict=True)
@@ -125,20 +125,11 @@ class _Torch:
         (made,) = self.tensors(memory, (place,), (part,))
         return made
 
-    def tensors(self, memory: Memory, places: Iterable[int], parts: Iterable[AnyPart]) -> list[Any]:
-        owner, address, longest = memory
-        codes, device, made = self._codes, self._dlpack_device, self._import
-        found = []
-        for place, part in zip(places, parts, strict=True):
-            shape = part[2]
-            code = codes.get(part[1])
-            if code is None or not 0 < part[4] - part[3] < longest:
-                found.append(self._unusual(memory, place, part))
-                continue
-            capsule = export_array(
-                address + place, shape, code, device, owner, versioned=False, copied=False
-            )
-            found.append(made(capsule))
+    def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
+        found = import_arrays(self._import, parts, places, self._codes, memory, self._dlpack_device)
+        for number, tensor in enumerate(found):
+            if tensor is None:
+                found[number] = self._unusual(memory, places[number], parts[number])
         if self._filled_on != self.device:
             return [tensor.to(self.device) for tensor in found]
         return found

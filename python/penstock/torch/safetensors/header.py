@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import isinf
@@ -19,6 +18,7 @@ import numpy as np
 
 from penstock import arrays, transfer
 from penstock._collector import paused_collector
+from penstock._core import canonical_tensors
 from penstock._native import NULL
 from penstock.files import READ, NativeFile, Path
 from penstock.torch.safetensors.errors import WeightsError
@@ -186,71 +186,45 @@ def _header(size: int, name: str, read: Callable[[int, int], bytes]) -> Header:
     return header
 
 
-_FIRST = re.compile(r'\{(?:"__metadata__":(\{[^{}\\]*\}),)?')
-_ENTRY = re.compile(
-    r'"([^"\\\x00-\x1f]*)":\{"dtype":"(\w+)","shape":\[([\d,]*)\],'
-    r'"data_offsets":\[(0|[1-9]\d*),(0|[1-9]\d*)\]\}(?:,(?=")|\}$)',
-    re.ASCII,
-)
-_AROUND = len('"":{"dtype":"","shape":[],"data_offsets":[,]},')
+_WITH_METADATA = b'{"__metadata__":'
 
 
 def _canonical(text: bytes, begin: int) -> Header | None:
     """Return a header in the form in which the format's own library writes it.
 
-    It is the same as :func:`_parsed` returns, in a third of the time. ``None`` is returned for all
+    It is the same as :func:`_parsed` returns, in a tenth of the time. ``None`` is returned for all
     other headers, valid or not.
     """
-    entries: dict[str, Entry] = {}
-    kinds: dict[tuple[str, str], tuple[tuple[int, ...], int]] = {}
-    before, end = "0", begin
-    try:
-        decoded = text.decode().rstrip(" ")
-        first = _FIRST.match(decoded)
-        if first is None:
+    start, metadata = 1, None
+    if text.startswith(_WITH_METADATA):
+        try:
+            metadata, start = _metadata_at(text, len(_WITH_METADATA))
+        except (ValueError, RecursionError):
             return None
-        metadata = _load(first[1], object_pairs_hook=_object) if first[1] else None
-        found = _ENTRY.findall(decoded, first.end())
-        length = first.end() + len(found) * _AROUND
-        for name, dtype, lengths, start, stop in found:
-            kind = kinds.get((dtype, lengths))
-            if kind is None:
-                kind = kinds[dtype, lengths] = _kind(dtype, lengths)
-            shape, nbytes = kind
-            last = begin + int(stop)
-            if start != before or last - end != nbytes:
-                return None
-            entries[name] = Entry(name, dtype, shape, end, last)
-            length += len(name) + len(dtype) + len(lengths) + len(start) + len(stop)
-            before, end = stop, last
-    except ValueError:
+    listed = canonical_tensors(text, start, begin, BITS)
+    if not listed:
         return None
-    if not entries or len(entries) != len(found) or METADATA in entries:
+    entries = {tensor[0]: tensor for tensor in map(partial(tuple.__new__, Entry), listed)}
+    if len(entries) != len(listed) or METADATA in entries:
         return None
-    # The matches do not overlap: if they are as long as the text, nothing is between them.
-    is_all = length == len(decoded)
-    is_text = metadata is None or all(type(value) is str for value in metadata.values())
-    return Header(entries, metadata, begin, end) if is_all and is_text else None
+    return Header(entries, metadata, begin, listed[-1][4])
 
 
-def _kind(dtype: str, lengths: str) -> tuple[tuple[int, ...], int]:
-    """Return shape and bytes of a tensor."""
-    shape = json.loads(f"[{lengths}]")
-    if max(shape, default=0) >= _END:
-        raise ValueError("no tensor is as long")
-    return tuple(shape), _nbytes(dtype, shape)
+def _metadata_at(text: bytes, at: int) -> tuple[dict[str, str], int]:
+    """Return the metadata in a header from a byte on, and where the name behind them begins."""
+    decoded = text[at:].decode()
+    metadata, length = _DECODER.raw_decode(decoded)
+    if not _is_text(metadata) or decoded[length : length + 1] != ",":
+        raise ValueError("it is in another form")
+    return metadata, at + len(decoded[: length + 1].encode())
 
 
 def _parsed(name: str, text: bytes, begin: int) -> Header:
     """Check a header, and return what it lists."""
     listed = _parse(name, text)
     metadata = listed.pop(METADATA, None)
-    if metadata is not None:
-        try:
-            # JSON can have half a surrogate pair, text cannot.
-            "".join([*metadata, *metadata.values()]).encode()
-        except (AttributeError, TypeError, ValueError):
-            raise _invalid(name, f"{METADATA} is not an object of strings") from None
+    if metadata is not None and not _is_text(metadata):
+        raise _invalid(name, f"{METADATA} is not an object of strings")
     entries = []
     for tensor, value in listed.items():
         try:
@@ -270,6 +244,16 @@ def _parsed(name: str, text: bytes, begin: int) -> Header:
     return Header({entry.name: entry for entry in entries}, metadata, begin, end)
 
 
+def _is_text(metadata: Any) -> bool:
+    """Whether a value of JSON is an object of strings."""
+    try:
+        # JSON can have half a surrogate pair, text cannot.
+        "".join([*metadata, *metadata.values()]).encode()
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is no number of JSON")
 
@@ -284,7 +268,7 @@ def _finite(text: str) -> float:
 def _parse(name: str, text: bytes) -> dict[str, Any]:
     """Return the JSON object of a header. JSON has no NaN, and here no object has a key twice."""
     try:
-        listed = _load(text.decode(), object_pairs_hook=_object)
+        listed = _DECODER.decode(text.decode())
     except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise _invalid(name, f"invalid JSON in header: {error}") from None
     if not isinstance(listed, dict):
@@ -298,9 +282,6 @@ def _integer(text: str) -> int | float:
     return -0.0 if text == "-0" else int(text)
 
 
-_load = partial(json.loads, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
-
-
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
@@ -308,6 +289,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"duplicate field `{twice}`")
     return made
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_constant=_no_constant,
+    parse_float=_finite,
+    parse_int=_integer,
+)
 
 
 def _entry(name: str, value: Any, begin: int) -> Entry:

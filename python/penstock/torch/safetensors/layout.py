@@ -7,6 +7,7 @@ the longest reads are the fastest. A tensor that would not be aligned begins a n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -61,13 +62,16 @@ class Layout(NamedTuple):
 
 def lay_out(parts: Sequence[AnyPart]) -> Layout:
     """Return a plan for parts in the order of the file."""
+    if len(parts) == 1 and parts[0].nbytes and getattr(parts[0], "starts", None) is None:
+        nbytes = parts[0].nbytes
+        return Layout(nbytes, [0], np.array([(parts[0].begin, nbytes, 0)], RANGE))
     return _one_run(parts) or _several_runs(parts)
 
 
 def _one_run(parts: Sequence[AnyPart]) -> Layout | None:
     """Return a plan of one read; ``None`` if there is none."""
-    begins = np.array([part[3] for part in parts], np.int64)
-    lengths = np.array([part[4] for part in parts], np.int64) - begins
+    begins = np.fromiter(map(itemgetter(3), parts), np.int64, len(parts))
+    lengths = np.fromiter(map(itemgetter(4), parts), np.int64, len(parts)) - begins
     places = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(lengths, out=places[1:])
     if not places[-1] or (begins != begins[0] + places[:-1]).any():
@@ -75,7 +79,9 @@ def _one_run(parts: Sequence[AnyPart]) -> Layout | None:
     alignments = np.minimum(lengths & -lengths, ALIGNMENT)
     if (places[:-1] & np.maximum(alignments - 1, 0)).any():
         return None
-    if any(len(part) > 5 and part[5] is not None for part in parts):
+    if Part in map(type, parts) and any(
+        isinstance(part, Part) and part.starts is not None for part in parts
+    ):
         return None
     ranges = np.array([(begins[0], places[-1], 0)], RANGE)
     return Layout(int(places[-1]), places[:-1].tolist(), ranges)

@@ -30,6 +30,8 @@ from penstock.torch.safetensors.sharded import device_for, files_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_name_of = itemgetter(0)  # of a part
+
 
 def load_file(
     filename: Path,
@@ -173,7 +175,7 @@ class _Load:
             is_alone = len(self._files) == 1 and self._device_map is None
             if is_alone or file.is_mapped(framework, **self._keys):
                 tensors = file.read(parts, framework, **self._keys)
-                started.found.update(zip((part.name for part in parts), tensors, strict=True))
+                started.found.update(zip(map(_name_of, parts), tensors, strict=True))
             elif parts:
                 started.add(Reading(file, parts, framework, **self._keys))
         return started
@@ -183,12 +185,13 @@ class _Load:
     ) -> dict[str, tuple[Sequence[AnyPart], dict[str, Any]]]:
         """Return, for each device, what a request reads, and other indices by name."""
         entries, plan = file.header.entries, self._plan
+        if plan is None and self._device_map is None:
+            wanted = list(entries.values())
+            if names is not None:
+                wanted = sorted(map(file.entry, names), key=itemgetter(3, 4))
+            return {self._choose(self._device): (wanted, {})}
         if names is None:
             names = list(entries if plan is None else plan)
-        if plan is None and self._device_map is None:
-            wanted = [file.entry(name) for name in names]
-            wanted.sort(key=itemgetter(3, 4))
-            return {self._choose(self._device): (wanted, {})}
         by_device: dict[str, dict[str, Any]] = {}
         for name in names:
             device = (
@@ -225,8 +228,7 @@ class _Started:
         for reading, made in self._requests:
             if made is not None:
                 made.wait()
-            names = (part.name for part in reading.parts)
-            self.found.update(zip(names, reading.tensors(), strict=True))
+            self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))
         return self.found
 
 
@@ -276,4 +278,4 @@ def _tensors(
 ) -> dict[str, Any]:
     with paused_collector():
         tensors = maker.tensors(memory, places, parts)
-        return {part.name: tensor for part, tensor in zip(parts, tensors, strict=True)}
+        return dict(zip(map(_name_of, parts), tensors, strict=True))

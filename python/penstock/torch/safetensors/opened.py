@@ -23,7 +23,7 @@ from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
-from penstock.torch.safetensors.layout import AnyPart, lay_out
+from penstock.torch.safetensors.layout import RANGE, AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
 
@@ -175,11 +175,14 @@ class Reading:
     ) -> None:
         self.parts = parts
         self._file, self._framework = file, framework
-        plans = [lay_out([part]) for part in parts] if copy and parts else [lay_out(parts)]
-        self._memories = [framework.allocate(plan.nbytes, pin=pin) for plan in plans]
+        with paused_collector():
+            plans = [lay_out([part]) for part in parts] if copy and parts else [lay_out(parts)]
+            self._memories = [framework.allocate(plan.nbytes, pin=pin) for plan in plans]
         pairs = list(zip(plans, self._memories, strict=True))
         self._plans = plans
-        self._ranges = np.concatenate([plan.at(memory.address) for plan, memory in pairs])
+        self._ranges = np.concatenate(
+            [plan.at(memory.address) for plan, memory in pairs], dtype=RANGE
+        )
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
 
@@ -211,9 +214,9 @@ class Reading:
 
     def tensors(self) -> list[Any]:
         """Return the tensors in the order of the parts."""
-        if len(self._memories) > 1:
-            return [self.tensor(number) for number in range(len(self.parts))]
         with paused_collector():
+            if len(self._memories) > 1:
+                return [self.tensor(number) for number in range(len(self.parts))]
             return self._framework.tensors(self._memories[0], self._plans[0].places, self.parts)
 
     def tensor(self, number: int) -> Any:
