@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,4 +73,3 @@ class Runs:
     def is_rows(self, shape: tuple[int, ...]) -> bool:
         """Whether these are whole indices of the first dimension, which is never known."""
         return False
-
