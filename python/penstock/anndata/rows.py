@@ -306,7 +306,8 @@ class Rows:
         """Return the value of a gene that a file lacks, which ``anndata.concat`` gives, too."""
         if self._is_sparse or self._genes.is_same:
             return 0
-        lacks = any(matrix.shape[1] < self._width for matrix in self._matrices)
+        places = (one for one in self._genes.places if one is not None)
+        lacks = any((one >= 0).sum() < self._width for one in places)
         if lacks and self._element.numpy is not None and self._element.numpy.kind not in "fc":
             raise IncompatibleError(
                 f"genes that a file lacks are NaN, and the values have type {self._element.name}",
