@@ -50,16 +50,13 @@ def test_annotations_come_as_numbers_and_codes(write: Write) -> None:
     parts = [cells_of(matrix(60, seed=at), at) for at in range(2)]
     paths = [write(part, f"{at}.h5ad") for at, part in enumerate(parts)]
     batches = Batches(paths, 32, obs=["kind", "depth", "batch"])
-    kinds = sum((list(part.obs["kind"]) for part in parts), [])
-    names = sum((list(part.obs["batch"]) for part in parts), [])
+    kinds = [kind for part in parts for kind in part.obs["kind"]]
+    names = [name for part in parts for name in part.obs["batch"]]
     depths = np.concatenate([part.obs["depth"] for part in parts])
     for batch in batches:
-        assert list(batches.categories["kind"][batch.obs["kind"]]) == [
-            kinds[at] for at in batch.rows
-        ]
-        assert list(batches.categories["batch"][batch.obs["batch"]]) == [
-            names[at] for at in batch.rows
-        ]
+        for name, wanted in (("kind", kinds), ("batch", names)):
+            found = batches.categories[name][batch.obs[name]]
+            assert list(found) == [wanted[at] for at in batch.rows]
         assert np.array_equal(batch.obs["depth"], depths[batch.rows])
 
 
@@ -141,7 +138,7 @@ def test_wrong_arguments_are_refused(path: str) -> None:
     ):
         with pytest.raises(InvalidError, match=message):
             Batches(path, 8, **keys)
-    with pytest.raises(KeyError, match="obs of .* has no column 'age'; it has kind, depth, batch"):
+    with pytest.raises(KeyError, match=r"obs of .* has no column 'age'; it has kind, depth, batch"):
         Batches(path, 8, obs=["age"])
     with pytest.raises(IncompatibleError, match="batch_size="):
         Batches(path, "8")
