@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def _assert_equal(mine: Any, theirs: Any) -> None:
         pd.testing.assert_frame_equal(mine, theirs)
     elif isinstance(mine, np.ndarray):
         assert mine.dtype == theirs.dtype
-        assert np.array_equal(mine, theirs)
+        np.testing.assert_array_equal(mine, theirs)
     else:
         assert mine == theirs
 
@@ -172,6 +173,17 @@ def old_file(path: Path) -> None:
 def test_a_file_of_before_0_7_is_what_anndata_reads(tmp_path: Path) -> None:
     path = tmp_path / "old.h5ad"
     old_file(path)
+    _assert_same(read_h5ad(path), anndata.io.read_h5ad(path))
+
+
+ARCHIVES = sorted(Path(os.environ.get("PENSTOCK_TEST_H5AD", "none")).glob("*.h5ad"))
+"""Files of anndata's and scanpy's repositories, which no package has."""
+
+
+@pytest.mark.skipif(not ARCHIVES, reason="PENSTOCK_TEST_H5AD names no folder of files")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", ARCHIVES, ids=lambda path: path.name)
+def test_files_of_earlier_versions_are_what_anndata_reads(path: Path) -> None:
     _assert_same(read_h5ad(path), anndata.io.read_h5ad(path))
 
 

@@ -176,10 +176,29 @@ def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:
         Rows(path)[[True, False]]
 
 
-def test_a_matrix_stored_by_column_is_refused(write: Write) -> None:
+def test_rows_of_a_matrix_stored_by_column_are_the_same(write: Write) -> None:
     path = write(cells_of(matrix().tocsc()))
-    with pytest.raises(IncompatibleError, match=r"stored by column.*tocsr"):
-        Rows(path)
+    assert same(Rows(path)[[7, 7, 149, 0]], matrix()[[7, 7, 149, 0]])
+    assert same(Rows([path, path])[[200, 7]], matrix()[[50, 7]])
+
+
+MASKS = {
+    "none": np.zeros(CELLS, bool),
+    "every second": np.arange(CELLS) % 2 == 0,
+    "all but every fifteenth": np.arange(CELLS) % 15 > 0,
+    "one group": (np.arange(CELLS) > 0) & (np.arange(CELLS) < CELLS // 2),
+    "one": np.arange(CELLS) == CELLS // 4,
+    "some groups": np.random.default_rng(0).random(CELLS // 10).repeat(10) > 0.5,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+def test_a_mask_selects_the_same_rows_as_its_indices(write: Write, kind: str, mask: str) -> None:
+    x = matrix().toarray() if kind == "dense" else matrix().asformat(kind)
+    rows, chosen = Rows(write(cells_of(x))), MASKS[mask]
+    assert np.array_equal(_dense(rows[chosen]), matrix().toarray()[chosen])
+    assert np.array_equal(_dense(rows[np.flatnonzero(chosen)]), _dense(rows[chosen]))
 
 
 @pytest.mark.filterwarnings("ignore:Variable names are not unique")

@@ -82,7 +82,7 @@ class Batches(Epochs):
     Raises:
         KeyError: A file lacks the matrix or a column.
         InvalidError: An argument has an invalid value, or a file is damaged.
-        IncompatibleError: The matrix is stored by column (CSC), or files do not fit together.
+        IncompatibleError: The files do not fit together.
 
     >>> batches = Batches("cells.h5ad", 4096, obs=["cell_type"], device="cuda")
     >>> for batch in batches:

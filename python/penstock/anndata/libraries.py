@@ -79,6 +79,15 @@ class Maker:
             return array.index_select(axis, indices)
         return array.take(indices, axis=axis)
 
+    def put(self, array: Any, places: Any, values: NDArray[Any]) -> None:
+        """Write NumPy's values to places of an array, which has its own type."""
+        if self.library == "device":
+            raise IncompatibleError(
+                "no library writes single elements in GPU memory", remedy="install torch or CuPy"
+            )
+        moved = self.moved(values)
+        array[places] = moved.to(array.dtype) if self.library == "torch" else moved
+
     def bounds(self, array: Any) -> tuple[int, int]:
         """Return the least and the greatest number of an array that is not empty."""
         if self.library == "torch":

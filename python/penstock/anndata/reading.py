@@ -11,6 +11,7 @@ import numpy as np
 from penstock._options import OptionKeys, resolve
 from penstock.anndata import stored
 from penstock.anndata.libraries import Maker, cupy_matrix, needs_cupy, scipy_matrix
+from penstock.anndata.stored import Matrix
 from penstock.data.files import opened_file
 from penstock.hdf5.many import read_many
 from penstock.placement import Device
@@ -102,22 +103,30 @@ class _Reader:
     def _sparse(self, group: Any, *, on_device: bool) -> Any:
         matrix = stored.sparse(group, self._path, group.name)
         maker = self._maker if on_device else Maker("cpu", None)
-        count = int(matrix.indptr[-1])
-        minor = matrix.shape[matrix.format == "csr"]
-        fits = max(count, minor) < 2**31
-        kind = np.dtype("i4" if fits else "i8")
-        data = maker.empty(count, matrix.dtype.newbyteorder("="))
-        indices = maker.empty(count, kind)
-        if count:
-            pieces = [(group[name], np.s_[:count]) for name in ("data", "indices")]
-            read_many(pieces, out=[data, indices], **self._options)
-            low, high = maker.bounds(indices)
-            if low < 0 or high >= minor:
-                wrong = low if low < 0 else high
-                raise matrix.invalid(f"the index {wrong} is outside the shape {matrix.shape}")
-        pointers = maker.moved(matrix.indptr.astype(kind))
-        make = scipy_matrix if maker.on_host else cupy_matrix
-        return make(matrix.format, data, indices, pointers, matrix.shape)
+        return read_sparse(group, matrix, maker, self._options)
+
+
+def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -> Any:
+    """Read all of the matrix of a group, as one of SciPy or CuPy.
+
+    Raises:
+        InvalidError: An index is outside the matrix.
+    """
+    count = int(matrix.indptr[-1])
+    minor = matrix.shape[matrix.format == "csr"]
+    kind = np.dtype("i4" if max(count, minor) < 2**31 else "i8")
+    data = maker.empty(count, matrix.dtype.newbyteorder("="))
+    indices = maker.empty(count, kind)
+    if count:
+        pieces = [(group[name], np.s_[:count]) for name in ("data", "indices")]
+        read_many(pieces, out=[data, indices], **options)
+        low, high = maker.bounds(indices)
+        if low < 0 or high >= minor:
+            wrong = low if low < 0 else high
+            raise matrix.invalid(f"the index {wrong} is outside the shape {matrix.shape}")
+    pointers = maker.moved(matrix.indptr.astype(kind))
+    make = scipy_matrix if maker.on_host else cupy_matrix
+    return make(matrix.format, data, indices, pointers, matrix.shape)
 
 
 _NAMES = ("X", "obs", "var", "obsm", "varm", "obsp", "varp", "layers", "uns", "raw")

@@ -16,6 +16,7 @@ from penstock._options import OptionKeys, resolve
 from penstock.anndata import frames, genes, stored
 from penstock.anndata.genes import Join
 from penstock.anndata.libraries import Maker
+from penstock.anndata.reading import read_sparse
 from penstock.anndata.stored import Matrix
 from penstock.data.files import OpenFiles, opened_file
 from penstock.data.order import Indices
@@ -47,6 +48,8 @@ class Rows:
     Args:
         paths: A file or several.
         x: The matrix: ``"X"``, ``"layers/counts"``, ``"raw/X"``, ``"obsm/X_pca"``. CSR or dense.
+            One stored by column (CSC), whose rows are spread over all of it, is read whole at
+            first, and stays in host memory.
         device: Where matrices go, as for :func:`penstock.read`.
         like: The library: ``"numpy"`` (SciPy's sparse matrices; the default on the host),
             ``"torch"`` (``torch.sparse_csr``), ``"cupy"`` (``cupyx.scipy.sparse``), or
@@ -63,7 +66,7 @@ class Rows:
     Raises:
         KeyError: A file lacks the matrix.
         InvalidError: A matrix is damaged, or a file names a gene twice.
-        IncompatibleError: What is named is no matrix, or is stored by column (CSC).
+        IncompatibleError: What is named is no matrix, or those of the files do not fit together.
         OSError: A file cannot be opened.
 
     >>> rows = Rows(["a.h5ad", "b.h5ad"], x="layers/counts", device="cuda")
@@ -90,7 +93,9 @@ class Rows:
             raise InvalidError("no file is given", remedy="give the path of one or of several")
         self.paths = [os.path.abspath(os.fsdecode(path)) for path in given]
         self.x = x
-        self._matrices = [_described(path, x) for path in self.paths]
+        self._held: dict[int, Any] = {}
+        """By file, the matrix in memory, as CSR of SciPy, of a file that stores it by column."""
+        self._matrices = [self._described(number) for number in range(len(self.paths))]
         first = self._matrices[0]
         for matrix in self._matrices:
             _check(matrix, first)
@@ -179,6 +184,10 @@ class Rows:
                 count = int((positions + lengths).max(initial=0))
                 if not count:
                     continue
+                arrays = [data] if indices is None else [data, indices]
+                if number in self._held:
+                    self._place(number, starts, lengths, positions, arrays)
+                    continue
                 runs = Runs(starts, lengths, positions, count)
                 matrix = self._matrices[number]
                 datasets = self._files.datasets(matrix.source, matrix.names, started)
@@ -210,6 +219,32 @@ class Rows:
     def __repr__(self) -> str:
         rows, columns = self.shape
         return f"<Rows of {self.x}, {rows} x {columns}, in {len(self.paths)} files>"
+
+    def _described(self, number: int) -> Matrix:
+        path = self.paths[number]
+        with opened_file(path) as file:
+            matrix = stored.described(file.h5py, path, self.x)
+            if matrix.format != "csc":
+                return matrix
+            host = Maker("cpu", None)
+            held = read_sparse(file.h5py[self.x], matrix, host, self._options).tocsr()
+            self._held[number] = held
+        return matrix._replace(format="csr", indptr=held.indptr.astype(np.int64))
+
+    def _place(
+        self,
+        number: int,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        arrays: Sequence[Any],
+    ) -> None:
+        """Copy rows of a matrix that is in memory to their places in the arrays of a read."""
+        maker, held = self._maker, self._held[number]
+        source = Runs(starts, lengths).points
+        target = maker.moved(Runs(positions, lengths).points)
+        for array, stored_array in zip(arrays, (held.data, held.indices), strict=False):
+            maker.put(array, target, stored_array[source])
 
     # -- what is read ------------------------------------------------------------------------------
 
@@ -419,21 +454,9 @@ class _Plan(NamedTuple):
             yield _Part(self.rows[begin:end], first, first + int(pointers[-1]), pointers)
 
 
-def _described(path: str, x: str) -> Matrix:
-    with opened_file(path) as file:
-        return stored.described(file.h5py, path, x)
-
-
 def _check(matrix: Matrix, first: Matrix) -> None:
-    """Raise an error unless rows of a matrix can be gathered, as those of the first one are."""
+    """Raise an error unless a matrix is dense if the first one is."""
     where = f"{matrix.name} of {matrix.path}"
-    if matrix.format == "csc":
-        raise IncompatibleError(
-            f"{where} is stored by column (CSC), so a row is spread over all of it",
-            path=matrix.path,
-            remedy="read it by penstock.anndata.read_h5ad, or write it again as CSR: "
-            "adata.X = adata.X.tocsr()",
-        )
     if matrix.is_sparse != first.is_sparse:
         kinds = ["dense", "sparse"]
         raise IncompatibleError(
