@@ -14,7 +14,7 @@ from tests.anndata.conftest import CELLS, GENES, cells_of, matrix, same
 import penstock as ps
 from penstock.anndata import Batches, Rows
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")]
 Write = Callable[..., str]
 
 
@@ -36,7 +36,8 @@ def on_host(found: Any) -> Any:
         data, indices, indptr = (one.numpy() for one in found[:3])
         return sp.csr_matrix((data, indices, indptr), shape=found[3])
     parts = (found.values(), found.col_indices(), found.crow_indices())
-    return sp.csr_matrix([one.cpu().numpy() for one in parts], shape=tuple(found.shape))
+    arrays = tuple(one.cpu().numpy() for one in parts)
+    return sp.csr_matrix(arrays, shape=tuple(found.shape))
 
 
 @pytest.mark.parametrize("index", [[3, 1, 2], [5, 5, 5], np.arange(CELLS)[::-1]], ids=str)
