@@ -181,19 +181,16 @@ class Rows:
             for number in group:
                 mine = slice(None) if len(present) == 1 else numbers == number
                 starts, lengths, positions = plan.runs(mine)
-                count = int((positions + lengths).max(initial=0))
-                if not count:
-                    continue
                 arrays = [data] if indices is None else [data, indices]
                 if number in self._held:
                     self._place(number, starts, lengths, positions, arrays)
                     continue
-                runs = Runs(starts, lengths, positions, count)
+                runs = Runs(starts, lengths, positions)
+                if not runs.count:
+                    continue
                 matrix = self._matrices[number]
                 datasets = self._files.datasets(matrix.source, matrix.names, started)
-                out = [
-                    self._maker.part(one, 0, count) for one in (data, indices) if one is not None
-                ]
+                out = [self._maker.part(array, 0, runs.count) for array in arrays]
                 started.add([start_into(datasets, [(runs,)] * len(out), out, self._options)])
         return started
 

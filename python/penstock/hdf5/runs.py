@@ -18,9 +18,8 @@ class Runs:
     Args:
         starts: The first element of each run.
         lengths: The number of elements of each run.
-        positions: The place of each first element in the array. By default, each run follows the
-            one before it.
-        count: The length of the array; by default that of all runs.
+        positions: The place of each first element in the array, which ends with the last of them.
+            By default, each run follows the one before it.
     """
 
     order = None
@@ -33,12 +32,10 @@ class Runs:
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
         positions: NDArray[np.int64] | None = None,
-        count: int | None = None,
     ) -> None:
-        ends = np.cumsum(lengths)
         if positions is None:
-            positions = ends - lengths
-        self.count = int(ends[-1] if len(ends) else 0) if count is None else count
+            positions = np.cumsum(lengths) - lengths
+        self.count = int((positions + lengths).max(initial=0))
         self.shape = self.lengths = (self.count,)
         filled = lengths > 0
         self._runs = np.stack([starts, positions, lengths], axis=1)[filled].astype(np.uint64)
