@@ -57,6 +57,9 @@ PEERS = (
     "runai",
     "fastsafetensors",
     "lance",
+    "anndata",
+    "scdataset",
+    "annbatch",
 )
 
 

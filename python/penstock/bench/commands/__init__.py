@@ -13,5 +13,6 @@ NAMES = (
     "small",
     "weights",
     "batches",
+    "cells",
     "checkpoint",
 )
