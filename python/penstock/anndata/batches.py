@@ -21,7 +21,7 @@ from penstock.data.started import Started
 from penstock.errors import InvalidError
 from penstock.placement import Device, Library
 
-_WINDOW_BYTES = 256 << 20
+_WINDOW_ON_HOST, _WINDOW_ON_GPU = 256 << 20, 1 << 30
 """The bytes of a read of several batches of a full shuffle."""
 
 
@@ -73,9 +73,9 @@ class Batches(Epochs):
             are, with replacement, in proportion to the weights.
         block: Cells of a block of ``"blocks"``; 64 by default.
         mix: The number of blocks in turn whose cells are mixed.
-        window: Batches of one read. By default as many as have 256 MiB for a full shuffle, and 1
-            otherwise. Memory for the windows of ``prefetch`` and one more is in use, and a batch
-            keeps that of its window.
+        window: Batches of one read. By default as many as have 256 MiB on the host, or 1 GiB on a
+            GPU, for a full shuffle, and 1 otherwise. Memory for the windows of ``prefetch`` and one
+            more is in use, and a batch keeps that of its window.
         rank: The rank and the number of ranks, if they are not those of ``torch.distributed``:
         world_size: for example 0 and 1 to read the same batches on all ranks.
 
@@ -148,8 +148,9 @@ class Batches(Epochs):
             return self._window
         if self.shuffle != "full":
             return 1
+        most = _WINDOW_ON_HOST if self.rows.is_on_host else _WINDOW_ON_GPU
         nbytes = self.rows.nbytes_of_row() * self.batch_size
-        return int(min(max(_WINDOW_BYTES // max(nbytes, 1), 1), max(len(self), 1)))
+        return int(min(max(most // max(nbytes, 1), 1), max(len(self), 1)))
 
     def _before_start(self) -> None:
         self._stream.before_start()

@@ -134,6 +134,11 @@ class Rows:
         """Where matrices go."""
         return self._maker.where
 
+    @property
+    def is_on_host(self) -> bool:
+        """Whether matrices are in host memory."""
+        return self._maker.on_host
+
     @cached_property
     def var_names(self) -> Any:
         """The names of the columns, a ``pandas.Index``."""

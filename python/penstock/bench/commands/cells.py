@@ -48,7 +48,7 @@ def cells(
         raise RefusedError("torch is not installed, or finds no GPU: use --device cpu")
     selected = chosen(parts, _PARTS, "part")
     cores = loaders.cores()
-    count = cells or min(6000 * cores, 100_000)
+    count = cells or min(6000 * cores, 64_000)
     if min(count, batch) < 1 or prefetch < 0:
         raise RefusedError("--cells and --batch must be positive")
     session.settings |= {"cores": cores, "batch": batch, "genes": cell_files.GENES}
@@ -68,8 +68,8 @@ def _part(
     if place.is_gpu:
         ways += [{"decode": "cpu"}, {"decode": "gpu"}]
     entered = [_penstock(data, batch, prefetch, place, part, {}, way) for way in ways]
-    if is_random:
-        entered.append(_penstock(data, batch, prefetch, place, part, {"window": 1}, {}))
+    window = 1 if is_random else 4
+    entered.append(_penstock(data, batch, prefetch, place, part, {"window": window}, {}))
     if session.wants("anndata"):
         entered.append(peers.backed(data, batch, block, place))
     if session.wants("scdataset"):

@@ -18,6 +18,8 @@ from ..place import Place
 
 _FETCHED = 16
 """Batches that scDataset and annbatch have in memory, as their documentation proposes."""
+_FEW = 4
+"""The same where cells come one by one, and a read takes many seconds."""
 
 
 def backed(data: CellFile, batch: int, block: int, place: Place) -> Contestant:
@@ -39,13 +41,13 @@ def backed(data: CellFile, batch: int, block: int, place: Place) -> Contestant:
 
 def scdataset(data: CellFile, batch: int, block: int, place: Place) -> Contestant:
     """Return scDataset over anndata's backed mode, for one fetch."""
-    setting = f"block {block}, fetch factor {_FETCHED}"
+    fetched = min(_FETCHED if block > 1 else _FEW, max(data.count // batch, 1))
+    setting = f"block {block}, fetch factor {fetched}"
     try:
         library: Any = import_module("scdataset")
     except ImportError as error:
         return absent("scDataset", setting, f"scDataset is not installed: {error}")
     matrix = _backed(data)
-    fetched = min(_FETCHED, max(data.count // batch, 1))
     dataset = library.scDataset(
         matrix,
         library.BlockShuffling(block_size=block),
