@@ -59,23 +59,20 @@ def backed(path: Path, column: str, size: int, device: str) -> Iterator[tuple[An
         for start in range(0, len(order), size):
             rows = np.sort(order[start : start + size])
             found = x[rows]
-            parts = (found.indptr, found.indices, found.data)
-            tensor = torch.sparse_csr_tensor(
-                *map(torch.from_numpy, parts), size=found.shape, check_invariants=False
-            )
-            yield tensor.to(device), torch.from_numpy(codes[rows].astype("i8")).to(device)
+            kinds = torch.from_numpy(codes[rows].astype("i8"))
+            yield torch.from_numpy(found.toarray()).to(device), kinds.to(device)
 
 
 def train(batches: Iterable[tuple[Any, Any]], genes: int, classes: int, device: str) -> str:
     """Train for one epoch, and return the rate and the last loss."""
     torch.manual_seed(0)
-    weights = (torch.randn(genes, 64, device=device) * 0.05).requires_grad_()
-    head = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(64, classes)).to(device)
-    optimizer = torch.optim.Adam([weights, *head.parameters()], 1e-2)
+    layers = (torch.nn.Linear(genes, 64), torch.nn.ReLU(), torch.nn.Linear(64, classes))
+    model = torch.nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
     count, loss = 0, torch.zeros(())
     began = time.perf_counter()
     for x, kind in batches:
-        loss = torch.nn.functional.cross_entropy(head(x @ weights), kind)
+        loss = torch.nn.functional.cross_entropy(model(x), kind)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -105,10 +102,13 @@ def main() -> None:
             device=device,
             like="torch",
             dtype="float32",
+            dense=True,
         )
         classes = len(batches.categories[arguments.column])
         cells, genes = batches.rows.shape
         print(f"{path}: {cells} cells, {genes} genes, batches of {arguments.batch}, on {device}")
+        first = next(iter(batches))
+        train([(first.x, first.obs[arguments.column])], genes, classes, device)  # warms torch up
         ours = ((batch.x, batch.obs[arguments.column]) for batch in batches)
         print(f"penstock.anndata.Batches   {train(ours, genes, classes, device)}")
         theirs = backed(path, arguments.column, arguments.batch, device)

@@ -165,8 +165,9 @@ def test_files_of_the_same_genes_follow_one_another(write: Write) -> None:
 
 def test_one_plan_reads_several_batches(path: str) -> None:
     batches = [np.array([4, 2]), np.array([], int), np.array([77, 4, 149])]
-    found = Rows(path).start(batches).wait()
-    assert all(same(a, matrix()[b]) for a, b in zip(found, batches, strict=True))
+    found = list(Rows(path).start(batches).wait())
+    assert all(same(x, matrix()[rows]) for rows, x in found)
+    assert all(np.array_equal(a, b) for (a, _), b in zip(found, batches, strict=True))
 
 
 def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:

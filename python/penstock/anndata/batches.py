@@ -157,35 +157,23 @@ class Batches(Epochs):
 
     def _start(self, batches: Sequence[Indices]) -> Started:
         with self._stream.current():
-            rows = [self._cells.rows_of(batch) for batch in batches]
-            read = self.rows.start(rows)
-        return _Window(read, rows, self)
+            return self.rows.start([self._cells.rows_of(batch) for batch in batches])
 
     def _parts(
         self, started: Started, counts: Sequence[int], taken: deque[Any]
     ) -> Generator[Any, None, None]:
         with self._stream.current():
-            batches = started.wait()
+            found = started.wait()
         for _ in counts:
-            batch = batches.pop(0)
+            with self._stream.current():
+                batch = self._batch(*next(found))
             self._stream.hand_over(batch, taken, max(self.prefetch, 1))
             yield batch
             del batch
 
-    def _batch(self, x: Any, rows: Indices) -> Batch:
+    def _batch(self, rows: Indices, x: Any) -> Batch:
         move = self.rows._maker.moved
         return Batch(x, {name: move(column[rows]) for name, column in self._obs.items()}, rows)
-
-
-class _Window(Started):
-    """A read of several batches."""
-
-    def __init__(self, read: Started, rows: list[Indices], batches: Batches) -> None:
-        def finish() -> list[Batch]:
-            found = read.wait()
-            return [batches._batch(x, mine) for x, mine in zip(found, rows, strict=True)]
-
-        super().__init__([read], finish)
 
 
 class _Cells:

@@ -90,10 +90,12 @@ class Maker:
 
     def bounds(self, array: Any) -> tuple[int, int]:
         """Return the least and the greatest number of an array that is not empty."""
-        if self.library == "torch":
+        if self.library == "torch" and not self.on_host:
             low, high = array.aminmax()
             return int(low), int(high)
-        return int(array.min()), int(array.max())
+        # NumPy takes no threads for it, which torch's may have to wait for.
+        found = np.asarray(array) if self.on_host else array
+        return int(found.min()), int(found.max())
 
     def csr(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> Any:
         """Return a CSR matrix in the memory of its values and indices."""
@@ -108,15 +110,21 @@ class Maker:
             return cupy_matrix("csr", data, indices, pointers, shape)
         return Sparse(data, indices, pointers, shape)
 
-    def dense(self, matrix: Any) -> Any:
-        """Return a sparse matrix as an array of two dimensions."""
-        if self.library == "torch":
-            return matrix.to_dense()
-        if isinstance(matrix, Sparse):
+    def dense(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> Any:
+        """Return the matrix of CSR arrays as an array of two dimensions."""
+        if self.library == "device":
             raise IncompatibleError(
                 "no library fills a dense matrix in GPU memory", remedy="install torch or CuPy"
             )
-        return matrix.toarray()
+        if not self.on_host or not _is_known_to_numpy(data):
+            made = self.csr(data, indices, indptr, shape)
+            return made.to_dense() if self.library == "torch" else made.toarray()
+        parts = np.asarray(data), np.asarray(indices)
+        return self.moved(scipy_matrix("csr", *parts, indptr, shape).toarray())
+
+
+def _is_known_to_numpy(array: Any) -> bool:
+    return isinstance(array, np.ndarray) or str(array.dtype) != "torch.bfloat16"
 
 
 def scipy_matrix(form: str, data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:

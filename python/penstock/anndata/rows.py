@@ -164,14 +164,15 @@ class Rows:
             InvalidError: A file is damaged.
             Error: The read failed.
         """
-        (matrix,) = self.start([self.indices(index)]).wait()
+        ((_, matrix),) = self.start([self.indices(index)]).wait()
         return matrix
 
     def start(self, batches: Sequence[Indices]) -> Started:
         """Start to read the rows of each batch, as one read, and return at once.
 
-        ``wait()`` of the result returns the matrices. On a GPU, the memory is that of the library's
-        current stream.
+        ``wait()`` of the result returns an iterator over the rows and the matrix of each batch. A
+        matrix is made when it is asked for. On a GPU, the memory is that of the library's current
+        stream, both times.
 
         Raises:
             IndexError: There is no such row.
@@ -250,9 +251,10 @@ class Rows:
 
     # -- what is read ------------------------------------------------------------------------------
 
-    def _made(self, plan: _Plan, data: Any, indices: Any) -> list[Any]:
-        """Return the matrices of the batches of a read that has ended."""
-        return [self._matrix(part, data, indices) for part in plan.parts()]
+    def _made(self, plan: _Plan, data: Any, indices: Any) -> Iterator[tuple[Indices, Any]]:
+        """Yield the rows and the matrices of the batches of a read that has ended."""
+        for part in plan.parts():
+            yield part.rows, self._matrix(part, data, indices)
 
     def _matrix(self, part: _Part, data: Any, indices: Any) -> Any:
         maker = self._maker
@@ -263,8 +265,8 @@ class Rows:
         columns = maker.part(indices, part.begin, part.end)
         self._check_columns(part, columns)
         values, columns, pointers = self._aligned(part, values, columns)
-        made = maker.csr(values, columns, pointers.astype(self._index_type()), shape)
-        return maker.dense(made) if self.dense else made
+        make = maker.dense if self.dense else maker.csr
+        return make(values, columns, pointers.astype(self._index_type()), shape)
 
     def _check_columns(self, part: _Part, columns: Any) -> None:
         """Raise an error if a row has an index outside the matrix.
