@@ -47,13 +47,11 @@ def scdataset(data: CellFile, batch: int, block: int, place: Place) -> Contestan
         library: Any = import_module("scdataset")
     except ImportError as error:
         return absent("scDataset", setting, f"scDataset is not installed: {error}")
-    matrix = _backed(data)
     dataset = library.scDataset(
-        matrix,
+        _Backed(data),
         library.BlockShuffling(block_size=block),
         batch_size=batch,
         fetch_factor=fetched,
-        fetch_callback=lambda matrix, rows: matrix[np.asarray(rows)],
     )
     return _few("scDataset", setting, dataset, fetched, batch, place)
 
@@ -94,6 +92,20 @@ def annbatch(data: CellFile, folder: Path, batch: int, block: int, place: Place)
         return count
 
     return Contestant("annbatch", setting, data.count, run, check=_counted(data.count))
+
+
+class _Backed:
+    """The rows of anndata's backed mode, as a collection."""
+
+    def __init__(self, data: CellFile) -> None:
+        self._matrix = _backed(data)
+        self._count = data.count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._matrix[np.asarray(rows)]
 
 
 def _backed(data: CellFile) -> Any:
