@@ -38,7 +38,7 @@ class Runs:
         self.count = int((positions + lengths).max(initial=0))
         self.shape = self.lengths = (self.count,)
         filled = lengths > 0
-        self._runs = np.stack([starts, positions, lengths], axis=1)[filled].astype(np.uint64)
+        self._runs = _merged(starts[filled], positions[filled], lengths[filled])
         self._selection = ffi.new("penstock_selection *")
         self._selection[0] = (
             ffi.sizeof("penstock_selection"),
@@ -70,3 +70,14 @@ class Runs:
     def is_rows(self, shape: tuple[int, ...]) -> bool:
         """Whether these are whole indices of the first dimension, which is never known."""
         return False
+
+
+def _merged(
+    starts: NDArray[np.int64], positions: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return runs, of which those that continue the one before it are a part of that."""
+    follows = starts[1:] == starts[:-1] + lengths[:-1]
+    follows &= positions[1:] == positions[:-1] + lengths[:-1]
+    firsts = np.flatnonzero(np.concatenate([[True], ~follows])[: len(starts)])
+    totals = np.add.reduceat(lengths, firsts) if len(firsts) else lengths
+    return np.stack([starts[firsts], positions[firsts], totals], axis=1).astype(np.uint64)
