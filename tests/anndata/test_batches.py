@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from tests.anndata.conftest import CELLS, cells_of, matrix, same
@@ -58,6 +60,22 @@ def test_annotations_come_as_numbers_and_codes(write: Write) -> None:
             found = batches.categories[name][batch.obs[name]]
             assert list(found) == [wanted[at] for at in batch.rows]
         assert np.array_equal(batch.obs["depth"], depths[batch.rows])
+
+
+def test_a_missing_number_is_nan_and_a_missing_category_is_minus_one(write: Write) -> None:
+    made = cells_of(matrix())
+    made.obs["age"] = pd.array([None, 3] * (CELLS // 2), dtype="Int64")
+    made.obs["whole"] = pd.array([1, 2] * (CELLS // 2), dtype="Int16")
+    made.obs["site"] = pd.Categorical([None, "left", "right"] * (CELLS // 3))
+    (batch,) = Batches(write(made), CELLS, obs=["age", "whole", "site"], shuffle=False)
+    assert np.array_equal(batch.obs["age"][:4], [np.nan, 3, np.nan, 3], equal_nan=True)
+    assert batch.obs["whole"].dtype == np.int16
+    assert batch.obs["site"][:3].tolist() == [-1, 0, 1]
+
+
+def test_a_pickled_row_reader_reads_the_same(path: str) -> None:
+    rows = pickle.loads(pickle.dumps(Rows(path)))
+    assert same(rows[[4, 4, 1]], matrix()[[4, 4, 1]])
 
 
 @pytest.mark.parametrize("as_numbers", [False, True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
@@ -164,12 +164,15 @@ class Batches(Epochs):
     ) -> Generator[Any, None, None]:
         with self._stream.current():
             found = started.wait()
+        del started
         for _ in counts:
-            with self._stream.current():
-                batch = self._batch(*next(found))
-            self._stream.hand_over(batch, taken, max(self.prefetch, 1))
-            yield batch
-            del batch
+            yield self._next(found, taken)
+
+    def _next(self, found: Iterator[tuple[Indices, Any]], taken: deque[Any]) -> Batch:
+        with self._stream.current():
+            batch = self._batch(*next(found))
+        self._stream.hand_over(batch, taken, max(self.prefetch, 1))
+        return batch
 
     def _batch(self, rows: Indices, x: Any) -> Batch:
         move = self.rows._maker.moved
@@ -210,8 +213,10 @@ def _numbers(column: Any) -> tuple[NDArray[Any], Any]:
         return column.cat.codes.to_numpy().astype(np.int64), column.cat.categories
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(), None
-    if pandas.api.types.is_numeric_dtype(column.dtype) and not column.isna().any():
-        return column.to_numpy(dtype=column.dtype.numpy_dtype), None
+    if pandas.api.types.is_numeric_dtype(column.dtype):  # nullable
+        if column.isna().any():
+            return column.to_numpy("float64", na_value=np.nan), None
+        return column.to_numpy(column.dtype.numpy_dtype), None
     codes, categories = pandas.factorize(column, sort=True)
     return codes.astype(np.int64), pandas.Index(categories)
 

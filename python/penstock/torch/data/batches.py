@@ -129,7 +129,9 @@ class Batches(Epochs):
     def _parts(
         self, started: Started, counts: Sequence[int], taken: deque[Any]
     ) -> Generator[Any, None, None]:
-        yield self._taken(started, taken)
+        batch = [self._taken(started, taken)]
+        del started
+        yield batch.pop()  # the memory is the consumer's alone
 
     def _taken(self, started: Started, steps: deque[Any]) -> Any:
         """Wait for a batch, and let the current stream wait for the work on it.
