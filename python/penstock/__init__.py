@@ -28,6 +28,7 @@ from penstock.errors import (
     UnavailableError,
     WaitTimeout,
 )
+from penstock.hdf5.columns import read_columns
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
 from penstock.hdf5.group import Group
@@ -86,6 +87,7 @@ __all__ = [
     "plugin_dir",
     "read",
     "read_async",
+    "read_columns",
     "read_many",
     "save",
     "save_async",

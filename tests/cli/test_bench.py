@@ -23,6 +23,7 @@ from penstock.frameworks import with_gpu
 
 NEED_GPU = {"vfd", "vfd-threads", "scaling"}
 NEED_TORCH = {"batches", "weights", "checkpoint"}
+NEED_ANNDATA = {"cells"}
 OWN_PROCESS = {*NEED_GPU, "plotfile"}
 """Those that give HDF5 of their process plugins and settings."""
 
@@ -61,6 +62,7 @@ ARGUMENTS = {
         "--step",
         "1",
     ],
+    "cells": ["--cells", "2000", "--batch", "600"],
     "checkpoint": ["--size", "100kB", "--tensors", "3", "--cache", "warm"],
     "netcdf": ["--steps", "16", "--grid", "30x40"],
 }
@@ -75,6 +77,8 @@ def run(penstock, folder, numbers, tmp_path):
             pytest.importorskip("torch", reason="torch is not installed")
         if name == "netcdf":
             pytest.importorskip("xarray", reason="xarray is not installed")
+        if name in NEED_ANNDATA:
+            pytest.importorskip("anndata", reason="anndata is not installed")
         saved, table = tmp_path / "result.json", tmp_path / "result.csv"
         place = [] if name == "hdf5-read" else ["--dir", folder]
         arguments = [numbers if word == "FILE" else word for word in ARGUMENTS[name]]

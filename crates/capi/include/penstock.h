@@ -468,11 +468,16 @@ typedef struct penstock_axis {
 
 /* Elements of a dataset of `rank` dimensions. Either every combination of the indices of `axes`, one for each
  * dimension; an array for them has their shape. Or, if `axes` is NULL, `point_count` single elements, each
- * given by `rank` indices in `points`, in any order; an array for them is in C order. */
+ * given by `rank` indices in `points`, in any order; an array for them is in C order. With PENSTOCK_RUNS as
+ * `form`, `point_count` runs of elements, each given by three numbers in `points`: the first element, counted
+ * in C order through the dataset, its position in the array, which has one dimension, and the number of
+ * elements. Runs may overlap in the dataset. */
+#define PENSTOCK_POINTS 0
+#define PENSTOCK_RUNS 1
 typedef struct penstock_selection {
     size_t struct_size;
     int32_t rank;
-    int32_t reserved;
+    int32_t form;            /* PENSTOCK_POINTS or PENSTOCK_RUNS */
     const penstock_axis *axes;
     const uint64_t *points;
     uint64_t point_count;

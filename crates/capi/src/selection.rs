@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
-use penstock_array::{Axis, Selection};
+use penstock_array::{Axis, Run, Selection, make_room};
 use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::refuse_fork;
@@ -27,11 +27,15 @@ struct CAxis {
     indices: *const u64,
 }
 
+/// The forms of a selection without axes: see the header.
+const POINTS: i32 = 0;
+const RUNS: i32 = 1;
+
 #[repr(C)]
 pub(crate) struct CSelection {
     struct_size: usize,
     rank: i32,
-    reserved: i32,
+    form: i32,
     axes: *const CAxis,
     points: *const u64,
     point_count: u64,
@@ -67,9 +71,34 @@ pub(crate) unsafe fn selection_of(
         let axes = axes.iter().map(|axis| unsafe { axis_of(axis) });
         return Ok(Some(Selection::Grid(axes.collect::<Result<_>>()?)));
     }
+    match selection.form {
+        POINTS => {}
+        RUNS => {
+            // SAFETY: by contract, three numbers for each run.
+            return unsafe { runs_of(selection) }.map(Some);
+        }
+        form => return Err(Error::invalid(format!("{form} is no form of a selection"))),
+    }
     let numbers = selection.point_count.saturating_mul(rank as u64);
     // SAFETY: by contract, `rank` numbers for each point.
     of_points(rank, unsafe { list(selection.points, numbers, "points")? }).map(Some)
+}
+
+/// # Safety
+/// `points` has three numbers for each of `point_count` runs.
+unsafe fn runs_of(selection: &CSelection) -> Result<Selection> {
+    let numbers = selection.point_count.saturating_mul(3);
+    // SAFETY: by contract of this function.
+    let numbers = unsafe { list(selection.points, numbers, "points")? };
+    let (runs, _) = numbers.as_chunks();
+    let mut found = Vec::new();
+    make_room(&mut found, runs.len())?;
+    found.extend(runs.iter().map(|&[start, position, length]| Run {
+        start,
+        position,
+        length,
+    }));
+    Ok(Selection::Runs(found))
 }
 
 /// # Safety

@@ -24,6 +24,8 @@ ONLY = "PENSTOCK_BENCH_ONLY"
 """The environment variable with a prefix: only contestants with this prefix run."""
 LEFT_OUT = "left out"
 """The error of a contestant that does not run because of :data:`ONLY`."""
+_RATES = {"GB/s": 1e9, "kIOPS": 1e3}
+"""What units of rates count in a second, if it is not one."""
 DURATIONS = {"us": 1e6, "s": 1.0}
 """The units in which less is better, with their number in a second."""
 
@@ -124,7 +126,7 @@ class Row:
     def _in_unit(self, seconds: float) -> float:
         if self.unit in DURATIONS:
             return seconds / self.amount * DURATIONS[self.unit]
-        return self.amount / seconds / {"GB/s": 1e9, "kIOPS": 1e3, "samples/s": 1.0}[self.unit]
+        return self.amount / seconds / _RATES.get(self.unit, 1.0)
 
     def better_than(self, other: Row) -> float | None:
         """Return how many times better this row is than another one."""

@@ -59,6 +59,9 @@ PEERS = (
     "lance",
     "netcdf4",
     "h5netcdf",
+    "anndata",
+    "scdataset",
+    "annbatch",
 )
 
 

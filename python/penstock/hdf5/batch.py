@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import arrays, request, transfer
-from penstock._core import elements
 from penstock._native import NULL, CData, ffi, lib, pointer
 from penstock._options import OptionKeys
 from penstock.arrays import View
@@ -427,7 +426,7 @@ def _select(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection | Non
     """Return what indices select; ``None`` for what h5py has to understand or refuse."""
     if indices == () or (len(indices) == 1 and indices[0] is Ellipsis):
         return Selection(shape, shape)
-    found = elements(shape, indices)
+    found = selections.as_elements(shape, indices)
     return None if found is None else Selection(found.shape, shape, found)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock._core import Elements, elements
 from penstock.errors import InvalidError
+from penstock.hdf5.runs import Runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Selection:
     """The shape of an array of the selected elements."""
     extent: tuple[int, ...]
     """The shape of the dataset."""
-    elements: Elements | None = None
+    elements: Elements | Runs | None = None
     """The elements as plain data, or ``None``."""
     parsed: Any = None
     """h5py's selection object, or ``None``. If neither this nor ``elements`` is given, all are
@@ -113,13 +114,20 @@ def select(dataset: Any, indices: tuple[Any, ...]) -> Selection:
     whole = indices == () or (len(indices) == 1 and indices[0] is Ellipsis)
     if whole:
         return Selection(shape, shape)
-    found = elements(shape, indices)
+    found = as_elements(shape, indices)
     if found is not None:
         return Selection(found.shape, shape, found)
     if len(indices) == 1 and isinstance(indices[0], h5py.RegionReference):
         return _region(dataset, indices[0])
     parsed = selections.select(shape, indices, dataset=dataset)
     return Selection(tuple(parsed.array_shape), shape, parsed=parsed)
+
+
+def as_elements(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Elements | Runs | None:
+    """Return elements as plain data; ``None`` for what h5py has to understand or refuse."""
+    if len(indices) == 1 and type(indices[0]) is Runs:
+        return indices[0]
+    return elements(shape, indices)
 
 
 def _region(dataset: Any, reference: Any) -> Selection:

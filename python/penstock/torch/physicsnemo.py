@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from penstock.data.files import opened_dataset, opened_file
+from penstock.data.started import Started
 from penstock.dtypes import element_type
 from penstock.hdf5.file import File
 from penstock.hdf5.reading import read_placed
 from penstock.placement import torch_dtype
-from penstock.torch.data.files import opened_dataset, opened_file
 from penstock.torch.data.framework import torch
-from penstock.torch.data.started import Part, Started, start
+from penstock.torch.data.started import Part, start
 
 _readers: Any = import_module("physicsnemo.datapipes.readers.hdf5")
 _registry: Any = import_module("physicsnemo.datapipes.registry")

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.files import OpenFiles, Source, opened_file
+from penstock.data.order import Indices
+from penstock.data.started import Started
 from penstock.dtypes import element_type
 from penstock.errors import InvalidError
 from penstock.placement import torch_dtype
 from penstock.torch.data.dataset import checked_device, checked_indices, host_in_worker
-from penstock.torch.data.files import OpenFiles, Source, opened_file
 from penstock.torch.data.framework import torch, torch_data
-from penstock.torch.data.order import Indices
-from penstock.torch.data.started import Part, Started, start
+from penstock.torch.data.started import Part, start
 
 _datasets: Any = import_module("the_well.data.datasets")
 _utils: Any = import_module("the_well.data.utils")

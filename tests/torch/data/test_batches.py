@@ -24,10 +24,10 @@ pytest.importorskip("torch", reason="torch is not installed")
 import torch
 
 from penstock import request
+from penstock.data.started import Started
 from penstock.errors import CancelledError, Error
 from penstock.torch import Batches, HDF5Dataset
 from penstock.torch.data.samples import tensors_of
-from penstock.torch.data.started import Started
 
 NAMES = {"image": "image", "state": "group/state", "label": "label"}
 

@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 
+from penstock.data import order
 from penstock.errors import InvalidError
-from penstock.torch.data import order
 from penstock.torch.data.batches import Batches
 
 COUNTS = st.integers(0, 200)

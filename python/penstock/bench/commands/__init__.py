@@ -13,6 +13,7 @@ NAMES = (
     "small",
     "weights",
     "batches",
+    "cells",
     "checkpoint",
     "netcdf",
 )

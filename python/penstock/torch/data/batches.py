@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import operator
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Protocol
 
-from penstock.errors import IncompatibleError, InvalidError
-from penstock.torch.data import order
+from penstock.data import epochs
+from penstock.data.epochs import Epochs
+from penstock.data.order import Indices, Shuffle
+from penstock.data.started import Started
+from penstock.errors import IncompatibleError
 from penstock.torch.data.dataset import host_in_worker
 from penstock.torch.data.framework import torch
-from penstock.torch.data.order import Indices, Order, Shuffle
 from penstock.torch.data.samples import tensors_of
-from penstock.torch.data.started import Failed, Started
 
 
-class Source(Protocol):
-    """A data set from which batches are read."""
+class Source(epochs.Source, Protocol):
+    """A data set from which batches are read, into memory of a device."""
 
     device: Any
 
-    def __len__(self) -> int: ...
 
-    def start(self, indices: Indices) -> Started:
-        """Start to read a batch of samples."""
-
-    def blocks(self, length: int | None = None) -> Indices:
-        """Return the first sample of each block of consecutive samples."""
-
-
-class Batches:
+class Batches(Epochs):
     """The batches of a data set, of which the next ones are read while one is used.
 
     Each iteration is an epoch. Ranks of ``torch.distributed`` share its samples: each sample is in
@@ -83,6 +75,8 @@ class Batches:
     ...         step(batch["image"], batch["label"])
     """
 
+    dataset: Source
+
     def __init__(
         self,
         dataset: Source,
@@ -103,34 +97,19 @@ class Batches:
                 f"a {type(dataset).__name__} cannot start reads",
                 remedy="give an HDF5Dataset, or use torch.utils.data.DataLoader",
             )
-        if shuffle not in ("full", "blocks", False):
-            raise InvalidError(f"shuffle={shuffle!r}", remedy='give "full", "blocks" or False')
-        if weights is not None and shuffle != "full":
-            raise InvalidError(
-                f"weights draw samples at random, and shuffle={shuffle!r}",
-                remedy='leave out shuffle, or give "full"',
-            )
-        if (rank is None) != (world_size is None):
-            raise InvalidError("give rank and world_size together, or neither")
-        self.dataset = dataset
-        self.batch_size = _number("batch_size", batch_size, 1)
-        self.prefetch = _number("prefetch", prefetch, 0)
-        self.shuffle = shuffle
-        self.seed = _number("seed", seed, 0)
-        self.drop_last = bool(drop_last)
-        self._block = None if block is None else _number("block", block, 1)
-        self._mix = _number("mix", mix, 1)
-        self._weights = None if weights is None else order.checked_weights(weights, len(dataset))
-        self._ranks = None
-        if rank is not None and world_size is not None:
-            self._ranks = _number("rank", rank, 0), _number("world_size", world_size, 1)
-            if rank >= world_size:
-                raise InvalidError(f"rank {rank} is not below the world size {world_size}")
-        self._epoch = 0
-        self._begin = 0
-        """The position in the order from which the next iteration starts."""
-        self._position = 0
-        """The position after the batch that was taken last."""
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            prefetch=prefetch,
+            weights=weights,
+            block=block,
+            mix=mix,
+            rank=rank,
+            world_size=world_size,
+        )
         self._stream: Any = None
         self._is_reused_in_order = False
         """Whether the stream of the batches waits for the work on earlier ones before it reads.
@@ -138,117 +117,21 @@ class Batches:
         Then the memory of tensors that were not found in a batch is safe as well.
         """
 
-    def __len__(self) -> int:
-        """The number of batches of this rank in a whole epoch."""
-        return sum(end > begin for begin, end in self._shares(0))
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next iteration, or of the current one. It grows at the end of each."""
-        return self._epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, which starts at its first sample.
-
-        If it is the epoch already, this does nothing: a state that was loaded stays.
-        """
-        epoch = _number("epoch", epoch, 0)
-        if epoch != self._epoch:
-            self._epoch, self._begin, self._position = epoch, 0, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after the batch that was taken last, the same on all ranks.
-
-        A program with another number of ranks or another ``batch_size`` can load it: the samples
-        that are left are the same.
-        """
-        return {
-            "epoch": self._epoch,
-            "position": self._position,
-            "samples": len(self.dataset),
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "weights": self._weights is not None,
-            "block": self._block,
-            "mix": self._mix,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration continue after the batch of a state.
-
-        Raises:
-            InvalidError: The state is that of another order of samples.
-        """
-        mine = self.state_dict()
-        if missing := mine.keys() - state.keys():
-            raise InvalidError(f"the state has no {min(missing)!r}", remedy="give a state_dict()")
-        for what in mine.keys() - {"epoch", "position"}:
-            if state[what] != mine[what]:
-                raise InvalidError(
-                    f"{what} was {state[what]!r} when the state was saved, and is {mine[what]!r}",
-                    remedy="use the same data set and the same arguments as when it was saved",
-                )
-        position = _number("position", state["position"], 0)
-        if position > len(self.dataset):
-            raise InvalidError(f"the state has position {position} of {len(self.dataset)}")
-        self._epoch = _number("epoch", state["epoch"], 0)
-        self._begin = self._position = position
-
-    def __iter__(self) -> Iterator[Any]:
-        """Read the rest of the epoch. An iteration that starts later begins with the epoch."""
-        begin, self._begin = self._begin, 0
-        self._position = begin
-        return self._batches(self._order(), begin, self._epoch)
-
-    def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
-        rank, ranks = self._rank()
-        pending: deque[tuple[int, Started]] = deque()
-        steps: deque[Any] = deque()
-        ranges = iter(self._steps(begin))
-
-        def start() -> None:
-            for first, last in ranges:
-                low, high = order.share(first, last, rank, ranks)
-                if low < high:
-                    mine = samples.step(first, last)[low - first : high - first]
-                    pending.append((last, self._started(mine)))
-                    return
-
-        try:
-            self._wait_for_earlier()
-            for _ in range(self.prefetch):
-                start()
-            while True:
-                self._wait_for_earlier()
-                start()
-                if not pending:
-                    break
-                last, started = pending.popleft()
-                batch = self._taken(started, steps)
-                del started
-                self._position = last
-                yield batch
-                del batch  # the memory is the consumer's alone
-            if self._epoch == epoch:
-                self._epoch, self._position = epoch + 1, 0
-        finally:
-            for _, started in pending:
-                started.cancel()
-            for _, started in pending:
-                started.close()
-            self._wait_for_earlier()
-
-    def _wait_for_earlier(self) -> None:
+    def _before_start(self) -> None:
         if self._is_reused_in_order:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
 
-    def _started(self, samples: Indices) -> Started:
-        """Start to read a batch. An error is raised where the batch is taken."""
-        try:
-            with self._on_stream():
-                return self.dataset.start(samples)
-        except Exception as error:
-            return Failed(error)
+    def _start(self, batches: Sequence[Indices]) -> Started:
+        (samples,) = batches
+        with self._on_stream():
+            return self.dataset.start(samples)
+
+    def _parts(
+        self, started: Started, counts: Sequence[int], taken: deque[Any]
+    ) -> Generator[Any, None, None]:
+        batch = [self._taken(started, taken)]
+        del started
+        yield batch.pop()  # the memory is the consumer's alone
 
     def _taken(self, started: Started, steps: deque[Any]) -> Any:
         """Wait for a batch, and let the current stream wait for the work on it.
@@ -282,41 +165,6 @@ class Batches:
         stream: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
         return stream
 
-    def _order(self) -> Order:
-        count, seed = len(self.dataset), (self.seed, self._epoch)
-        if self._weights is not None:
-            return order.weighted(self._weights, count, seed)
-        if self.shuffle == "full":
-            return order.full(count, seed)
-        if self.shuffle == "blocks":
-            return order.blocks(self.dataset.blocks(self._block), count, self._mix, seed)
-        return order.sequential(count)
-
-    def _steps(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions of each step of all ranks."""
-        _, ranks = self._rank()
-        count = len(self.dataset)
-        for end in order.step_ends(begin, count, self.batch_size, ranks, drop_last=self.drop_last):
-            yield begin, end
-            begin = end
-
-    def _shares(self, begin: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions of this rank in each step."""
-        rank, ranks = self._rank()
-        for first, last in self._steps(begin):
-            yield order.share(first, last, rank, ranks)
-
-    def _rank(self) -> tuple[int, int]:
-        """Return the rank and the number of ranks."""
-        if self._ranks is not None:
-            return self._ranks
-        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-            return 0, 1
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-    def __repr__(self) -> str:
-        return f"<Batches of {self.batch_size} of {self.dataset!r}>"
-
 
 @cache
 def _stream_of(device: Any) -> Any:
@@ -326,13 +174,3 @@ def _stream_of(device: Any) -> Any:
     `Batches`, it would keep the memory of batches once for each stream of its pool.
     """
     return torch.cuda.Stream(device)
-
-
-def _number(name: str, value: Any, least: int) -> int:
-    try:
-        found = operator.index(value)
-    except TypeError:
-        raise IncompatibleError(f"{name}={value!r} is not an integer") from None
-    if found < least:
-        raise InvalidError(f"{name}={found} is less than {least}")
-    return found

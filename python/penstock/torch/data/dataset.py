@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock._options import OptionKeys, resolve
+from penstock.data import files
+from penstock.data.order import Indices
+from penstock.data.started import Started
 from penstock.errors import InvalidError, UnavailableError
-from penstock.torch.data import files
 from penstock.torch.data.framework import torch, torch_data
-from penstock.torch.data.order import Indices
 from penstock.torch.data.samples import Samples, sample_of
-from penstock.torch.data.started import Part, Started, read, start
+from penstock.torch.data.started import Part, Transformed, read, start
 from penstock.torch.data.windows import Geometry, Windows
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         def finish() -> Any:
             return tensors if order is None else _reordered(tensors, order)
 
-        started = Started((), finish, self.transform)
+        started = Transformed((), finish, self.transform)
         for group in self._files.groups(ranges):
             parts: list[Part] = []
             for begin, end in group:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.order import Indices
 from penstock.errors import InvalidError
-from penstock.torch.data.order import Indices
 
 Shape = tuple[int, ...]
 

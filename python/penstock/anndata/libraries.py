@@ -1,0 +1,169 @@
+"""Matrices of SciPy, torch and CuPy, which are imported when they are first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import frameworks
+from penstock.arrays import view
+from penstock.device_array import DeviceArray
+from penstock.dtypes import ElementType, element_type
+from penstock.errors import IncompatibleError, UnavailableError
+from penstock.placement import HOST, Device, Library, Placement, allocate, parse_device, place
+
+
+class Sparse(NamedTuple):
+    """A CSR matrix of arrays without a library of sparse matrices."""
+
+    data: Any
+    indices: Any
+    indptr: Any
+    shape: tuple[int, int]
+
+
+class Maker:
+    """Makes arrays and matrices in the memory of one device.
+
+    Args:
+        device: The device, as for :func:`penstock.read`.
+        like: The library: ``"numpy"`` (SciPy), ``"torch"``, ``"cupy"`` or ``"device"``.
+    """
+
+    def __init__(self, device: Device, like: Library | None) -> None:
+        self.where = place(device, like, pin=False)
+        self.on_host = parse_device(self.where) == HOST
+        if isinstance(self.where, Placement):
+            self.library: str = self.where.library
+        elif self.on_host:
+            self.library = "numpy"
+        else:
+            self.library = _library_of(self.empty(1, np.dtype("f4")))
+        if self.library in ("torch", "cupy") and not self.on_host:
+            self.ordinal = view(self.empty(1, np.dtype("f4"))).device
+
+    @property
+    def module(self) -> Any:
+        """The library of dense arrays."""
+        return np if self.library == "numpy" else import_module(self.library)
+
+    def empty(self, count: int, dtype: Any) -> Any:
+        """Return a new array of one dimension."""
+        kind = dtype if isinstance(dtype, ElementType) else element_type(dtype)
+        return allocate((count,), kind, self.where)
+
+    def part(self, array: Any, begin: int, end: int) -> Any:
+        """Return a part of an array, in its memory."""
+        if isinstance(array, DeviceArray):
+            kind = element_type(array.dtype)
+            return array.part(begin * kind.itemsize, (end - begin,), kind)
+        return array[begin:end]
+
+    def moved(self, array: NDArray[Any]) -> Any:
+        """Return a NumPy array as one of the library."""
+        if self.library == "numpy":
+            return array
+        if self.library == "device":
+            return DeviceArray.from_numpy(array, parse_device(self.where) or 0)
+        if self.library == "cupy":
+            return self.module.asarray(array)
+        made = self.module.from_numpy(np.ascontiguousarray(array))
+        return made if self.on_host else made.to(f"cuda:{self.ordinal}", non_blocking=True)
+
+    def take(self, array: Any, indices: Any, axis: int = 0) -> Any:
+        """Return elements of an array, or rows or columns of one."""
+        if self.library == "torch":
+            return array.index_select(axis, indices)
+        return array.take(indices, axis=axis)
+
+    def put(self, array: Any, places: Any, values: NDArray[Any]) -> None:
+        """Write NumPy's values to places of an array, which has its own type."""
+        if self.library == "device":
+            raise IncompatibleError(
+                "no library writes single elements in GPU memory", remedy="install torch or CuPy"
+            )
+        moved = self.moved(values)
+        array[places] = moved.to(array.dtype) if self.library == "torch" else moved
+
+    def bounds(self, array: Any) -> tuple[int, int]:
+        """Return the least and the greatest number of an array that is not empty."""
+        if self.library == "torch" and not self.on_host:
+            low, high = array.aminmax()
+            return int(low), int(high)
+        # NumPy takes no threads for it, which torch's may have to wait for.
+        found = np.asarray(array) if self.on_host else array
+        return int(found.min()), int(found.max())
+
+    def csr(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> Any:
+        """Return a CSR matrix in the memory of its values and indices."""
+        if self.library == "numpy":
+            return scipy_matrix("csr", data, indices, indptr, shape)
+        pointers = self.moved(indptr)
+        if self.library == "torch":
+            return self.module.sparse_csr_tensor(
+                pointers, indices, data, size=shape, check_invariants=False
+            )
+        if self.library == "cupy":
+            return cupy_matrix("csr", data, indices, pointers, shape)
+        return Sparse(data, indices, pointers, shape)
+
+    def dense(self, data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, int]) -> Any:
+        """Return the matrix of CSR arrays as an array of two dimensions."""
+        if self.library == "device":
+            raise IncompatibleError(
+                "no library fills a dense matrix in GPU memory", remedy="install torch or CuPy"
+            )
+        if not self.on_host or not _is_known_to_numpy(data):
+            made = self.csr(data, indices, indptr, shape)
+            return made.to_dense() if self.library == "torch" else made.toarray()
+        parts = np.asarray(data), np.asarray(indices)
+        return self.moved(scipy_matrix("csr", *parts, indptr, shape).toarray())
+
+
+def _is_known_to_numpy(array: Any) -> bool:
+    return isinstance(array, np.ndarray) or str(array.dtype) != "torch.bfloat16"
+
+
+def scipy_matrix(form: str, data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix of SciPy, of the class that anndata's settings name.
+
+    SciPy does not check arrays that are assigned: the caller has.
+    """
+    kind = getattr(import_module("scipy.sparse"), f"{form}_{_scipy_kind()}")
+    made = kind(shape, dtype=data.dtype)
+    made.data, made.indices, made.indptr = data, indices, indptr
+    return made
+
+
+def _scipy_kind() -> str:
+    settings = getattr(frameworks.loaded("anndata"), "settings", None)
+    return "array" if getattr(settings, "use_sparse_array_on_read", False) else "matrix"
+
+
+def cupy_matrix(form: str, data: Any, indices: Any, indptr: Any, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix of CuPy, which has values of some types only."""
+    if data.dtype.char not in "?fdFD":
+        raise IncompatibleError(
+            f"CuPy has no sparse matrices of {data.dtype}", remedy='give dtype="float32"'
+        )
+    kind = getattr(import_module("cupyx.scipy.sparse"), f"{form}_matrix")
+    return kind((data, indices, indptr), shape=shape, copy=False)
+
+
+def needs_cupy() -> None:
+    """Raise an error unless CuPy can use a GPU."""
+    if frameworks.with_gpu("cupy") is None:
+        raise UnavailableError(
+            "AnnData holds arrays of CuPy in GPU memory, and CuPy is not installed, or finds no "
+            "GPU",
+            remedy='install cupy-cuda12x, or use penstock.anndata.Rows with like="torch"',
+        )
+
+
+def _library_of(array: Any) -> str:
+    if isinstance(array, DeviceArray):
+        return "device"
+    return "torch" if frameworks.is_torch(array) else "cupy"

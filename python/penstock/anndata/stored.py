@@ -1,0 +1,147 @@
+"""Matrices as h5ad files store them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.data.files import Source
+from penstock.errors import Error, IncompatibleError, InvalidError
+from penstock.hdf5.reading import read
+
+FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
+"""The format of a group, by its ``encoding-type``, or by the ``h5sparse_format`` of old files."""
+
+
+class Matrix(NamedTuple):
+    """A matrix of a file."""
+
+    path: str
+    name: str
+    """The path of its dataset, or of its group, in the file."""
+    format: str
+    """``"csr"``, ``"csc"`` or ``"array"``."""
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    source: Source
+    """Its datasets: of values, and of indices if it is sparse."""
+    indptr: NDArray[np.int64]
+    """The first element of each row (of each column of CSC), and the end of the last one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The paths of the datasets."""
+        return names_of(self.name, is_sparse=self.is_sparse)
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.format != "array"
+
+    def invalid(self, what: str) -> InvalidError:
+        """Return the error of a matrix that is damaged."""
+        return InvalidError(
+            f"{self.name} of {self.path}: {what}",
+            path=self.path,
+            remedy="write the file again: this one is damaged",
+        )
+
+
+def names_of(name: str, *, is_sparse: bool) -> tuple[str, ...]:
+    return (f"{name}/data", f"{name}/indices") if is_sparse else (name,)
+
+
+def described(file: Any, path: str, name: str) -> Matrix:
+    """Return what an ``h5py.File`` has as a matrix, with its index pointers.
+
+    Raises:
+        KeyError: There is no object of this name.
+        IncompatibleError: It is no matrix.
+        InvalidError: It is damaged.
+    """
+    import h5py
+
+    found = file.get(name)
+    if isinstance(found, h5py.Dataset):
+        return _dense(found, path, name)
+    if isinstance(found, h5py.Group):
+        return sparse(found, path, name)
+    raise KeyError(f"{path} has no {name!r}; it has {', '.join(file)}")
+
+
+def _dense(dataset: Any, path: str, name: str) -> Matrix:
+    if dataset.ndim != 2 or dataset.dtype.kind not in "biuf":
+        raise IncompatibleError(
+            f"{name} of {path} is no matrix: it has shape {dataset.shape} and type {dataset.dtype}",
+            path=path,
+            remedy="name a matrix of numbers, such as X or layers/counts",
+        )
+    shape = int(dataset.shape[0]), int(dataset.shape[1])
+    indptr = np.arange(shape[0] + 1, dtype=np.int64) * shape[1]
+    source = Source(path, "", (shape,), ())
+    return Matrix(path, name, "array", shape, dataset.dtype, source, indptr)
+
+
+def sparse(group: Any, path: str, name: str) -> Matrix:
+    """Return the matrix of an ``h5py.Group``, whose index pointers are checked.
+
+    Raises:
+        IncompatibleError: The group is none of a sparse matrix.
+        InvalidError: The group is damaged.
+    """
+    attributes = group.attrs
+    kind = attributes.get("encoding-type", attributes.get("h5sparse_format"))
+    form = FORMATS.get(kind) if isinstance(kind, str) else None
+    if form is None:
+        has = "no encoding-type" if kind is None else f"the encoding-type {kind!r}"
+        raise IncompatibleError(
+            f"{name} of {path} is no matrix: the group has {has}",
+            path=path,
+            remedy="name a matrix, such as X or layers/counts",
+        )
+    made = Matrix(path, name, form, (0, 0), np.dtype("f4"), Source(path, "", (), ()), NONE)
+    shape = _shape(made, attributes.get("shape", attributes.get("h5sparse_shape")))
+    data, indices, indptr = (_part(made, group, part) for part in ("data", "indices", "indptr"))
+    if data.dtype.kind not in "biuf":
+        raise IncompatibleError(f"{name} of {path}: values have type {data.dtype}", path=path)
+    if data.shape != indices.shape:
+        raise made.invalid(f"there are {data.size} values and {indices.size} indices")
+    major = shape[form == "csc"]
+    if indptr.size != major + 1:
+        raise made.invalid(f"there are {indptr.size} index pointers, and the shape is {shape}")
+    try:
+        pointers = np.asarray(read(indptr)).astype(np.int64)
+    except Error as error:
+        raise error.about(f"{name}/indptr of {path}") from error
+    falls = np.flatnonzero(np.diff(pointers) < 0)
+    if pointers[0] != 0:
+        raise made.invalid(f"the first index pointer is {pointers[0]}, and must be 0")
+    if len(falls):
+        raise made.invalid(f"index pointer {falls[0] + 1} is smaller than the one before it")
+    if pointers[-1] > data.size:
+        raise made.invalid(f"the index pointers end at {pointers[-1]} of {data.size} values")
+    source = Source(path, "", (data.shape, indices.shape), ())
+    return made._replace(shape=shape, dtype=data.dtype, source=source, indptr=pointers)
+
+
+NONE = np.zeros(1, np.int64)
+"""Index pointers of a matrix without rows."""
+
+
+def _shape(matrix: Matrix, given: Any) -> tuple[int, int]:
+    found = np.asarray(given)
+    if found.shape != (2,) or found.dtype.kind not in "iu" or (found < 0).any():
+        raise matrix.invalid(f"the attribute shape is {given!r}, and not two lengths")
+    return int(found[0]), int(found[1])
+
+
+def _part(matrix: Matrix, group: Any, name: str) -> Any:
+    import h5py
+
+    part = group.get(name)
+    if not isinstance(part, h5py.Dataset):
+        raise matrix.invalid(f"there is no dataset {name}")
+    if part.ndim != 1 or (name != "data" and part.dtype.kind not in "iu"):
+        raise matrix.invalid(f"{name} has shape {part.shape} and type {part.dtype}")
+    return part

@@ -1,0 +1,1 @@
+"""What loaders of batches have in common, whatever library their arrays are of."""

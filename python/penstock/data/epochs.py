@@ -1,0 +1,278 @@
+"""The epochs of a data set: their order, the ranks that share it, and the reads ahead."""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from penstock import frameworks
+from penstock.data import order
+from penstock.data.order import Indices, Order, Shuffle
+from penstock.data.started import Failed, Started
+from penstock.errors import IncompatibleError, InvalidError
+
+
+class Source(Protocol):
+    """A data set from which batches are read."""
+
+    def __len__(self) -> int: ...
+
+    def start(self, indices: Indices) -> Started:
+        """Start to read samples."""
+
+    def blocks(self, length: int | None = None) -> Indices:
+        """Return the first sample of each block of consecutive samples."""
+
+
+class _Ahead(NamedTuple):
+    """A read of one batch, or of several that follow one another."""
+
+    started: Started
+    batches: list[tuple[int, int]]
+    """Of each, the position after it, and the number of its samples."""
+
+
+class Epochs:
+    """Batches of the samples of a data set, in an order of each epoch that ranks share.
+
+    A derived class says what is done when a read starts and when a batch is taken.
+    """
+
+    def __init__(
+        self,
+        dataset: Source,
+        batch_size: int,
+        *,
+        shuffle: Shuffle,
+        seed: int,
+        drop_last: bool,
+        prefetch: int,
+        weights: Any,
+        block: int | None,
+        mix: int,
+        rank: int | None,
+        world_size: int | None,
+    ) -> None:
+        if shuffle not in ("full", "blocks", False):
+            raise InvalidError(f"shuffle={shuffle!r}", remedy='give "full", "blocks" or False')
+        if weights is not None and shuffle != "full":
+            raise InvalidError(
+                f"weights draw samples at random, and shuffle={shuffle!r}",
+                remedy='leave out shuffle, or give "full"',
+            )
+        if (rank is None) != (world_size is None):
+            raise InvalidError("give rank and world_size together, or neither")
+        self.dataset = dataset
+        self.batch_size = number("batch_size", batch_size, 1)
+        self.prefetch = number("prefetch", prefetch, 0)
+        self.shuffle = shuffle
+        self.seed = number("seed", seed, 0)
+        self.drop_last = bool(drop_last)
+        self._block = None if block is None else number("block", block, 1)
+        self._mix = number("mix", mix, 1)
+        self._weights = None if weights is None else order.checked_weights(weights, len(dataset))
+        self._ranks = None
+        if rank is not None and world_size is not None:
+            self._ranks = number("rank", rank, 0), number("world_size", world_size, 1)
+            if rank >= world_size:
+                raise InvalidError(f"rank {rank} is not below the world size {world_size}")
+        self._epoch = 0
+        self._begin = 0
+        """The position in the order from which the next iteration starts."""
+        self._position = 0
+        """The position after the batch that was taken last."""
+
+    def __len__(self) -> int:
+        """The number of batches of this rank in a whole epoch."""
+        return sum(end > begin for begin, end in self._shares(0))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration, or of the current one. It grows at the end of each."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, which starts at its first sample.
+
+        If it is the epoch already, this does nothing: a state that was loaded stays.
+        """
+        epoch = number("epoch", epoch, 0)
+        if epoch != self._epoch:
+            self._epoch, self._begin, self._position = epoch, 0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batch that was taken last, the same on all ranks.
+
+        A program with another number of ranks or another ``batch_size`` can load it: the samples
+        that are left are the same.
+        """
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "samples": len(self.dataset),
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "weights": self._weights is not None,
+            "block": self._block,
+            "mix": self._mix,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration continue after the batch of a state.
+
+        Raises:
+            InvalidError: The state is that of another order of samples.
+        """
+        mine = self.state_dict()
+        if missing := mine.keys() - state.keys():
+            raise InvalidError(f"the state has no {min(missing)!r}", remedy="give a state_dict()")
+        for what in mine.keys() - {"epoch", "position"}:
+            if state[what] != mine[what]:
+                raise InvalidError(
+                    f"{what} was {state[what]!r} when the state was saved, and is {mine[what]!r}",
+                    remedy="use the same data set and the same arguments as when it was saved",
+                )
+        position = number("position", state["position"], 0)
+        if position > len(self.dataset):
+            raise InvalidError(f"the state has position {position} of {len(self.dataset)}")
+        self._epoch = number("epoch", state["epoch"], 0)
+        self._begin = self._position = position
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read the rest of the epoch. An iteration that starts later begins with the epoch."""
+        begin, self._begin = self._begin, 0
+        self._position = begin
+        return self._batches(self._order(), begin, self._epoch)
+
+    def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
+        pending: deque[_Ahead] = deque()
+        taken: deque[Any] = deque()
+        """What :meth:`_parts` keeps of earlier batches."""
+        ranges = self._ranges(samples, begin)
+        at_once = self._at_once()
+        ahead = -(-self.prefetch // at_once)
+
+        def start() -> None:
+            if found := list(islice(ranges, at_once)):
+                mine = [part for _, part in found]
+                batches = [(last, len(part)) for last, part in found]
+                pending.append(_Ahead(self._started(mine), batches))
+
+        try:
+            self._before_start()
+            for _ in range(ahead):
+                start()
+            while True:
+                self._before_start()
+                start()
+                if not pending:
+                    break
+                read = pending.popleft()
+                ends = [last for last, _ in read.batches]
+                parts = self._parts(read.started, [count for _, count in read.batches], taken)
+                del read
+                for last in ends:
+                    batch = next(parts)
+                    self._position = last
+                    yield batch
+                    del batch  # the memory is the consumer's alone
+                parts.close()
+            if self._epoch == epoch:
+                self._epoch, self._position = epoch + 1, 0
+        finally:
+            for read in pending:
+                read.started.cancel()
+            for read in pending:
+                read.started.close()
+            self._before_start()
+
+    def _at_once(self) -> int:
+        """Return the number of batches that one read has."""
+        return 1
+
+    def _before_start(self) -> None:
+        """Prepare for the start of a read, and for the end of the iteration."""
+
+    def _started(self, batches: Sequence[Indices]) -> Started:
+        """Start to read batches. An error is raised where the first of them is taken."""
+        try:
+            return self._start(batches)
+        except Exception as error:
+            return Failed(error)
+
+    def _start(self, batches: Sequence[Indices]) -> Started:
+        raise NotImplementedError
+
+    def _parts(
+        self, started: Started, counts: Sequence[int], taken: deque[Any]
+    ) -> Generator[Any, None, None]:
+        """Wait for a read when the first batch is asked for, and yield each of its batches.
+
+        Args:
+            started: The read.
+            counts: The number of samples of each batch.
+            taken: Empty at first. It lives as long as the iteration.
+        """
+        raise NotImplementedError
+
+    def _ranges(self, samples: Order, begin: int) -> Iterator[tuple[int, Indices]]:
+        """Yield the position after each batch of this rank, and its samples."""
+        rank, ranks = self._rank()
+        for first, last in self._steps(begin):
+            low, high = order.share(first, last, rank, ranks)
+            if low < high:
+                yield last, samples.step(first, last)[low - first : high - first]
+
+    def _order(self) -> Order:
+        count, seed = len(self.dataset), (self.seed, self._epoch)
+        if self._weights is not None:
+            return order.weighted(self._weights, count, seed)
+        if self.shuffle == "full":
+            return order.full(count, seed)
+        if self.shuffle == "blocks":
+            return order.blocks(self.dataset.blocks(self._block), count, self._mix, seed)
+        return order.sequential(count)
+
+    def _steps(self, begin: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions of each step of all ranks."""
+        _, ranks = self._rank()
+        count = len(self.dataset)
+        for end in order.step_ends(begin, count, self.batch_size, ranks, drop_last=self.drop_last):
+            yield begin, end
+            begin = end
+
+    def _shares(self, begin: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions of this rank in each step."""
+        rank, ranks = self._rank()
+        for first, last in self._steps(begin):
+            yield order.share(first, last, rank, ranks)
+
+    def _rank(self) -> tuple[int, int]:
+        """Return the rank and the number of ranks: those of torch, if the program uses it."""
+        if self._ranks is not None:
+            return self._ranks
+        torch = frameworks.loaded("torch")
+        if (
+            torch is None
+            or not torch.distributed.is_available()
+            or not torch.distributed.is_initialized()
+        ):
+            return 0, 1
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+    def __repr__(self) -> str:
+        return f"<Batches of {self.batch_size} of {self.dataset!r}>"
+
+
+def number(name: str, value: Any, least: int) -> int:
+    """Return an argument as an integer of at least ``least``."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise IncompatibleError(f"{name}={value!r} is not an integer") from None
+    if found < least:
+        raise InvalidError(f"{name}={found} is less than {least}")
+    return found

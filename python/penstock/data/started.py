@@ -1,0 +1,104 @@
+"""Reads of batches that were started."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from penstock.errors import Error
+
+
+class Pending(Protocol):
+    """A read that was started, by an asynchronous request or by several."""
+
+    def wait(self) -> Any:
+        """Wait for the read."""
+
+    def cancel(self) -> None:
+        """Cancel the read, which then has to be waited for."""
+
+
+class Started:
+    """A batch that is being read. If it is dropped before :meth:`wait`, its read is cancelled.
+
+    Args:
+        pending: The reads.
+        finish: Called after them, returns the batch.
+    """
+
+    def __init__(self, pending: Sequence[Pending], finish: Callable[[], Any]) -> None:
+        self._pending = list(pending)
+        self._failure: BaseException | None = None
+        self._lock = threading.RLock()
+        self._finish = finish
+
+    def wait(self) -> Any:
+        """Wait for the read, and return the batch.
+
+        Raises:
+            Error: The read failed.
+        """
+        self.settle()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback has this frame
+        return self._finish()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there are reads that were not waited for, which keep their files open."""
+        return bool(self._pending)
+
+    def add(self, pending: Sequence[Pending]) -> None:
+        """Add reads, while no other thread uses this object."""
+        self._pending += pending
+
+    def settle(self) -> None:
+        """Wait for the reads added so far, so that their files can be closed.
+
+        Any thread may call this. :meth:`wait` raises their error.
+        """
+        with self._lock:
+            try:
+                while self._pending:
+                    self._pending[0].wait()
+                    del self._pending[0]
+            except BaseException as error:
+                self._failure = error
+                self.close()
+                if not isinstance(error, Exception):
+                    raise
+
+    def cancel(self) -> None:
+        """Cancel the read. :meth:`close` waits for its end."""
+        for request in self._pending[:]:
+            with suppress(Error):
+                request.cancel()
+
+    def close(self) -> None:
+        """Cancel the read, and wait until its memory is used no more."""
+        self.cancel()
+        with self._lock:
+            while self._pending:
+                with suppress(Exception):  # h5py's as well, of what it has read
+                    self._pending[-1].wait()
+                self._pending.pop()
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_pending"):
+            self.close()
+
+
+class Failed(Started):
+    """A batch whose read could not be started."""
+
+    def __init__(self, error: Exception) -> None:
+        def fail() -> Any:
+            raise error
+
+        super().__init__((), fail)

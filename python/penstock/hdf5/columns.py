@@ -1,0 +1,301 @@
+"""Tables by column: compound datasets, PyTables' tables, and the frames of pandas."""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock import frameworks
+from penstock._options import OptionKeys
+from penstock.device_array import DeviceArray
+from penstock.dtypes import element_type
+from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5.blocks import blocks
+from penstock.hdf5.many import read_many
+from penstock.hdf5.objects import unwrap
+from penstock.hdf5.source import split
+from penstock.placement import (
+    HOST,
+    HOST_DEVICE,
+    Device,
+    Library,
+    Placement,
+    allocate,
+    parse_device,
+    place,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_BLOCK = 64 << 20
+"""The bytes of records that are read at a time."""
+
+
+def read_columns(
+    table: Any,
+    columns: Iterable[str] | None = None,
+    *,
+    device: Device = None,
+    like: Library | None = None,
+    **options: Unpack[OptionKeys],
+) -> dict[str, Any]:
+    """Read a table as a dictionary of columns, in one pass over the file.
+
+    Blocks of records are read and divided into columns where the columns go, while the next block
+    is read. A read of each column by itself decodes all chunks once for each. Columns go to a GPU
+    one by one if neither torch nor CuPy is there.
+
+    Args:
+        table: A compound dataset, such as a table of PyTables, or a group that ``HDFStore`` of
+            pandas has written, in the format ``"table"`` or ``"fixed"``: of this package, of h5py,
+            or ``"file.h5:name"``.
+        columns: The names of the columns; all by default.
+        device: Where columns go, as for :func:`penstock.read`.
+        like: The library, as there.
+        **options: See :class:`penstock.OptionKeys`.
+
+    Returns:
+        The columns by name. A field that is itself an array has further dimensions. The index of a
+        frame of pandas is the column ``"index"``. On the host, its times and booleans have their
+        own types, on a GPU those that are stored: integers.
+
+    Raises:
+        KeyError: There is no column of a name.
+        InvalidError: This is no table.
+        IncompatibleError: A column has elements of variable length, such as strings that pandas
+            stores by pickle, or, for a GPU, elements that are no numbers.
+
+    >>> columns = ps.read_columns("events.h5:events", ["energy", "time"], device="cuda")
+    """
+    import h5py
+
+    where = place(device, like, pin=False)
+    with ExitStack() as opened:
+        if isinstance(table, str):
+            path, name = split(table)
+            table = opened.enter_context(h5py.File(path, "r"))[name or "/"]
+        table = unwrap(table)
+        if not isinstance(table, h5py.Group):
+            return _fields(table, columns, where, options)
+        if isinstance(table.get("table"), h5py.Dataset):
+            return _appended(table["table"], columns, where, options)
+        return _fixed(table, columns, where, options)
+
+
+def _fields(
+    dataset: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
+) -> dict[str, Any]:
+    """Read fields of a compound dataset."""
+    stored = dataset.dtype
+    if stored.names is None or not dataset.shape:
+        raise InvalidError(
+            f"{dataset.name} of {dataset.file.filename} has no records with fields",
+            remedy="name a compound dataset or a frame of pandas, or use penstock.read",
+        )
+    names = _known(dataset, columns, stored.names)
+    for name in names:
+        if stored[name].hasobject:
+            raise _unreadable(dataset, name, "elements of variable length")
+    on_host = parse_device(where) == HOST
+    made = {name: _new(dataset, name, where) for name in names}
+    is_divided = on_host or any(not isinstance(array, DeviceArray) for array in made.values())
+    if stored.hasobject or not is_divided:
+        read_many([(dataset, name) for name in names], out=list(made.values()), **options)
+        return made
+    rows = max(_BLOCK // max(stored.itemsize * math.prod(dataset.shape[1:]), 1), 1)
+    if dataset.chunks:
+        rows = -(-rows // dataset.chunks[0]) * dataset.chunks[0]
+    keys: Any = {} if on_host else {"device": _ordinal(made, where), "like": "device"}
+    for (part, *_), records in blocks(dataset, rows, prefetch=1, reuse=True, **keys, **options):
+        for name in names:
+            target = made[name][part.start : part.stop]
+            target[...] = _column(records, stored, name, target)
+        if not on_host:
+            _finish(made)  # the next block goes into the same memory
+    return made
+
+
+def _known(dataset: Any, columns: Iterable[str] | None, names: Sequence[str]) -> list[str]:
+    if columns is None:
+        return list(names)
+    wanted = [columns] if isinstance(columns, str) else list(columns)
+    for name in wanted:
+        if name not in names:
+            where = f"{dataset.name} of {dataset.file.filename}"
+            raise KeyError(f"{where} has no column {name!r}; it has {', '.join(names)}")
+    return wanted
+
+
+def _new(dataset: Any, name: str, where: Device) -> Any:
+    """Return a new array for a column."""
+    base, inner = dataset.dtype[name].subdtype or (dataset.dtype[name], ())
+    shape = dataset.shape + inner
+    if parse_device(where) == HOST and not isinstance(where, Placement):
+        return np.empty(shape, base)
+    if base.kind not in "biufc":
+        raise _unreadable(dataset, name, f"elements of type {base}, which are no numbers")
+    return allocate(shape, element_type(base.newbyteorder("=")), where)
+
+
+def _unreadable(dataset: Any, name: str, what: str) -> IncompatibleError:
+    return IncompatibleError(
+        f"column {name} of {dataset.name} has {what}",
+        path=dataset.file.filename,
+        remedy='name other columns, or read it by dataset.fields("name")[:]',
+    )
+
+
+def _ordinal(made: dict[str, Any], where: Device) -> int:
+    """Return the GPU of the columns."""
+    ordinal = parse_device(where)
+    if ordinal is None:
+        first = next(iter(made.values()))
+        ordinal = first.device.index if frameworks.is_torch(first) else first.device.id
+    return int(ordinal)
+
+
+def _column(records: Any, stored: np.dtype[Any], name: str, target: Any) -> Any:
+    """Return a field of records, in the shape and the library of the column."""
+    if isinstance(records, np.ndarray):
+        found = records[name]
+        if isinstance(target, np.ndarray):
+            return found
+        native = np.ascontiguousarray(found).astype(found.dtype.newbyteorder("="), copy=False)
+        return import_module("torch").from_numpy(native)
+    assert stored.fields is not None
+    # The records have the byte order of the machine, and the layout of the file.
+    at, count = stored.fields[name][1], math.prod(records.shape)
+    given = records.part(0, (count, stored.itemsize), element_type("u1"))
+    if frameworks.is_torch(target):
+        rows = import_module("torch").from_dlpack(given)
+        one = rows[:, at : at + stored[name].itemsize].contiguous()
+        return one.reshape(-1).view(target.dtype).reshape(target.shape)
+    cupy = import_module("cupy")
+    one = cupy.ascontiguousarray(cupy.asarray(given)[:, at : at + stored[name].itemsize])
+    return one.reshape(-1).view(target.dtype).reshape(target.shape)
+
+
+def _finish(made: dict[str, Any]) -> None:
+    """Wait for the work that is queued on the current stream."""
+    first = next(iter(made.values()))
+    if frameworks.is_torch(first):
+        import_module("torch").cuda.current_stream(first.device).synchronize()
+    else:
+        import_module("cupy").cuda.get_current_stream().synchronize()
+
+
+# -- frames of pandas ------------------------------------------------------------------------------
+
+
+def _appended(
+    dataset: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
+) -> dict[str, Any]:
+    """Read a frame of the format ``"table"``: blocks of columns of one type are fields."""
+    places: dict[str, tuple[str, int | None]] = {}
+    for field in dataset.dtype.names or ():
+        names = _names(dataset, f"{field}_kind")
+        if field == "index" or names is None or not field.startswith("values_block_"):
+            places[field] = field, None
+        else:
+            places |= {name: (field, at) for at, name in enumerate(names)}
+    wanted = _known(dataset, columns, list(places))
+    fields = list(dict.fromkeys(places[name][0] for name in wanted))
+    read = _fields(dataset, fields, where, options)
+    made = {}
+    for name in wanted:
+        field, at = places[name]
+        column = read[field] if at is None else read[field][:, at]
+        if at is not None and read[field].shape[1] > 1:
+            column = _contiguous(column)
+        kind = "index_kind" if field == "index" else f"{field}_dtype"
+        made[name] = _typed(column, dataset.attrs.get(kind))
+    return made
+
+
+def _fixed(
+    group: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
+) -> dict[str, Any]:
+    """Read a frame of the format ``"fixed"``: columns of one type are a dataset."""
+    import h5py
+
+    places: dict[str, tuple[str, int | None]] = {}
+    if isinstance(group.get("axis1"), h5py.Dataset):
+        places["index"] = "axis1", None
+        for number in range(int(group.attrs.get("nblocks", 0))):
+            names = group[f"block{number}_items"][:]
+            for at, name in enumerate(names.tolist()):
+                text = name.decode() if isinstance(name, bytes) else str(name)
+                places[text] = f"block{number}_values", at
+    elif isinstance(group.get("values"), h5py.Dataset):
+        places = {"index": ("index", None), "values": ("values", None)}
+    else:
+        raise InvalidError(
+            f"{group.name} of {group.file.filename} is no frame of pandas",
+            remedy="name a compound dataset, or a group that pandas.HDFStore has written",
+        )
+    wanted = _known(group, columns, list(places))
+    for name in wanted:
+        if group[places[name][0]].dtype.hasobject:
+            raise _unreadable(group, name, "elements that pandas has stored by pickle")
+    paths = list(dict.fromkeys(places[name][0] for name in wanted))
+    read = _whole([group[path] for path in paths], where, options)
+    found = dict(zip(paths, read, strict=True))
+    made = {}
+    for name in wanted:
+        path, one = places[name]
+        column = found[path] if one is None else _contiguous(found[path][:, one])
+        dataset = group[path]
+        kind = dataset.attrs.get("value_type", dataset.attrs.get("kind"))
+        is_boolean = dataset.id.get_type().get_class() == h5py.h5t.BITFIELD
+        made[name] = _typed(column, "bool" if is_boolean else kind)
+    return made
+
+
+def _whole(datasets: list[Any], where: Device, options: OptionKeys) -> list[Any]:
+    if not isinstance(where, Placement):
+        return read_many(datasets, device=where, **options)
+    device = HOST_DEVICE if where.ordinal == HOST else where.ordinal
+    return read_many(datasets, device=device, like=where.library, **options)
+
+
+def _contiguous(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return np.ascontiguousarray(column)
+    return column.contiguous() if frameworks.is_torch(column) else column.copy()
+
+
+def _typed(column: Any, kind: Any) -> Any:
+    """Return a column of NumPy in the type of pandas, of which the file has the name."""
+    text = kind.decode() if isinstance(kind, bytes) else str(kind)
+    if isinstance(column, np.ndarray) and text.startswith(("datetime64", "timedelta64")):
+        return column.view(text if "[" in text else f"{text}[ns]")
+    if isinstance(column, np.ndarray) and text == "bool" and column.dtype.itemsize == 1:
+        return column.view(bool)
+    return column
+
+
+def _names(dataset: Any, attribute: str) -> list[str] | None:
+    """Return a list of names that PyTables has pickled; ``None`` if it is something else."""
+    given = dataset.attrs.get(attribute)
+    try:
+        found = _OnlyLists(io.BytesIO(bytes(given))).load()
+    except (pickle.UnpicklingError, TypeError, ValueError, EOFError, IndexError, KeyError):
+        return None
+    if isinstance(found, list) and all(isinstance(name, (str, int)) for name in found):
+        return [str(name) for name in found]
+    return None
+
+
+class _OnlyLists(pickle.Unpickler):
+    """Restores lists of text and numbers, and calls nothing of the file."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is no list of names")

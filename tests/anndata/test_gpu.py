@@ -1,0 +1,119 @@
+"""Rows and batches of cells in GPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anndata
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tests.anndata.conftest import CELLS, GENES, cells_of, matrix, same
+
+import penstock as ps
+from penstock.anndata import Batches, Rows
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")]
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def torch() -> Iterator[Any]:
+    """torch; the CPU computes its kernels on the stand-in GPU, which does not run them."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU")
+    from tests.torch_kernels import kernels_on_cpu
+
+    with kernels_on_cpu():
+        yield torch
+
+
+def on_host(found: Any) -> Any:
+    """Return a sparse matrix of any library as SciPy's."""
+    if isinstance(found, tuple):
+        data, indices, indptr = (one.numpy() for one in found[:3])
+        return sp.csr_matrix((data, indices, indptr), shape=found[3])
+    parts = (found.values(), found.col_indices(), found.crow_indices())
+    arrays = tuple(one.cpu().numpy() for one in parts)
+    return sp.csr_matrix(arrays, shape=tuple(found.shape))
+
+
+@pytest.mark.parametrize("index", [[3, 1, 2], [5, 5, 5], np.arange(CELLS)[::-1]], ids=str)
+def test_rows_are_gathered_into_device_arrays(write: Write, index: Any) -> None:
+    rows = Rows(write(cells_of(matrix())), device="cuda", like="device")
+    found = rows[index]
+    assert isinstance(found.data, ps.DeviceArray)
+    assert same(on_host(found), matrix()[index])
+
+
+def test_dense_rows_are_gathered_into_device_arrays(write: Write) -> None:
+    rows = Rows(write(cells_of(matrix().toarray())), device="cuda", like="device")
+    assert np.array_equal(rows[[70, 2, 2]].numpy(), matrix().toarray()[[70, 2, 2]])
+
+
+def test_batches_of_device_arrays_have_the_cells(write: Write) -> None:
+    batches = Batches(write(cells_of(matrix())), 32, device="cuda", like="device", window=2)
+    for batch in batches:
+        assert same(on_host(batch.x), matrix()[batch.rows])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("window", [1, 3, None])
+@pytest.mark.parametrize("shuffle", ["full", "blocks"])
+def test_batches_are_sparse_tensors(
+    torch: Any, write: Write, shuffle: Any, window: int | None
+) -> None:
+    path = write(cells_of(matrix()))
+    batches = Batches(
+        path, 32, obs=["kind", "depth"], device="cuda", like="torch", shuffle=shuffle, window=window
+    )
+    kinds, depths = Rows(path).obs(["kind", "depth"]).values()
+    seen = []
+    for batch in batches:
+        assert batch.x.layout == torch.sparse_csr
+        assert batch.x.is_cuda
+        assert same(on_host(batch.x), matrix()[batch.rows])
+        assert batch.obs["kind"].cpu().tolist() == kinds.cat.codes[batch.rows].tolist()
+        assert batch.obs["depth"].cpu().tolist() == depths[batch.rows].tolist()
+        seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(CELLS))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("join", ["outer", "inner"])
+def test_genes_are_aligned_in_gpu_memory(torch: Any, write: Write, join: Any) -> None:
+    genes = [[f"gene{at}" for at in range(10 * n, 10 * n + GENES)] for n in range(2)]
+    parts = [cells_of(matrix(60, seed=n), n, names) for n, names in enumerate(genes)]
+    paths = [write(part, f"{n}.h5ad") for n, part in enumerate(parts)]
+    index = np.random.default_rng(0).permutation(120)
+    found = Rows(paths, device="cuda", like="torch", join=join)[index]
+    assert same(on_host(found), anndata.concat(parts, join=join).X[index])
+
+
+@pytest.mark.torch
+def test_rows_of_a_matrix_stored_by_column_go_to_gpu_memory(torch: Any, write: Write) -> None:
+    path = write(cells_of(matrix().tocsc()))
+    found = Rows(path, device="cuda", like="torch", dtype="float64")[[9, 9, 140]]
+    assert same(on_host(found), matrix()[[9, 9, 140]].astype("f8"))
+
+
+@pytest.mark.torch
+def test_dense_batches_are_tensors(torch: Any, write: Write) -> None:
+    path = write(cells_of(matrix().toarray()))
+    for batch in Batches(path, 40, device="cuda", like="torch"):
+        assert np.array_equal(batch.x.cpu().numpy(), matrix().toarray()[batch.rows])
+
+
+@pytest.mark.torch
+def test_an_index_outside_the_matrix_is_an_error_before_a_kernel_uses_it(
+    torch: Any, write: Write
+) -> None:
+    import h5py
+
+    path = write(cells_of(matrix()))
+    with h5py.File(path, "r+") as file:
+        file["X/indices"][int(file["X/indptr"][100])] = 10**6
+    with pytest.raises(ps.InvalidError, match="row 100 has the index 1000000"):
+        Rows(path, device="cuda", like="torch")[:]

@@ -1,0 +1,296 @@
+"""Rows of matrices of h5ad files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.anndata.conftest import CELLS, GENES, cells_of, matrix, same
+
+from penstock import IncompatibleError, InvalidError
+from penstock.anndata import Rows
+
+EXAMPLES = 300 if os.environ.get("PENSTOCK_TEST_CASES") == "all" else 40
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def path(write: Write) -> str:
+    return write(cells_of(matrix()))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [3, 1, 2],
+        [5, 5, 5],
+        [-1, 0],
+        [],
+        slice(10, 100, 7),
+        slice(None),
+        slice(20, 5, -3),
+        7,
+        np.arange(CELLS)[::-1],
+        np.arange(CELLS) % 3 == 0,
+    ],
+    ids=str,
+)
+def test_rows_are_those_of_the_matrix(path: str, index: Any) -> None:
+    wanted = matrix()[[index] if isinstance(index, int) else index]
+    assert same(Rows(path)[index], wanted)
+
+
+@st.composite
+def files(draw: Any) -> tuple[Any, int, str | None, np.dtype[Any], list[int]]:
+    cells, genes = draw(st.integers(1, 60)), draw(st.integers(1, 30))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    made = sp.random(cells, genes, draw(st.floats(0, 1)), "csr", np.float64, rng)
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f8", "i4", "u1", "i8", ">f4"])))
+    made.data = np.round(made.data * 100).astype(dtype.newbyteorder("="))
+    chunk = draw(st.sampled_from([0, 1, 7, 64, 5000]))
+    rows = draw(st.lists(st.integers(-cells, cells - 1), max_size=80))
+    return made, chunk, draw(st.sampled_from([None, "gzip", "lzf"])), dtype, rows
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(files(), st.sampled_from(["i4", "i8", "u2"]))
+def test_rows_of_a_random_file_are_those_that_anndata_reads(
+    tmp_path: Path, case: Any, kind: str
+) -> None:
+    made, chunk, filters, dtype, index = case
+    path = tmp_path / "random.h5ad"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["encoding-version"] = "csr_matrix", "0.1.0"
+        group.attrs["shape"] = made.shape
+        keys: dict[str, Any] = {}
+        if chunk:
+            keys = {"chunks": (chunk,), "maxshape": (None,), "compression": filters}
+        group.create_dataset("data", data=made.data.astype(dtype), **keys)
+        group.create_dataset("indices", data=made.indices.astype(kind), **keys)
+        group.create_dataset("indptr", data=made.indptr.astype(kind))
+    found = Rows(path)[index]
+    with h5py.File(path) as file:
+        backed = anndata.io.sparse_dataset(file["X"])
+        # SciPy, and so anndata, has no values of the other byte order.
+        is_known = index and dtype.isnative
+        wanted = backed[np.array(index)] if is_known else made[np.array(index, int)]
+    assert found.dtype == dtype.newbyteorder("=")
+    assert same(found, wanted)
+
+
+def test_values_are_converted_as_they_are_read(path: str) -> None:
+    found = Rows(path, dtype="float64")[[4, 2]]
+    assert found.dtype == np.float64
+    assert same(found, matrix()[[4, 2]].astype("f8"))
+
+
+def test_a_dense_result_has_the_elements_of_the_sparse_file(path: str) -> None:
+    assert np.array_equal(Rows(path, dense=True)[[9, 3]], matrix()[[9, 3]].toarray())
+
+
+@pytest.mark.parametrize("chunks", [None, (7, 9), (1, GENES), (CELLS, 1)], ids=str)
+def test_rows_of_a_dense_matrix_are_gathered(write: Write, chunks: Any) -> None:
+    path = write(cells_of(matrix().toarray()))
+    with h5py.File(path, "r+") as file:
+        values, attributes = file["X"][:], dict(file["X"].attrs)
+        del file["X"]
+        compression = None if chunks is None else "gzip"
+        file.create_dataset("X", data=values, chunks=chunks, compression=compression)
+        file["X"].attrs.update(attributes)
+    index = [100, 3, 3, 149, 0]
+    assert np.array_equal(Rows(path)[index], values[index])
+
+
+def test_layers_and_raw_are_matrices_too(write: Write) -> None:
+    made = cells_of(matrix())
+    made.layers["counts"] = matrix(seed=5)
+    made.raw = cells_of(matrix(seed=6))
+    path = write(made)
+    assert same(Rows(path, "layers/counts")[[1, 0]], matrix(seed=5)[[1, 0]])
+    assert same(Rows(path, "raw/X")[[1, 0]], matrix(seed=6)[[1, 0]])
+
+
+@pytest.mark.parametrize("join", ["outer", "inner"])
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_genes_of_several_files_are_aligned_by_name(write: Write, join: Any, kind: str) -> None:
+    genes = [
+        [f"gene{at}" for at in range(GENES)],
+        [f"gene{at}" for at in range(GENES + 9, 9, -1)],
+        [f"gene{at}" for at in range(0, 2 * GENES, 2)],
+    ]
+    parts = []
+    for number, names in enumerate(genes):
+        x = matrix(60 + number, seed=number)
+        parts.append(cells_of(x if kind == "sparse" else x.toarray(), number, names))
+    paths = [write(part, f"{number}.h5ad") for number, part in enumerate(parts)]
+    rows = Rows(paths, join=join)
+    wanted = anndata.concat(parts, join=join)
+    index = np.random.default_rng(0).permutation(len(rows))[:100]
+    assert rows.shape == wanted.shape
+    assert list(rows.var_names) == list(wanted.var_names)
+    assert list(rows.obs_names) == list(wanted.obs_names)
+    if kind == "sparse":
+        assert same(rows[index], wanted.X[index])
+    else:
+        assert np.array_equal(rows[index], wanted.X[index], equal_nan=True)
+    one = np.arange(60, 100)  # of one file
+    assert np.array_equal(np.nan_to_num(_dense(rows[one])), np.nan_to_num(_dense(wanted.X[one])))
+
+
+def _dense(found: Any) -> Any:
+    return found.toarray() if sp.issparse(found) else found
+
+
+def test_files_of_the_same_genes_follow_one_another(write: Write) -> None:
+    paths = [write(cells_of(matrix(seed=at), at), f"{at}.h5ad") for at in range(3)]
+    wanted = sp.vstack([matrix(seed=at) for at in range(3)]).tocsr()
+    index = np.random.default_rng(1).integers(0, 3 * CELLS, 200)
+    assert same(Rows(paths)[index], wanted[index])
+
+
+def test_one_plan_reads_several_batches(path: str) -> None:
+    batches = [np.array([4, 2]), np.array([], int), np.array([77, 4, 149])]
+    found = list(Rows(path).start(batches).wait())
+    assert all(same(x, matrix()[rows]) for rows, x in found)
+    assert all(np.array_equal(a, b) for (a, _), b in zip(found, batches, strict=True))
+
+
+def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:
+    with pytest.raises(IndexError, match="row 150 is out of range: there are 150 rows"):
+        Rows(path)[[0, 150]]
+    with pytest.raises(IndexError, match="mask of shape"):
+        Rows(path)[[True, False]]
+
+
+def test_rows_of_a_matrix_stored_by_column_are_the_same(write: Write) -> None:
+    path = write(cells_of(matrix().tocsc()))
+    assert same(Rows(path)[[7, 7, 149, 0]], matrix()[[7, 7, 149, 0]])
+    assert same(Rows([path, path])[[200, 7]], matrix()[[50, 7]])
+
+
+MASKS = {
+    "none": np.zeros(CELLS, bool),
+    "every second": np.arange(CELLS) % 2 == 0,
+    "all but every fifteenth": np.arange(CELLS) % 15 > 0,
+    "one group": (np.arange(CELLS) > 0) & (np.arange(CELLS) < CELLS // 2),
+    "one": np.arange(CELLS) == CELLS // 4,
+    "some groups": np.random.default_rng(0).random(CELLS // 10).repeat(10) > 0.5,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+def test_a_mask_selects_the_same_rows_as_its_indices(write: Write, kind: str, mask: str) -> None:
+    x = matrix().toarray() if kind == "dense" else matrix().asformat(kind)
+    rows, chosen = Rows(write(cells_of(x))), MASKS[mask]
+    assert np.array_equal(_dense(rows[chosen]), matrix().toarray()[chosen])
+    assert np.array_equal(_dense(rows[np.flatnonzero(chosen)]), _dense(rows[chosen]))
+
+
+@pytest.mark.filterwarnings("ignore:Variable names are not unique")
+def test_files_that_do_not_fit_together_are_refused(write: Write) -> None:
+    sparse = write(cells_of(matrix()), "sparse.h5ad")
+    dense = write(cells_of(matrix().toarray()), "dense.h5ad")
+    with pytest.raises(IncompatibleError, match="is dense, and X of"):
+        Rows([sparse, dense])
+    other = write(cells_of(matrix(), genes=["same"] * GENES), "twice.h5ad")
+    with pytest.raises(InvalidError, match="has the gene 'same' twice"):
+        Rows([sparse, other])
+    apart = write(cells_of(matrix(), genes=[f"x{at}" for at in range(GENES)]), "apart.h5ad")
+    with pytest.raises(IncompatibleError, match="no gene in common"):
+        Rows([sparse, apart], join="inner")
+
+
+def test_a_matrix_that_is_not_there_is_a_key_error(path: str) -> None:
+    with pytest.raises(KeyError, match="has no 'layers/counts'; it has X"):
+        Rows(path, "layers/counts")
+
+
+def _indptr(at: int, value: int) -> Callable[[Any], None]:
+    def change(group: Any) -> None:
+        group["indptr"][at] = value
+
+    return change
+
+
+def _index(value: int) -> Callable[[Any], None]:
+    def change(group: Any) -> None:
+        group["indices"][int(group["indptr"][10])] = value
+
+    return change
+
+
+def _shorter(name: str) -> Callable[[Any], None]:
+    return lambda group: group[name].resize((len(group[name]) - 3,))
+
+
+def _without(name: str) -> Callable[[Any], None]:
+    def change(group: Any) -> None:
+        del group.attrs[name]
+
+    return change
+
+
+def _shape(value: Any) -> Callable[[Any], None]:
+    def change(group: Any) -> None:
+        group.attrs["shape"] = value
+
+    return change
+
+
+DAMAGES: dict[str, tuple[Callable[[Any], None], str]] = {
+    "falls": (_indptr(7, 10**6), "index pointer 8 is smaller than the one before it"),
+    "begins late": (_indptr(0, 1), "the first index pointer is 1"),
+    "ends late": (_indptr(-1, 10**6), "the index pointers end at 1000000 of 1200 values"),
+    "index too large": (_index(GENES), "row 10 has the index 40, and there are 40 columns"),
+    "negative index": (_index(-1), "row 10 has the index -1"),
+    "fewer indices": (_shorter("indices"), "there are 1200 values and 1197 indices"),
+    "no encoding": (_without("encoding-type"), "the group has no encoding-type"),
+    "no shape": (_without("shape"), "the attribute shape is None"),
+    "negative shape": (_shape([150, -1]), "and not two lengths"),
+    "text as shape": (_shape("many"), "and not two lengths"),
+    "more rows": (_shape([151, GENES]), "there are 151 index pointers"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_matrix_is_an_error_with_file_and_dataset(path: str, damage: str) -> None:
+    change, message = DAMAGES[damage]
+    with h5py.File(path, "r+") as file:
+        change(file["X"])
+    with pytest.raises((InvalidError, IncompatibleError), match=message) as raised:
+        Rows(path)[:]
+    assert path in str(raised.value)
+    assert "X of" in str(raised.value)
+
+
+def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
+    with h5py.File(path, "r+") as file:
+        indices = file["X/indices"][:].astype("i8")
+        indices[0] += 1 << 32
+        del file["X/indices"]
+        file["X/indices"] = indices
+    with pytest.raises(InvalidError, match="has the index"):
+        Rows(path)[:]
+
+
+def test_a_file_that_is_cut_off_is_an_error_with_its_name(path: str) -> None:
+    size = os.path.getsize(path)
+    os.truncate(path, size // 2)
+    with pytest.raises(OSError, match=r"cells\.h5ad"):
+        Rows(path)

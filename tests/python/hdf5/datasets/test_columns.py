@@ -1,0 +1,165 @@
+"""Tables by column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.hdf5 import columns as module
+
+RECORD = np.dtype(
+    [
+        ("count", "i4"),
+        ("energy", "f8"),
+        ("swapped", ">f4"),
+        ("name", "S5"),
+        ("place", "f4", (3,)),
+        ("flag", "u1"),
+    ]
+)
+
+
+@pytest.fixture
+def records() -> Any:
+    rng = np.random.default_rng(0)
+    made = np.zeros(1000, RECORD)
+    for name in RECORD.names or ():
+        shape = made[name].shape
+        made[name] = rng.integers(0, 100, shape).astype("S5" if name == "name" else "i4")
+    return made
+
+
+@pytest.fixture(params=[None, 64], ids=["contiguous", "gzip"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, records: Any) -> Path:
+    keys = {"chunks": (request.param,), "compression": "gzip"} if request.param else {}
+    with h5py.File(tmp_path / "table.h5", "w") as file:
+        file.create_dataset("group/table", data=records, **keys)
+    return tmp_path / "table.h5"
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 10_000)
+
+
+def test_each_field_is_a_column(path: Path, records: Any) -> None:
+    found = ps.read_columns(f"{path}:group/table")
+    assert list(found) == list(RECORD.names or ())
+    for name, column in found.items():
+        assert column.flags.c_contiguous
+        assert column.dtype == records[name].dtype
+        assert np.array_equal(column, records[name])
+
+
+def test_only_named_columns_are_made(path: Path, records: Any) -> None:
+    with ps.File(path) as file:
+        found = ps.read_columns(file["group/table"], ["energy", "count"])
+    assert list(found) == ["energy", "count"]
+    assert np.array_equal(found["energy"], records["energy"])
+
+
+def test_a_column_that_is_not_there_is_a_key_error(path: Path) -> None:
+    with pytest.raises(KeyError, match="has no column 'mass'; it has count, energy"):
+        ps.read_columns(f"{path}:group/table", ["mass"])
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["numbers"] = np.arange(5)
+        with pytest.raises(ps.InvalidError, match="has no records with fields"):
+            ps.read_columns(file["numbers"])
+        with pytest.raises(ps.InvalidError, match="is no frame of pandas"):
+            ps.read_columns(file["/"])
+
+
+def test_strings_of_variable_length_are_refused_unless_left_out(tmp_path: Path) -> None:
+    kind = np.dtype([("text", h5py.string_dtype()), ("number", "i4")])
+    with h5py.File(tmp_path / "text.h5", "w") as file:
+        table = file.create_dataset("table", data=np.array([("a", 1), ("b", 2)], kind))
+        with pytest.raises(ps.IncompatibleError, match="column text of /table has elements of var"):
+            ps.read_columns(table)
+        assert ps.read_columns(table, ["number"])["number"].tolist() == [1, 2]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("names", [["count", "energy", "swapped", "place", "flag"], ["flag"]])
+def test_columns_go_to_device_arrays(path: Path, records: Any, names: list[str]) -> None:
+    found = ps.read_columns(f"{path}:group/table", names, device="cuda", like="device")
+    for name in names:
+        assert np.array_equal(found[name].numpy(), records[name])
+
+
+@pytest.mark.gpu
+def test_columns_go_to_tensors_on_the_gpu(path: Path, records: Any, torch: Any) -> None:
+    from tests.torch_kernels import kernels_on_cpu
+
+    names = ["count", "energy", "swapped", "place", "flag"]
+    with kernels_on_cpu():
+        found = ps.read_columns(f"{path}:group/table", names, device="cuda", like="torch")
+        for name in names:
+            assert found[name].is_cuda
+            assert np.array_equal(found[name].cpu().numpy(), records[name])
+
+
+@pytest.mark.gpu
+def test_strings_do_not_go_to_a_gpu(path: Path) -> None:
+    with pytest.raises(ps.IncompatibleError, match=r"column name .* which are no numbers"):
+        ps.read_columns(f"{path}:group/table", device="cuda", like="device")
+
+
+def test_a_table_of_pytables_is_read_by_column(tmp_path: Path, records: Any) -> None:
+    tables = pytest.importorskip("tables")
+    with tables.open_file(tmp_path / "pytables.h5", "w") as file:
+        filters = tables.Filters(complevel=4, complib="zlib", shuffle=True)
+        file.create_table("/", "events", obj=records.astype(_native()), filters=filters)
+    found = ps.read_columns(f"{tmp_path / 'pytables.h5'}:events")
+    for name, column in found.items():
+        assert np.array_equal(column, records[name])
+
+
+def _native() -> np.dtype[Any]:
+    return RECORD.newbyteorder("=")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["fixed", "table"])
+def test_a_frame_of_pandas_is_read_by_column(tmp_path: Path, form: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pd.DataFrame(
+        {
+            "a": np.arange(500.0),
+            "b": np.arange(500),
+            "c": np.arange(500) * 2.5,
+            "yes": np.arange(500) % 3 == 0,
+            "when": pd.date_range("2020", periods=500),
+            "little": np.arange(500, dtype="i2"),
+        },
+        index=np.arange(1000, 1500),
+    )
+    path = tmp_path / "pandas.h5"
+    keys = {"data_columns": ["b"]} if form == "table" else {}
+    frame.to_hdf(path, key="group/frame", format=form, complevel=5, **keys)
+    found = ps.read_columns(f"{path}:group/frame")
+    assert found.keys() == {"index", *frame.columns}
+    assert np.array_equal(found.pop("index"), frame.index)
+    for name, column in found.items():
+        assert column.dtype == frame[name].dtype
+        assert np.array_equal(column, frame[name])
+    assert list(ps.read_columns(f"{path}:group/frame", ["c", "yes"])) == ["c", "yes"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_pandas_has_pickled_is_refused(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    path = tmp_path / "pandas.h5"
+    pd.DataFrame({"a": [1.0, 2.0], "s": ["x", "yy"]}).to_hdf(path, key="frame", format="fixed")
+    with pytest.raises(ps.IncompatibleError, match="column s of /frame has elements that pandas"):
+        ps.read_columns(f"{path}:frame")
+    assert ps.read_columns(f"{path}:frame", ["a"])["a"].tolist() == [1, 2]

@@ -1,0 +1,86 @@
+"""Runs of elements, each of which goes to a place of its own in an array."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.hdf5 import reading
+from penstock.hdf5.many import start_into
+from penstock.hdf5.runs import Runs
+
+COUNT = 1000
+KINDS = ["chunked", "contiguous", "two dimensions", "virtual", "writable", "unknown type"]
+
+
+@pytest.fixture(params=KINDS)
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    path = tmp_path / "runs.h5"
+    numbers = np.arange(COUNT, dtype="i4")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("chunked", data=numbers, chunks=(37,), compression="gzip")
+        file.create_dataset("contiguous", data=numbers)
+        file.create_dataset("two dimensions", data=numbers.reshape(50, 20), chunks=(7, 9))
+        file.create_dataset("writable", data=numbers, chunks=(64,))
+        file.create_dataset("unknown type", data=numbers.astype(">i8"), chunks=(64,))
+        layout = h5py.VirtualLayout((COUNT,), "i4")
+        layout[:] = h5py.VirtualSource(file["chunked"])
+        file.create_virtual_dataset("virtual", layout)
+    with h5py.File(path, "r+" if request.param == "writable" else "r") as file:
+        yield file[request.param]
+
+
+@st.composite
+def runs(draw: Any) -> tuple[list[int], list[int]]:
+    starts = draw(st.lists(st.integers(0, COUNT), max_size=30))
+    return starts, [draw(st.integers(0, min(COUNT - start, 120))) for start in starts]
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(runs())
+def test_runs_follow_one_another_in_the_array(
+    dataset: Any, case: tuple[list[int], list[int]]
+) -> None:
+    starts, lengths = (np.array(part, np.int64) for part in case)
+    given_runs = Runs(starts, lengths)
+    wanted = [at for a, n in zip(starts, lengths, strict=True) for at in range(a, a + n)]
+    assert given_runs.points.tolist() == wanted
+    found = np.full(given_runs.count, -1, "i8")
+    start_into([dataset], [(given_runs,)], [found], {}).wait()
+    assert found.tolist() == wanted
+    found[:] = -1
+    reading.start_described(dataset, given_runs, found, None, None, None, {}).wait()
+    assert found.tolist() == wanted
+
+
+def test_runs_have_places_of_their_own(dataset: Any) -> None:
+    starts, lengths, positions = (np.array(part) for part in ([5, 900, 5], [4, 3, 2], [10, 0, 5]))
+    found = np.full(14, -1, "i4")
+    start_into([dataset], [(Runs(starts, lengths, positions),)], [found], {}).wait()
+    assert found[10:14].tolist() == [5, 6, 7, 8]
+    assert found[0:3].tolist() == [900, 901, 902]
+    assert found[5:7].tolist() == [5, 6]
+
+
+def test_a_run_outside_the_dataset_is_an_error(dataset: Any) -> None:
+    found = np.zeros(3, "i4")
+    with pytest.raises((ps.InvalidError, IndexError)):
+        start_into([dataset], [(Runs(np.array([COUNT - 2]), np.array([3])),)], [found], {}).wait()
+
+
+@pytest.mark.gpu
+def test_runs_go_to_gpu_memory(dataset: Any) -> None:
+    starts, lengths = np.array([700, 3, 3, 410]), np.array([250, 90, 1, 0])
+    found = ps.DeviceArray((341,), "i4")
+    start_into([dataset], [(Runs(starts, lengths),)], [found], {}).wait()
+    wanted = [*range(700, 950), *range(3, 93), 3]
+    assert found.numpy().tolist() == wanted
