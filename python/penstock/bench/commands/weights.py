@@ -19,7 +19,7 @@ from penstock.units import size_in_words
 from .. import gpu, group, native
 from ..figures import Figure, Panel
 from ..files import DataFile, sync_file, warm
-from ..measure import Contestant, Row, WrongBytesError, then
+from ..measure import Contestant, Row, WrongBytesError, no_check, nothing, then
 from ..options import SIZE, Cache, benchmark, caches
 from ..peers import weights as peers
 from ..place import Device, Place, choose_for_torch
@@ -124,6 +124,18 @@ class _File:
                 if not np.array_equal(flat[part].cpu().numpy(), wanted):
                     raise WrongBytesError(f"wrong bytes of {name}")
 
+    def check_parts(self, index: Any, found: Any) -> None:
+        """Compare parts of tensors with the file: the first tensor, and the ends of the others."""
+        if found.keys() != self.entries.keys():
+            raise WrongBytesError(f"other names than those of {self.path.name}")
+        torch: Any = frameworks.installed("torch")
+        for number, (name, entry) in enumerate(self.entries.items()):
+            stored = np.memmap(self.path, np.uint16, "r", entry.begin, entry.shape)[index]
+            mine = found[name].view(torch.uint16)
+            for rows in [slice(None)] if number == 0 else [slice(None, 1), slice(-1, None)]:
+                if not np.array_equal(mine[rows].cpu().numpy(), stored[rows]):
+                    raise WrongBytesError(f"wrong bytes of {name}")
+
 
 def _alone(
     session: Session,
@@ -166,12 +178,7 @@ def _alone(
         entered.append(replace(template, setting="pread, pages touched", run=_touched(pread)))
     others = peers.entered(session.wants, file.path, place.name, replace(template, detail=str))
     if not place.is_gpu:
-        others = [
-            one
-            if one.absent
-            else replace(one, run=_touched(one.run), setting=f"{one.setting}, pages touched")
-            for one in others
-        ]
+        others = list(map(_with_touch, others))
     is_cold = state == "cold"
     others = [one for one in others if one.absent or _is_for(state, one)]
     name = f"{len(file.entries)} tensors, {state}"
@@ -192,6 +199,12 @@ def _is_for(state: str, contestant: Contestant) -> bool:
     if state == "warm":
         return not contestant.setting.startswith("direct")
     return (contestant.name, contestant.setting.split()[0]) in _COLD
+
+
+def _with_touch(one: Contestant) -> Contestant:
+    if one.absent:
+        return one
+    return replace(one, run=_touched(one.run), setting=f"{one.setting}, pages touched")
 
 
 def _touched(run: Callable[[], Any]) -> Callable[[], Any]:
@@ -216,69 +229,87 @@ def _together(
     ranks = session.ranks
     made = group.nccl(ranks, session.folder) if place.is_gpu else "there is no GPU"
     ours = group.of(ranks) if isinstance(made, str) else made
-    before = then(prepare_of(warm, file), free)
 
-    def whole() -> Any:
-        found = load_file(file.path, place.name, group=ours)
-        gpu.synchronize()
-        return found
+    def loads(**keys: Any) -> Callable[[], Any]:
+        def run() -> Any:
+            found = load_file(file.path, place.name, **keys)
+            gpu.synchronize()
+            return found
+
+        return run
+
+    def of_first(one: Contestant) -> Contestant:
+        """Return what the first rank does alone, while the others wait."""
+        if ranks.is_first:
+            return one
+        return replace(one, amount=0, run=nothing, before=nothing, check=no_check, detail=str)
 
     template = Contestant(
         "Penstock",
         "group=",
         file.nbytes,
-        whole,
-        before=before,
+        loads(group=ours),
+        before=then(prepare_of(warm, file), free),
         check=file.check,
         detail=lambda: str(getattr(ps.last_report(), "note", "")),
     )
-    each = replace(
-        template,
-        setting="each rank alone",
-        run=lambda: load_file(file.path, place.name, backend="pread"),
-        detail=native.last,
-    )
-    entered = [template, each]
+    alone = replace(template, run=loads(backend="pread"), detail=native.last)
+    of_one = of_first(replace(alone, setting="one rank alone, all tensors"))
+    entered = [template, replace(alone, setting="each rank by itself"), of_one]
     if not isinstance(made, str):
         entered += peers.entered(
             session.wants, file.path, place.name, replace(template, detail=str), made
         )
+    if place.is_gpu:
+        entered.append(of_first(_link(replace(template, detail=str))))
     name = f"the same {len(file.entries)} tensors on {ranks.size} ranks"
     _add(table, name, session.race(entered, group=name))
 
     rows = next(iter(file.entries.values())).shape[0]
     own = slice(rows * ranks.rank // ranks.size, rows * (ranks.rank + 1) // ranks.size)
     columns = slice(_SHAPE * ranks.rank // ranks.size, _SHAPE * (ranks.rank + 1) // ranks.size)
-
-    def part(index: Any) -> Callable[[], Any]:
-        plan = dict.fromkeys(file.entries, index)
-
-        def run() -> Any:
-            found = load_file(file.path, place.name, plan=plan, backend="pread")
-            gpu.synchronize()
-            return found
-
-        return run
-
-    def check(index: Any) -> Callable[[Any], None]:
-        def compare(found: Any) -> None:
-            stored = np.memmap(file.path, np.uint16, "r", file.entries[first].begin, (rows, _SHAPE))
-            torch: Any = frameworks.installed("torch")
-            mine = found[first].view(torch.uint16).cpu().numpy()
-            if not np.array_equal(mine, stored[index]):
-                raise WrongBytesError(f"wrong bytes of {first}")
-
-        first = next(iter(file.entries))
-        return compare
-
-    half = file.nbytes / ranks.size
-    parts = [
-        replace(template, setting=what, amount=half, run=part(index), check=check(index))
-        for what, index in (("rows of each tensor", own), ("columns", np.s_[:, columns]))
-    ]
-    parts = [replace(one, detail=native.last) for one in parts]
+    parts: list[Contestant] = []
+    for what, index, amount in (
+        ("rows", np.s_[own], (own.stop - own.start) / rows),
+        ("columns", np.s_[:, columns], (columns.stop - columns.start) / _SHAPE),
+    ):
+        part = replace(
+            alone,
+            setting=f"{what} of each tensor",
+            amount=file.nbytes * amount,
+            run=loads(plan=dict.fromkeys(file.entries, index), backend="pread"),
+            check=partial(file.check_parts, index),
+        )
+        parts.append(part)
+        shared = None if isinstance(made, str) else made
+        others = peers.entered_for_parts(
+            session.wants, file.path, place.name, replace(part, detail=str), index, shared
+        )
+        parts += others if place.is_gpu else map(_with_touch, others)
     name = f"{ranks.size} ranks, parts of each tensor"
-    _add(table, name, session.race(parts, group=name))
+    _add(table, name, session.race([*parts, of_one], group=name))
+
+
+def _link(template: Contestant) -> Contestant:
+    """Return the copy of page-locked memory to the GPU, which is the most that a load can get."""
+    torch: Any = frameworks.installed("torch")
+    nbytes = 1 << 30
+    source = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+
+    def run() -> None:
+        target.copy_(source, non_blocking=True)
+        gpu.synchronize()
+
+    return replace(
+        template,
+        name="torch",
+        setting="1 GiB from page-locked memory, one rank: the link",
+        amount=nbytes,
+        run=run,
+        before=nothing,
+        check=no_check,
+    )
 
 
 def _add(table: Table, file: str, rows: list[Row]) -> None:

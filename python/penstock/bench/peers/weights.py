@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import gpu
-from ..measure import Contestant, absent, no_check
+from ..measure import Contestant, absent
 
 
 def entered(
@@ -31,6 +32,26 @@ def entered(
     return found
 
 
+def entered_for_parts(
+    wants: Callable[[str], bool],
+    path: Path,
+    device: str,
+    template: Contestant,
+    index: Any,
+    group: Any,
+) -> list[Contestant]:
+    """Return the peers that are wanted for parts of each tensor. ``group`` is torch's, if any."""
+    settings = [("safetensors", "get_slice", partial(_slices, index))]
+    if group is not None:
+        all_first = "all by process_group, mmap, then slices"
+        settings.append(("instanttensor", all_first, partial(_slices_of_all, index)))
+    return [
+        _contestant(peer, f"{template.setting}: {how}", load, path, device, template, group)
+        for peer, how, load in settings
+        if wants(peer)
+    ]
+
+
 def _contestant(
     peer: str, setting: str, load: Any, path: Path, device: str, template: Contestant, group: Any
 ) -> Contestant:
@@ -45,7 +66,10 @@ def _contestant(
         gpu.synchronize()
         return made
 
-    check = no_check if "copy=False" in setting else template.check
+    def check(found: object) -> None:
+        if not isinstance(found, int):
+            template.check(found)
+
     return replace(template, name=peer, setting=setting, run=run, check=check)
 
 
@@ -80,6 +104,21 @@ def _instanttensor(backend: str | None, *, copy: bool) -> Any:
             return sum(1 for _ in opened.tensors())
 
     return load
+
+
+def _slices(index: Any, path: str, device: str, _: Any) -> Any:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt", device) as opened:
+        return {name: opened.get_slice(name)[index] for name in opened.offset_keys()}
+
+
+def _slices_of_all(index: Any, path: str, device: str, group: Any) -> Any:
+    import instanttensor as it
+
+    keys = {"backend": it.Backend.MMAP, "process_group": group}
+    with it.safe_open(path, "pt", device, copy=False, **keys) as opened:
+        return {name: tensor[index].clone() for name, tensor in opened.tensors()}
 
 
 def _runai(path: str, device: str, _: Any) -> Any:
@@ -128,9 +167,10 @@ def _by_copier(path: str, device: str, _: Any) -> Any:
     return {name: buffers.get_tensor(name) for name in loader.get_keys()}
 
 
-_GROUP = "process_group, mmap"
-_GROUP_BUFFERED = "process_group, buffered"
-_SHARED = (_GROUP, _GROUP_BUFFERED)
+_GROUP = "process_group, mmap, copy=False"
+_GROUP_COPY = "process_group, mmap"
+_GROUP_BUFFERED = "process_group, buffered, copy=False"
+_SHARED = (_GROUP, _GROUP_COPY, _GROUP_BUFFERED)
 _MODULES = {"runai": "runai_model_streamer"}
 _PEERS: dict[str, dict[str, Callable[[str, str, Any], Any]]] = {
     "safetensors": {"mmap": _safetensors, "pread": _safetensors_pread},
@@ -140,6 +180,7 @@ _PEERS: dict[str, dict[str, Callable[[str, str, Any], Any]]] = {
         "buffered": _instanttensor("URING_BUFFERED", copy=True),
         "direct (its default)": _instanttensor(None, copy=True),
         _GROUP: _instanttensor("MMAP", copy=False),
+        _GROUP_COPY: _instanttensor("MMAP", copy=True),
         _GROUP_BUFFERED: _instanttensor("URING_BUFFERED", copy=False),
     },
     "runai": {"to the host, then to()": _runai, "device=": _runai_direct},
