@@ -90,6 +90,8 @@ def address(tensor: Any) -> int:
     """
     torch = loaded("torch")
     assert torch is not None
+    if _is_fake(tensor):  # its address would raise a warning
+        raise _without_memory(tensor)
     try:
         start, storage = int(tensor.data_ptr()), int(tensor.untyped_storage().nbytes())
     except (RuntimeError, NotImplementedError) as error:
@@ -109,10 +111,7 @@ def address(tensor: Any) -> int:
     itemsize = int(tensor.element_size())
     offset = int(tensor.storage_offset()) * itemsize
     if start == offset or not storage:  # the storage's own address is null
-        raise InvalidError(
-            f"{_named(tensor)} has no memory: its address is a null pointer",
-            remedy="pass a tensor with memory: it may have been freed, and fake tensors have none",
-        )
+        raise _without_memory(tensor)
     if not tensor.is_contiguous():
         last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     end = offset + (last + 1) * itemsize
@@ -126,6 +125,18 @@ def address(tensor: Any) -> int:
 
 def _named(tensor: Any) -> str:
     return f"{type(tensor).__name__} of shape {tuple(tensor.shape)} and type {tensor.dtype}"
+
+
+def _is_fake(tensor: Any) -> bool:
+    fake = loaded("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(tensor, fake.FakeTensor)
+
+
+def _without_memory(tensor: Any) -> InvalidError:
+    return InvalidError(
+        f"{_named(tensor)} has no memory: its address is a null pointer",
+        remedy="pass a tensor with memory: it may have been freed, and fake tensors have none",
+    )
 
 
 def _has_tangent(forward: Any, tensor: Any) -> bool:

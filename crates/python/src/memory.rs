@@ -208,8 +208,7 @@ impl Classes {
         let Some(address) = (unsafe { described.address_in_c_order(shape) }) else {
             return Ok(None);
         };
-        let bits = usize::from(described.dtype.bits) * usize::from(described.dtype.lanes);
-        let bytes = shape.iter().product::<u64>() as usize * bits.div_ceil(8);
+        let bytes = shape.iter().product::<u64>() as usize * described.itemsize();
         if !is_in_storage(tensor, address, bytes)? || self.has_levels(py)? {
             return Ok(None);
         }
@@ -246,8 +245,12 @@ impl Classes {
 fn is_in_storage(tensor: &Bound<'_, PyAny>, address: usize, bytes: usize) -> PyResult<bool> {
     let py = tensor.py();
     let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
-    let length = storage.call_method0(intern!(py, "nbytes"))?.extract::<usize>()?;
-    let start = storage.call_method0(intern!(py, "data_ptr"))?.extract::<usize>()?;
+    let length = storage
+        .call_method0(intern!(py, "nbytes"))?
+        .extract::<usize>()?;
+    let start = storage
+        .call_method0(intern!(py, "data_ptr"))?
+        .extract::<usize>()?;
     let offset = address.checked_sub(start);
     Ok(start != 0 && offset.is_some_and(|offset| offset + bytes <= length))
 }

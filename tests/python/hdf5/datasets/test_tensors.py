@@ -333,6 +333,7 @@ def test_a_tensor_at_the_end_of_its_storage_is_filled(path, torch):
     np.testing.assert_array_equal(whole[1:].numpy(), ROW)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")  # by make_dual
 def test_a_tensor_with_a_tangent_is_neither_filled_nor_written(tmp_path, torch):
     forward = torch.autograd.forward_ad
     with forward.dual_level():
