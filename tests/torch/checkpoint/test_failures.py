@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.torch.processes import start
 
+import penstock as ps
 from penstock._place import Place
 
 from .conftest import assert_same, blank, torch
@@ -179,3 +180,97 @@ def test_a_file_has_no_bytes_under_its_name_before_it_is_complete(
     monkeypatch.setattr(Place, "_complete", noted)
     dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
     assert names == ["__0_0.distcp"]  # before the metadata
+
+
+def short() -> Any:
+    tensor = torch.zeros(1000)
+    tensor.untyped_storage().resize_(40)
+    return tensor
+
+
+@pytest.mark.parametrize("layout", ["dcp", "huggingface"])
+def test_a_tensor_beyond_its_storage_is_neither_saved_nor_loaded(
+    tmp_path: Path, layout: str
+) -> None:
+    writer, reader = {
+        "dcp": (checkpoint.PenstockWriter, checkpoint.PenstockReader),
+        "huggingface": (checkpoint.PenstockHuggingFaceWriter, checkpoint.PenstockHuggingFaceReader),
+    }[layout]
+    dcp.save({"a": torch.zeros(1000)}, storage_writer=writer(tmp_path), no_dist=True)
+    why = "'a': .* ends at byte 4000 of its storage, which has 40 bytes"
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        dcp.save({"a": short()}, storage_writer=writer(tmp_path), no_dist=True)
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        dcp.load({"a": short()}, storage_reader=reader(tmp_path), no_dist=True)
+    other_type = short().view(torch.int32)
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        dcp.load({"a": other_type}, storage_reader=reader(tmp_path), no_dist=True)
+
+
+def test_no_archive_is_made_of_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
+    with pytest.raises(ps.InvalidError, match="ends at byte 4000 of its storage"):
+        checkpoint.save({"a": short()}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_is_loaded_although_a_save_has_removed_its_files(tmp_path: Path) -> None:
+    def save(value: float) -> None:
+        dcp.save({"a": torch.full((9,), value)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+
+    class Reader(checkpoint.PenstockReader):
+        def prepare_local_plan(self, plan: Any) -> Any:
+            save(2.0)
+            return super().prepare_local_plan(plan)
+
+    save(1.0)
+    found = {"a": torch.zeros(9)}
+    dcp.load(found, storage_reader=Reader(tmp_path))
+    assert found["a"].tolist() == [1.0] * 9
+    dcp.load(found, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert found["a"].tolist() == [2.0] * 9
+
+
+def test_a_checkpoint_that_is_replaced_while_its_files_are_opened_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(value: float) -> None:
+        dcp.save({"a": torch.full((9,), value)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+
+    save(1.0)
+    opened = checkpoint.PenstockReader._unpickled
+    replaced: list[Path] = []
+
+    def replace_first(self: Any, path: Path, content: bytes) -> Any:
+        if not replaced:
+            replaced.append(path)
+            save(2.0)
+        return opened(self, path, content)
+
+    monkeypatch.setattr(checkpoint.PenstockReader, "_unpickled", replace_first)
+    found = {"a": torch.zeros(9)}
+    dcp.load(found, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert found["a"].tolist() == [2.0] * 9
+
+
+def test_a_file_that_is_not_there_is_named_and_no_descriptor_stays(tmp_path: Path) -> None:
+    dcp.save({"a": torch.ones(9)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    used = len(os.listdir("/proc/self/fd"))
+    dcp.load({"a": torch.zeros(9)}, storage_reader=checkpoint.PenstockReader(tmp_path))
+    checkpoint.PenstockReader(tmp_path).read_metadata()
+    (tmp_path / "__0_0.distcp").unlink()
+    with pytest.raises(dcp.api.CheckpointException, match=r"__0_0\.distcp"):
+        dcp.load({"a": torch.zeros(9)}, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == used
+
+
+def test_ranks_that_see_different_checkpoints_do_not_load_them(tmp_path: Path) -> None:
+    plans = []
+    for value in (1.0, 2.0):
+        state = {"a": torch.full((9,), value)}
+        dcp.save(state, storage_writer=checkpoint.PenstockWriter(tmp_path))
+        reader = checkpoint.PenstockReader(tmp_path)
+        reader.set_up_storage_reader(reader.read_metadata(), is_coordinator=True)
+        plans.append(reader.prepare_local_plan(dcp.planner.LoadPlan([])))
+    assert len(reader.prepare_global_plan(plans[1:])) == 1
+    with pytest.raises(checkpoint.CheckpointFileError, match="a save has replaced"):
+        reader.prepare_global_plan(plans)
