@@ -1,6 +1,8 @@
 //! Conversion: numbers become the same, however many lie together and wherever they lie.
 
-use penstock_codec::convert::{Format, Number, TypeConversion};
+use penstock_codec::convert::{
+    Arithmetic, Decode, DecodeRules, Format, Number, Sign, TypeConversion,
+};
 
 /// `data` is both formats (one byte each), and the numbers.
 pub fn fuzz_convert(data: &[u8]) {
@@ -11,7 +13,14 @@ pub fn fuzz_convert(data: &[u8]) {
         number: Number::ALL[usize::from(byte & 0x7f) % Number::ALL.len()],
         big: byte & 0x80 != 0,
     });
-    let change = TypeConversion::between(from, to);
+    check(TypeConversion::between(from, to), from, to, source);
+    let rules = DecodeRules::new(Sign::Signed, Arithmetic::Wide, (0.1, 3.0), &[1.0, 7.0]);
+    if let Some(decode) = Decode::new(from, to.number, rules.unwrap()) {
+        check(TypeConversion::Decode(decode), from, to, source);
+    }
+}
+
+fn check(change: TypeConversion, from: Format, to: Format, source: &[u8]) {
     let count = source.len() / from.size();
     let source = &source[..count * from.size()];
     assert_eq!(change.size_after(source.len()), count * to.size());

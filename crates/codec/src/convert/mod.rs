@@ -315,11 +315,17 @@ mod tests {
             to in 0..28usize,
             source in proptest::collection::vec(any::<u8>(), 0..9000),
             room in 0..9000usize,
+            decodes in any::<bool>(),
         ) {
             let format = |n: usize| Format { number: Number::ALL[n / 2], big: n % 2 == 1 };
             let (from, to) = (format(from), format(to));
             let mut target = vec![0xa5; room];
-            let conversion = TypeConversion::Convert { from, to };
+            let rules = DecodeRules::new(Sign::Stored, Arithmetic::Narrow, (0.1, 3.0), &[1.0]);
+            let decode = Decode::new(from, to.number, rules.unwrap()).filter(|_| decodes);
+            let conversion = match decode {
+                Some(decode) => TypeConversion::Decode(decode),
+                None => TypeConversion::Convert { from, to },
+            };
             conversion.run(&source, &mut target);
             let count = (source.len() / from.size()).min(room / to.size());
             prop_assert!(target[count * to.size()..].iter().all(|byte| *byte == 0xa5));
