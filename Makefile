@@ -65,6 +65,7 @@ test-long: export PENSTOCK_TEST_ORACLE ?= 3000
 test-long: export PENSTOCK_TEST_FAULTS ?= 5000
 test-long: export PENSTOCK_TEST_PROGRAMS ?= 5000
 test-long: export PENSTOCK_TEST_MPI_PROGRAMS ?= 2000
+test-long: export PENSTOCK_TEST_THREADS_SECONDS ?= 3
 test-long: export PENSTOCK_TEST_PARALLEL ?= $(ALL_PARALLEL)
 test-long:
 	$(MAKE) test
