@@ -26,6 +26,10 @@ export PENSTOCK_TEST_CASES ?= each
 # processes of the tests, which use none of them.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Without compiled modules, torch takes four seconds to import instead of two, and tests are compiled anew in
+# each part.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Only these run make again. Cargo and CMake would read the flags of make as their own.
 ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
@@ -61,6 +65,7 @@ test-long: export PENSTOCK_TEST_ORACLE ?= 3000
 test-long: export PENSTOCK_TEST_FAULTS ?= 5000
 test-long: export PENSTOCK_TEST_PROGRAMS ?= 5000
 test-long: export PENSTOCK_TEST_MPI_PROGRAMS ?= 2000
+test-long: export PENSTOCK_TEST_THREADS_SECONDS ?= 3
 test-long: export PENSTOCK_TEST_PARALLEL ?= $(ALL_PARALLEL)
 test-long:
 	$(MAKE) test

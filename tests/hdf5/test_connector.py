@@ -8,9 +8,9 @@ import pytest
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted((HERE / "connector").glob("*.c"))
-# Of the driver, but for one that takes the plugins away before HDF5 has found the connector.
-WITHOUT_PLUGINS = HERE / "programs/a_program_can_ask_for_the_driver_itself.c"
-DRIVEN = sorted({*(HERE / "programs").glob("*.c")} - {WITHOUT_PLUGINS})
+# Of the driver. Its tests have the same list: each program is compiled with the same copy of HDF5.
+DRIVEN = sorted((HERE / "programs").glob("*.c"))
+WITHOUT_PLUGINS = "a_program_can_ask_for_the_driver_itself"
 TRANSFERS = sorted((HERE / "transfers").glob("*.c"))
 
 # It looks at what is left to HDF5, while the connector hands it the chunks of GPU memory at once.
@@ -29,6 +29,8 @@ def test_behaviour(source, below, run_connected):
 
 @pytest.mark.parametrize("source", DRIVEN, ids=lambda source: source.stem)
 def test_behaviour_of_the_driver(source, run_connected):
+    if source.stem == WITHOUT_PLUGINS:
+        pytest.skip("it takes the plugins away before HDF5 has found the connector")
     run_connected(source, HDF5_DRIVER="penstock")
 
 
