@@ -98,7 +98,7 @@ def find(array: Any, stream: int | None = None) -> View | None:
     """Return what :func:`view` returns, or ``None`` if the object is not an array.
 
     Raises:
-        InvalidError: The array has elements but no memory, such as a tensor with a freed storage.
+        InvalidError: The array has elements but no memory, or less than they need.
     """
     found = _find(array, stream)
     if found is None:
@@ -291,16 +291,13 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
     device = tensor.device.index if kind == "cuda" else -1
     lazy = tensor.is_conj() or tensor.is_neg()
     if lazy:
+        frameworks.address(tensor)  # torch would read beyond a storage that is too short
         with frameworks.on_stream("torch", stream, device):
             tensor = tensor.resolve_conj().resolve_neg()
     itemsize = tensor.element_size()
-    pointer, nbytes = tensor.data_ptr(), tensor.numel() * itemsize
-    # The tensors of a storage that is freed have their offsets in it as addresses.
-    if nbytes and pointer == tensor.storage_offset() * itemsize:
-        pointer = 0
     return View(
-        pointer,
-        nbytes,
+        frameworks.address(tensor),
+        tensor.numel() * itemsize,
         tuple(tensor.shape),
         element_type(tensor.dtype),
         tensor,

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock._native import ffi, lib, pointer
-from penstock.errors import check
+from penstock.errors import IncompatibleError, InvalidError, check
 from penstock.streams import wait_for
 
 LEGACY_DEFAULT_STREAM = 0
@@ -78,6 +78,69 @@ def records_gradients(array: object) -> bool:
     if torch is None or not isinstance(array, torch.Tensor):
         return False
     return bool(array.requires_grad and torch.is_grad_enabled())
+
+
+def address(tensor: Any) -> int:
+    """Return the address of a strided tensor, all of whose elements are in its storage.
+
+    Raises:
+        InvalidError: The tensor has no memory; its storage is too short, as after ``resize_``; or
+            forward-mode differentiation has given it a tangent, which no file has.
+        IncompatibleError: The tensor is one of a transformation of ``torch.func``.
+    """
+    torch = loaded("torch")
+    assert torch is not None
+    if _is_fake(tensor):  # its address would raise a warning
+        raise _without_memory(tensor)
+    try:
+        start, storage = int(tensor.data_ptr()), int(tensor.untyped_storage().nbytes())
+    except (RuntimeError, NotImplementedError) as error:
+        raise IncompatibleError(
+            f"{_named(tensor)} has no memory: {str(error).partition(chr(10))[0]}",
+            remedy="pass a tensor from outside of torch.func and torch.compile",
+        ) from None
+    forward = getattr(torch.autograd, "forward_ad", None)
+    if getattr(forward, "_current_level", -1) >= 0 and _has_tangent(forward, tensor):
+        raise InvalidError(
+            f"{_named(tensor)} has a tangent of forward-mode differentiation, which no file has",
+            remedy="pass its primal, by torch.autograd.forward_ad.unpack_dual",
+        )
+    last = tensor.numel() - 1
+    if last < 0:
+        return start
+    itemsize = int(tensor.element_size())
+    offset = int(tensor.storage_offset()) * itemsize
+    if start == offset or not storage:  # the storage's own address is null
+        raise _without_memory(tensor)
+    if not tensor.is_contiguous():
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    end = offset + (last + 1) * itemsize
+    if end > storage:
+        raise InvalidError(
+            f"{_named(tensor)} ends at byte {end} of its storage, which has {storage} bytes",
+            remedy="resize the storage to the tensor's length again",
+        )
+    return start
+
+
+def _named(tensor: Any) -> str:
+    return f"{type(tensor).__name__} of shape {tuple(tensor.shape)} and type {tensor.dtype}"
+
+
+def _is_fake(tensor: Any) -> bool:
+    fake = loaded("torch._subclasses.fake_tensor")
+    return fake is not None and isinstance(tensor, fake.FakeTensor)
+
+
+def _without_memory(tensor: Any) -> InvalidError:
+    return InvalidError(
+        f"{_named(tensor)} has no memory: its address is a null pointer",
+        remedy="pass a tensor with memory: it may have been freed, and fake tensors have none",
+    )
+
+
+def _has_tangent(forward: Any, tensor: Any) -> bool:
+    return forward.unpack_dual(tensor).tangent is not None
 
 
 def detached(array: Any) -> Any:

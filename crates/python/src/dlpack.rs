@@ -167,6 +167,11 @@ impl Tensor {
         Some(self.data.expose_provenance() + self.byte_offset as usize)
     }
 
+    /// Returns the bytes of an element.
+    pub(crate) fn itemsize(&self) -> usize {
+        (usize::from(self.dtype.bits) * usize::from(self.dtype.lanes)).div_ceil(8)
+    }
+
     /// # Safety
     /// The shape, and the strides unless they are null, have an entry for each dimension.
     unsafe fn describe(&self, is_read_only: bool) -> Described {

@@ -15,9 +15,6 @@ use crate::dlpack::{self, Tensor};
 
 const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
 
-/// Bytes from the start of a storage to a tensor, at most. Few arrays have so low an address.
-const LARGEST_OFFSET: usize = 1 << 40;
-
 /// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
 #[repr(C)]
 struct ExchangeApi {
@@ -63,6 +60,8 @@ struct TensorClass {
     /// torch's function for tensors that have changed, which its public function calls. It ignores
     /// tensors of the inference mode.
     increment: Option<Py<PyAny>>,
+    /// torch's module for forward-mode differentiation, if it has one that says whether it is on.
+    forward: Option<Py<PyAny>>,
 }
 
 impl Classes {
@@ -123,10 +122,16 @@ impl Classes {
         let api = exchange_api(class);
         if api != 0 {
             let increment = internal.getattr_opt("_increment_version")?;
+            let forward = torch.getattr("autograd")?.getattr_opt("forward_ad")?;
+            let forward = match forward {
+                Some(module) if module.hasattr("_current_level")? => Some(module.unbind()),
+                _ => None,
+            };
             self.tensor.get_or_init(py, || TensorClass {
                 class: class.clone().unbind(),
                 api,
                 increment: increment.map(Bound::unbind),
+                forward,
             });
         }
         Ok(Some(api))
@@ -144,6 +149,18 @@ impl Classes {
             None => self.note_write.call1(py, (tensor,))?,
         };
         Ok(())
+    }
+
+    /// Returns whether forward-mode differentiation is on: a tensor may have a tangent.
+    fn has_levels(&self, py: Python<'_>) -> PyResult<bool> {
+        let forward = self.tensor.get(py).and_then(|known| known.forward.as_ref());
+        match forward {
+            Some(forward) => {
+                let level = forward.bind(py).getattr(intern!(py, "_current_level"))?;
+                Ok(level.extract::<i64>()? >= 0)
+            }
+            None => Ok(false),
+        }
     }
 
     /// Describes a tensor whose elements are those in memory. Autograd cannot record a read.
@@ -191,7 +208,8 @@ impl Classes {
         let Some(address) = (unsafe { described.address_in_c_order(shape) }) else {
             return Ok(None);
         };
-        if address <= LARGEST_OFFSET && is_freed(tensor, address)? {
+        let bytes = shape.iter().product::<u64>() as usize * described.itemsize();
+        if !is_in_storage(tensor, address, bytes)? || self.has_levels(py)? {
             return Ok(None);
         }
         let device = &described.device;
@@ -222,12 +240,19 @@ impl Classes {
     }
 }
 
-/// Returns whether the storage of a tensor is null, so that the address is its offset there.
-fn is_freed(tensor: &Bound<'_, PyAny>, address: usize) -> PyResult<bool> {
+/// Returns whether a tensor has all of its bytes. Its storage may be null, so that the address is the
+/// offset there, or shorter than the tensor, by `resize_`.
+fn is_in_storage(tensor: &Bound<'_, PyAny>, address: usize, bytes: usize) -> PyResult<bool> {
     let py = tensor.py();
-    let number = |method| tensor.call_method0(method)?.extract::<usize>();
-    let offset = number(intern!(py, "storage_offset"))? * number(intern!(py, "element_size"))?;
-    Ok(address == offset)
+    let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+    let length = storage
+        .call_method0(intern!(py, "nbytes"))?
+        .extract::<usize>()?;
+    let start = storage
+        .call_method0(intern!(py, "data_ptr"))?
+        .extract::<usize>()?;
+    let offset = address.checked_sub(start);
+    Ok(start != 0 && offset.is_some_and(|offset| offset + bytes <= length))
 }
 
 /// Returns the address of the exchange API of a class; 0 if it has none of this version.

@@ -296,6 +296,7 @@ class StubTensor:
         self.data_ptr = lambda: values.ctypes.data
         self.numel, self.element_size = lambda: values.size, lambda: values.itemsize
         self.storage_offset = lambda: 0
+        self.untyped_storage = lambda: SimpleNamespace(nbytes=lambda: values.nbytes)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.torch.processes import start
 
+import penstock as ps
 from penstock._place import Place
 
 from .conftest import assert_same, blank, torch
@@ -179,3 +180,34 @@ def test_a_file_has_no_bytes_under_its_name_before_it_is_complete(
     monkeypatch.setattr(Place, "_complete", noted)
     dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
     assert names == ["__0_0.distcp"]  # before the metadata
+
+
+def short() -> Any:
+    tensor = torch.zeros(1000)
+    tensor.untyped_storage().resize_(40)
+    return tensor
+
+
+@pytest.mark.parametrize("layout", ["dcp", "huggingface"])
+def test_a_tensor_beyond_its_storage_is_neither_saved_nor_loaded(
+    tmp_path: Path, layout: str
+) -> None:
+    writer, reader = {
+        "dcp": (checkpoint.PenstockWriter, checkpoint.PenstockReader),
+        "huggingface": (checkpoint.PenstockHuggingFaceWriter, checkpoint.PenstockHuggingFaceReader),
+    }[layout]
+    dcp.save({"a": torch.zeros(1000)}, storage_writer=writer(tmp_path), no_dist=True)
+    why = "'a': .* ends at byte 4000 of its storage, which has 40 bytes"
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        dcp.save({"a": short()}, storage_writer=writer(tmp_path), no_dist=True)
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        dcp.load({"a": short()}, storage_reader=reader(tmp_path), no_dist=True)
+    other_type = short().view(torch.int32)
+    with pytest.raises(dcp.api.CheckpointException, match=why):
+        dcp.load({"a": other_type}, storage_reader=reader(tmp_path), no_dist=True)
+
+
+def test_no_archive_is_made_of_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
+    with pytest.raises(ps.InvalidError, match="ends at byte 4000 of its storage"):
+        checkpoint.save({"a": short()}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()

@@ -271,3 +271,13 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_an_error_with_its_name(tmp_p
         os.truncate(tmp_path / "x", 100)
         with pytest.raises(SafetensorError, match="x was cut off"):
             opened.get_tensor("x")
+
+
+@pytest.mark.parametrize(
+    "index", [np.s_[...], np.s_[..., 2], np.s_[1, ...], np.s_[1:3, ..., 5:9]], ids=str
+)
+@pytest.mark.parametrize("framework", ["np", "pt"])
+def test_a_slice_may_have_an_ellipsis(framework, index, weights, tensors):
+    with safe_open(weights, framework) as opened:
+        found = opened.get_slice("cube")[index]
+    assert np.array_equal(np.asarray(found), tensors["cube"].numpy()[index])

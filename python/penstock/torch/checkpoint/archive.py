@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from penstock import frameworks
+
 ALIGNMENT = 64
 """Storages start at multiples of this many bytes of the file."""
 LARGE = 1 << 16
@@ -95,6 +97,12 @@ class _Pickler(pickle.Pickler):
         self._location = location
         self._numbers: dict[int, int] = {}
         self._dtypes: dict[int, torch.dtype] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Refuse a tensor that has not all of its memory, which nothing could load."""
+        if type(obj) is torch.Tensor and obj.layout == torch.strided and obj.device.type != "meta":
+            frameworks.address(obj)
+        return NotImplemented
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, torch.storage.TypedStorage):

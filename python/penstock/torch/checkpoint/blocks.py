@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from penstock import request, transfer
+from penstock import frameworks, request, transfer
 from penstock._native import NULL
 from penstock.files import NativeFile
 from penstock.request import Request
@@ -18,6 +18,8 @@ from penstock.torch.checkpoint.transfers import Ranges, runs
 
 _LEAST_RUN = 512
 """Shorter runs are read together with the bytes between, and copied from there."""
+_WITH_MEMORY = ("cpu", "cuda")
+"""The devices whose memory files fill."""
 _MOST_BETWEEN = 64 << 20
 """Bytes of a temporary, at most."""
 
@@ -101,9 +103,10 @@ class Blocks:
         """Add the ranges of a block, if its elements can go straight to their places."""
         target, (dtype, _, _, steps) = block.target, block.stored
         simple = type(target) in (torch.Tensor, torch.nn.Parameter)
-        if not simple or target.layout != torch.strided or target.dtype != dtype:
+        if not simple or target.layout != torch.strided or target.device.type not in _WITH_MEMORY:
             return False
-        if target.device.type not in ("cpu", "cuda") or target.is_conj() or target.is_neg():
+        address = frameworks.address(target)
+        if target.dtype != dtype or target.is_conj() or target.is_neg():
             return False
         size = dtype.itemsize
         to_steps = [step * size for step in target.stride()]
@@ -112,7 +115,7 @@ class Blocks:
             return False
         length, offsets, places = found
         memory = bytes_of(target.untyped_storage())
-        self._ranges.add_many(memory, block.offset + offsets, length, target.data_ptr() + places)
+        self._ranges.add_many(memory, block.offset + offsets, length, address + places)
         return True
 
     def _copy(self, block: _Block) -> None:

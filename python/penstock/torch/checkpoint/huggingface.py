@@ -121,7 +121,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
         parts.add([Part(0, header)])
         for key, entry in entries.items():
             if entry.nbytes:
-                tensor, copied = dense(tensors[key])
+                tensor, copied = dense(key, tensors[key])
                 parts.add([Part(entry.begin, bytes_of(tensor.untyped_storage()))], copied)
         parts.write()
         return results

@@ -22,7 +22,7 @@ from torch.futures import Future
 
 from penstock import request
 from penstock._native import NULL
-from penstock.errors import EndOfFileError
+from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import StoredTensor
@@ -55,6 +55,8 @@ class FileRead:
             raise self.wrong(item, f"is read as {item.lengths}, into {tuple(target.size())}")
         try:
             self.blocks.add(stored, item.storage_offsets, target)
+        except Error as error:  # the tensor has no memory, or less than it needs
+            raise error.about(f"{item.dest_index.fqn!r}") from None
         except ValueError as error:
             raise self.wrong(item, f"is not as the metadata says: {error}") from error
         self._tensors.append((item, target))

@@ -21,9 +21,10 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from penstock import frameworks
 from penstock._collector import paused_collector
 from penstock._place import Place
-from penstock.errors import NotFoundError
+from penstock.errors import Error, NotFoundError
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
 from penstock.torch.checkpoint.transfers import write
@@ -163,7 +164,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
                     parts.add([Part(start, data.getvalue())])
                     end += len(data.getvalue())
                 else:
-                    tensor, copied = dense(data)
+                    tensor, copied = dense(item.index.fqn, data)
                     planned = archive.encode(tensor, start, location="cpu")
                     parts.add(planned.parts, copied)
                     end = planned.end
@@ -224,8 +225,16 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
-def dense(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Return a contiguous tensor whose storage holds its elements alone, and the bytes copied."""
+def dense(name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return a contiguous tensor whose storage holds its elements alone, and the bytes copied.
+
+    Raises:
+        InvalidError: The tensor, which is that of this name, has less memory than it needs.
+    """
+    try:
+        frameworks.address(tensor)
+    except Error as error:
+        raise error.about(f"{name!r}") from None
     made = tensor.detach().resolve_conj().resolve_neg().contiguous()
     storage, nbytes = made.untyped_storage(), made.nbytes
     copied = nbytes if made.data_ptr() != tensor.data_ptr() else 0

@@ -20,7 +20,7 @@ from penstock.torch.safetensors.layout import RANGE
 from penstock.torch.safetensors.load import load_file
 from penstock.torch.safetensors.open import read_plan
 from penstock.torch.safetensors.opened import WeightsFile
-from penstock.torch.safetensors.save import save_file
+from penstock.torch.safetensors.save import check_memory, save_file
 from penstock.torch.safetensors.sharded import files_of
 from penstock.torch.safetensors.shared import remove_duplicate_names, storage_ptr
 
@@ -52,6 +52,7 @@ def save_model(
         WeightsIOError: The file cannot be written: a ``SafetensorError`` and an ``OSError``.
     """
     state = model.state_dict()
+    check_memory(state)
     metadata = None if metadata is None else dict(metadata)
     for kept, others in remove_duplicate_names(state).items():
         for other in others:
@@ -151,6 +152,7 @@ def _fill(
         file = WeightsFile(path, backend, options)
         try:
             wanted = list(file.header.entries) if names is None else names
+            check_memory({name: targets[name] for name in wanted if name in targets})
             users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
             pieces, others = [], []
             for entry in map(file.entry, wanted):
@@ -202,5 +204,6 @@ def _fits(entry: Entry, target: Any) -> bool:
         tuple(target.shape) == entry.shape
         and str(target.dtype) == f"torch.{name}"
         and bool(target.is_contiguous())
+        and not (target.is_conj() or target.is_neg())
         and entry.nbytes > 0
     )

@@ -14,7 +14,7 @@ from penstock._native import NULL, ffi, lib
 from penstock._options import OptionKeys, resolve
 from penstock._place import Place
 from penstock.dtypes import element_type
-from penstock.errors import IncompatibleError
+from penstock.errors import Error, IncompatibleError
 from penstock.files import WRITE, NativeFile, Path, path_of_new
 from penstock.staging import to_host
 from penstock.streams import one_stream
@@ -88,6 +88,7 @@ def check_tensors(tensors: Any) -> None:
             "support. You can make it a dense tensor before saving with `.to_dense()` but be aware "
             "this might make a much larger file than needed."
         )
+    check_memory(tensors)
     shared = [names for names in find_shared_tensors(tensors) if len(names) > 1]
     if shared:
         raise RuntimeError(
@@ -102,6 +103,17 @@ def check_tensors(tensors: Any) -> None:
                 "Call `.contiguous()` on it before saving; of tensors that are parts of one, save "
                 "that one."
             )
+
+
+def check_memory(tensors: Mapping[str, Any]) -> None:
+    """Raise an error if a tensor of torch has no memory, or less than it needs."""
+    torch: Any = frameworks.installed("torch")
+    for name, tensor in tensors.items():
+        if tensor.layout == torch.strided and tensor.device.type in ("cpu", "cuda"):
+            try:
+                frameworks.address(tensor)
+            except Error as error:
+                raise error.about(f"tensor {name!r}") from None
 
 
 def write_file(

@@ -140,8 +140,7 @@ def check_plain(entry: Entry, index: Any) -> Any:
         if index:
             raise WeightsError("Non empty lists are not implemented")
         return slice(0, 0)
-    parts = index if isinstance(index, tuple) else (index,)
-    shape = entry.shape
+    parts, shape = _expanded(index, len(entry.shape)), entry.shape
     made = []
     for d, (part, length) in enumerate(zip(parts, shape, strict=False)):
         if isinstance(part, slice):
@@ -168,6 +167,19 @@ def check_plain(entry: Entry, index: Any) -> Any:
                 f"{shown}index {outside} out of bounds for tensor dimension #{d} of size {shape[d]}"
             )
     return tuple(made)
+
+
+def _expanded(index: Any, dimensions: int) -> tuple[Any, ...]:
+    """Return the parts of an index, with slices in place of an ellipsis."""
+    parts = index if isinstance(index, tuple) else (index,)
+    places = [at for at, part in enumerate(parts) if part is Ellipsis]
+    if not places:
+        return parts
+    if len(places) > 1:
+        raise WeightsError("an index can only have a single ellipsis ('...')")
+    (at,) = places
+    fill = (slice(None),) * (dimensions - len(parts) + 1)
+    return (*parts[:at], *fill, *parts[at + 1 :])
 
 
 def _is_empty(part: Any) -> bool:

@@ -282,15 +282,14 @@ def freed(torch, kind):
     return tensor
 
 
-@pytest.mark.parametrize("kind", ["whole", "part", "zeros"])
-def test_a_tensor_whose_memory_is_freed_is_neither_filled_nor_written(tmp_path, torch, kind):
-    np.arange(4, dtype="f4").tofile(tmp_path / "raw")
-    with h5py.File(tmp_path / "f.h5", "w") as file:
+def assert_refused(folder, out, why):
+    """Fill and write a tensor of four elements in each way, and expect an error."""
+    np.arange(4, dtype="f4").tofile(folder / "raw")
+    with h5py.File(folder / "f.h5", "w") as file:
         file["x"] = np.arange(4, dtype="f4")
         file.create_dataset("gzip", data=np.arange(4, dtype="f4"), compression="gzip")
-    out = freed(torch, kind)
-    with ps.File(tmp_path / "f.h5") as file:
-        x, path = file["x"], tmp_path / "raw"
+    with ps.File(folder / "f.h5") as file:
+        x, path = file["x"], folder / "raw"
         calls = [
             lambda: x.read(out=out),
             lambda: x.read(slice(4), out=out),
@@ -300,16 +299,70 @@ def test_a_tensor_whose_memory_is_freed_is_neither_filled_nor_written(tmp_path, 
             lambda: ps.load(path, out=out),
             lambda: ps.load_async(path, out=out).wait(),
             lambda: ps.load_many(path, [(0, out)]),
-            lambda: ps.save(tmp_path / "new", out),
+            lambda: ps.save(folder / "new", out),
         ]
         for call in calls:
-            with pytest.raises(ps.InvalidError, match="null pointer"):
+            with pytest.raises(ps.InvalidError, match=why):
                 call()
-    with ps.File(tmp_path / "f.h5", "a") as file:
-        with pytest.raises(ps.InvalidError, match="null pointer"):
+    with ps.File(folder / "f.h5", "a") as file:
+        with pytest.raises(ps.InvalidError, match=why):
             file["x"].write(out)
-        with pytest.raises(ps.InvalidError, match="null pointer"):
+        with pytest.raises(ps.InvalidError, match=why):
             file["x"][...] = out
+
+
+@pytest.mark.parametrize("kind", ["whole", "part", "zeros"])
+def test_a_tensor_whose_memory_is_freed_is_neither_filled_nor_written(tmp_path, torch, kind):
+    assert_refused(tmp_path, freed(torch, kind), "null pointer")
+
+
+@pytest.mark.parametrize("kind", ["whole", "part", "strided", "conjugate"])
+def test_a_tensor_beyond_its_storage_is_neither_filled_nor_written(tmp_path, torch, kind):
+    whole = torch.zeros(100, dtype=torch.complex64 if kind == "conjugate" else torch.float32)
+    tensor = whole[8:16:2] if kind == "strided" else whole[90:94] if kind == "part" else whole[:4]
+    end = (tensor.storage_offset() + 3 * tensor.stride(0) + 1) * tensor.element_size()
+    whole.untyped_storage().resize_(end - 1)
+    out = tensor.conj() if kind == "conjugate" else tensor
+    assert_refused(tmp_path, out, f"ends at byte {end} of its storage, which has {end - 1} bytes")
+
+
+def test_a_tensor_at_the_end_of_its_storage_is_filled(path, torch):
+    whole = torch.zeros(201)
+    with ps.File(path) as file:
+        file["x"].read(3, out=whole[1:])
+    np.testing.assert_array_equal(whole[1:].numpy(), ROW)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")  # by make_dual
+def test_a_tensor_with_a_tangent_is_neither_filled_nor_written(tmp_path, torch):
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        dual = forward.make_dual(torch.zeros(4), torch.ones(4))
+        assert_refused(tmp_path, dual, "tangent")
+        ps.load(tmp_path / "raw", out=torch.zeros(4))
+
+
+@pytest.mark.parametrize("kind", ["fake", "functional"])
+def test_a_tensor_of_a_compiler_is_neither_filled_nor_written(tmp_path, torch, kind):
+    if kind == "fake":
+        mode = pytest.importorskip("torch._subclasses.fake_tensor").FakeTensorMode
+        with mode():
+            out = torch.zeros(4)
+    else:
+        out = torch._to_functional_tensor(torch.zeros(4))
+    assert_refused(tmp_path, out, "null pointer")
+
+
+def test_a_tensor_of_a_transformation_is_neither_filled_nor_written(tmp_path, torch):
+    np.arange(4, dtype="f4").tofile(tmp_path / "raw")
+
+    def function(x):
+        for call in (ps.load, ps.save):
+            with pytest.raises(ps.IncompatibleError, match=r"torch\.func"):
+                call(tmp_path / "raw", **{"out" if call is ps.load else "array": x})
+        return x
+
+    torch.func.vmap(function)(torch.zeros(3, 4))
 
 
 def test_a_tensor_without_elements_needs_no_memory(tmp_path, torch):
