@@ -143,14 +143,18 @@ class _Reads(_Base):  # type: ignore[misc]
 
     def _start(self, indices: Sequence[int] | Indices, collate: Callable[[Any], Any]) -> Started:
         device = self._bind()
-        reads: list[_Read] = []
-        parts: list[Part] = []
-        for index in checked_indices(indices, len(self)).tolist():
-            read = _Read(self._place(index), {})
-            reads.append(read)
-            parts += self._parts(read, device)
+        places = map(self._place, checked_indices(indices, len(self)).tolist())
+        reads = [_Read(place, {}) for place in places]
         item = super().__getitem__
-        return Started(start(parts), lambda: collate([item(read) for read in reads]))
+        started = Started((), lambda: collate([item(read) for read in reads]))
+        for files in self._open.groups(sorted({read.place.file for read in reads})):
+            parts: list[Part] = []
+            for read in reads:
+                if files[0] <= read.place.file <= files[-1]:
+                    parts += self._parts(read, device, started)
+            started.add(start(parts))
+            del parts  # it keeps datasets, and so their files
+        return started
 
     def _place(self, index: int) -> _Place:
         """Return where a sample is, and the stride of its steps, which may be drawn at random."""
@@ -176,11 +180,14 @@ class _Reads(_Base):  # type: ignore[misc]
     def _steps(self) -> int:
         return int(self.n_steps_input + min(self.n_steps_output, self.max_rollout_steps))
 
-    def _parts(self, read: _Read, device: Any) -> list[Part]:
-        """Return the reads of the datasets that vary, whose tensors the sample then has."""
+    def _parts(self, read: _Read, device: Any, user: Started) -> list[Part]:
+        """Return the reads of the datasets that vary, whose tensors the sample then has.
+
+        ``user`` is what the reads are added to.
+        """
         place = read.place
         described = self._describe(place.file)
-        datasets = self._datasets(described)
+        datasets = self._datasets(described, user)
         time = slice(place.time, place.time + self._steps * place.stride, place.stride)
         parts = []
         for group in _VARYING:
@@ -243,8 +250,8 @@ class _Reads(_Base):  # type: ignore[misc]
             self._described[number] = _described(self.files_paths[number])
         return self._described[number]
 
-    def _datasets(self, described: _Described) -> dict[str, Any]:
-        found = self._open.datasets(described.source, described.names)
+    def _datasets(self, described: _Described, user: Started | None = None) -> dict[str, Any]:
+        found = self._open.datasets(described.source, described.names, user)
         return dict(zip(described.names, found, strict=True))
 
     def __getstate__(self) -> dict[str, Any]:

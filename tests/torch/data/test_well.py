@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +107,53 @@ def test_a_worker_has_a_copy_of_its_own(place: dict[str, Any]) -> None:
     loader = torch.utils.data.DataLoader(mine, batch_size=9, num_workers=2)
     found = torch.cat([batch["output_fields"] for batch in loader])
     assert torch.equal(found, torch.stack([one["output_fields"] for one in samples(mine)]))
+
+
+MANY_FILES = """
+import os, resource, sys
+import numpy as np
+import torch
+from penstock.torch import Batches, well
+
+folder, device = sys.argv[1:]
+dataset = well.WellDataset(path=folder, well_split_name="train", n_steps_output=1)
+assert len(dataset.files_paths) == 200
+expected = torch.stack([dataset[n]["input_fields"] for n in range(len(dataset))])
+dataset._open.close()
+used = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + 64, used + 64))
+dataset = well.WellDataset(path=folder, well_split_name="train", n_steps_output=1, device=device)
+for shuffle in (False, "full"):
+    taken = list(Batches(dataset, len(dataset), shuffle=shuffle))
+    found = torch.cat([batch["input_fields"] for batch in taken]).cpu().flatten(1)
+    assert torch.equal(found.sum(1).sort().values, expected.flatten(1).sum(1).sort().values)
+"""
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU"),
+            ],
+        ),
+    ],
+)
+def test_a_batch_may_have_more_files_than_there_are_descriptors(
+    place: dict[str, Any], tmp_path: Path, device: str
+) -> None:
+    source = Path(place["well_base_path"]) / "dummy/data/train/0.hdf5"
+    folder = tmp_path / "data/train"
+    folder.mkdir(parents=True)
+    for number in range(200):
+        shutil.copyfile(source, folder / f"{number:03}.hdf5")
+    command = [sys.executable, "-c", MANY_FILES, str(tmp_path), device]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_file_system_that_is_not_local_is_refused(place: dict[str, Any], tmp_path: Path) -> None:
