@@ -211,3 +211,66 @@ def test_no_archive_is_made_of_a_tensor_beyond_its_storage(tmp_path: Path) -> No
     with pytest.raises(ps.InvalidError, match="ends at byte 4000 of its storage"):
         checkpoint.save({"a": short()}, tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_checkpoint_is_loaded_although_a_save_has_removed_its_files(tmp_path: Path) -> None:
+    def save(value: float) -> None:
+        dcp.save({"a": torch.full((9,), value)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+
+    class Reader(checkpoint.PenstockReader):
+        def prepare_local_plan(self, plan: Any) -> Any:
+            save(2.0)
+            return super().prepare_local_plan(plan)
+
+    save(1.0)
+    found = {"a": torch.zeros(9)}
+    dcp.load(found, storage_reader=Reader(tmp_path))
+    assert found["a"].tolist() == [1.0] * 9
+    dcp.load(found, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert found["a"].tolist() == [2.0] * 9
+
+
+def test_a_checkpoint_that_is_replaced_while_its_files_are_opened_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(value: float) -> None:
+        dcp.save({"a": torch.full((9,), value)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+
+    save(1.0)
+    opened = checkpoint.PenstockReader._unpickled
+    replaced: list[Path] = []
+
+    def replace_first(self: Any, path: Path, content: bytes) -> Any:
+        if not replaced:
+            replaced.append(path)
+            save(2.0)
+        return opened(self, path, content)
+
+    monkeypatch.setattr(checkpoint.PenstockReader, "_unpickled", replace_first)
+    found = {"a": torch.zeros(9)}
+    dcp.load(found, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert found["a"].tolist() == [2.0] * 9
+
+
+def test_a_file_that_is_not_there_is_named_and_no_descriptor_stays(tmp_path: Path) -> None:
+    dcp.save({"a": torch.ones(9)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    used = len(os.listdir("/proc/self/fd"))
+    dcp.load({"a": torch.zeros(9)}, storage_reader=checkpoint.PenstockReader(tmp_path))
+    checkpoint.PenstockReader(tmp_path).read_metadata()
+    (tmp_path / "__0_0.distcp").unlink()
+    with pytest.raises(dcp.api.CheckpointException, match=r"__0_0\.distcp"):
+        dcp.load({"a": torch.zeros(9)}, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == used
+
+
+def test_ranks_that_see_different_checkpoints_do_not_load_them(tmp_path: Path) -> None:
+    plans = []
+    for value in (1.0, 2.0):
+        state = {"a": torch.full((9,), value)}
+        dcp.save(state, storage_writer=checkpoint.PenstockWriter(tmp_path))
+        reader = checkpoint.PenstockReader(tmp_path)
+        reader.set_up_storage_reader(reader.read_metadata(), is_coordinator=True)
+        plans.append(reader.prepare_local_plan(dcp.planner.LoadPlan([])))
+    assert len(reader.prepare_global_plan(plans[1:])) == 1
+    with pytest.raises(checkpoint.CheckpointFileError, match="a save has replaced"):
+        reader.prepare_global_plan(plans)

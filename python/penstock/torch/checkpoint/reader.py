@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import pickle
 from collections import deque
@@ -28,6 +29,7 @@ from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import StoredTensor
 from penstock.torch.checkpoint.blocks import Blocks
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
+from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.transfers import Ranges
 from penstock.torch.checkpoint.writer import finished
 
@@ -40,9 +42,9 @@ _EDGE = 4096
 class FileRead:
     """The items that come from one file."""
 
-    def __init__(self, path: Path, planner: LoadPlanner) -> None:
+    def __init__(self, path: Path, planner: LoadPlanner, descriptor: int | None = None) -> None:
         self.path = path
-        self.file = NativeFile(path, READ)
+        self.file = NativeFile(path if descriptor is None else descriptor, READ)
         self.blocks = Blocks(self.file)
         self._planner = planner
         self._tensors: list[tuple[ReadItem, torch.Tensor]] = []
@@ -94,9 +96,12 @@ class FileReads:
         self._started: deque[FileRead] = deque()
 
     @contextmanager
-    def start(self, path: Path) -> Iterator[FileRead]:
-        """Yield the read of a file, and start it when the block has added its items."""
-        read = FileRead(path, self._planner)
+    def start(self, path: Path, descriptor: int | None = None) -> Iterator[FileRead]:
+        """Yield the read of a file, and start it when the block has added its items.
+
+        With a descriptor, the file is not opened again.
+        """
+        read = FileRead(path, self._planner, descriptor)
         yield read
         read.blocks.start()
         self._started.append(read)
@@ -129,9 +134,13 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
     def __init__(self, path: Any, *args: Any, weights_only: bool = True, **keys: Any) -> None:
         super().__init__(path, *args, **keys)
         self._weights_only = weights_only
+        self._held = HeldFiles()
+        self._checkpoint: bytes | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the metadata of the checkpoint, or of one rank with ``rank=``.
+
+        The files that it names are open from then on: a save into the folder may remove them.
 
         Raises:
             FileNotFoundError: There is no checkpoint.
@@ -139,20 +148,52 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             CheckpointFileError: The file is cut off or damaged.
         """
         path = Path(self._get_metadata_path(kwargs.get("rank")))
-        unpickler = _MetadataUnpickler if self._weights_only else pickle.Unpickler
-        with path.open("rb") as file:
-            try:
-                metadata = unpickler(file).load()
-            except _Refused as error:
-                raise pickle.UnpicklingError(f"{path}: {error}") from None
-            except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError) as error:
-                raise CheckpointFileError(
-                    f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
-                ) from error
+        content = path.read_bytes()
+        while True:
+            metadata = self._unpickled(path, content)
+            stored = (metadata.storage_data or {}).values()
+            names = {info.relative_path for info in stored if hasattr(info, "relative_path")}
+            if self._held.hold(Path(self.path), names):
+                break
+            # A save has removed a file, after it has replaced the metadata.
+            before, content = content, path.read_bytes()
+            if content == before:
+                break
+        self._checkpoint = hashlib.blake2b(content, digest_size=16).digest()
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
+
+    def _unpickled(self, path: Path, content: bytes) -> Metadata:
+        unpickler = _MetadataUnpickler if self._weights_only else pickle.Unpickler
+        try:
+            return unpickler(io.BytesIO(content)).load()
+        except _Refused as error:
+            raise pickle.UnpicklingError(f"{path}: {error}") from None
+        except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError) as error:
+            raise CheckpointFileError(
+                f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
+            ) from error
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan of this rank, with the checkpoint that it is for."""
+        return dataclasses.replace(super().prepare_local_plan(plan), storage_data=self._checkpoint)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Return the plans of all ranks, which are for the same checkpoint.
+
+        Raises:
+            CheckpointFileError: A save has ended between the reads of the metadata by the ranks.
+        """
+        if len({plan.storage_data for plan in plans} - {None}) > 1:
+            raise CheckpointFileError(
+                f"{self.path}: a save has replaced the checkpoint while ranks began to load it",
+                path=str(self.path),
+                remedy="load again, or save each checkpoint to its own folder",
+            )
+        found: list[LoadPlan] = super().prepare_global_plan(plans)
+        return found
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the items of a plan; the future is complete."""
@@ -163,9 +204,10 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
         others: list[ReadItem] = []
         reads = FileReads(planner)
         for name, items in by_file.items():
-            with reads.start(Path(self.path) / name) as read:
+            with reads.start(Path(self.path) / name, self._held.get(name)) as read:
                 others += self._add(read, items)
         reads.finish()
+        self._held.release()
         for item in others:
             self._read_by_torch(item, planner)
         return finished(None)
