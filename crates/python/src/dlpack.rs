@@ -14,6 +14,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::memory::{Import, import_of};
+
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
 pub(crate) const VERSION: (u32, u32) = (1, 0);
@@ -243,24 +245,12 @@ pub(crate) fn export_array(
         owner,
     });
     let tensor = export.describe(address, dtype, device);
-    let context = Box::into_raw(export).cast();
     if versioned {
-        let managed = ManagedVersioned {
-            major: VERSION.0,
-            minor: VERSION.1,
-            context,
-            deleter: Some(delete_versioned),
-            flags: if copied { IS_COPIED } else { 0 },
-            tensor,
-        };
-        capsule(py, Box::into_raw(Box::new(managed)).cast(), true)
+        let flags = if copied { IS_COPIED } else { 0 };
+        let managed = ManagedVersioned::new(tensor, export, flags);
+        capsule(py, Box::into_raw(managed).cast(), true)
     } else {
-        let managed = Managed {
-            tensor,
-            context,
-            deleter: Some(delete),
-        };
-        capsule(py, Box::into_raw(Box::new(managed)).cast(), false)
+        capsule_of(py, tensor, export)
     }
     .map(Bound::unbind)
 }
@@ -277,7 +267,8 @@ type Kind = ((u8, u8), Arc<Layout>);
 /// has no code.
 ///
 /// Args:
-///     make: The library's function for a capsule that is not versioned.
+///     make: The capsule with the library's exchange API, or its function for a capsule that is not
+///         versioned.
 ///     parts: Tuples of a name, a type, a shape, and two offsets, which differ by the bytes.
 ///     places: At which byte of the memory each part begins.
 ///     codes: DLPack's code of each type, and the bits of an element.
@@ -293,6 +284,7 @@ pub(crate) fn import_arrays<'py>(
     device: (i32, i32),
 ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let py = make.py();
+    let import = import_of(make);
     let (owner, address, longest) = memory;
     // By the addresses of type and shape, which the parts keep and mostly share.
     let mut kinds: HashMap<(usize, usize), Option<Kind>> = HashMap::new();
@@ -317,18 +309,60 @@ pub(crate) fn import_arrays<'py>(
                     layout: layout.clone(),
                     owner: owner.clone_ref(py),
                 });
-                let managed = Box::new(Managed {
-                    tensor: export.describe(address + place, *code, device),
-                    context: Box::into_raw(export).cast(),
-                    deleter: Some(delete),
-                });
-                let capsule = capsule(py, Box::into_raw(managed).cast(), false)?;
-                Some(make.call1((capsule,))?)
+                let tensor = export.describe(address + place, *code, device);
+                Some(match import {
+                    // SAFETY: the function is that of an exchange API.
+                    Some(import) => unsafe { imported(py, import, tensor, export)? },
+                    None => make.call1((capsule_of(py, tensor, export)?,))?,
+                })
             }
             _ => None,
         });
     }
     Ok(made)
+}
+
+/// Returns the array that a library makes.
+///
+/// # Safety
+/// The function is that of the library's exchange API.
+unsafe fn imported(
+    py: Python<'_>,
+    import: Import,
+    tensor: Tensor,
+    export: Box<Export>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let managed = Box::into_raw(ManagedVersioned::new(tensor, export, 0)).cast();
+    let mut array = null_mut();
+    // SAFETY: by contract of this function. The library takes the tensor over.
+    if unsafe { import(managed, &raw mut array) } != 0 {
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: a new reference.
+    Ok(unsafe { Bound::from_owned_ptr(py, array) })
+}
+
+/// Returns a capsule that is not versioned.
+fn capsule_of(py: Python<'_>, tensor: Tensor, export: Box<Export>) -> PyResult<Bound<'_, PyAny>> {
+    let managed = Managed {
+        tensor,
+        context: Box::into_raw(export).cast(),
+        deleter: Some(delete),
+    };
+    capsule(py, Box::into_raw(Box::new(managed)).cast(), false)
+}
+
+impl ManagedVersioned {
+    fn new(tensor: Tensor, export: Box<Export>, flags: u64) -> Box<ManagedVersioned> {
+        Box::new(ManagedVersioned {
+            major: VERSION.0,
+            minor: VERSION.1,
+            context: Box::into_raw(export).cast(),
+            deleter: Some(delete_versioned),
+            flags,
+            tensor,
+        })
+    }
 }
 
 impl Export {
