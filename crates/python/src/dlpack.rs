@@ -4,7 +4,7 @@
 //! run on any thread, even after the interpreter has exited. Python code can do neither.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -14,10 +14,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::memory::{Import, import_of};
-
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
+const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
 pub(crate) const VERSION: (u32, u32) = (1, 0);
 /// Numbers of kinds of memory.
 pub(crate) const CPU: i32 = 1;
@@ -72,6 +71,24 @@ struct ManagedVersioned {
     tensor: Tensor,
 }
 
+/// Makes an array of a `DLManagedTensorVersioned`, which it takes over. Returns another number than 0
+/// after an error, with an exception set.
+type Import = unsafe extern "C" fn(*mut c_void, *mut *mut ffi::PyObject) -> c_int;
+
+/// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
+#[repr(C)]
+pub(crate) struct ExchangeApi {
+    major: u32,
+    minor: u32,
+    previous: *const c_void,
+    allocate: *const c_void,
+    export: *const c_void,
+    import: Option<Import>,
+    /// May be null. The shape and the strides belong to the array.
+    pub(crate) describe: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
+    pub(crate) current_stream: Option<unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int>,
+}
+
 /// The array of a capsule: the address of the first element, DLPack's number of the kind of memory and of the
 /// device, the lengths of the dimensions, the distances between elements (`None` for C order), the code, bits
 /// and lanes of an element, and whether it may only be read.
@@ -106,6 +123,14 @@ pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Descri
     }
     // SAFETY: by contract of DLPack, the shape and the strides are those of the dimensions.
     Ok(tensor_of(capsule).map(|tensor| unsafe { tensor.describe(false) }))
+}
+
+/// Returns the exchange API in a capsule, if it is of this version. It is never freed.
+pub(crate) fn api_of(capsule: &Bound<'_, PyAny>) -> Option<*const ExchangeApi> {
+    let api = pointer(capsule, EXCHANGE_NAME)?.cast::<ExchangeApi>();
+    // SAFETY: a capsule of this name holds the struct, all versions of which begin with this member.
+    let major = unsafe { (*api.as_ptr()).major };
+    (major == VERSION.0).then(|| api.as_ptr().cast_const())
 }
 
 /// Returns the array of an unconsumed capsule that is not versioned.
@@ -284,7 +309,8 @@ pub(crate) fn import_arrays<'py>(
     device: (i32, i32),
 ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let py = make.py();
-    let import = import_of(make);
+    // SAFETY: the struct is of this version, and never freed.
+    let import = api_of(make).and_then(|api| unsafe { (*api).import });
     let (owner, address, longest) = memory;
     // By the addresses of type and shape, which the parts keep and mostly share.
     let mut kinds: HashMap<(usize, usize), Option<Kind>> = HashMap::new();

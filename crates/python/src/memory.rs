@@ -1,40 +1,18 @@
 //! Arrays that a read fills, described in well under a microsecond.
 
-use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance};
 
 use numpy::npyffi::{NPY_ARRAY_CARRAY, PyArrayObject};
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::dlpack::{self, Tensor};
-
-const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
+use crate::dlpack::{self, ExchangeApi, Tensor};
 
 /// Bytes from the start of a storage to a tensor, at most. Few arrays have so low an address.
 const LARGEST_OFFSET: usize = 1 << 40;
-
-/// Makes an array of a `DLManagedTensorVersioned`, which it takes over. Returns another number than 0
-/// after an error, with an exception set.
-pub(crate) type Import = unsafe extern "C" fn(*mut c_void, *mut *mut ffi::PyObject) -> c_int;
-
-/// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
-#[repr(C)]
-struct ExchangeApi {
-    major: u32,
-    minor: u32,
-    previous: *const c_void,
-    allocate: *const c_void,
-    export: *const c_void,
-    import: Option<Import>,
-    /// May be null. The shape and the strides belong to the array.
-    describe: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
-    current_stream: Option<unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int>,
-}
 
 /// Memory that a read fills.
 pub(crate) struct Memory<'py> {
@@ -238,22 +216,8 @@ fn is_freed(tensor: &Bound<'_, PyAny>, address: usize) -> PyResult<bool> {
 fn exchange_api(class: &Bound<'_, PyType>) -> usize {
     let capsule = class.getattr("__dlpack_c_exchange_api__");
     capsule.map_or(0, |capsule| {
-        api_of(&capsule).map_or(0, <*const ExchangeApi>::expose_provenance)
+        dlpack::api_of(&capsule).map_or(0, <*const ExchangeApi>::expose_provenance)
     })
-}
-
-/// Returns the exchange API in a capsule, if it is of this version. It is never freed.
-fn api_of(capsule: &Bound<'_, PyAny>) -> Option<*const ExchangeApi> {
-    let api = dlpack::pointer(capsule, EXCHANGE_NAME)?.cast::<ExchangeApi>();
-    // SAFETY: a capsule of this name holds the struct, all versions of which begin with this member.
-    let major = unsafe { (*api.as_ptr()).major };
-    (major == dlpack::VERSION.0).then(|| api.as_ptr().cast_const())
-}
-
-/// Returns the function that makes arrays of a library, given the capsule with its exchange API.
-pub(crate) fn import_of(capsule: &Bound<'_, PyAny>) -> Option<Import> {
-    // SAFETY: the struct is of this version, and never freed.
-    api_of(capsule).and_then(|api| unsafe { (*api).import })
 }
 
 fn of_numpy<'py>(array: &Bound<'py, PyUntypedArray>, shape: &[u64]) -> Option<Memory<'py>> {
