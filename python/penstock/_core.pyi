@@ -98,7 +98,7 @@ def export_array(
     copied: bool,
 ) -> object: ...
 def import_arrays(
-    make: Callable[[Any], Any],
+    make: Any,
     parts: Sequence[tuple[Any, ...]],
     places: Sequence[int],
     codes: dict[str, tuple[int, int]],

@@ -4,7 +4,7 @@
 //! run on any thread, even after the interpreter has exited. Python code can do neither.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 const NAME: &CStr = c"dltensor";
 const NAME_VERSIONED: &CStr = c"dltensor_versioned";
+const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
 pub(crate) const VERSION: (u32, u32) = (1, 0);
 /// Numbers of kinds of memory.
 pub(crate) const CPU: i32 = 1;
@@ -70,6 +71,24 @@ struct ManagedVersioned {
     tensor: Tensor,
 }
 
+/// Makes an array of a `DLManagedTensorVersioned`, which it takes over. Returns another number than 0
+/// after an error, with an exception set.
+type Import = unsafe extern "C" fn(*mut c_void, *mut *mut ffi::PyObject) -> c_int;
+
+/// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
+#[repr(C)]
+pub(crate) struct ExchangeApi {
+    major: u32,
+    minor: u32,
+    previous: *const c_void,
+    allocate: *const c_void,
+    export: *const c_void,
+    import: Option<Import>,
+    /// May be null. The shape and the strides belong to the array.
+    pub(crate) describe: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
+    pub(crate) current_stream: Option<unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int>,
+}
+
 /// The array of a capsule: the address of the first element, DLPack's number of the kind of memory and of the
 /// device, the lengths of the dimensions, the distances between elements (`None` for C order), the code, bits
 /// and lanes of an element, and whether it may only be read.
@@ -104,6 +123,14 @@ pub(crate) fn read_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Option<Descri
     }
     // SAFETY: by contract of DLPack, the shape and the strides are those of the dimensions.
     Ok(tensor_of(capsule).map(|tensor| unsafe { tensor.describe(false) }))
+}
+
+/// Returns the exchange API in a capsule, if it is of this version. It is never freed.
+pub(crate) fn api_of(capsule: &Bound<'_, PyAny>) -> Option<*const ExchangeApi> {
+    let api = pointer(capsule, EXCHANGE_NAME)?.cast::<ExchangeApi>();
+    // SAFETY: a capsule of this name holds the struct, all versions of which begin with this member.
+    let major = unsafe { (*api.as_ptr()).major };
+    (major == VERSION.0).then(|| api.as_ptr().cast_const())
 }
 
 /// Returns the array of an unconsumed capsule that is not versioned.
@@ -248,24 +275,12 @@ pub(crate) fn export_array(
         owner,
     });
     let tensor = export.describe(address, dtype, device);
-    let context = Box::into_raw(export).cast();
     if versioned {
-        let managed = ManagedVersioned {
-            major: VERSION.0,
-            minor: VERSION.1,
-            context,
-            deleter: Some(delete_versioned),
-            flags: if copied { IS_COPIED } else { 0 },
-            tensor,
-        };
-        capsule(py, Box::into_raw(Box::new(managed)).cast(), true)
+        let flags = if copied { IS_COPIED } else { 0 };
+        let managed = ManagedVersioned::new(tensor, export, flags);
+        capsule(py, Box::into_raw(managed).cast(), true)
     } else {
-        let managed = Managed {
-            tensor,
-            context,
-            deleter: Some(delete),
-        };
-        capsule(py, Box::into_raw(Box::new(managed)).cast(), false)
+        capsule_of(py, tensor, export)
     }
     .map(Bound::unbind)
 }
@@ -282,7 +297,8 @@ type Kind = ((u8, u8), Arc<Layout>);
 /// has no code.
 ///
 /// Args:
-///     make: The library's function for a capsule that is not versioned.
+///     make: The capsule with the library's exchange API, or its function for a capsule that is not
+///         versioned.
 ///     parts: Tuples of a name, a type, a shape, and two offsets, which differ by the bytes.
 ///     places: At which byte of the memory each part begins.
 ///     codes: DLPack's code of each type, and the bits of an element.
@@ -298,6 +314,8 @@ pub(crate) fn import_arrays<'py>(
     device: (i32, i32),
 ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
     let py = make.py();
+    // SAFETY: the struct is of this version, and never freed.
+    let import = api_of(make).and_then(|api| unsafe { (*api).import });
     let (owner, address, longest) = memory;
     // By the addresses of type and shape, which the parts keep and mostly share.
     let mut kinds: HashMap<(usize, usize), Option<Kind>> = HashMap::new();
@@ -322,18 +340,60 @@ pub(crate) fn import_arrays<'py>(
                     layout: layout.clone(),
                     owner: owner.clone_ref(py),
                 });
-                let managed = Box::new(Managed {
-                    tensor: export.describe(address + place, *code, device),
-                    context: Box::into_raw(export).cast(),
-                    deleter: Some(delete),
-                });
-                let capsule = capsule(py, Box::into_raw(managed).cast(), false)?;
-                Some(make.call1((capsule,))?)
+                let tensor = export.describe(address + place, *code, device);
+                Some(match import {
+                    // SAFETY: the function is that of an exchange API.
+                    Some(import) => unsafe { imported(py, import, tensor, export)? },
+                    None => make.call1((capsule_of(py, tensor, export)?,))?,
+                })
             }
             _ => None,
         });
     }
     Ok(made)
+}
+
+/// Returns the array that a library makes.
+///
+/// # Safety
+/// The function is that of the library's exchange API.
+unsafe fn imported(
+    py: Python<'_>,
+    import: Import,
+    tensor: Tensor,
+    export: Box<Export>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let managed = Box::into_raw(ManagedVersioned::new(tensor, export, 0)).cast();
+    let mut array = null_mut();
+    // SAFETY: by contract of this function. The library takes the tensor over.
+    if unsafe { import(managed, &raw mut array) } != 0 {
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: a new reference.
+    Ok(unsafe { Bound::from_owned_ptr(py, array) })
+}
+
+/// Returns a capsule that is not versioned.
+fn capsule_of(py: Python<'_>, tensor: Tensor, export: Box<Export>) -> PyResult<Bound<'_, PyAny>> {
+    let managed = Managed {
+        tensor,
+        context: Box::into_raw(export).cast(),
+        deleter: Some(delete),
+    };
+    capsule(py, Box::into_raw(Box::new(managed)).cast(), false)
+}
+
+impl ManagedVersioned {
+    fn new(tensor: Tensor, export: Box<Export>, flags: u64) -> Box<ManagedVersioned> {
+        Box::new(ManagedVersioned {
+            major: VERSION.0,
+            minor: VERSION.1,
+            context: Box::into_raw(export).cast(),
+            deleter: Some(delete_versioned),
+            flags,
+            tensor,
+        })
+    }
 }
 
 impl Export {

@@ -1,33 +1,15 @@
 //! Arrays that a read fills, described in well under a microsecond.
 
-use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance};
 
 use numpy::npyffi::{NPY_ARRAY_CARRAY, PyArrayObject};
 use numpy::{PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::dlpack::{self, Tensor};
-
-const EXCHANGE_NAME: &CStr = c"dlpack_exchange_api";
-
-/// `DLPackExchangeAPI` (dlpack.h, version 1.3), by which a library describes its arrays to C.
-#[repr(C)]
-struct ExchangeApi {
-    major: u32,
-    minor: u32,
-    previous: *const c_void,
-    allocate: *const c_void,
-    export: *const c_void,
-    import: *const c_void,
-    /// May be null. The shape and the strides belong to the array.
-    describe: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut Tensor) -> c_int>,
-    current_stream: Option<unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int>,
-}
+use crate::dlpack::{self, ExchangeApi, Tensor};
 
 /// Memory that a read fills.
 pub(crate) struct Memory<'py> {
@@ -257,19 +239,10 @@ fn is_in_storage(tensor: &Bound<'_, PyAny>, address: usize, bytes: usize) -> PyR
 
 /// Returns the address of the exchange API of a class; 0 if it has none of this version.
 fn exchange_api(class: &Bound<'_, PyType>) -> usize {
-    let Ok(capsule) = class.getattr("__dlpack_c_exchange_api__") else {
-        return 0;
-    };
-    let Some(api) = dlpack::pointer(&capsule, EXCHANGE_NAME) else {
-        return 0;
-    };
-    let api = api.cast::<ExchangeApi>().as_ptr();
-    // SAFETY: a capsule of this name holds the struct, all versions of which begin with this member.
-    if unsafe { (*api).major } == dlpack::VERSION.0 {
-        api.expose_provenance()
-    } else {
-        0
-    }
+    let capsule = class.getattr("__dlpack_c_exchange_api__");
+    capsule.map_or(0, |capsule| {
+        dlpack::api_of(&capsule).map_or(0, <*const ExchangeApi>::expose_provenance)
+    })
 }
 
 fn of_numpy<'py>(array: &Bound<'py, PyUntypedArray>, shape: &[u64]) -> Option<Memory<'py>> {

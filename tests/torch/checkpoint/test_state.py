@@ -100,11 +100,17 @@ def test_a_pickle_cannot_change_what_restores_its_tensors(path: Path, state: byt
         archive.writestr("archive/version", "3")
     with suppress(pickle.UnpicklingError):
         checkpoint.load(path)
+    directory = checkpoint.archive.Directory(
+        lambda offset, length: path.read_bytes()[offset : offset + length], path.stat().st_size
+    )
+    with suppress(ValueError):
+        checkpoint.archive.tensor_of(directory)
     torch.save({"one": torch.ones(3)}, path)
     assert_same(checkpoint.load(path), {"one": torch.ones(3)})
-    for function in (torch._utils._rebuild_tensor_v2, checkpoint.restore._Unpickler._tensor):
+    ours = checkpoint.restore._Unpickler._tensor, checkpoint.archive._strided_v2
+    for function in (torch._utils._rebuild_tensor_v2, *ours):
         assert not vars(function)
-    assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)
+        assert function.__defaults__ in (None, (None,))
 
 
 def test_sparse_and_quantized_tensors_are_kept(path: Path) -> None:

@@ -55,6 +55,7 @@ INVALID = {
     "the largest length": file_of("{}", length=(1 << 64) - 1),
     "no JSON": file_of("{"),
     "an array": file_of("[]"),
+    "no brace before the first name": file_of(f'["a":{SCALAR}}}', b"1234"),
     "no UTF-8": file_of(b'{"\xff":1}'),
     "half a surrogate pair": file_of(f'{{"\\ud800":{SCALAR}}}', b"1234"),
     "a control character": file_of(f'{{"a\nb":{SCALAR}}}', b"1234"),
@@ -175,8 +176,11 @@ def test_what_is_encoded_is_read_again(tensors: dict[str, tuple[str, list[int]]]
     assert header.metadata == metadata
 
 
-def test_a_text_with_a_changed_byte_is_read_or_refused_as_json_says() -> None:
-    start, _ = encode_header({"a": ("U8", (3,)), "b": ("I16", (2, 2))}, {"k": "v"})
+@pytest.mark.parametrize("metadata", [None, {"k": 'v"{'}])
+def test_a_text_with_a_changed_byte_is_read_or_refused_as_json_says(
+    metadata: dict[str, str] | None,
+) -> None:
+    start, _ = encode_header({"a": ("U8", (3,)), "b": ("I16", (2, 2))}, metadata)
     data = bytes(11)
     for at in range(8, len(start)):
         for byte in b'",:{}[]0 \\x':

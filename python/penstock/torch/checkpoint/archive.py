@@ -17,6 +17,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -475,13 +476,14 @@ class TensorUnpickler(pickle.Unpickler):
     """Unpickles one tensor, without calling anything that the pickle names."""
 
     def find_class(self, module: str, name: str) -> Any:
+        # A pickle can set attributes of what it names: not those of a function of this process.
         if module == "torch._utils" and name == "_rebuild_tensor_v2":
-            return _strided_v2
+            return partial(_strided_v2)
         if module == "torch._utils" and name == "_rebuild_tensor_v3":
-            return _strided
+            return partial(_strided)
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module in ("torch", "torch.storage") and name.endswith("Storage"):
+        if module in ("torch", "torch.storage") and name in (*_DTYPES, "UntypedStorage"):
             return _Kind(_DTYPES.get(name))
         found = getattr(torch, name, None) if module == "torch" else None
         if isinstance(found, torch.dtype):

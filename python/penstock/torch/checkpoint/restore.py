@@ -63,7 +63,6 @@ class _Unpickler(archive.TensorUnpickler):
         self._directory, self._device_of = directory, device_of
 
     def find_class(self, module: str, name: str) -> Any:
-        # A pickle can set attributes of what it names: not those of a function of this process.
         if module == "torch._utils" and name == "_rebuild_tensor_v2":
             return partial(self._tensor)
         if module == "torch._utils" and name == "_rebuild_tensor_v3":

@@ -109,6 +109,9 @@ class _Torch:
         # The private function takes less time.
         public = torch.utils.dlpack.from_dlpack
         self._import = getattr(torch._C, "_from_dlpack", public)
+        # A function for C; one that another package has added to this class may have limits.
+        has_api = hasattr(torch._C, "_dlpack_exchange_api")
+        self._api = torch.Tensor.__dlpack_c_exchange_api__ if has_api else self._import
         self._codes = _torch_codes(torch)
         self._on_host: Framework = _Torch("cpu") if is_gpu else self
 
@@ -126,7 +129,7 @@ class _Torch:
         return made
 
     def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
-        found = import_arrays(self._import, parts, places, self._codes, memory, self._dlpack_device)
+        found = import_arrays(self._api, parts, places, self._codes, memory, self._dlpack_device)
         for number, tensor in enumerate(found):
             if tensor is None:
                 found[number] = self._unusual(memory, places[number], parts[number])

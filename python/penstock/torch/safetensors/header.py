@@ -201,6 +201,8 @@ def _canonical(text: bytes, begin: int) -> Header | None:
             metadata, start = _metadata_at(text, len(_WITH_METADATA))
         except (ValueError, RecursionError):
             return None
+    elif not text.startswith(b"{"):
+        return None
     listed = canonical_tensors(text, start, begin, BITS)
     if not listed:
         return None
