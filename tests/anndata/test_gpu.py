@@ -9,7 +9,7 @@ import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.anndata.conftest import CELLS, GENES, cells_of, matrix, same
+from tests.anndata.cells import CELLS, GENES, cells_of, matrix, same
 
 import penstock as ps
 from penstock.anndata import Batches, Rows, read_h5ad

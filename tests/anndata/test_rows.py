@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.anndata.conftest import CELLS, GENES, cells_of, matrix, same
+from tests.anndata.cells import CELLS, GENES, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
 from penstock.anndata import Rows
