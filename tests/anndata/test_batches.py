@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from tests.anndata.conftest import CELLS, cells_of, matrix, same
+from tests.anndata.cells import CELLS, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
 from penstock.anndata import Batches, Rows

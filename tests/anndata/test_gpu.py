@@ -9,10 +9,11 @@ import anndata
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.anndata.conftest import CELLS, GENES, cells_of, matrix, same
+from tests.anndata.cells import CELLS, GENES, cells_of, matrix, same
 
 import penstock as ps
-from penstock.anndata import Batches, Rows
+from penstock.anndata import Batches, Rows, read_h5ad
+from penstock.frameworks import with_gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")]
 Write = Callable[..., str]
@@ -117,3 +118,52 @@ def test_an_index_outside_the_matrix_is_an_error_before_a_kernel_uses_it(
         file["X/indices"][int(file["X/indptr"][100])] = 10**6
     with pytest.raises(ps.InvalidError, match="row 100 has the index 1000000"):
         Rows(path, device="cuda", like="torch")[:]
+
+
+@pytest.fixture
+def cupy() -> Any:
+    """CuPy, which works on a GPU alone, not on the stand-in."""
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if with_gpu("cupy") is None:
+        pytest.skip("CuPy finds no GPU")
+    return cupy
+
+
+def test_batches_are_matrices_of_cupy(cupy: Any, write: Write) -> None:
+    path = write(cells_of(matrix()))
+    depths = Rows(path).obs(["depth"])["depth"].to_numpy()
+    batches = Batches(path, 32, obs=["depth"], device="cuda", like="cupy", window=2)
+    seen = []
+    for batch in batches:
+        assert batch.x.format == "csr"
+        assert isinstance(batch.x.data, cupy.ndarray)
+        assert same(batch.x.get(), matrix()[batch.rows])
+        assert np.array_equal(batch.obs["depth"].get(), depths[batch.rows])
+        seen += batch.rows.tolist()
+    assert sorted(seen) == list(range(CELLS))
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("join", ["outer", "inner"])
+def test_cupy_aligns_genes(cupy: Any, write: Write, join: Any, dense: bool) -> None:
+    genes = [[f"gene{at}" for at in range(10 * n, 10 * n + GENES)] for n in range(2)]
+    parts = [cells_of(matrix(60, seed=n), n, names) for n, names in enumerate(genes)]
+    paths = [write(part, f"{n}.h5ad") for n, part in enumerate(parts)]
+    index = np.random.default_rng(0).permutation(120)
+    found = Rows(paths, device="cuda", like="cupy", join=join, dense=dense)[index]
+    wanted = anndata.concat(parts, join=join).X[index]
+    assert same(found.get(), wanted)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+def test_a_file_is_an_anndata_of_cupy(cupy: Any, write: Write, kind: str) -> None:
+    made = cells_of(matrix().toarray() if kind == "dense" else matrix().asformat(kind))
+    made.obsm["X_pca"] = np.random.default_rng(0).random((CELLS, 50))
+    made.obsp["near"] = matrix(CELLS, CELLS)
+    found = read_h5ad(write(made), device="cuda")
+    assert isinstance(found.obsm["X_pca"], cupy.ndarray)
+    assert np.array_equal(found.obsm["X_pca"].get(), made.obsm["X_pca"])
+    assert same(found.obsp["near"].get(), made.obsp["near"])
+    assert same(found.X.get(), made.X)
+    assert found.X.format == kind if kind != "dense" else isinstance(found.X, cupy.ndarray)
+    assert found.obs.equals(made.obs)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from tests.anndata.conftest import CELLS, GENES, cells_of, matrix
+from tests.anndata.cells import CELLS, GENES, cells_of, matrix
 
 from penstock import Error, InvalidError
 from penstock.anndata import read_h5ad

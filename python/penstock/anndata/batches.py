@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -279,9 +279,10 @@ class _CupyStream(_NoStream):
         with self._cuda.Device(self._ordinal):
             self._stream.wait_event(self._cuda.get_current_stream().record())
 
-    def current(self) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any] = self._stream
-        return stream
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        with self._cuda.Device(self._ordinal), self._stream:
+            yield
 
     def hand_over(self, batch: Batch, taken: deque[Any], most: int) -> None:
         """Let the current stream wait for a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -49,6 +50,13 @@ class Maker:
     def module(self) -> Any:
         """The library of dense arrays."""
         return np if self.library == "numpy" else import_module(self.library)
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Make the device the current one of CuPy, whose functions work on that alone."""
+        if self.library != "cupy":
+            return nullcontext()
+        device: AbstractContextManager[Any] = self.module.cuda.Device(self.ordinal)
+        return device
 
     def empty(self, count: int, dtype: Any) -> Any:
         """Return a new array of one dimension."""

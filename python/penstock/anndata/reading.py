@@ -53,11 +53,11 @@ def read_h5ad(path: Any, device: Device = None, **options: Unpack[OptionKeys]) -
         needs_cupy()
         maker = Maker(device, "cupy")
     name = os.path.abspath(os.fsdecode(path))
-    with opened_file(name) as file:
-        if _is_old(file.h5py):
-            made = import_module("anndata.io").read_h5ad(name)
-            return made if maker.on_host else _moved(made, maker)
-        return _Reader(name, maker, options).read(file.h5py)
+    with opened_file(name) as file, maker.on_device():
+        if not _is_old(file.h5py):
+            return _Reader(name, maker, options).read(file.h5py)
+        made = import_module("anndata.io").read_h5ad(name)
+        return made if maker.on_host else _moved(made, maker)
 
 
 def _is_host(device: Device) -> bool:
@@ -88,17 +88,19 @@ class _Reader:
         return import_module("anndata").AnnData(**parts)
 
     def _element(self, read: Any, name: str, element: Any, iospec: Any) -> Any:
-        path = element.name
-        on_device = path.split("/")[1] in _ON_DEVICE
+        parts = element.name.strip("/").split("/")
+        # The columns of a dataframe in obsm are pandas', which stays on the host.
+        on_device = parts[0] in _ON_DEVICE and len(parts) == 1 + (parts[0] != "X")
         if iospec.encoding_type in ("csr_matrix", "csc_matrix"):
             return self._sparse(element, on_device=on_device)
-        if iospec.encoding_type == "array" and _is_numeric(element):
-            device = self._maker.where if on_device else None
-            is_small = element.nbytes < _PARALLEL and device in (None, "cpu")
-            if not is_small:
-                (array,) = read_many([element], device=device, **self._options)
-                return array
-        return read(element)
+        to_gpu = on_device and not self._maker.on_host
+        is_numeric = iospec.encoding_type == "array" and _is_numeric(element)
+        if is_numeric and (to_gpu or element.nbytes >= _PARALLEL):
+            device = self._maker.where if to_gpu else None
+            return read_many([element], device=device, **self._options)[0]
+        found = read(element)
+        is_boolean = isinstance(found, np.ndarray) and found.dtype == bool
+        return self._maker.moved(found) if to_gpu and is_boolean else found
 
     def _sparse(self, group: Any, *, on_device: bool) -> Any:
         matrix = stored.sparse(group, self._path, group.name)

@@ -254,7 +254,10 @@ class Rows:
     def _made(self, plan: _Plan, data: Any, indices: Any) -> Iterator[tuple[Indices, Any]]:
         """Yield the rows and the matrices of the batches of a read that has ended."""
         for part in plan.parts():
-            yield part.rows, self._matrix(part, data, indices)
+            with self._maker.on_device():
+                matrix = self._matrix(part, data, indices)
+            yield part.rows, matrix
+            del matrix
 
     def _matrix(self, part: _Part, data: Any, indices: Any) -> Any:
         maker = self._maker

@@ -23,7 +23,6 @@ from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.placement import (
     HOST,
-    HOST_DEVICE,
     Device,
     Library,
     Placement,
@@ -246,7 +245,7 @@ def _fixed(
         if group[places[name][0]].dtype.hasobject:
             raise _unreadable(group, name, "elements that pandas has stored by pickle")
     paths = list(dict.fromkeys(places[name][0] for name in wanted))
-    read = _whole([group[path] for path in paths], where, options)
+    read = read_many([group[path] for path in paths], device=where, **options)
     found = dict(zip(paths, read, strict=True))
     made = {}
     for name in wanted:
@@ -257,13 +256,6 @@ def _fixed(
         is_boolean = dataset.id.get_type().get_class() == h5py.h5t.BITFIELD
         made[name] = _typed(column, "bool" if is_boolean else kind)
     return made
-
-
-def _whole(datasets: list[Any], where: Device, options: OptionKeys) -> list[Any]:
-    if not isinstance(where, Placement):
-        return read_many(datasets, device=where, **options)
-    device = HOST_DEVICE if where.ordinal == HOST else where.ordinal
-    return read_many(datasets, device=device, like=where.library, **options)
 
 
 def _contiguous(column: Any) -> Any:

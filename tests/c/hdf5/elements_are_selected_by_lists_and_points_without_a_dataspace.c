@@ -62,6 +62,33 @@ static void the_last_value_of_an_index_stays(void) {
     }
 }
 
+static void runs_have_places_of_their_own(void) {
+    enum { START = 7 * COLUMNS + 3, OTHER = 2 * COLUMNS, LENGTH = COLUMNS + 5 };
+    const uint64_t runs[9] = {START, 0, LENGTH, OTHER, LENGTH + 2, 2, START, LENGTH, 2};
+    const uint64_t shape[1] = {LENGTH + 4};
+    static int found[LENGTH + 4];
+    const penstock_array array = array_of(found, shape, 1);
+    penstock_selection selection = PENSTOCK_SELECTION_INIT;
+    selection.rank = 2;
+    selection.form = PENSTOCK_RUNS;
+    selection.points = runs;
+    selection.point_count = 3;
+    OK(penstock_dataset_read_selected(dataset, &selection, &array, NULL, NULL, 0, NULL, NULL));
+    for (int at = 0; at < LENGTH; at++) {
+        CHECK(found[at] == value_at((START + at) / COLUMNS, (START + at) % COLUMNS));
+    }
+    CHECK(found[LENGTH] == found[0] && found[LENGTH + 1] == found[1]);
+    CHECK(found[LENGTH + 2] == value_at(2, 0) && found[LENGTH + 3] == value_at(2, 1));
+    const uint64_t outside[3] = {ROWS * COLUMNS - 1, 0, LENGTH + 4};
+    selection.points = outside;
+    selection.point_count = 1;
+    CHECK(penstock_dataset_read_selected(dataset, &selection, &array, NULL, NULL, 0, NULL, NULL) ==
+          PENSTOCK_ERR_INVALID);
+    selection.form = 2;
+    CHECK(penstock_dataset_read_selected(dataset, &selection, &array, NULL, NULL, 0, NULL, NULL) ==
+          PENSTOCK_ERR_INVALID);
+}
+
 static void wrong_selections_are_invalid(void) {
     const uint64_t outside[1] = {ROWS}, shape[2] = {1, COLUMNS};
     const penstock_axis axes[2] = {{0, 0, 1, outside}, {0, 1, COLUMNS, NULL}};
@@ -107,6 +134,7 @@ int main(void) {
     type = id_of("H5T_NATIVE_INT_g");
     rows_in_any_order();
     points_by_a_request();
+    runs_have_places_of_their_own();
     the_last_value_of_an_index_stays();
     wrong_selections_are_invalid();
     CHECK(CALL(close_t *, H5Dclose)(dataset) >= 0);

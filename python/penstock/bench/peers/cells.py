@@ -73,18 +73,21 @@ def annbatch(data: CellFile, folder: Path, batch: int, block: int, place: Place)
     except ImportError:
         setting += ", without zarrs"
     path = folder / "cells.zarr"
-    is_made = path.exists()
-    collection = library.DatasetCollection(path)
-    if not is_made:
-        collection.add_adatas(adata_paths=[str(data.path)], shuffle=True)
-    loader = library.Loader(
-        batch_size=batch,
-        chunk_size=block,
-        preload_nchunks=min(_FETCHED, max(data.count // batch, 1)) * batch // block,
-        shuffle=True,
-        preload_to_gpu=place.is_gpu,
-        to=None,
-    ).use_collection(collection)
+    try:
+        is_made = path.exists()
+        collection = library.DatasetCollection(path)
+        if not is_made:
+            collection.add_adatas(adata_paths=[str(data.path)], shuffle=True)
+        loader = library.Loader(
+            batch_size=batch,
+            chunk_size=block,
+            preload_nchunks=min(_FETCHED, max(data.count // batch, 1)) * batch // block,
+            shuffle=True,
+            preload_to_gpu=place.is_gpu,
+            to=None,
+        ).use_collection(collection)
+    except Exception as error:  # of any of the packages that it needs
+        return absent("annbatch", setting, f"annbatch cannot be prepared: {error}")
 
     def run() -> int:
         count = sum(int(found["X"].shape[0]) for found in loader)
