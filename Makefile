@@ -129,7 +129,7 @@ test-fuzz: $(LIBFUZZER)
 	scripts/fuzz
 
 test-python: build
-	$(PYTEST) tests/python
+	$(PYTEST) tests/python tests/xarray tests/anndata
 
 test-cli: build
 	$(PYTEST) tests/cli
@@ -211,8 +211,8 @@ WITH_TORCH := PYTHONPATH=$(abspath $(TORCH))
 torch: $(TORCH)/torch
 
 test-torch: build standin torch
-	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py
-	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/dist/test_torch.py -m gpu
+	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py tests/anndata/test_example.py
+	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/anndata tests/dist/test_torch.py -m gpu
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
 
 # The versions for which the stand-in has the functions of CUDA's runtime. Packages are unpacked beside their place, on
