@@ -105,7 +105,9 @@ class PaddedArray(LazyArray):
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
             dataset = file.dataset(self._path)
-            box = [_box(part, length) for part, length in zip(index.selection, self.shape)]
+            box = [
+                _box(part, length) for part, length in zip(index.selection, self.shape, strict=True)
+            ]
             assert dataset.shape is not None
             inner = tuple(
                 slice(side.start, max(side.start, min(side.stop, length)))

@@ -12,10 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import h5py
 import numpy as np
+from h5py import h5d, h5ds, h5g, h5o, h5r, h5s, h5t
 
 from penstock.errors import InvalidError
-from penstock.xarray import attributes
+from penstock.xarray.attributes import Attributes, type_of
 
 _NOT_A_VARIABLE: Final = b"This is a netCDF dimension but not a netCDF variable."
 _RENAMED: Final = "_nc4_non_coord_"
@@ -74,20 +76,14 @@ class Numbering:
         return f"phony_dim_{self.first + self.phony - 1}"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Dataset:
     identifier: Any
+    creation: Any
+    """The list of creation properties."""
     shape: tuple[int, ...]
-    attributes: list[str]
+    attributes: Attributes
     is_scale: bool
-
-    def hidden(self, name: str) -> Any:
-        """Return the elements of an attribute of the data model; ``None`` if it is missing."""
-        from h5py import h5a
-
-        if name not in self.attributes:
-            return None
-        return attributes.raw(h5a.open(self.identifier, name.encode()))
 
 
 @dataclass(slots=True)
@@ -105,7 +101,6 @@ class Group:
     _types: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from h5py import h5d, h5g, h5o, h5t
 
         identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
         unnamed: Counter[int] = Counter()
@@ -121,9 +116,7 @@ class Group:
                 self._types[text] = found
             elif isinstance(found, h5d.DatasetID) and found.shape is not None:
                 self._add(text, found, unnamed)
-        named = Counter(
-            None if one.is_unlimited else one.size for one in self.dimensions.values()
-        )
+        named = Counter(None if one.is_unlimited else one.size for one in self.dimensions.values())
         for size, count in unnamed.items():
             for _ in range(named[size], count):
                 self.dimensions[self.numbering.next_name(self.file)] = Dimension(size)
@@ -139,10 +132,8 @@ class Group:
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that netCDF shows."""
-        from h5py import h5o
-
         identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
-        return attributes.visible(identifier, attributes.names_of(identifier))
+        return Attributes(identifier, identifier.get_create_plist()).visible()
 
     def variables(self, without: frozenset[str] = frozenset()) -> list[Stored]:
         """Return the variables, except those of some names."""
@@ -162,28 +153,28 @@ class Group:
         return found
 
     def _add(self, name: str, identifier: Any, unnamed: Counter[int]) -> None:
-        names = attributes.names_of(identifier)
-        dataset = _Dataset(identifier, identifier.shape, names, is_scale=False)
-        dataset.is_scale = _bytes_of(dataset.hidden("CLASS")) == b"DIMENSION_SCALE"
-        if dataset.is_scale:
+        creation = identifier.get_create_plist()
+        attributes = Attributes(identifier, creation)
+        is_scale = h5ds.is_scale(identifier)
+        dataset = _Dataset(identifier, creation, identifier.shape, attributes, is_scale)
+        if is_scale:
             self.dimensions[name] = self._dimension(dataset)
-        elif "DIMENSION_LIST" not in names and dataset.shape:
+        elif "DIMENSION_LIST" not in attributes and dataset.shape:
             unnamed |= Counter(dataset.shape)
-        if not (dataset.is_scale and _NOT_A_VARIABLE in _bytes_of(dataset.hidden("NAME"))):
+        if not (is_scale and _NOT_A_VARIABLE in _bytes_of(attributes.elements("NAME"))):
             self._datasets[name] = dataset
 
     def _dimension(self, dataset: _Dataset) -> Dimension:
-        from h5py import h5r, h5s
 
-        number = dataset.hidden("_Netcdf4Dimid")
-        number = self.numbering.named if number is None else int(number.reshape(-1)[0])
+        given = dataset.attributes.integers("_Netcdf4Dimid")
+        number = given[0] if given else self.numbering.named
         self.numbering.named += 1
         size = dataset.shape[0] if dataset.shape else 1
         longest = dataset.identifier.get_space().get_simple_extent_dims(True)
         if longest != (h5s.UNLIMITED,):
             return Dimension(size, number=number)
         # Variables may be shorter or longer along it than the scale is.
-        references = dataset.hidden("REFERENCE_LIST")
+        references = dataset.attributes.elements("REFERENCE_LIST")
         for reference, axis in () if references is None else references.reshape(-1):
             with suppress(ValueError, OSError, RuntimeError, IndexError):
                 size = max(size, h5r.dereference(reference, self.file.id).shape[axis])
@@ -192,12 +183,11 @@ class Group:
     def _variable(
         self, name: str, shown: str, dataset: _Dataset, known: dict[str, Dimension]
     ) -> Stored:
-        from h5py import h5d
 
-        identifier = dataset.identifier
-        dtype = identifier.dtype
+        kind = dataset.identifier.get_type()
+        dtype = type_of(kind)
         dimensions = self._dimensions_of(name, dataset, known)
-        creation = identifier.get_create_plist()
+        creation = dataset.creation
         is_chunked = creation.get_layout() == h5d.CHUNKED
         filters = map(creation.get_filter, range(creation.get_nfilters()))
         return Stored(
@@ -207,8 +197,8 @@ class Group:
             shape=_sizes(dimensions, dataset.shape, known),
             extent=dataset.shape,
             dtype=dtype,
-            attributes=attributes.visible(identifier, dataset.attributes),
-            enum_name=self._enum_name(identifier, dtype),
+            attributes=dataset.attributes.visible(),
+            enum_name=self._enum_name(kind, dtype),
             chunks=creation.get_chunk() if is_chunked else None,
             filters={number: values for number, _, values, _ in filters},
         )
@@ -216,12 +206,12 @@ class Group:
     def _dimensions_of(
         self, name: str, dataset: _Dataset, known: dict[str, Dimension]
     ) -> tuple[str, ...]:
-        numbers = dataset.hidden("_Netcdf4Coordinates") if dataset.is_scale else None
+        numbers = dataset.attributes.integers("_Netcdf4Coordinates")
         if numbers is not None:
             by_number = {one.number: name for name, one in known.items()}
-            with suppress(KeyError):
-                return tuple(by_number[int(number)] for number in numbers.reshape(-1))
-            raise self._damaged(name, "_Netcdf4Coordinates names an unknown dimension")
+            named = [by_number.get(number) for number in numbers]
+            if all(named) and _fits(named, dataset.shape, known):
+                return tuple(named)
         if "DIMENSION_LIST" in dataset.attributes:
             scales = self._scales_of(name, dataset)
             if all(scales):
@@ -243,14 +233,12 @@ class Group:
 
         Of several scales of one dimension, netCDF takes the last.
         """
-        from h5py import h5i, h5r
-
         try:
-            lists = dataset.hidden("DIMENSION_LIST")
+            lists = dataset.attributes.elements("DIMENSION_LIST")
             last = [one[-1] if len(one) else None for one in lists]
             if len(last) != len(dataset.shape):
                 raise ValueError(f"{len(last)} lists of {len(dataset.shape)} dimensions")
-            paths = [one and h5i.get_name(h5r.dereference(one, self.file.id)) for one in last]
+            paths = [one and h5r.get_name(one, self.file.id) for one in last]
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             raise self._damaged(name, f"DIMENSION_LIST cannot be read ({error})") from error
         return [
@@ -266,11 +254,10 @@ class Group:
             remedy="leave it out with drop_variables, or repair its dimension scales",
         )
 
-    def _enum_name(self, identifier: Any, dtype: np.dtype[Any]) -> str | None:
+    def _enum_name(self, kind: Any, dtype: np.dtype[Any]) -> str | None:
         """Return the name of the committed type of an enumeration."""
         if not dtype.metadata or "enum" not in dtype.metadata:
             return None
-        kind = identifier.get_type()
         group: Group | None = self
         while group is not None:
             for name, committed in group._types.items():
@@ -278,6 +265,14 @@ class Group:
                     return name
             group = group.parent
         return None
+
+
+def _fits(names: list[Any], extent: tuple[int, ...], known: dict[str, Dimension]) -> bool:
+    """Whether a dataset of this shape can have these dimensions."""
+    return len(names) == len(extent) and all(
+        known[name].is_unlimited or known[name].size == length
+        for name, length in zip(names, extent, strict=True)
+    )
 
 
 def _sizes(
@@ -299,8 +294,6 @@ def _bytes_of(values: Any) -> bytes:
 
 def _last_number(file: Any) -> int:
     """Return the highest number of the named dimensions of a file; -1 without any."""
-    import h5py
-
     numbers = [-1]
 
     def note(_: str, item: Any) -> None:

@@ -160,9 +160,9 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             wanted = wanted.get(stored.name, True)
         if not wanted or _PACKED.isdisjoint(variable.attrs):
             return variable
-        coded = CFScaleOffsetCoder().decode(
-            CFMaskCoder().decode(variable, name=stored.name), name=stored.name
-        )
+        coded = variable.copy(deep=False)  # the coders change the attributes
+        for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
+            coded = coder.decode(coded, name=stored.name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the coders have warned
             decoding = cf.decoding(stored.attributes, stored.dtype, name=stored.name)
