@@ -91,7 +91,7 @@ class Attributes:
 
         attribute = self._open(name)
         kind = attribute.get_type()
-        is_null = not attribute.shape and not attribute.get_storage_size()
+        is_null = not attribute.shape and _has_no_elements(attribute)
         if kind.get_class() == h5t.STRING:
             return _text(attribute, kind, name, is_null=is_null)
         if kind.get_class() == h5t.REFERENCE:
@@ -134,6 +134,14 @@ def _variable_text(encoding: str) -> tuple[Any, np.dtype[Any]]:
     """Return the type of strings of variable length, for HDF5 and for NumPy."""
     dtype = h5py.string_dtype(encoding)
     return h5py.h5t.py_create(dtype), dtype
+
+
+def _has_no_elements(attribute: Any) -> bool:
+    try:
+        attribute.get_storage_size()
+    except RuntimeError:  # h5py takes a size of 0 for a failure
+        return True
+    return False
 
 
 def _elements(attribute: Any, kind: Any) -> np.ndarray[Any, Any]:

@@ -155,11 +155,14 @@ def _placement(device: Device) -> Device:
 def _open(source: Any, group: str | None, phony_dims: str, options: Options) -> Store:
     if phony_dims not in ("access", "sort"):
         raise InvalidError(f'phony_dims={phony_dims!r} is neither "access" nor "sort"')
+    if group is not None and not isinstance(group, str):
+        raise InvalidError(f"group must be a string or None, not {group!r}")
     arguments = {"phony_dims": phony_dims}
     if isinstance(source, (bytes, memoryview)):
         source = io.BytesIO(source)
     if not isinstance(source, (str, os.PathLike)):
-        return Store(PickleableFileManager(OpenFile, source, kwargs=arguments), group, options)
+        manager = PickleableFileManager(OpenFile, source, mode="r", kwargs=arguments)
+        return Store(manager, group, options)
     path = os.fspath(source)
     if "://" in path:
         raise InvalidError(
@@ -167,7 +170,8 @@ def _open(source: Any, group: str | None, phony_dims: str, options: Options) -> 
             remedy="download the file, or open it with another engine",
         )
     path = os.path.abspath(os.path.expanduser(path))
-    return Store(CachingFileManager(OpenFile, path, kwargs=arguments), group, options)
+    manager = CachingFileManager(OpenFile, path, mode="r", kwargs=arguments)
+    return Store(manager, group, options)
 
 
 def _dataset(store: Store, **arguments: Any) -> xarray.Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.errors import IncompatibleError
@@ -18,14 +19,19 @@ class OpenFile:
 
     Args:
         source: A path, or a file object of Python.
-        phony_dims: How dimensions without a name are numbered: see :class:`Numbering`.
+        mode: ``"r"``, which xarray's file managers give.
+        phony_dims: How dimensions without a name are numbered: ``"access"`` in the order in which
+            groups are opened, ``"sort"`` in that of all groups of the file.
     """
 
-    def __init__(self, source: Any, *, phony_dims: str) -> None:
-        self._file = _opened(source)
+    def __init__(self, source: Any, *, mode: str = "r", phony_dims: str = "access") -> None:
+        self._file = _opened(source, mode)
         self._datasets: dict[str, Dataset] = {}
         self._groups: dict[str, Group] = {}
-        self._numbering = Numbering(phony_dims)
+        is_sorted = phony_dims == "sort"
+        self._numbering = Numbering(self._file.h5py, is_sorted=is_sorted)
+        if is_sorted:
+            list(self.paths_below("/"))
 
     @property
     def name(self) -> str:
@@ -53,6 +59,13 @@ class OpenFile:
             found = self._found(found.child_path(part), found)
         return found
 
+    def paths_below(self, path: str) -> Iterator[str]:
+        """Return the paths of a group and of all below it, each before those below it."""
+        group = self.group(path)
+        yield group.path
+        for name in group.groups:
+            yield from self.paths_below(group.child_path(name))
+
     def _found(self, path: str, parent: Group | None) -> Group:
         found = self._groups.get(path)
         if found is None:
@@ -66,9 +79,9 @@ class OpenFile:
         self._file.close()
 
 
-def _opened(source: Any) -> File:
+def _opened(source: Any, mode: str) -> File:
     try:
-        return File(source)
+        return File(source, mode)
     except OSError as error:
         if _magic(source).startswith(_CLASSIC):
             raise IncompatibleError(

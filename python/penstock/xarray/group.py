@@ -54,26 +54,29 @@ class Stored:
     """The parameters of the filters by their numbers."""
 
 
-@dataclass(slots=True)
 class Numbering:
-    """The numbers of a file's dimensions.
+    """The numbers of a file's dimensions, in the order in which its groups are described.
 
-    With ``mode`` "access", dimensions without a name are numbered from 0 on as groups are opened;
-    with "sort", from the number after the last named dimension of the file on, in the order of all
-    groups.
+    Dimensions without a name are numbered from 0 on; if the numbers are ``sorted``, after those
+    with a name, as h5netcdf does.
     """
 
-    mode: str
-    named: int = 0
-    phony: int = 0
-    first: int | None = None
+    def __init__(self, file: Any, *, is_sorted: bool) -> None:
+        self._first = _last_number(file) + 1 if is_sorted else 0
+        self._is_sorted = is_sorted
+        self._named = 0
+        self._phony = 0
 
-    def next_name(self, file: Any) -> str:
+    def next_number(self) -> int:
+        """Return the number of the next named dimension of which the file has none."""
+        self._named += 1
+        return self._named - 1
+
+    def next_name(self) -> str:
         """Return the name of the next dimension that has none."""
-        if self.first is None:
-            self.first = _last_number(file) + 1 if self.mode == "sort" else 0
-        self.phony += 1
-        return f"phony_dim_{self.first + self.phony - 1}"
+        number = self._first + self._phony + (self._named if self._is_sorted else 0)
+        self._phony += 1
+        return f"phony_dim_{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Group:
         named = Counter(None if one.is_unlimited else one.size for one in self.dimensions.values())
         for size, count in unnamed.items():
             for _ in range(named[size], count):
-                self.dimensions[self.numbering.next_name(self.file)] = Dimension(size)
+                self.dimensions[self.numbering.next_name()] = Dimension(size)
 
     def child_path(self, name: str) -> str:
         """Return the path of a group of this one."""
@@ -167,8 +170,8 @@ class Group:
     def _dimension(self, dataset: _Dataset) -> Dimension:
 
         given = dataset.attributes.integers("_Netcdf4Dimid")
-        number = given[0] if given else self.numbering.named
-        self.numbering.named += 1
+        by_order = self.numbering.next_number()
+        number = given[0] if given else by_order
         size = dataset.shape[0] if dataset.shape else 1
         longest = dataset.identifier.get_space().get_simple_extent_dims(True)
         if longest != (h5s.UNLIMITED,):

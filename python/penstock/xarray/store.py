@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from xarray.core.indexing import LazilyIndexedArray
 from penstock.hdf5 import cf
 from penstock.placement import Device
 from penstock.xarray.array import LazyArray, LazyStrings, PaddedArray
-from penstock.xarray.files import OpenFile
 from penstock.xarray.group import Group, Stored
 
 _PACKED: Final = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
@@ -42,8 +41,11 @@ _RELATED: Final = (
     "formula_terms",
 )
 """Attributes that name variables, which are coordinates with ``decode_coords="all"``."""
-_DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _BZIP2, _LZF = 1, 2, 3, 4, 307, 32000
-_NETCDF_FILTERS: Final = {_SZIP: "szip", _BZIP2: "bzip2", 32001: "blosc", 32015: "zstd"}
+_DEFLATE, _SHUFFLE, _FLETCHER32, _SZIP, _BZIP2, _LZF, _BLOSC = 1, 2, 3, 4, 307, 32000, 32001
+_BY_LEVEL: Final = {_DEFLATE: "zlib", _BZIP2: "bzip2", 32015: "zstd"}
+"""Filters whose first parameter is their level."""
+_BLOSC_COMPRESSORS: Final = ("lz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_SZIP_NEAREST_NEIGHBOUR: Final = 32
 
 
 class Options(NamedTuple):
@@ -104,10 +106,10 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             known = self._found(file).dimensions
             return {"unlimited_dims": {name for name, one in known.items() if one.is_unlimited}}
 
-    def paths_below(self) -> Iterable[str]:
+    def paths_below(self) -> list[str]:
         """Return the paths of this group and of all below it, each before those below it."""
         with self._manager.acquire_context() as file:
-            return list(_paths(file, self._group))
+            return list(file.paths_below(self._group))
 
     def child(self, path: str) -> Store:
         """Return another group of the same file."""
@@ -117,7 +119,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         """Close the file."""
         self._manager.close()
 
-    def _found(self, file: OpenFile) -> Group:
+    def _found(self, file: Any) -> Group:
         return file.group(self._group)
 
     def _hosted(self, group: Group, stored: list[Stored]) -> set[str]:
@@ -198,7 +200,6 @@ def _is_time(attributes: Mapping[str, Any]) -> bool:
 
 def _encoding(stored: Stored) -> dict[str, Any]:
     """Return how a variable is stored, in the words of xarray's h5netcdf engine."""
-    filters = stored.filters
     found: dict[str, Any] = {"dtype": str if _is_text(stored.dtype) else stored.dtype}
     if stored.enum_name is not None:
         assert stored.dtype.metadata is not None
@@ -209,24 +210,26 @@ def _encoding(stored: Stored) -> dict[str, Any]:
     found["chunksizes"] = stored.chunks
     if stored.chunks is not None:
         found["preferred_chunks"] = dict(zip(stored.dimensions, stored.chunks, strict=True))
-    found["zlib"] = _DEFLATE in filters
-    for number, name in _NETCDF_FILTERS.items():
-        found[name] = number in filters
-        if number in filters and number != _SZIP and filters[number]:
+    return found | _filters(stored.filters)
+
+
+def _filters(filters: dict[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the filters by netCDF's names, and those of h5py that netCDF lacks."""
+    found: dict[str, Any] = {name: number in filters for number, name in _BY_LEVEL.items()}
+    found |= {"szip": False, "blosc": False}
+    for number in filters.keys() & _BY_LEVEL.keys():
+        if filters[number]:
             found["complevel"] = filters[number][0]
+    match filters.get(_BLOSC):
+        case (_, _, _, _, level, shuffle, compressor, *_) if compressor < len(_BLOSC_COMPRESSORS):
+            name = f"blosc_{_BLOSC_COMPRESSORS[compressor]}"
+            found |= {"blosc": {"compressor": name, "shuffle": shuffle}, "complevel": level}
+    match filters.get(_SZIP):
+        case (mask, pixels, *_):
+            coding = "nn" if mask & _SZIP_NEAREST_NEIGHBOUR else "ec"
+            found["szip"] = {"coding": coding, "pixels_per_block": pixels}
+    if _LZF in filters:
+        found |= {"compression": "lzf", "compression_opts": None}
     found["shuffle"] = _SHUFFLE in filters
     found["fletcher32"] = _FLETCHER32 in filters
-    if _DEFLATE in filters:
-        found["complevel"] = filters[_DEFLATE][0]
-    for number, name in ((_LZF, "lzf"), (_SZIP, "szip")):
-        if number in filters:
-            found["compression"] = name
-            found["compression_opts"] = filters[number] if number == _SZIP else None
     return found
-
-
-def _paths(file: OpenFile, path: str) -> Iterable[str]:
-    group = file.group(path)
-    yield group.path
-    for name in group.groups:
-        yield from _paths(file, group.child_path(name))

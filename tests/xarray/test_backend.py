@@ -1,0 +1,454 @@
+"""Files of netCDF-4 and of HDF5 as data sets of xarray."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed: pip install penstock[xarray]")
+netcdf4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def opened(path, **arguments):
+    return xr.open_dataset(path, engine="penstock", **arguments)
+
+
+def by_netcdf4(path, **arguments):
+    with xr.open_dataset(path, engine="netcdf4", **arguments) as found:
+        return found.load()
+
+
+@pytest.fixture
+def weather():
+    """A data set as users have them: packed, with times, strings and several coordinates."""
+    random = np.random.default_rng(0)
+    return xr.Dataset(
+        {
+            "t2m": (("time", "lat", "lon"), random.uniform(250, 310, (6, 4, 5)), {"units": "K"}),
+            "station": (("lat",), np.array(["a", "bb", "", "öst"], object)),
+            "code": (("lat",), np.array([b"ab", b"cde", b"", b"f"])),
+            "wet": (("lat",), [True, False, True, False]),
+            "duration": (("time",), np.arange(6).astype("timedelta64[h]").astype("m8[ns]")),
+        },
+        coords={
+            "time": np.arange("2000-01", "2000-07", dtype="M8[M]").astype("M8[ns]"),
+            "lat": np.linspace(-60.0, 60, 4),
+            "lon": np.arange(5.0),
+            "height": (("lat", "lon"), np.ones((4, 5))),
+        },
+        attrs={"title": "weather", "levels": [1, 2, 3]},
+    )
+
+
+PACKED = {
+    "dtype": "i2",
+    "scale_factor": 0.01,
+    "add_offset": 280.0,
+    "_FillValue": -32768,
+    "zlib": True,
+    "complevel": 4,
+    "shuffle": True,
+    "chunksizes": (1, 4, 5),
+}
+
+
+@pytest.fixture
+def path(weather, tmp_path):
+    path = tmp_path / "weather.nc"
+    weather.to_netcdf(path, engine="netcdf4", encoding={"t2m": PACKED}, unlimited_dims=["time"])
+    return path
+
+
+@pytest.mark.parametrize("writer", ["netcdf4", "h5netcdf"])
+def test_a_data_set_is_that_of_the_netcdf4_engine(weather, tmp_path, writer):
+    pytest.importorskip(writer if writer == "h5netcdf" else "netCDF4")
+    path = tmp_path / "x.nc"
+    weather.to_netcdf(path, engine=writer, encoding={"t2m": PACKED}, unlimited_dims=["time"])
+    with opened(path) as found:
+        wanted = by_netcdf4(path)
+        xr.testing.assert_identical(found.load(), wanted)
+        assert found.encoding["unlimited_dims"] == {"time"}
+        for name, variable in wanted.variables.items():
+            common = variable.encoding.keys() & found[name].encoding.keys()
+            if name != "station":  # xarray itself forgets the encoding of such strings
+                assert {"dtype", "chunksizes", "zlib", "source", "original_shape"} <= common
+            for key in common - {"dtype"}:
+                assert found[name].encoding[key] == variable.encoding[key], (name, key)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mask_and_scale": False},
+        {"mask_and_scale": {"t2m": False}},
+        {"decode_times": False},
+        {"decode_cf": False},
+        {"concat_characters": False},
+        {"decode_coords": False},
+        {"decode_coords": "all"},
+        {"drop_variables": ["t2m", "height"]},
+        {"decode_timedelta": True},
+    ],
+    ids=str,
+)
+def test_the_arguments_of_xarray_mean_the_same(path, arguments):
+    with opened(path, **arguments) as found:
+        xr.testing.assert_identical(found.load(), by_netcdf4(path, **arguments))
+
+
+ATTRIBUTES = {
+    "number": np.int32(3),
+    "one": np.array([3], "i2"),
+    "several": np.array([3, 4], ">i8"),
+    "big": np.array([3.5], ">f4"),
+    "text": "hé",
+    "one text": np.array(["a"], object),
+    "texts": np.array(["a", "bb"], object),
+    "characters": np.bytes_("abc"),
+    "one character": np.bytes_("q"),
+    "fixed": np.array([b"ab", b"c"]),
+    "letters": np.array([b"a", b"b"]),
+    "latin": np.bytes_("café".encode("latin1")),
+    "empty text": "",
+    "no text": h5py.Empty("S5"),
+    "no texts": h5py.Empty(h5py.string_dtype()),
+    "no number": h5py.Empty("f4"),
+    "none": np.zeros(0, "f4"),
+    "cut off": np.array(b"ab\0cd", "S8"),
+    "_FillValue": np.float64(-1),
+    "least_significant_digit": np.int32(2),
+}
+
+
+def test_attributes_are_those_of_the_netcdf4_engine(tmp_path):
+    path = tmp_path / "attributes.nc"
+    with h5py.File(path, "w", track_order=True) as file:
+        scale = file.create_dataset("time", data=np.arange(3.0))
+        scale.make_scale("time")
+        dataset = file.create_dataset("x", data=np.arange(3.0), track_order=True)
+        dataset.dims[0].attach_scale(scale)
+        dataset.attrs["reference"] = scale.ref
+        for name, value in ATTRIBUTES.items():
+            dataset.attrs[name] = value
+            if name != "_FillValue":
+                file.attrs[name] = value
+    with opened(path, decode_cf=False) as found:
+        wanted = by_netcdf4(path, decode_cf=False)
+        for ours, theirs in ((found.attrs, wanted.attrs), (found.x.attrs, wanted.x.attrs)):
+            assert list(ours) == list(theirs)
+            for name, value in theirs.items():
+                assert type(ours[name]) is type(value), name
+                np.testing.assert_array_equal(ours[name], value)
+        assert found.x.encoding["least_significant_digit"] == 2
+
+
+def test_types_that_netcdf_lacks_are_read_and_their_attributes_kept(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["half"] = np.arange(3, dtype="f2")
+        file["complex"] = np.arange(3) * 1j
+        file["flags"] = [True, False, True]
+        file["fixed"] = np.array([b"abc", b"d"])
+        file["half"].attrs["is_good"] = True
+        file["half"].attrs["matrix"] = np.eye(2)
+    with opened(path) as found:
+        assert found.half.dtype == "f2"
+        assert found.complex.values.tolist() == [0, 1j, 2j]
+        assert found.flags.values.tolist() == [True, False, True]
+        assert found.fixed.values.tolist() == [b"abc", b"d"]
+        assert found.half.attrs["is_good"]
+        assert found.half.attrs["matrix"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("phony_dims", ["access", "sort"])
+def test_dimensions_without_a_name_are_numbered_as_by_h5netcdf(tmp_path, phony_dims):
+    pytest.importorskip("h5netcdf")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["a"] = np.zeros((3, 4))
+        file["b"] = np.zeros((4, 4))
+        file["g/c"] = np.zeros((5, 3, 3))
+        file["x"] = np.zeros(3)
+        file["x"].make_scale("x")
+    for group in (None, "g"):
+        arguments = {"group": group, "phony_dims": phony_dims}
+        with (
+            opened(path, **arguments) as found,
+            xr.open_dataset(path, engine="h5netcdf", **arguments) as wanted,
+        ):
+            xr.testing.assert_identical(found.load(), wanted.load())
+
+
+def test_an_enumeration_keeps_its_meanings(tmp_path):
+    pytest.importorskip("h5netcdf")
+    path = tmp_path / "clouds.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        kind = file.createEnumType("u1", "cloud", {"clear": 0, "cumulus": 1, "missing": 255})
+        file.createDimension("time", 3)
+        group = file.createGroup("g")
+        for place in (file, group):
+            place.createVariable("clouds", kind, "time", fill_value=255)[:] = [0, 1, 255]
+    for group in (None, "g"):
+        with (
+            opened(path, group=group) as found,
+            xr.open_dataset(path, engine="h5netcdf", group=group) as wanted,
+        ):
+            xr.testing.assert_identical(found.load(), wanted.load())
+            ours, theirs = (one.clouds.encoding["dtype"].metadata for one in (found, wanted))
+            assert ours == theirs
+
+
+def test_a_variable_that_is_shorter_than_its_unlimited_dimension_is_filled(tmp_path):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 3)
+        file.createVariable("long", "f4", ("time", "x"))[:] = np.ones((5, 3))
+        short = file.createVariable("short", "i2", ("time", "x"), fill_value=-9)
+        short[:2] = np.arange(6).reshape(2, 3)
+        file.createVariable("never", "f8", ("time",))
+    wanted = by_netcdf4(path)
+    with opened(path) as found:
+        for key in ({}, {"time": slice(1, 5, 2)}, {"time": [4, 0]}, {"time": 1}, {"time": -1}):
+            for name in wanted:
+                xr.testing.assert_identical(found[name].isel(key).load(), wanted[name].isel(key))
+
+
+def test_dimensions_may_share_names_with_variables_that_are_no_coordinates(tmp_path):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("x", 3)
+        file.createDimension("y", 3)
+        file.createVariable("y", "i4", ("x", "y"))[:] = np.arange(9).reshape(3, 3)
+        file.createVariable("x", "i4", ("y",))[:] = np.arange(3)
+        file.createVariable("z", "i4", ("y", "x"))[:] = 1
+    with netcdf4.Dataset(path) as file:
+        names = {name: one.dimensions for name, one in file.variables.items()}
+    from penstock.xarray.files import OpenFile
+
+    file = OpenFile(path, phony_dims="access")
+    assert {one.name: one.dimensions for one in file.group("/").variables()} == names
+    file.close()
+
+
+def test_groups_inherit_the_dimensions_of_their_parents(tmp_path):
+    path = tmp_path / "tree.nc"
+    data = xr.Dataset({"a": ("x", np.arange(3.0))}, coords={"x": [10, 20, 30]})
+    tree = xr.DataTree.from_dict(
+        {"/": data, "/g": xr.Dataset({"b": ("x", [1, 2, 3])}), "/g/h": data.isel(x=[0, 1, 2])}
+    )
+    tree.to_netcdf(path, engine="netcdf4")
+    with xr.open_datatree(path, engine="penstock") as found:
+        xr.testing.assert_identical(found.load(), tree)
+    groups = xr.open_groups(path, engine="penstock")
+    assert list(groups) == ["/", "/g", "/g/h"]
+    assert groups["/g"]["b"].dims == ("x",)
+    with xr.open_datatree(path, engine="penstock", group="g") as found:
+        assert set(found.groups) == {"/", "/h"}
+    with pytest.raises(OSError, match="group not found: nothing"):
+        opened(path, group="g/nothing")
+    with pytest.raises(ValueError, match="string or None"):
+        opened(path, group=3)
+
+
+def test_a_classic_file_is_refused_with_the_engine_that_reads_it(tmp_path):
+    path = tmp_path / "classic.nc"
+    with netcdf4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("x", 3)
+    for source in (path, io.BytesIO(path.read_bytes())):
+        with pytest.raises(ps.IncompatibleError, match=r"netCDF-3.*engine=\"scipy\""):
+            opened(source)
+
+
+def test_what_is_no_file_of_hdf5_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "x.nc"
+    path.write_bytes(b"no HDF5 at all")
+    with pytest.raises(OSError, match="signature"):
+        opened(path)
+    with pytest.raises(FileNotFoundError):
+        opened(tmp_path / "missing.nc")
+    with pytest.raises(ps.InvalidError, match="https://"):
+        opened("https://example.org/x.nc")
+    with pytest.raises(ps.InvalidError, match="phony_dims"):
+        opened(path, phony_dims="never")
+
+
+@pytest.mark.parametrize("damage", ["missing", "mixed", "number", "short"])
+def test_damaged_dimension_scales_name_the_dataset(path, tmp_path, damage):
+    with h5py.File(path, "r+") as file:
+        dataset = file["t2m"]
+        lists = dataset.attrs["DIMENSION_LIST"]
+        del dataset.attrs["_Netcdf4Coordinates"]
+        del dataset.attrs["DIMENSION_LIST"]
+        if damage == "missing":
+            del file["lat"]
+        elif damage == "number":
+            dataset.attrs["DIMENSION_LIST"] = np.arange(3)
+        elif damage == "short":
+            dataset.attrs.create("DIMENSION_LIST", lists[:2], dtype=lists.dtype)
+        else:
+            dataset.dims[0].attach_scale(file["time"])
+        if damage == "missing":
+            dataset.attrs.create("DIMENSION_LIST", lists, dtype=lists.dtype)
+    with pytest.raises(ps.InvalidError, match=r"weather.nc: /t2m is no variable"):
+        opened(path)
+    with opened(path, drop_variables=["t2m", "height", "station", "code", "wet"]) as found:
+        assert "t2m" not in found
+
+
+def test_an_attribute_that_cannot_scale_is_the_error_of_xarray(path):
+    with h5py.File(path, "r+") as file:
+        file["t2m"].attrs["scale_factor"] = [0.1, 0.2]
+    with pytest.raises(ValueError, match="size 1"):
+        opened(path)
+
+
+def test_an_array_can_be_pickled(path):
+    with opened(path) as found:
+        wanted = found.t2m.values
+        copy = pickle.loads(pickle.dumps(opened(path)))
+        np.testing.assert_array_equal(copy.t2m.values, wanted)
+        copy.close()
+
+
+def test_a_data_set_that_is_closed_or_freed_closes_its_file(path):
+    def is_open():
+        links = Path("/proc/self/fd").iterdir()
+        return path in [Path(os.path.realpath(link)) for link in links]
+
+    found = opened(path)
+    assert is_open()
+    found.close()
+    found.close()
+    assert not is_open()
+    assert found.t2m[0, 0, 0].values > 0  # as with the other engines, a read opens it again
+    found.close()
+    lazy = opened(path).t2m
+    assert is_open()
+    del lazy, found
+    gc.collect()
+    assert not is_open()
+
+
+def test_variables_are_loaded_asynchronously(path, weather):
+    # xarray cannot wait for characters and truth values, of any engine.
+    names = ["code", "wet"]
+
+    async def load():
+        with opened(path, drop_variables=names) as found:
+            return await found.load_async()
+
+    found = asyncio.run(load())
+    xr.testing.assert_allclose(found, weather.drop_vars(names), atol=0.01)
+
+
+def test_an_array_is_read_as_another_type(path):
+    with opened(path, cache=False) as found:
+        array = found.t2m.variable._data
+        while not hasattr(array, "async_getitem"):
+            array = array.array
+        assert array.get_duck_array(dtype="f4").dtype == "f4"
+        assert asyncio.run(array.async_get_duck_array(dtype="f4")).dtype == "f4"
+
+
+def test_a_file_may_be_a_python_object(path, weather):
+    for source in (io.BytesIO(path.read_bytes()), path.read_bytes()):
+        with opened(source) as found:
+            assert found.t2m.shape == (6, 4, 5)
+            assert found.station.values.tolist() == weather.station.values.tolist()
+
+
+def test_blocks_of_dask_are_read_by_several_threads(path):
+    dask = pytest.importorskip("dask")
+    with opened(path, chunks={}) as found, dask.config.set(scheduler="threads", num_workers=4):
+        assert found.t2m.data.numblocks == (6, 1, 1)
+        np.testing.assert_array_equal(found.t2m.values, by_netcdf4(path).t2m.values)
+
+
+def test_several_files_are_one_data_set(path, weather, tmp_path):
+    pytest.importorskip("dask")
+    names = []
+    for part in range(3):
+        names.append(tmp_path / f"part{part}.nc")
+        weather.isel(time=slice(2 * part, 2 * part + 2)).to_netcdf(names[-1], engine="netcdf4")
+    with xr.open_mfdataset(names, engine="penstock") as found:
+        xr.testing.assert_identical(found.t2m.load(), weather.t2m)
+
+
+def test_more_files_than_xarray_keeps_open_are_read_by_threads(path, weather, tmp_path):
+    names = []
+    for part in range(6):
+        names.append(tmp_path / f"part{part}.nc")
+        weather[["t2m"]].isel(time=[part]).to_netcdf(names[-1], engine="netcdf4")
+    failures = []
+
+    def read(found):
+        try:
+            for _ in range(20):
+                for part, one in enumerate(found):
+                    np.testing.assert_array_equal(one.t2m.values[0], weather.t2m.values[part])
+        except Exception as error:
+            failures.append(error)
+
+    with xr.set_options(file_cache_maxsize=2):
+        found = [opened(name, cache=False) for name in names]
+        threads = [threading.Thread(target=read, args=(found,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for one in found:
+            one.close()
+    assert not failures
+
+
+@pytest.mark.either
+def test_a_gpu_without_cupy_is_an_error_that_names_it(path):
+    try:
+        import cupy
+    except ImportError:
+        pass
+    else:
+        if cupy.cuda.is_available():
+            pytest.skip("CuPy is installed")
+    with pytest.raises(ps.UnavailableError, match="CuPy"):
+        opened(path, device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("duck_arrays")
+def test_data_go_to_the_gpu_and_coordinates_times_and_strings_stay(path):
+    with opened(path, device="cuda") as found, opened(path) as wanted:
+        found.load()
+        kinds = {name: type(one.data).__name__ for name, one in found.variables.items()}
+        assert kinds.pop("t2m") == "DeviceArray"
+        assert set(kinds.values()) == {"ndarray"}
+        np.testing.assert_array_equal(found.t2m.data.numpy(), wanted.t2m.values)
+
+
+@pytest.mark.gpu
+def test_arrays_of_the_gpu_are_those_of_cupy(path):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("CuPy has no GPU")
+    with opened(path, device="cuda") as found, opened(path) as wanted:
+        assert isinstance(found.t2m.data, cupy.ndarray)
+        np.testing.assert_array_equal(found.t2m.data.get(), wanted.t2m.values)
+        part = {"time": slice(None, None, -2), "lat": [3, 0], "lon": [1, 4]}
+        with opened(path, device="cuda") as lazy:
+            np.testing.assert_array_equal(
+                lazy.t2m.isel(part).data.get(), wanted.t2m.isel(part).values
+            )
