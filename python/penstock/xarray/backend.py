@@ -161,8 +161,8 @@ def _open(source: Any, group: str | None, phony_dims: str, options: Options) -> 
     if isinstance(source, (bytes, memoryview)):
         source = io.BytesIO(source)
     if not isinstance(source, (str, os.PathLike)):
-        manager = PickleableFileManager(OpenFile, source, mode="r", kwargs=arguments)
-        return Store(manager, group, options)
+        unnamed = PickleableFileManager(OpenFile, source, mode="r", kwargs=arguments)
+        return Store(unnamed, group, options)
     path = os.fspath(source)
     if "://" in path:
         raise InvalidError(

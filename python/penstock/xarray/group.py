@@ -212,9 +212,9 @@ class Group:
         numbers = dataset.attributes.integers("_Netcdf4Coordinates")
         if numbers is not None:
             by_number = {one.number: name for name, one in known.items()}
-            named = [by_number.get(number) for number in numbers]
+            named = tuple(by_number.get(number, "") for number in numbers)
             if all(named) and _fits(named, dataset.shape, known):
-                return tuple(named)
+                return named
         if "DIMENSION_LIST" in dataset.attributes:
             scales = self._scales_of(name, dataset)
             if all(scales):
@@ -237,7 +237,7 @@ class Group:
         Of several scales of one dimension, netCDF takes the last.
         """
         try:
-            lists = dataset.attributes.elements("DIMENSION_LIST")
+            lists: Any = dataset.attributes.elements("DIMENSION_LIST")
             last = [one[-1] if len(one) else None for one in lists]
             if len(last) != len(dataset.shape):
                 raise ValueError(f"{len(last)} lists of {len(dataset.shape)} dimensions")
@@ -270,7 +270,7 @@ class Group:
         return None
 
 
-def _fits(names: list[Any], extent: tuple[int, ...], known: dict[str, Dimension]) -> bool:
+def _fits(names: tuple[str, ...], extent: tuple[int, ...], known: dict[str, Dimension]) -> bool:
     """Whether a dataset of this shape can have these dimensions."""
     return len(names) == len(extent) and all(
         known[name].is_unlimited or known[name].size == length

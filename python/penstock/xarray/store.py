@@ -16,6 +16,7 @@ from xarray.core.indexing import LazilyIndexedArray
 from penstock.hdf5 import cf
 from penstock.placement import Device
 from penstock.xarray.array import LazyArray, LazyStrings, PaddedArray
+from penstock.xarray.files import OpenFile
 from penstock.xarray.group import Group, Stored
 
 _PACKED: Final = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
@@ -119,7 +120,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         """Close the file."""
         self._manager.close()
 
-    def _found(self, file: Any) -> Group:
+    def _found(self, file: OpenFile) -> Group:
         return file.group(self._group)
 
     def _hosted(self, group: Group, stored: list[Stored]) -> set[str]:
@@ -181,12 +182,12 @@ def _array_class(stored: Stored) -> type[LazyArray]:
 
 
 def _is_text(dtype: np.dtype[Any]) -> bool:
-    return bool(dtype.metadata) and dtype.metadata.get("vlen") is str
+    return dtype.metadata is not None and dtype.metadata.get("vlen") is str
 
 
 def _type_in_memory(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if _is_text(dtype):
-        found: np.dtype[Any] = create_vlen_dtype(str)
+        found: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call, unused-ignore]
         return found
     return dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
 
