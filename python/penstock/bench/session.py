@@ -57,6 +57,8 @@ PEERS = (
     "runai",
     "fastsafetensors",
     "lance",
+    "netcdf4",
+    "h5netcdf",
 )
 
 

@@ -14,4 +14,5 @@ NAMES = (
     "weights",
     "batches",
     "checkpoint",
+    "netcdf",
 )

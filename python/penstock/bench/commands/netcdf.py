@@ -1,0 +1,279 @@
+"""`penstock bench netcdf`: a packed netCDF-4 variable through xarray, by engine."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from penstock import frameworks
+from penstock._threads import Pool
+
+from ..figures import Figure, Panel
+from ..files import DataFile, warm
+from ..hdf5_files import create
+from ..measure import Contestant, Row, WrongBytesError, absent
+from ..options import benchmark
+from ..place import Device, Place, choose
+from ..session import RefusedError, Session
+from ..tables import of_rows
+
+_NAME = "t2m"
+_SCALE, _OFFSET, _FILL = np.float32(0.01), np.float32(280), np.int16(-32768)
+_DISTINCT = 32
+"""Fields that differ; the others repeat them."""
+_WHOLE = 256
+"""The most steps that are read as a whole, which are 1 GiB of float32."""
+_SHARE = 8
+"""The other engines decode chunks one by one, so they read only this fraction of the steps."""
+_SMALL = 5
+"""Steps that one run reads, each by itself."""
+_SIDE = 100
+
+
+@benchmark("netcdf", "A packed netCDF-4 variable through xarray", iterations=3)
+def netcdf(
+    session: Session,
+    steps: Annotated[int, typer.Option(help="Steps of time, a chunk each.", min=8)] = 1000,
+    grid: Annotated[str, typer.Option(help="Latitudes and longitudes.")] = "721x1440",
+    device: Device = "auto",
+) -> None:
+    """Read packed int16 (deflate 4, shuffle, a field a chunk) as float32 through xarray.
+
+    Each engine reads the whole variable, a region of 100 x 100 cells over all steps, single steps,
+    and the time series of a point, from an open and cached file. With a GPU, the other engines'
+    arrays are copied to it by CuPy.
+    """
+    place = choose(device, session.ranks)
+    xarray = frameworks.installed("xarray")
+    if xarray is None:
+        raise RefusedError("xarray is not installed: pip install 'penstock[xarray]'")
+    cupy: Any = frameworks.with_gpu("cupy") if place.is_gpu else None
+    if place.is_gpu and cupy is None:
+        raise RefusedError("CuPy is not installed, or finds no GPU: use --device cpu")
+    data = _Data(session.own_folder, steps, *_sides(grid))
+    session.need_space(data.nbytes)
+    data.make()
+    session.settings |= {"steps": steps, "grid": grid, "device": place.name}
+    pages = DataFile(data.path, 0, data.path.stat().st_size)
+    rows: list[Row] = []
+    with _Engines(session, xarray, place, cupy, data.path) as engines:
+        for case in _cases(data):
+            entered = engines.contestants(case, data)
+            for each in entered:
+                each.before = partial(warm, pages)
+            rows += session.race(entered, case.unit, group=case.name)
+    where = place.in_words
+    session.tables.append(of_rows(f"A variable of {steps} x {grid} into {where}, cached", rows))
+    session.words.append(
+        f"Other engines read 1/{_SHARE} of the steps, and their times are scaled; single steps "
+        "they read as Penstock does."
+    )
+    session.figures.append(_figure(rows))
+
+
+@dataclass(frozen=True)
+class _Case:
+    name: str
+    unit: str
+    amount: float
+    """Of one run of Penstock."""
+    selections: Callable[[int], Iterator[list[dict[str, Any]]]]
+    """Gives the parts that each run reads, of a fraction 1/n of the steps."""
+    is_shared: bool = True
+    """Whether other engines read a fraction."""
+
+
+def _cases(data: _Data) -> list[_Case]:
+    random = np.random.default_rng(4)
+    lat, lon = (min(_SIDE, side) for side in (data.lat, data.lon))
+    whole = min(data.steps, _WHOLE)
+    order = itertools.cycle(random.permutation(data.steps).tolist())
+
+    def windows(length: int, share: int) -> Iterator[slice]:
+        """Give parts of the steps in turns, so that a fraction is not read from a cache again."""
+        count = max(length // share, 1)
+        while True:
+            for start in range(0, length - count + 1, count):
+                yield slice(start, start + count)
+
+    def wholes(share: int) -> Iterator[list[dict[str, Any]]]:
+        for times in windows(whole, share):
+            yield [{"time": times}]
+
+    def regions(share: int) -> Iterator[list[dict[str, Any]]]:
+        for times in windows(data.steps, share):
+            top = int(random.integers(0, data.lat - lat + 1))
+            left = int(random.integers(0, data.lon - lon + 1))
+            sides = {"lat": slice(top, top + lat), "lon": slice(left, left + lon)}
+            yield [{"time": times, **sides}]
+
+    def points(share: int) -> Iterator[list[dict[str, Any]]]:
+        for times in windows(data.steps, share):
+            place = {"lat": int(random.integers(data.lat)), "lon": int(random.integers(data.lon))}
+            yield [{"time": times, **place}]
+
+    def single(_: int) -> Iterator[list[dict[str, Any]]]:
+        while True:
+            yield [{"time": next(order)} for _ in range(_SMALL)]
+
+    return [
+        _Case("whole", "GB/s", whole * data.lat * data.lon * 4, wholes),
+        _Case(f"region of {lat} x {lon}", "s", 1, regions),
+        _Case("one step", "us", _SMALL, single, is_shared=False),
+        _Case("series at a point", "s", 1, points),
+    ]
+
+
+class _Data:
+    """The file, and what its elements are."""
+
+    def __init__(self, folder: Path, steps: int, lat: int, lon: int) -> None:
+        self.steps, self.lat, self.lon = steps, lat, lon
+        self.path = folder / f"netcdf-{steps}-{lat}-{lon}.nc"
+        count = min(_DISTINCT, steps)
+        random = np.random.default_rng(3)
+        rows, columns = np.ogrid[0:lat, 0:lon]
+        smooth = 2000 * np.cos(rows / lat * 3.0) + 500 * np.sin(columns / lon * 12.0)
+        self.fields = np.stack(
+            [
+                (smooth + 300 * np.sin(n) + random.normal(0, 12, (lat, lon))).astype(np.int16)
+                for n in range(count)
+            ]
+        )
+        self.fields[:, lat // 3, lon // 3] = _FILL
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that the file has."""
+        return self.steps * self.lat * self.lon * 2 + (1 << 20)
+
+    def make(self) -> None:
+        """Write the file as netCDF does."""
+        create(self.path, self.nbytes, self._fill)
+
+    def expected(self, selection: dict[str, Any]) -> np.ndarray[Any, Any]:
+        """Return the decoded elements of a part."""
+        times = np.arange(self.steps)[selection["time"]]
+        packed = self.fields[times % len(self.fields)]
+        part = packed[..., selection.get("lat", slice(None)), selection.get("lon", slice(None))]
+        decoded = part.astype(np.float32)
+        decoded[part == _FILL] = np.nan
+        decoded *= _SCALE
+        decoded += _OFFSET
+        return decoded
+
+    def _fill(self, file: Any) -> None:
+        shape = (self.steps, self.lat, self.lon)
+        dataset = file.create_dataset(
+            _NAME,
+            shape,
+            "<i2",
+            chunks=(1, self.lat, self.lon),
+            compression=4,
+            shuffle=True,
+            fillvalue=_FILL,
+        )
+        dataset.attrs.update({"_FillValue": _FILL, "scale_factor": _SCALE, "add_offset": _OFFSET})
+        for axis, (name, size) in enumerate(zip(("time", "lat", "lon"), shape, strict=True)):
+            file[name] = np.arange(size, dtype="f8")
+            file[name].make_scale(name)
+            dataset.dims[axis].attach_scale(file[name])
+        with Pool(8) as pool:
+            stored = list(pool.map(_encoded, self.fields))
+        for step in range(self.steps):
+            dataset.id.write_direct_chunk((step, 0, 0), stored[step % len(stored)])
+
+
+def _encoded(field: np.ndarray[Any, Any]) -> bytes:
+    planes = field.astype("<i2").reshape(-1).view(np.uint8).reshape(-1, 2).T
+    return zlib.compress(planes.tobytes(), 4)
+
+
+class _Engines:
+    """The file, open by each engine."""
+
+    def __init__(self, session: Session, xarray: Any, place: Place, cupy: Any, path: Path) -> None:
+        self._cupy = cupy
+        self._opened: dict[str, Any] = {}
+        self._absent: dict[str, str] = {}
+        ways: dict[str, dict[str, Any]] = {
+            "Penstock": {"engine": "penstock", "device": place.name},
+            "netCDF4": {"engine": "netcdf4"},
+            "h5netcdf": {"engine": "h5netcdf"},
+        }
+        for name, arguments in ways.items():
+            if name != "Penstock":
+                if not session.wants(name.lower()):
+                    continue
+                if frameworks.installed(name) is None:
+                    self._absent[name] = f"{name} is not installed"
+                    continue
+            self._opened[name] = xarray.open_dataset(path, cache=False, **arguments)
+
+    def __enter__(self) -> _Engines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in self._opened.values():
+            opened.close()
+
+    def contestants(self, case: _Case, data: _Data) -> list[Contestant]:
+        """Return the ways to read the parts of a case."""
+        made = [self._contestant(name, case, data) for name in self._opened]
+        return made + [absent(name, "", why) for name, why in self._absent.items()]
+
+    def _contestant(self, name: str, case: _Case, data: _Data) -> Contestant:
+        share = 1 if name == "Penstock" or not case.is_shared else _SHARE
+        variable = self._opened[name][_NAME]
+        is_copied = self._cupy is not None and name != "Penstock"
+        parts = case.selections(share)
+        last: list[dict[str, Any]] = []
+
+        def run() -> list[Any]:
+            last[:] = next(parts)
+            found = [variable.isel(part).data for part in last]
+            if is_copied:
+                found = [self._cupy.asarray(array) for array in found]
+                self._cupy.cuda.get_current_stream().synchronize()
+            return found
+
+        def check(found: Any) -> None:
+            for array, part in zip(found, last, strict=True):
+                host = array.get() if self._cupy is not None else array
+                if host.dtype != np.float32 or not np.array_equal(
+                    host, data.expected(part), equal_nan=True
+                ):
+                    raise WrongBytesError(f"wrong elements of {part}")
+
+        return Contestant(
+            name,
+            "then CuPy" if is_copied else "",
+            case.amount / share,
+            run,
+            check=check,
+            group=case.name,
+        )
+
+
+def _sides(grid: str) -> tuple[int, int]:
+    sides = grid.split("x")
+    if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
+        raise RefusedError(f"{grid!r} is no grid: write, for example, 721x1440")
+    return int(sides[0]), int(sides[1])
+
+
+def _figure(rows: list[Row]) -> Figure:
+    panels: dict[str, Panel] = {}
+    for row in rows:
+        panel = panels.setdefault(row.group, Panel(f"{row.group} ({row.unit})", [], {"": []}))
+        panel.ticks.append(row.name)
+        panel.series[""].append(row.value)
+    return Figure("netcdf", "A netCDF-4 variable through xarray", "", "", list(panels.values()))
