@@ -83,7 +83,7 @@ def main() -> None:
         theirs, *times = seasons(path, words.variable, engine="netcdf4")
         print(f"netcdf4, cpu: read {times[0]:.3f} s, mean by season {times[1]:.3f} s")
     difference = float(np.nanmax(np.abs(ours.values - theirs.values)))
-    print(f"The means are {ours.sizes}, and differ by at most {difference:.2g}.")
+    print(f"The means are {dict(ours.sizes)}, and differ by at most {difference:.2g}.")
 
 
 if __name__ == "__main__":
