@@ -310,11 +310,45 @@ def test_damaged_dimension_scales_name_the_dataset(path, tmp_path, damage):
         assert "t2m" not in found
 
 
-def test_an_attribute_that_cannot_scale_is_the_error_of_xarray(path):
-    with h5py.File(path, "r+") as file:
-        file["t2m"].attrs["scale_factor"] = [0.1, 0.2]
-    with pytest.raises(ValueError, match="size 1"):
-        opened(path)
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"scale_factor": [0.1, 0.2]},
+        {"scale_factor": "0.1"},
+        {"add_offset": [1.0]},
+        {"_FillValue": "none"},
+        {"_FillValue": np.float64(1e9)},
+        {"_FillValue": np.float32(np.nan)},
+        {"missing_value": np.array([3, 4], "i2")},
+        {"missing_value": "x"},
+        {"_Unsigned": np.int32(1)},
+        {"_Unsigned": "true"},
+        {"_Unsigned": "true", "_FillValue": np.int32(70000)},
+    ],
+    ids=str,
+)
+def test_bad_attributes_have_the_outcome_of_the_netcdf4_engine(tmp_path, attributes):
+    path = tmp_path / "bad.nc"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(-3, 9, dtype="i2")
+        file["x"].make_scale("x")
+        file["x"].attrs.update(attributes)
+        file["other"] = 1
+
+    def outcome(engine):
+        try:
+            found = xr.open_dataset(path, engine=engine, create_default_indexes=False)
+        except Exception as error:
+            return "not opened", type(error)
+        with found:
+            assert found.other == 1
+            try:
+                return found.x.dtype, found.x.values.tolist(), list(found.x.attrs)
+            except Exception as error:
+                return "not read", type(error)
+
+    ours, theirs = outcome("penstock"), outcome("netcdf4")
+    assert repr(ours) == repr(theirs)
 
 
 def test_an_array_can_be_pickled(path):

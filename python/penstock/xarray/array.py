@@ -49,13 +49,15 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     def decoded(self, decoding: Any) -> LazyArray:
         """Return the same elements, decoded."""
+        return self._with(decoding.dtype, self._device, decoding)
+
+    def on_host(self) -> LazyArray:
+        """Return the same elements in host memory."""
+        return self._with(self.dtype, None, self._decoding)
+
+    def _with(self, dtype: np.dtype[Any], device: Device, decoding: Any) -> LazyArray:
         return LazyArray(
-            self._manager,
-            self._path,
-            self.shape,
-            decoding.dtype,
-            device=self._device,
-            decoding=decoding,
+            self._manager, self._path, self.shape, dtype, device=device, decoding=decoding
         )
 
     def __getitem__(self, key: ExplicitIndexer) -> Any:

@@ -166,13 +166,18 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         coded = variable.copy(deep=False)  # the coders change the attributes
         for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
             coded = coder.decode(coded, name=stored.name)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the coders have warned
-            decoding = cf.decoding(stored.attributes, stored.dtype, name=stored.name)
-        data = array if decoding is None else array.decoded(decoding)
-        if data.dtype != coded.dtype:
-            return variable
-        return Variable(coded.dims, LazilyIndexedArray(data), coded.attrs, coded.encoding)
+        data = array
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the coders have warned
+                decoding = cf.decoding(stored.attributes, stored.dtype, name=stored.name)
+            data = array if decoding is None else array.decoded(decoding)
+        except (TypeError, ValueError, OverflowError, KeyError):
+            pass  # xarray raises it when the variable is read
+        if data.dtype == coded.dtype:
+            return Variable(coded.dims, LazilyIndexedArray(data), coded.attrs, coded.encoding)
+        on_host = LazilyIndexedArray(array.on_host())  # xarray's arithmetic is that of NumPy
+        return Variable(variable.dims, on_host, variable.attrs, variable.encoding)
 
 
 def _array_class(stored: Stored) -> type[LazyArray]:
