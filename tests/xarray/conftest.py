@@ -27,6 +27,9 @@ def duck_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     def transposed(array: ps.DeviceArray, order: tuple[int, ...]) -> ps.DeviceArray:
         return ps.DeviceArray.from_numpy(np.ascontiguousarray(array.numpy().transpose(order)))
 
+    def converted(array: ps.DeviceArray, dtype: Any) -> ps.DeviceArray:
+        return ps.DeviceArray.from_numpy(array.numpy().astype(dtype))
+
     monkeypatch.setattr(
         "penstock.xarray.backend._placement",
         lambda device: None if device in (None, "cpu") else place(device, "device", pin=False),
@@ -35,6 +38,7 @@ def duck_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         "__array_function__": refuse,
         "__array_ufunc__": refuse,
         "__getitem__": indexed,
+        "astype": converted,
         "transpose": transposed,
     }.items():
         monkeypatch.setattr(ps.DeviceArray, name, method, raising=False)

@@ -37,8 +37,11 @@ def index_of(key: ExplicitIndexer, shape: tuple[int, ...]) -> Index:
         if isinstance(part, slice):
             part, step = _forward(part, length)
             view.append(step)
-        elif isinstance(part, np.ndarray) and not part.ndim:
-            part = int(part)
+        elif isinstance(part, np.ndarray):
+            if not part.ndim:
+                part = int(part)
+            elif isinstance(key, OuterIndexer):
+                view.append(slice(None))
         selection.append(part)
     order = None
     if isinstance(key, VectorizedIndexer) and arrays:

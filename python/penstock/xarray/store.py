@@ -139,10 +139,10 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         attributes = dict(stored.attributes)
         if "least_significant_digit" in attributes:
             encoding["least_significant_digit"] = attributes.pop("least_significant_digit")
-        is_number = stored.dtype.kind in "iuf"
         is_padded = stored.shape != stored.extent
-        is_plain = is_number and not is_padded and not _is_time(attributes)
-        is_on_host = hosted is None or stored.name in hosted or not is_plain
+        is_plain = stored.dtype.kind in "iuf" and not is_padded and not _is_time(attributes)
+        fits_gpu = stored.dtype.kind in "biufc" and not is_padded and not _is_time(attributes)
+        is_on_host = hosted is None or stored.name in hosted or not fits_gpu
         array = _array_class(stored)(
             self._manager,
             stored.path,
