@@ -221,6 +221,7 @@ def test_a_variable_that_is_shorter_than_its_unlimited_dimension_is_filled(tmp_p
         short = file.createVariable("short", "i2", ("time", "x"), fill_value=-9)
         short[:2] = np.arange(6).reshape(2, 3)
         file.createVariable("never", "f8", ("time",))
+        file.createVariable("text", str, ("time",))[:2] = np.array(["a", "bb"], object)
     wanted = by_netcdf4(path)
     with opened(path) as found:
         for key in ({}, {"time": slice(1, 5, 2)}, {"time": [4, 0]}, {"time": 1}, {"time": -1}):
@@ -411,6 +412,20 @@ def test_blocks_of_dask_are_read_by_several_threads(path):
     with opened(path, chunks={}) as found, dask.config.set(scheduler="threads", num_workers=4):
         assert found.t2m.data.numblocks == (6, 1, 1)
         np.testing.assert_array_equal(found.t2m.values, by_netcdf4(path).t2m.values)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i2"])
+def test_few_elements_of_many_chunks_are_not_left_to_hdf5(tmp_path, dtype):
+    path = tmp_path / "x.nc"
+    values = np.arange(40 * 300 * 200, dtype=dtype).reshape(40, 300, 200)
+    packing = {"scale_factor": 0.5} if dtype == "i2" else {}
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, chunks=(1, 300, 200), compression=1)
+        file["x"].attrs.update(packing)
+    with opened(path, cache=False) as found:
+        series = found.x[:, 7, 9].values
+    np.testing.assert_array_equal(series, values[:, 7, 9] * packing.get("scale_factor", 1))
+    assert ps.last_report().route != "hdf5"
 
 
 def test_several_files_are_one_data_set(path, weather, tmp_path):

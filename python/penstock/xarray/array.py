@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import numpy as np
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer
 
+from penstock.hdf5 import small
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.dataset import Dataset
 from penstock.placement import Device
+from penstock.request import Request
 from penstock.xarray.indexers import Index, index_of
 
 
@@ -24,11 +28,12 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         path: The path of the dataset.
         shape: The shape of the variable.
         dtype: The type of the elements that are returned.
-        device: Where these go, as for :func:`penstock.read`.
+        chunks: The lengths of a chunk of the dataset, if it has chunks.
+        device: Where the elements go, as for :func:`penstock.read`.
         decoding: How numbers are decoded, if they are.
     """
 
-    __slots__ = ("_decoding", "_device", "_manager", "_path", "dtype", "shape")
+    __slots__ = ("_chunks", "_decoding", "_device", "_manager", "_path", "dtype", "shape")
 
     def __init__(
         self,
@@ -37,17 +42,19 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         *,
+        chunks: tuple[int, ...] | None = None,
         device: Device = None,
-        decoding: Any = None,
+        decoding: Decoding | None = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
         self._manager = manager
         self._path = path
+        self._chunks = chunks
         self._device = device
         self._decoding = decoding
 
-    def decoded(self, decoding: Any) -> LazyArray:
+    def decoded(self, decoding: Decoding) -> LazyArray:
         """Return the same elements, decoded."""
         return self._with(decoding.dtype, self._device, decoding)
 
@@ -55,17 +62,25 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         """Return the same elements in host memory."""
         return self._with(self.dtype, None, self._decoding)
 
-    def _with(self, dtype: np.dtype[Any], device: Device, decoding: Any) -> LazyArray:
+    def _with(self, dtype: np.dtype[Any], device: Device, decoding: Decoding | None) -> LazyArray:
         return LazyArray(
-            self._manager, self._path, self.shape, dtype, device=device, decoding=decoding
+            self._manager,
+            self._path,
+            self.shape,
+            dtype,
+            chunks=self._chunks,
+            device=device,
+            decoding=decoding,
         )
 
     def __getitem__(self, key: ExplicitIndexer) -> Any:
         return self._read(index_of(key, self.shape))
 
     async def async_getitem(self, key: ExplicitIndexer) -> Any:
-        """Read in another thread, so that several variables are read at the same time."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        """Read while other tasks of the event loop run."""
+        index = index_of(key, self.shape)
+        with self._manager.acquire_context() as file:
+            return index.apply(await self._started(file.dataset(self._path), index.selection))
 
     def get_duck_array(self, dtype: Any = None) -> Any:
         """Read all elements, and convert them to a type."""
@@ -80,17 +95,56 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             return index.apply(self._read_dataset(file.dataset(self._path), index.selection))
 
     def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        if self._device is None and self._is_scattered(selection):
+            return self._started(dataset, selection).wait()
         if self._decoding is not None:
             return dataset.read(selection, device=self._device, cf=self._decoding)
         if self._device is not None:
             return dataset.read(selection, device=self._device)
-        found = dataset[selection]
-        if found.dtype.isnative:
-            return found
-        return found.astype(self.dtype)
+        dtype = self._converted(dataset)
+        return dataset[selection] if dtype is None else dataset.read(selection, dtype=dtype)
+
+    def _started(self, dataset: Dataset, selection: tuple[Any, ...]) -> Request[Any]:
+        if self._decoding is not None:
+            return dataset.read_async(selection, device=self._device, cf=self._decoding)
+        dtype = None if self._device is not None else self._converted(dataset)
+        return dataset.read_async(selection, device=self._device, dtype=dtype)
+
+    def _converted(self, dataset: Dataset) -> np.dtype[Any] | None:
+        """Return the type of the elements, if it has another byte order than those of the file."""
+        return None if dataset.dtype.isnative else self.dtype
+
+    def _is_scattered(self, selection: tuple[Any, ...]) -> bool:
+        """Whether few elements are in so many chunks that a single thread is slow.
+
+        ``dataset[selection]`` leaves small selections to HDF5, which decodes chunk by chunk.
+        """
+        if self._chunks is None:
+            return False
+        count = touched = 1
+        for part, side in zip(selection, self._chunks, strict=True):
+            if isinstance(part, slice):
+                count *= len(range(part.start, part.stop, part.step or 1))
+                touched *= (part.stop - 1) // side - part.start // side + 1
+            elif isinstance(part, np.ndarray):
+                count *= part.size
+                touched *= part.size
+        chunk = math.prod(self._chunks) * self.dtype.itemsize
+        is_small = 0 < count * self.dtype.itemsize <= small.LIMIT
+        return is_small and touched > 1 and touched * chunk > small.DECODED
 
 
-class LazyStrings(LazyArray):
+class ThreadedArray(LazyArray):
+    """Elements that HDF5 reads, or that are changed after the read: a task waits in a thread."""
+
+    __slots__ = ()
+
+    async def async_getitem(self, key: ExplicitIndexer) -> Any:
+        """Read in another thread."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+
+class LazyStrings(ThreadedArray):
     """Strings of variable length."""
 
     __slots__ = ()
@@ -99,10 +153,15 @@ class LazyStrings(LazyArray):
         return dataset.asstr()[selection]
 
 
-class PaddedArray(LazyArray):
+class PaddedArray(ThreadedArray):
     """A dataset that is shorter than an unlimited dimension of its file: the rest is filled."""
 
     __slots__ = ()
+
+    def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
+        if dataset.dtype.kind == "O":
+            return dataset.asstr()[selection]
+        return super()._read_dataset(dataset, selection)
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
@@ -116,7 +175,8 @@ class PaddedArray(LazyArray):
                 for side, length in zip(box, dataset.shape, strict=True)
             )
             lengths = [side.stop - side.start for side in box]
-            values = np.full(lengths, dataset.fillvalue, self.dtype)
+            fill = "" if self.dtype.kind == "O" else dataset.fillvalue
+            values = np.full(lengths, fill, self.dtype)
             filled = tuple(slice(0, side.stop - side.start) for side in inner)
             if values[filled].size:
                 values[filled] = self._read_dataset(dataset, inner)

@@ -148,6 +148,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             stored.path,
             stored.shape,
             _type_in_memory(stored.dtype),
+            chunks=stored.chunks,
             device=None if is_on_host else self._options.device,
         )
         variable = Variable(stored.dimensions, LazilyIndexedArray(array), attributes, encoding)
