@@ -20,16 +20,16 @@ import penstock as ps
 def make(path: Path) -> None:
     """Write two years of daily temperatures, packed as 16-bit integers."""
     days = np.arange("2001-01-01", "2003-01-01", dtype="M8[D]").astype("M8[ns]")
-    lat, lon = np.linspace(90, -90, 181), np.arange(0, 360, 1.0)
+    lat, lon = np.linspace(90, -90, 91), np.arange(0, 360, 2.0)
     season = np.cos(2 * np.pi * np.arange(len(days)) / 365.25)[:, None, None]
     mean = 300 - 40 * np.abs(np.sin(np.radians(lat)))[None, :, None]
-    noise = np.random.default_rng(1).normal(0, 2, (len(days), 181, 360))
+    noise = np.random.default_rng(1).normal(0, 2, (len(days), 91, 180))
     data = xr.Dataset(
         {"t2m": (("time", "lat", "lon"), mean - 10 * season + noise, {"units": "K"})},
         coords={"time": days, "lat": lat, "lon": lon},
     )
     packing = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768}
-    stored = {"zlib": True, "complevel": 4, "shuffle": True, "chunksizes": (1, 181, 360)}
+    stored = {"zlib": True, "complevel": 4, "shuffle": True, "chunksizes": (1, 91, 180)}
     data.to_netcdf(path, engine="netcdf4", encoding={"t2m": packing | stored})
 
 

@@ -62,6 +62,7 @@ ARGUMENTS = {
         "1",
     ],
     "checkpoint": ["--size", "100kB", "--tensors", "3", "--cache", "warm"],
+    "netcdf": ["--steps", "16", "--grid", "30x40"],
 }
 
 
@@ -72,6 +73,8 @@ def run(penstock, folder, numbers, tmp_path):
     def run(name, *more, status=0, **environment):
         if name in NEED_TORCH:
             pytest.importorskip("torch", reason="torch is not installed")
+        if name == "netcdf":
+            pytest.importorskip("xarray", reason="xarray is not installed")
         saved, table = tmp_path / "result.json", tmp_path / "result.csv"
         place = [] if name == "hdf5-read" else ["--dir", folder]
         arguments = [numbers if word == "FILE" else word for word in ARGUMENTS[name]]
@@ -115,6 +118,8 @@ def test_a_benchmark_measures_saves_and_draws_on_the_host(run, name, tmp_path, o
 def test_a_benchmark_measures_saves_and_draws_with_a_gpu(run, name, tmp_path):
     if name in NEED_TORCH and with_gpu("torch") is None:
         pytest.skip("torch is not installed, or finds no GPU")
+    if name == "netcdf" and with_gpu("cupy") is None:
+        pytest.skip("CuPy is not installed, or finds no GPU")
     check(run(name, "--plot", tmp_path / "figure.svg"), name, tmp_path)
 
 

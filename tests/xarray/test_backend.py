@@ -266,6 +266,20 @@ def test_groups_inherit_the_dimensions_of_their_parents(tmp_path):
         opened(path, group=3)
 
 
+def test_links_that_lead_upwards_or_nowhere_are_left_out(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["g/a"] = np.arange(3)
+        file["g/up"] = file["/"]
+        file["g/h/up"] = file["g"]
+        file["nowhere"] = h5py.SoftLink("/nothing")
+        file["outside"] = h5py.ExternalLink("none.h5", "x")
+        file["g/b"] = h5py.Empty("f4")
+    with xr.open_datatree(path, engine="penstock") as found:
+        assert found.groups == ("/", "/g", "/g/h")
+        assert list(found["g"].data_vars) == ["a"]
+
+
 def test_a_classic_file_is_refused_with_the_engine_that_reads_it(tmp_path):
     path = tmp_path / "classic.nc"
     with netcdf4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:

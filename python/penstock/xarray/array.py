@@ -29,11 +29,21 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         shape: The shape of the variable.
         dtype: The type of the elements that are returned.
         chunks: The lengths of a chunk of the dataset, if it has chunks.
+        is_swapped: Whether the byte order of the file is not that of the type.
         device: Where the elements go, as for :func:`penstock.read`.
         decoding: How numbers are decoded, if they are.
     """
 
-    __slots__ = ("_chunks", "_decoding", "_device", "_manager", "_path", "dtype", "shape")
+    __slots__ = (
+        "_chunks",
+        "_decoding",
+        "_device",
+        "_is_swapped",
+        "_manager",
+        "_path",
+        "dtype",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         dtype: np.dtype[Any],
         *,
         chunks: tuple[int, ...] | None = None,
+        is_swapped: bool = False,
         device: Device = None,
         decoding: Decoding | None = None,
     ) -> None:
@@ -51,6 +62,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self._manager = manager
         self._path = path
         self._chunks = chunks
+        self._is_swapped = is_swapped
         self._device = device
         self._decoding = decoding
 
@@ -69,6 +81,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             self.shape,
             dtype,
             chunks=self._chunks,
+            is_swapped=self._is_swapped,
             device=device,
             decoding=decoding,
         )
@@ -101,18 +114,13 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             return dataset.read(selection, device=self._device, cf=self._decoding)
         if self._device is not None:
             return dataset.read(selection, device=self._device)
-        dtype = self._converted(dataset)
-        return dataset[selection] if dtype is None else dataset.read(selection, dtype=dtype)
+        return dataset.read(selection, dtype=self.dtype) if self._is_swapped else dataset[selection]
 
     def _started(self, dataset: Dataset, selection: tuple[Any, ...]) -> Request[Any]:
         if self._decoding is not None:
             return dataset.read_async(selection, device=self._device, cf=self._decoding)
-        dtype = None if self._device is not None else self._converted(dataset)
+        dtype = self.dtype if self._is_swapped and self._device is None else None
         return dataset.read_async(selection, device=self._device, dtype=dtype)
-
-    def _converted(self, dataset: Dataset) -> np.dtype[Any] | None:
-        """Return the type of the elements, if it has another byte order than those of the file."""
-        return None if dataset.dtype.isnative else self.dtype
 
     def _is_scattered(self, selection: tuple[Any, ...]) -> bool:
         """Whether few elements are in so many chunks that a single thread is slow.

@@ -102,10 +102,12 @@ class Group:
     _datasets: dict[str, _Dataset] = field(default_factory=dict)
     """The variables, by their names in HDF5."""
     _types: dict[str, Any] = field(default_factory=dict)
+    _address: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
 
         identifier = h5o.open(self.file.id, self.path.encode("utf-8", "surrogateescape"))
+        self._address = _address(identifier)
         unnamed: Counter[int] = Counter()
         for name in identifier:
             try:
@@ -114,7 +116,8 @@ class Group:
                 continue
             text = name.decode("utf-8", "surrogateescape")
             if isinstance(found, h5g.GroupID):
-                self.groups.append(text)
+                if not self._is_inside(_address(found)):
+                    self.groups.append(text)
             elif isinstance(found, h5t.TypeID):
                 self._types[text] = found
             elif isinstance(found, h5d.DatasetID) and found.shape is not None:
@@ -123,6 +126,11 @@ class Group:
         for size, count in unnamed.items():
             for _ in range(named[size], count):
                 self.dimensions[self.numbering.next_name()] = Dimension(size)
+
+    def _is_inside(self, address: tuple[int, int]) -> bool:
+        """Whether this group or a parent is that of an address: a link that leads upwards."""
+        is_same = self._address == address
+        return is_same or (self.parent is not None and self.parent._is_inside(address))
 
     def child_path(self, name: str) -> str:
         """Return the path of a group of this one."""
@@ -268,6 +276,12 @@ class Group:
                     return name
             group = group.parent
         return None
+
+
+def _address(identifier: Any) -> tuple[int, int]:
+    """Return what is the same for all names of an object."""
+    information = h5o.get_info(identifier)
+    return information.fileno, information.addr
 
 
 def _fits(names: tuple[str, ...], extent: tuple[int, ...], known: dict[str, Dimension]) -> bool:

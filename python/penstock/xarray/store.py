@@ -149,6 +149,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             stored.shape,
             _type_in_memory(stored.dtype),
             chunks=stored.chunks,
+            is_swapped=not stored.dtype.isnative,
             device=None if is_on_host else self._options.device,
         )
         variable = Variable(stored.dimensions, LazilyIndexedArray(array), attributes, encoding)

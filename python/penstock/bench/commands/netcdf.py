@@ -164,7 +164,7 @@ class _Data:
         times = np.arange(self.steps)[selection["time"]]
         packed = self.fields[times % len(self.fields)]
         part = packed[..., selection.get("lat", slice(None)), selection.get("lon", slice(None))]
-        decoded = part.astype(np.float32)
+        decoded: np.ndarray[Any, Any] = part.astype(np.float32)
         decoded[part == _FILL] = np.nan
         decoded *= _SCALE
         decoded += _OFFSET
