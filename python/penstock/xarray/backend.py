@@ -32,7 +32,7 @@ class PenstockBackendEntrypoint(BackendEntrypoint):  # type: ignore[misc, unused
     """
 
     description = "Open netCDF-4 and HDF5 files into GPU or host memory using Penstock"
-    url = "https://github.com/penstock-io/penstock/blob/main/docs/xarray.md"
+    url = "docs/xarray.md"
     supports_groups = True
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         "filename_or_obj",
