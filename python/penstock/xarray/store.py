@@ -19,7 +19,6 @@ from penstock.xarray.array import LazyArray, LazyStrings, PaddedArray
 from penstock.xarray.files import OpenFile
 from penstock.xarray.group import Group, Stored
 
-_PACKED: Final = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
 _TIME_UNITS: Final = {
     "days",
     "hours",
@@ -163,7 +162,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         wanted = self._options.mask_and_scale
         if isinstance(wanted, Mapping):
             wanted = wanted.get(stored.name, True)
-        if not wanted or _PACKED.isdisjoint(variable.attrs):
+        if not wanted or variable.attrs.keys().isdisjoint(cf.NAMES):
             return variable
         coded = variable.copy(deep=False)  # the coders change the attributes
         for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
