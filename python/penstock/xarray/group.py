@@ -120,7 +120,7 @@ class Group:
                     self.groups.append(text)
             elif isinstance(found, h5t.TypeID):
                 self._types[text] = found
-            elif isinstance(found, h5d.DatasetID) and found.shape is not None:
+            elif isinstance(found, h5d.DatasetID):
                 self._add(text, found, unnamed)
         named = Counter(None if one.is_unlimited else one.size for one in self.dimensions.values())
         for size, count in unnamed.items():
@@ -164,10 +164,13 @@ class Group:
         return found
 
     def _add(self, name: str, identifier: Any, unnamed: Counter[int]) -> None:
+        shape = identifier.shape
+        if shape is None:  # a null dataspace
+            return
         creation = identifier.get_create_plist()
         attributes = Attributes(identifier, creation)
         is_scale = h5ds.is_scale(identifier)
-        dataset = _Dataset(identifier, creation, identifier.shape, attributes, is_scale)
+        dataset = _Dataset(identifier, creation, shape, attributes, is_scale)
         if is_scale:
             self.dimensions[name] = self._dimension(dataset)
         elif "DIMENSION_LIST" not in attributes and dataset.shape:
