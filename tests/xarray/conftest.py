@@ -1,4 +1,4 @@
-"""Files of netCDF-4, and arrays of the GPU without CuPy."""
+"""Arrays of the GPU without CuPy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import pytest
 
 import penstock as ps
 from penstock.placement import place
-
-# xarray's and those of the libraries that it uses.
-pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture

@@ -184,6 +184,9 @@ def test_dimensions_without_a_name_are_numbered_as_by_h5netcdf(tmp_path, phony_d
         file["g/c"] = np.zeros((5, 3, 3))
         file["x"] = np.zeros(3)
         file["x"].make_scale("x")
+        file["detached"] = np.zeros((3, 7))
+        file["detached"].dims[0].attach_scale(file["x"])
+        file["detached"].dims[0].detach_scale(file["x"])
     for group in (None, "g"):
         arguments = {"group": group, "phony_dims": phony_dims}
         with (
@@ -364,6 +367,18 @@ def test_bad_attributes_have_the_outcome_of_the_netcdf4_engine(tmp_path, attribu
 
     ours, theirs = outcome("penstock"), outcome("netcdf4")
     assert repr(ours) == repr(theirs)
+
+
+def test_a_file_that_was_replaced_is_read_anew_beside_the_old_data_set(tmp_path):
+    path, other = tmp_path / "x.nc", tmp_path / "y.nc"
+    for name, value in ((path, 1.0), (other, 2.0)):
+        with h5py.File(name, "w") as file:
+            file["x"] = np.full(5, value)
+    with opened(path, cache=False) as old:
+        assert old.x.values.tolist() == [1.0] * 5
+        path.write_bytes(other.read_bytes())
+        with opened(path) as new:
+            assert new.x.values.tolist() == [2.0] * 5
 
 
 def test_an_array_can_be_pickled(path):

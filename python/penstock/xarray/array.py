@@ -30,6 +30,8 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         dtype: The type of the elements that are returned.
         chunks: The lengths of a chunk of the dataset, if it has chunks.
         is_swapped: Whether the byte order of the file is not that of the type.
+        is_brief: Whether a read of all elements may be one of
+            :meth:`penstock.xarray.files.OpenFile.first_read`.
         device: Where the elements go, as for :func:`penstock.read`.
         decoding: How numbers are decoded, if they are.
     """
@@ -38,6 +40,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         "_chunks",
         "_decoding",
         "_device",
+        "_is_brief",
         "_is_swapped",
         "_manager",
         "_path",
@@ -54,6 +57,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         *,
         chunks: tuple[int, ...] | None = None,
         is_swapped: bool = False,
+        is_brief: bool = False,
         device: Device = None,
         decoding: Decoding | None = None,
     ) -> None:
@@ -63,6 +67,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self._path = path
         self._chunks = chunks
         self._is_swapped = is_swapped
+        self._is_brief = is_brief
         self._device = device
         self._decoding = decoding
 
@@ -105,7 +110,17 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
+            if self._is_brief and self._is_whole(index.selection):
+                found = file.first_read(self._path, self.shape, self.dtype)
+                if found is not None:
+                    return index.apply(found)
             return index.apply(self._read_dataset(file.dataset(self._path), index.selection))
+
+    def _is_whole(self, selection: tuple[Any, ...]) -> bool:
+        return all(
+            isinstance(part, slice) and part == slice(0, length, 1)
+            for part, length in zip(selection, self.shape, strict=True)
+        )
 
     def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
         if self._device is None and self._is_scattered(selection):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5p, h5t
+from h5py import h5, h5a, h5p, h5s, h5t
 
 HIDDEN: Final = frozenset(
     {
@@ -56,7 +56,7 @@ class Attributes:
         if name not in self._places:
             return None
         attribute = self._open(name)
-        return _elements(attribute, attribute.get_type())
+        return _elements(attribute, attribute.get_type(), attribute.shape)
 
     def integers(self, name: str) -> list[int] | None:
         """Return the integers of an attribute; ``None`` if it is missing."""
@@ -90,15 +90,18 @@ class Attributes:
     def _value(self, name: str) -> Any:
 
         attribute = self._open(name)
-        kind = attribute.get_type()
-        is_null = not attribute.shape and _has_no_elements(attribute)
+        kind, space = attribute.get_type(), attribute.get_space()
+        is_null = space.get_simple_extent_type() == h5s.NULL
         if kind.get_class() == h5t.STRING:
-            return _text(attribute, kind, name, is_null=is_null)
+            is_variable = kind.is_variable_str()
+            if is_null:
+                return [] if is_variable else ""
+            return _text(attribute, kind, space.shape, name, is_variable=is_variable)
         if kind.get_class() == h5t.REFERENCE:
             return None
         if is_null:
             return np.empty(0, type_of(kind).newbyteorder("="))
-        values = _elements(attribute, kind)
+        values = _elements(attribute, kind, space.shape)
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
         return values.reshape(-1)[0] if values.size == 1 else values
@@ -136,38 +139,27 @@ def _variable_text(encoding: str) -> tuple[Any, np.dtype[Any]]:
     return h5py.h5t.py_create(dtype), dtype
 
 
-def _has_no_elements(attribute: Any) -> bool:
-    try:
-        attribute.get_storage_size()
-    except RuntimeError:  # h5py takes a size of 0 for a failure
-        return True
-    return False
-
-
-def _elements(attribute: Any, kind: Any) -> np.ndarray[Any, Any]:
-
+def _elements(attribute: Any, kind: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     dtype = type_of(kind)
     base, inner = dtype.subdtype or (dtype, ())
-    values = np.zeros(attribute.shape + inner, base)
+    values = np.zeros(shape + inner, base)
     # Objects of Python need h5py's own type, by which it makes them.
     attribute.read(values, mtype=h5t.py_create(dtype) if dtype.hasobject else kind)
     return values
 
 
-def _text(attribute: Any, kind: Any, name: str, *, is_null: bool) -> Any:
+def _text(
+    attribute: Any, kind: Any, shape: tuple[int, ...], name: str, *, is_variable: bool
+) -> Any:
     # netCDF takes a fixed-length string without dimensions for characters, others for strings.
-
-    is_variable = kind.is_variable_str()
-    if is_null:
-        return [] if is_variable else ""
     if is_variable:
         of_file = "utf-8" if kind.get_cset() == h5t.CSET_UTF8 else "ascii"
         kind, dtype = _variable_text(of_file)
     else:
         dtype = np.dtype(("S", kind.get_size()))
-    values = np.zeros(attribute.shape, dtype)
+    values = np.zeros(shape, dtype)
     attribute.read(values, mtype=kind)
-    if name == "_FillValue" and not is_variable and values.ndim == 0:
+    if name == "_FillValue" and not is_variable and not shape:
         return np.bytes_(values[()])
     texts = [_decoded(value) for value in values.flat]
     return texts[0] if len(texts) == 1 else texts

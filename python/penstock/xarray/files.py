@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from h5py import h5o, h5s
+
 from penstock.errors import IncompatibleError
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
@@ -28,6 +31,7 @@ class OpenFile:
         self._file = _opened(source, mode)
         self._datasets: dict[str, Dataset] = {}
         self._groups: dict[str, Group] = {}
+        self._were_read: set[str] = set()
         is_sorted = phony_dims == "sort"
         self._numbering = Numbering(self._file.h5py, is_sorted=is_sorted)
         if is_sorted:
@@ -44,6 +48,21 @@ class OpenFile:
         if found is None:
             found = self._datasets[path] = self._file[path]
         return found
+
+    def first_read(
+        self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> np.ndarray[Any, Any] | None:
+        """Return all elements of a dataset by HDF5, the first time; ``None`` after that.
+
+        Most coordinates are read once. To prepare faster reads of them would take longer.
+        """
+        if path in self._were_read:
+            return None
+        self._were_read.add(path)
+        identifier = h5o.open(self._file.id, path.encode("utf-8", "surrogateescape"))
+        values = np.zeros(shape, dtype)
+        identifier.read(h5s.ALL, h5s.ALL, values)
+        return values
 
     def group(self, path: str) -> Group:
         """Return a group, by its path from the root.

@@ -103,6 +103,7 @@ class Group:
     """The variables, by their names in HDF5."""
     _types: dict[str, Any] = field(default_factory=dict)
     _address: tuple[int, int] = (0, 0)
+    _described: dict[str, Stored | TypeError | InvalidError] | None = None
 
     def __post_init__(self) -> None:
 
@@ -120,7 +121,7 @@ class Group:
                     self.groups.append(text)
             elif isinstance(found, h5t.TypeID):
                 self._types[text] = found
-            elif isinstance(found, h5d.DatasetID) and found.shape is not None:
+            elif isinstance(found, h5d.DatasetID):
                 self._add(text, found, unnamed)
         named = Counter(None if one.is_unlimited else one.size for one in self.dimensions.values())
         for size, count in unnamed.items():
@@ -148,29 +149,49 @@ class Group:
 
     def variables(self, without: frozenset[str] = frozenset()) -> list[Stored]:
         """Return the variables, except those of some names."""
-        known = self.all_dimensions
+        if self._described is None:
+            known = self.all_dimensions
+            self._described = {
+                name.removeprefix(_RENAMED): self._outcome(name, dataset, known)
+                for name, dataset in self._datasets.items()
+            }
+            # HDF5 would keep what it has read of open datasets, also for other objects of the file.
+            self._datasets.clear()
         found = []
-        for name, dataset in self._datasets.items():
-            shown = name.removeprefix(_RENAMED)
-            if shown in without:
+        for name, outcome in self._described.items():
+            if name in without:
                 continue
-            try:
-                found.append(self._variable(name, shown, dataset, known))
-            except TypeError as error:
+            if isinstance(outcome, InvalidError):
+                raise outcome
+            if isinstance(outcome, TypeError):
                 warnings.warn(
-                    f"{self.child_path(name)} of {self.file.filename} is left out: {error}",
+                    f"{self.child_path(name)} of {self.file.filename} is left out: {outcome}",
                     stacklevel=2,
                 )
+            else:
+                found.append(outcome)
         return found
 
+    def _outcome(
+        self, name: str, dataset: _Dataset, known: dict[str, Dimension]
+    ) -> Stored | TypeError | InvalidError:
+        """Return a variable, or why there is none."""
+        try:
+            return self._variable(name, name.removeprefix(_RENAMED), dataset, known)
+        except (TypeError, InvalidError) as error:
+            return error
+
     def _add(self, name: str, identifier: Any, unnamed: Counter[int]) -> None:
+        shape = identifier.shape
+        if shape is None:  # a null dataspace
+            return
         creation = identifier.get_create_plist()
         attributes = Attributes(identifier, creation)
         is_scale = h5ds.is_scale(identifier)
-        dataset = _Dataset(identifier, creation, identifier.shape, attributes, is_scale)
+        dataset = _Dataset(identifier, creation, shape, attributes, is_scale)
         if is_scale:
             self.dimensions[name] = self._dimension(dataset)
-        elif "DIMENSION_LIST" not in attributes and dataset.shape:
+        elif "_Netcdf4Coordinates" not in attributes and not _has_scales(dataset):
             unnamed |= Counter(dataset.shape)
         if not (is_scale and _NOT_A_VARIABLE in _bytes_of(attributes.elements("NAME"))):
             self._datasets[name] = dataset
@@ -194,7 +215,6 @@ class Group:
     def _variable(
         self, name: str, shown: str, dataset: _Dataset, known: dict[str, Dimension]
     ) -> Stored:
-
         kind = dataset.identifier.get_type()
         dtype = type_of(kind)
         dimensions = self._dimensions_of(name, dataset, known)
@@ -223,18 +243,19 @@ class Group:
             named = tuple(by_number.get(number, "") for number in numbers)
             if all(named) and _fits(named, dataset.shape, known):
                 return named
-        if "DIMENSION_LIST" in dataset.attributes:
+        if _has_scales(dataset):
             scales = self._scales_of(name, dataset)
             if all(scales):
                 return tuple(scales)
-            if any(scales):
-                raise self._damaged(name, "some of its dimensions have a dimension scale")
-        elif dataset.is_scale and len(dataset.shape) == 1:
+            raise self._damaged(name, "some of its dimensions have no dimension scale")
+        if dataset.is_scale and len(dataset.shape) == 1:
             return (name,)
         taken: Counter[int] = Counter()
         dimensions = []
         for size in dataset.shape:
-            same = [name for name, one in self.dimensions.items() if one.size == size]
+            same = [one for one, known in self.dimensions.items() if known.size == size]
+            if taken[size] >= len(same):
+                raise self._damaged(name, "_Netcdf4Coordinates names an unknown dimension")
             dimensions.append(same[taken[size]])
             taken[size] += 1
         return tuple(dimensions)
@@ -276,6 +297,17 @@ class Group:
                     return name
             group = group.parent
         return None
+
+
+def _has_scales(dataset: _Dataset) -> bool:
+    """Whether a dimension has a dimension scale, or the list of these is no such list."""
+    if "DIMENSION_LIST" not in dataset.attributes:
+        return False
+    try:
+        axes = range(len(dataset.shape))
+        return any(h5ds.get_num_scales(dataset.identifier, axis) for axis in axes)
+    except (RuntimeError, ValueError):
+        return True
 
 
 def _address(identifier: Any) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -13,13 +14,12 @@ from xarray.coding.strings import create_vlen_dtype
 from xarray.coding.variables import CFMaskCoder, CFScaleOffsetCoder
 from xarray.core.indexing import LazilyIndexedArray
 
-from penstock.hdf5 import cf
+from penstock.hdf5 import cf, small
 from penstock.placement import Device
 from penstock.xarray.array import LazyArray, LazyStrings, PaddedArray
 from penstock.xarray.files import OpenFile
 from penstock.xarray.group import Group, Stored
 
-_PACKED: Final = {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
 _TIME_UNITS: Final = {
     "days",
     "hours",
@@ -150,6 +150,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             _type_in_memory(stored.dtype),
             chunks=stored.chunks,
             is_swapped=not stored.dtype.isnative,
+            is_brief=is_on_host and not is_padded and _is_brief(stored),
             device=None if is_on_host else self._options.device,
         )
         variable = Variable(stored.dimensions, LazilyIndexedArray(array), attributes, encoding)
@@ -163,7 +164,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         wanted = self._options.mask_and_scale
         if isinstance(wanted, Mapping):
             wanted = wanted.get(stored.name, True)
-        if not wanted or _PACKED.isdisjoint(variable.attrs):
+        if not wanted or variable.attrs.keys().isdisjoint(cf.NAMES):
             return variable
         coded = variable.copy(deep=False)  # the coders change the attributes
         for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
@@ -197,6 +198,13 @@ def _type_in_memory(dtype: np.dtype[Any]) -> np.dtype[Any]:
         found: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call, unused-ignore]
         return found
     return dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
+
+
+def _is_brief(stored: Stored) -> bool:
+    """Whether HDF5 alone reads all elements in the time of a small read."""
+    nbytes = math.prod(stored.shape) * stored.dtype.itemsize
+    is_small = stored.dtype.kind in "iuf" and nbytes <= small.BRIEF
+    return is_small and stored.filters.keys() <= {_DEFLATE, _SHUFFLE, _FLETCHER32}
 
 
 def _is_time(attributes: Mapping[str, Any]) -> bool:
