@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.anndata import Batches, Rows, read_h5ad
 from penstock.frameworks import with_gpu
 
-pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")]
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Sparse ")]
 Write = Callable[..., str]
 
 
