@@ -17,7 +17,15 @@ from penstock.hdf5.many import start_into
 from penstock.hdf5.runs import Runs
 
 COUNT = 1000
-KINDS = ["chunked", "contiguous", "two dimensions", "virtual", "writable", "unknown type"]
+KINDS = [
+    "chunked",
+    "contiguous",
+    "two dimensions",
+    "virtual",
+    "virtual by HDF5",
+    "writable",
+    "unknown type",
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -33,6 +41,9 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         layout = h5py.VirtualLayout((COUNT,), "i4")
         layout[:] = h5py.VirtualSource(file["chunked"])
         file.create_virtual_dataset("virtual", layout)
+        # Penstock leaves mappings that overlap to HDF5.
+        layout[400:] = h5py.VirtualSource(file["chunked"])[400:]
+        file.create_virtual_dataset("virtual by HDF5", layout)
     with h5py.File(path, "r+" if request.param == "writable" else "r") as file:
         yield file[request.param]
 
