@@ -10,7 +10,10 @@ use crate::reserve::{lack, make_room, push};
 impl Selection {
     /// Returns the selection with one element for each position: the last one, in the order of the
     /// runs. Workers fill positions at the same time, so no two elements may have one position.
-    pub(crate) fn last_at_each_position(self) -> Result<Selection> {
+    ///
+    /// # Errors
+    /// Memory is exhausted.
+    pub fn last_at_each_position(self) -> Result<Selection> {
         match self {
             Selection::Runs(runs) if have_common_positions(&runs) => {
                 Ok(Selection::Runs(last_of(&runs)?))
