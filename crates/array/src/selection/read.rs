@@ -8,6 +8,11 @@ use super::{Run, Selection};
 use crate::reserve::{lack, make_room, push};
 
 impl Selection {
+    /// Returns whether two elements have the same position in the result. Only runs can have this.
+    pub fn has_common_positions(&self) -> bool {
+        matches!(self, Selection::Runs(runs) if have_common_positions(runs))
+    }
+
     /// Returns the selection with one element for each position: the last one, in the order of the
     /// runs. Workers fill positions at the same time, so no two elements may have one position.
     ///
