@@ -471,7 +471,9 @@ typedef struct penstock_axis {
  * given by `rank` indices in `points`, in any order; an array for them is in C order. With PENSTOCK_RUNS as
  * `form`, `point_count` runs of elements, each given by three numbers in `points`: the first element, counted
  * in C order through the dataset, its position in the array, which has one dimension, and the number of
- * elements. Runs may overlap in the dataset. */
+ * elements. Runs may overlap in the dataset: of an element that is written more than once, the value at its
+ * highest position stays. In the array, only the runs of a read may overlap: a position gets the element of
+ * the last run that has it. */
 #define PENSTOCK_POINTS 0
 #define PENSTOCK_RUNS 1
 typedef struct penstock_selection {

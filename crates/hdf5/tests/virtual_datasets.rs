@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use common::{Locked, Opened, Setting, lock};
 use execute::{execute, native_read};
-use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Selection, StoredSize};
+use penstock_array::{ElementMapping, MemoryLayout, MemorySize, Run, Selection, StoredSize};
 use penstock_hdf5::dataset::{ByteOrder, DatasetInfo, ElementType, FileType};
 use penstock_hdf5::{Resolution, SourcePart, Store, resolve};
 use penstock_sys::hdf5::{H5F_ACC_RDONLY, H5F_ACC_RDWR, H5S_ALL};
@@ -210,6 +210,35 @@ fn every_selection_of_a_virtual_dataset_is_what_hdf5_reads() {
         TestRunner::new(config)
             .run(&readings(&info.shape), check)
             .unwrap();
+    }
+}
+
+#[test]
+fn a_position_of_two_runs_gets_the_element_of_the_later_run() {
+    let Some(locked) = lock() else { return };
+    let setting = locked.setting;
+    for (name, opened) in of_kind(&locked, "parts") {
+        let info = info(setting, &opened);
+        let all = natively(setting, &opened, &info).unwrap();
+        let elements: u64 = info.shape.iter().product();
+        let length = elements / 2;
+        let run = |start, position| Run {
+            start,
+            position,
+            length,
+        };
+        let reading = Reading {
+            selection: Selection::Runs(vec![run(elements - length, 1), run(0, 0)]),
+            destination: MemoryLayout::dense(&[length + 1], MemorySize(4)).unwrap(),
+        };
+        let (selection, destination) = (&reading.selection, &reading.destination);
+        let made = take_apart(setting, &opened, &info, selection, destination);
+        let Ok(Resolution::Parts(parts)) = made else {
+            panic!("{name}: {made:?}");
+        };
+        let mut memory = vec![UNTOUCHED; destination.length as usize];
+        read(&parts, &mut memory);
+        assert!(memory == expected(&all, &info.shape, &reading), "{name}");
     }
 }
 

@@ -318,8 +318,7 @@ impl Plan {
         }
     }
 
-    /// Returns an upper estimate of the number of touched chunks: runs, such as those of single
-    /// elements, may touch fewer.
+    /// Returns an upper bound of the number of touched chunks. Runs that share chunks touch fewer.
     pub fn touched(&self) -> u64 {
         match &self.selection {
             Selection::Grid(axes) => axes

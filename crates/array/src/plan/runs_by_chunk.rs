@@ -169,22 +169,33 @@ impl RunsByChunk {
     }
 }
 
-/// The most chunks that the runs touch: the sum over all runs of the chunks that each touches,
-/// where chunks are whole rows.
+/// Returns an upper bound of the number of chunks that the runs touch. It is the sum of those of
+/// each run: exact for a run within a row, and for chunks of whole rows.
 pub(super) fn most_touched(grid: &ChunkGrid, runs: &[Run]) -> u64 {
-    let of_chunk = grid.elements().max(1);
-    let is_of_rows = grid.chunk().get(1..) == grid.shape().get(1..);
-    let of_run = |run: &Run| match run.length {
-        0 => 0,
-        length if is_of_rows => {
-            let last = run.start.saturating_add(length - 1);
-            last / of_chunk - run.start / of_chunk + 1
-        }
-        length => length / of_chunk + 1,
-    };
     runs.iter()
-        .fold(0, |all: u64, run| all.saturating_add(of_run(run)))
+        .fold(0, |all: u64, run| all.saturating_add(touched_by(grid, run)))
         .min(grid.total())
+}
+
+/// Returns an upper bound for one run: along the first dimension in which its ends differ, the
+/// chunks between them, times all chunks along the dimensions after it.
+fn touched_by(grid: &ChunkGrid, run: &Run) -> u64 {
+    if run.length == 0 {
+        return 0;
+    }
+    let (mut first, mut last) = (run.start, run.start.saturating_add(run.length - 1));
+    let mut chunks: u64 = 1;
+    let dimensions = grid.shape().iter().zip(grid.chunk()).zip(grid.counts());
+    for ((size, side), count) in dimensions.rev() {
+        let (low, high) = (first % size, last % size);
+        (first, last) = (first / size, last / size);
+        if first == last {
+            chunks = chunks.saturating_mul(high / side - low / side + 1);
+            break;
+        }
+        chunks = chunks.saturating_mul(*count);
+    }
+    chunks.min(run.length)
 }
 
 fn push_to_heap<T: Ord>(heap: &mut BinaryHeap<Reverse<T>>, item: T) -> Result<()> {
@@ -197,6 +208,8 @@ fn push_to_heap<T: Ord>(heap: &mut BinaryHeap<Reverse<T>>, item: T) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use proptest::prelude::*;
 
     fn run(start: u64, position: u64, length: u64) -> Run {
         Run {
@@ -229,6 +242,33 @@ mod tests {
         let runs = [run(24, 0, 8), run(0, 8, 8), run(33, 16, 3), run(9, 0, 0)];
         assert_eq!(most_touched(&grid, &runs), 3);
         assert_eq!(most_touched(&grid, &[run(7, 0, 10)]), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_touch_at_most_the_bound(
+            (shape, chunk) in prop::collection::vec((1..9u64, 1..9u64), 1..4)
+                .prop_map(|sides| sides.into_iter().unzip::<u64, u64, Vec<_>, Vec<_>>()),
+            ends in prop::collection::vec((0..600u64, 0..600u64), 1..4),
+        ) {
+            let total: u64 = shape.iter().product();
+            let run = |(a, b): (u64, u64)| {
+                let (a, b) = (a % total, b % total);
+                run(a.min(b), 0, a.abs_diff(b) + 1)
+            };
+            let runs: Vec<Run> = ends.into_iter().map(run).collect();
+            let grid = ChunkGrid::new(&shape, &chunk).unwrap();
+            let most = most_touched(&grid, &runs);
+            prop_assert!(pieces(grid, &runs).len() as u64 <= most);
+        }
+    }
+
+    #[test]
+    fn a_run_within_a_row_touches_the_chunks_between_its_ends() {
+        let grid = ChunkGrid::new(&[100, 100], &[10, 10]).unwrap();
+        assert_eq!(most_touched(&grid, &[run(300, 0, 100)]), 10);
+        assert_eq!(most_touched(&grid, &[run(305, 0, 10)]), 2);
+        assert_eq!(most_touched(&grid, &[run(399, 0, 2)]), 2);
     }
 
     #[test]

@@ -8,9 +8,17 @@ use super::{Run, Selection};
 use crate::reserve::{lack, make_room, push};
 
 impl Selection {
+    /// Returns whether two elements have the same position in the result. Only runs can have this.
+    pub fn has_common_positions(&self) -> bool {
+        matches!(self, Selection::Runs(runs) if have_common_positions(runs))
+    }
+
     /// Returns the selection with one element for each position: the last one, in the order of the
     /// runs. Workers fill positions at the same time, so no two elements may have one position.
-    pub(crate) fn last_at_each_position(self) -> Result<Selection> {
+    ///
+    /// # Errors
+    /// Memory is exhausted.
+    pub fn last_at_each_position(self) -> Result<Selection> {
         match self {
             Selection::Runs(runs) if have_common_positions(&runs) => {
                 Ok(Selection::Runs(last_of(&runs)?))
@@ -22,14 +30,13 @@ impl Selection {
 
 fn have_common_positions(runs: &[Run]) -> bool {
     let are_apart = |ranges: &[(u64, u64)]| ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-    let is_apart = |pair: &[Run]| pair[0].position + pair[0].length <= pair[1].position;
+    let end = |run: &Run| run.position.saturating_add(run.length);
+    let is_apart = |pair: &[Run]| end(&pair[0]) <= pair[1].position;
     if runs.windows(2).all(is_apart) {
         return false;
     }
     let filled = runs.iter().filter(|run| run.length > 0);
-    let mut ranges: Vec<(u64, u64)> = filled
-        .map(|run| (run.position, run.position + run.length))
-        .collect();
+    let mut ranges: Vec<(u64, u64)> = filled.map(|run| (run.position, end(run))).collect();
     ranges.sort_unstable();
     !are_apart(&ranges)
 }
@@ -120,6 +127,18 @@ mod tests {
             prop_assert_eq!(elements, expected.len() as u64);
             prop_assert_eq!(positions(&left), expected);
         }
+    }
+
+    #[test]
+    fn positions_that_overflow_are_compared_up_to_the_largest() {
+        let run = |position| Run {
+            start: 0,
+            position,
+            length: 2,
+        };
+        let have_common = |runs: Vec<Run>| Selection::Runs(runs).has_common_positions();
+        assert!(!have_common(vec![run(u64::MAX - 1), run(0)]));
+        assert!(have_common(vec![run(u64::MAX - 1), run(u64::MAX - 2)]));
     }
 
     #[test]

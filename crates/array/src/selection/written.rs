@@ -33,7 +33,8 @@ impl Selection {
     }
 
     /// Returns the selection without the elements that are selected again later in the order of the
-    /// result: an array assigned to an index that repeats leaves the last value.
+    /// result: an array assigned to an index that repeats leaves the last value. No two elements
+    /// may have a common position.
     ///
     /// # Errors
     /// Memory is exhausted.

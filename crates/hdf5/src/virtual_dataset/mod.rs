@@ -140,7 +140,7 @@ impl Resolver<'_> {
         memory.check(&shape, element).map_err(|e| info.name_in(e))?;
         let place = self.sources.place(dataset, info.clone())?;
         let wanted = Wanted {
-            selection: selection.clone(),
+            selection: selection.clone().last_at_each_position()?,
             memory: memory.clone(),
         };
         let done = self.virtual_dataset(&place, &wanted);

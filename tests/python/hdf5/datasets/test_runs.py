@@ -12,12 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.hdf5 import reading
+from penstock.hdf5 import reading, writing
 from penstock.hdf5.many import start_into
 from penstock.hdf5.runs import Runs
 
 COUNT = 1000
-KINDS = ["chunked", "contiguous", "two dimensions", "virtual", "writable", "unknown type"]
+KINDS = [
+    "chunked",
+    "contiguous",
+    "two dimensions",
+    "virtual",
+    "virtual by HDF5",
+    "writable",
+    "unknown type",
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -33,6 +41,9 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         layout = h5py.VirtualLayout((COUNT,), "i4")
         layout[:] = h5py.VirtualSource(file["chunked"])
         file.create_virtual_dataset("virtual", layout)
+        # Penstock leaves mappings that overlap to HDF5.
+        layout[400:] = h5py.VirtualSource(file["chunked"])[400:]
+        file.create_virtual_dataset("virtual by HDF5", layout)
     with h5py.File(path, "r+" if request.param == "writable" else "r") as file:
         yield file[request.param]
 
@@ -75,6 +86,30 @@ def test_a_run_outside_the_dataset_is_an_error(dataset: Any) -> None:
     found = np.zeros(3, "i4")
     with pytest.raises((ps.InvalidError, IndexError)):
         start_into([dataset], [(Runs(np.array([COUNT - 2]), np.array([3])),)], [found], {}).wait()
+
+
+@pytest.mark.parametrize("positions", [[0, 10], [0, 1]])
+def test_a_write_refuses_runs_that_overlap_in_the_array(
+    tmp_path: Path, positions: list[int]
+) -> None:
+    wanted = Runs(np.array([0, 50]), np.array([100, 3]), np.array(positions))
+    with h5py.File(tmp_path / "written.h5", "w") as file:
+        file["x"] = np.zeros(100, "i4")
+        with pytest.raises(ps.InvalidError, match=r"x: .* overlap in the array"):
+            writing.write(file["x"], np.arange(100, dtype="i4"), (wanted,))
+        assert not file["x"][()].any()
+
+
+@pytest.mark.parametrize("dtype", ["i4", ">i8"], ids=["directly", "by HDF5"])
+def test_an_element_of_two_runs_gets_the_value_at_its_highest_position(
+    tmp_path: Path, dtype: str
+) -> None:
+    starts, lengths, positions = (np.array(part) for part in ([2, 5, 0], [6, 3, 4], [4, 10, 0]))
+    wanted = Runs(starts, lengths, positions)
+    with h5py.File(tmp_path / "written.h5", "w") as file:
+        file.create_dataset("x", data=np.full(10, -1, dtype), chunks=(4,))
+        writing.write(file["x"], np.arange(13, dtype="i4"), (wanted,))
+        assert file["x"][()].tolist() == [0, 1, 4, 5, 6, 10, 11, 12, -1, -1]
 
 
 @pytest.mark.gpu

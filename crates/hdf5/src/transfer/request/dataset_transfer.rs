@@ -130,6 +130,11 @@ impl DatasetTransfer<'_> {
                 selection.check(shape)?;
                 match self.operation {
                     Operation::Read => Ok(selection.clone()),
+                    Operation::Write if selection.has_common_positions() => {
+                        let cause = "two runs of elements to write overlap in the array";
+                        let remedy = "pass runs whose positions in the array differ";
+                        Err(info.name_in(Error::invalid(cause).remedy(remedy)))
+                    }
                     Operation::Write => selection.clone().without_repeats(),
                 }
             }

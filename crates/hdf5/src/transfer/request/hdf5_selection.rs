@@ -196,61 +196,76 @@ fn once(axis: &Axis) -> Result<(Vec<Slab>, Axis)> {
         }
         Axis::Runs(runs) => runs,
     };
-    let mut slabs: Vec<Slab> = Vec::new();
-    let mut numbered: Vec<Run> = Vec::new();
-    make_room(&mut slabs, runs.len())?;
-    make_room(&mut numbered, runs.len())?;
-    // Number of the first index of the last slab.
-    let mut first = 0;
-    for run in runs {
-        match slabs.last_mut() {
-            Some(slab) if run.start <= slab.start + slab.block => {
-                slab.block = slab.block.max(run.start + run.length - slab.start);
-            }
-            last => {
-                first += last.map_or(0, |slab| slab.block);
-                slabs.push(Slab::range(run.start, run.length));
-            }
-        }
-        let slab_start = slabs.last().map_or(0, |slab| slab.start);
-        numbered.push(Run {
-            start: first + (run.start - slab_start),
-            position: run.position,
-            length: run.length,
-        });
-    }
-    let is_next = |pair: &[Run]| pair[0].start + pair[0].length == pair[1].start;
-    let in_order =
-        numbered.iter().all(|run| run.start == run.position) && numbered.windows(2).all(is_next);
-    let taken = match numbered.last() {
-        Some(last) if in_order => Axis::all(last.start + last.length),
-        _ => Axis::Runs(numbered),
+    let (slabs, numbered) = distinct(runs)?;
+    let count = slabs.iter().map(|slab| slab.block).sum();
+    let taken = if is_in_order(&numbered) {
+        Axis::all(count)
+    } else {
+        Axis::Runs(numbered)
     };
     Ok((slabs, taken))
 }
 
+/// Returns the elements of the runs, each once and sorted, and the runs in numbers of these.
+fn distinct(runs: &[Run]) -> Result<(Vec<Slab>, Vec<Run>)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    make_room(&mut ranges, runs.len())?;
+    ranges.extend(runs.iter().map(|run| (run.start, run.start + run.length)));
+    ranges.sort_unstable();
+    let mut slabs: Vec<Slab> = Vec::new();
+    // Number of the first element of each slab.
+    let mut firsts: Vec<u64> = Vec::new();
+    make_room(&mut slabs, runs.len())?;
+    make_room(&mut firsts, runs.len())?;
+    let mut count = 0;
+    for (start, end) in ranges {
+        match slabs.last_mut() {
+            Some(slab) if start <= slab.start + slab.block => {
+                let longer = slab.block.max(end - slab.start);
+                count += longer - slab.block;
+                slab.block = longer;
+            }
+            _ => {
+                slabs.push(Slab::range(start, end - start));
+                firsts.push(count);
+                count += end - start;
+            }
+        }
+    }
+    let mut numbered: Vec<Run> = Vec::new();
+    make_room(&mut numbered, runs.len())?;
+    numbered.extend(runs.iter().map(|run| {
+        let at = slabs.partition_point(|slab| slab.start <= run.start) - 1;
+        Run {
+            start: firsts[at] + (run.start - slabs[at].start),
+            ..*run
+        }
+    }));
+    Ok((slabs, numbered))
+}
+
+/// Returns whether the position of each element is its number.
+fn is_in_order(numbered: &[Run]) -> bool {
+    numbered.iter().all(|run| run.start == run.position)
+}
+
+/// Selects each element once, sorted: of a virtual dataset, HDF5 reads no points in another order, and
+/// crashes if points repeat.
 fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Selection> {
     let space = session.simple_space(shape)?;
-    let elements: u64 = runs.iter().map(|run| run.length).sum();
+    let (slabs, taken) = distinct(runs)?;
+    let elements: u64 = slabs.iter().map(|slab| slab.block).sum();
     let numbers = usize::try_from(elements).unwrap_or(usize::MAX);
     let mut coordinates: Vec<u64> = Vec::new();
     make_room(&mut coordinates, numbers.saturating_mul(shape.len()))?;
-    let mut taken: Vec<Run> = Vec::new();
-    make_room(&mut taken, runs.len())?;
-    let mut moved = 0;
-    for run in runs {
-        for mut left in run.start..run.start + run.length {
+    for slab in slabs {
+        for mut left in slab.start..slab.start + slab.block {
             let end = coordinates.len() + shape.len();
             coordinates.resize(end, 0);
             for (at, size) in coordinates[end - shape.len()..].iter_mut().zip(shape).rev() {
                 (*at, left) = (left % size, left / size);
             }
         }
-        taken.push(Run {
-            start: moved,
-            ..*run
-        });
-        moved += run.length;
     }
     // SAFETY: as many points as are passed, of as many numbers as the dataspace has dimensions.
     let status = unsafe {
@@ -262,10 +277,9 @@ fn of_runs(session: &Session<'_>, shape: &[u64], runs: &[Run]) -> Result<Hdf5Sel
         )
     };
     session.check(status, "select elements")?;
-    let in_order = taken.iter().all(|run| run.start == run.position);
     Ok(Hdf5Selection {
         space: Dataspace::Own(space),
         shape: vec![elements],
-        taken: (!in_order).then_some(Selection::Runs(taken)),
+        taken: (!is_in_order(&taken)).then_some(Selection::Runs(taken)),
     })
 }
