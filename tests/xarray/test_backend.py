@@ -232,6 +232,29 @@ def test_a_variable_that_is_shorter_than_its_unlimited_dimension_is_filled(tmp_p
                 xr.testing.assert_identical(found[name].isel(key).load(), wanted[name].isel(key))
 
 
+def test_a_filled_variable_keeps_the_order_of_its_dimensions(tmp_path):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        for name, length in (("time", None), ("x", 3), ("y", 3)):
+            file.createDimension(name, length)
+        file.createVariable("long", "f4", ("time", "x", "y"))[:] = np.zeros((6, 3, 3))
+        short = file.createVariable("short", "i4", ("time", "x", "y"))
+        short[:4] = np.arange(36).reshape(4, 3, 3)
+    wanted = by_netcdf4(path).short
+    with opened(path, cache=False) as found:
+        for key in ({"time": 2, "y": [2, 0]}, {"time": [5, 1], "y": 1}, {"time": 2, "y": []}):
+            xr.testing.assert_identical(found.short.isel(key).load(), wanted.isel(key))
+
+
+def test_numbers_that_xarray_cannot_decode_are_an_error(tmp_path):
+    path = tmp_path / "x.nc"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.array([1, 2, -999], "i2")
+        file["x"].attrs.update({"scale_factor": np.int16(10), "_FillValue": np.int16(-999)})
+    with opened(path) as found, pytest.raises(ValueError, match="NaN to integer"):
+        found.x.load()
+
+
 def test_dimensions_may_share_names_with_variables_that_are_no_coordinates(tmp_path):
     path = tmp_path / "x.nc"
     with netcdf4.Dataset(path, "w") as file:

@@ -203,13 +203,20 @@ class PaddedArray(ThreadedArray):
             filled = tuple(slice(0, side.stop - side.start) for side in inner)
             if values[filled].size:
                 values[filled] = self._read_dataset(dataset, inner)
-        shifted = [
-            slice(part.start - side.start, part.stop - side.start, part.step)
-            if isinstance(part, slice)
-            else (part % length if isinstance(part, int) else np.mod(part, length)) - side.start
-            for part, side, length in zip(index.selection, box, self.shape, strict=True)
-        ]
-        return index.apply(values[tuple(shifted)])
+        shifted: list[Any] = []
+        view: list[Any] = []
+        for part, side, length in zip(index.selection, box, self.shape, strict=True):
+            if isinstance(part, slice):
+                shifted.append(slice(part.start - side.start, part.stop - side.start, part.step))
+                view.append(slice(None))
+            elif isinstance(part, int):  # NumPy would count it among the arrays
+                shifted.append(slice(at := part % length - side.start, at + 1))
+                view.append(0)
+            else:
+                shifted.append(np.mod(part, length) - side.start)
+                view += [slice(None)] * part.ndim
+        found = values[tuple(shifted)]
+        return index.apply(found[tuple(view)] if 0 in view else found)
 
 
 def _box(part: Any, length: int) -> slice:

@@ -169,7 +169,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         coded = variable.copy(deep=False)  # the coders change the attributes
         for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
             coded = coder.decode(coded, name=stored.name)
-        data = array
+        data: LazyArray | None = None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the coders have warned
@@ -177,7 +177,7 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             data = array if decoding is None else array.decoded(decoding)
         except (TypeError, ValueError, OverflowError, KeyError):
             pass  # xarray raises it when the variable is read
-        if data.dtype == coded.dtype:
+        if data is not None and data.dtype == coded.dtype:
             return Variable(coded.dims, LazilyIndexedArray(data), coded.attrs, coded.encoding)
         on_host = LazilyIndexedArray(array.on_host())  # xarray's arithmetic is that of NumPy
         return Variable(variable.dims, on_host, variable.attrs, variable.encoding)
