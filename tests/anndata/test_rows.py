@@ -165,6 +165,13 @@ def test_files_of_the_same_genes_follow_one_another(write: Write) -> None:
     assert same(Rows(paths)[index], wanted[index])
 
 
+@pytest.mark.parametrize("index", [[0, 1, 2], [0, 2, 3], [2, 3], [3, 2], [2], [3, 4, 5, 0, 1, 2]])
+def test_empty_rows_of_several_files_are_read(write: Write, index: list[int]) -> None:
+    parts = [sp.csr_matrix(np.array(x, "f4")) for x in ([[1, 0], [0, 2], [0, 0]], np.eye(3, 2))]
+    paths = [write(cells_of(part, at), f"{at}.h5ad") for at, part in enumerate(parts)]
+    assert same(Rows(paths)[index], sp.vstack(parts).tocsr()[index])
+
+
 def test_one_plan_reads_several_batches(path: str) -> None:
     batches = [np.array([4, 2]), np.array([], int), np.array([77, 4, 149])]
     found = list(Rows(path).start(batches).wait())

@@ -35,10 +35,12 @@ class Runs:
     ) -> None:
         if positions is None:
             positions = np.cumsum(lengths) - lengths
+        # An empty run may start beyond the last element of the array.
+        filled = lengths > 0
+        starts, positions, lengths = starts[filled], positions[filled], lengths[filled]
         self.count = int((positions + lengths).max(initial=0))
         self.shape = self.lengths = (self.count,)
-        filled = lengths > 0
-        self._runs = _merged(starts[filled], positions[filled], lengths[filled])
+        self._runs = _merged(starts, positions, lengths)
         self._selection = ffi.new("penstock_selection *")
         self._selection[0] = (
             ffi.sizeof("penstock_selection"),
