@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.anndata.cells import CELLS, GENES, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
-from penstock.anndata import Rows
+from penstock.anndata import Rows, libraries
 
 EXAMPLES = 300 if os.environ.get("PENSTOCK_TEST_CASES") == "all" else 40
 
@@ -177,6 +177,39 @@ def test_one_plan_reads_several_batches(path: str) -> None:
     found = list(Rows(path).start(batches).wait())
     assert all(same(x, matrix()[rows]) for rows, x in found)
     assert all(np.array_equal(a, b) for (a, _), b in zip(found, batches, strict=True))
+
+
+@pytest.mark.parametrize("join", ["outer", "inner"])
+@pytest.mark.parametrize("like", ["numpy", "torch"])
+@pytest.mark.filterwarnings("ignore:Sparse ")
+def test_indices_have_64_bits_where_32_are_too_few(
+    write: Write, monkeypatch: pytest.MonkeyPatch, join: Any, like: Any
+) -> None:
+    pytest.importorskip(like)
+    genes = [[f"gene{at}" for at in range(10 * n, 10 * n + GENES)] for n in range(2)]
+    parts = [cells_of(matrix(60, seed=n), n, names) for n, names in enumerate(genes)]
+    rows = Rows([write(part, f"{n}.h5ad") for n, part in enumerate(parts)], like=like, join=join)
+    wanted = anndata.concat(parts, join=join).X
+    monkeypatch.setattr(libraries, "_BEYOND_INT32", 200)
+    for index, width in ((np.arange(120), 64), (np.arange(60), 64), ([3, 70], 32)):
+        found = rows[index]
+        if like == "torch":
+            kinds = {found.crow_indices().dtype, found.col_indices().dtype}
+            found = sp.csr_matrix(found.to_dense().numpy())
+        else:
+            kinds = {found.indptr.dtype, found.indices.dtype}
+        assert [str(kind).removeprefix("torch.") for kind in kinds] == [f"int{width}"]
+        assert same(found, wanted[index])
+
+
+def test_a_matrix_with_indices_too_long_for_cupy_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    maker = libraries.Maker("cpu", None)
+    maker.library = "cupy"
+    assert maker.index_type((1 << 31) - 1, 20_000) == np.int32
+    with pytest.raises(IncompatibleError, match=r"2147483648 elements.*read fewer rows"):
+        maker.index_type(1 << 31, 20_000)
 
 
 def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:

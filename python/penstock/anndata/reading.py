@@ -116,7 +116,7 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
     """
     count = int(matrix.indptr[-1])
     minor = matrix.shape[matrix.format == "csr"]
-    kind = np.dtype("i4" if max(count, minor) < 2**31 else "i8")
+    kind = maker.index_type(count, minor)
     data = maker.empty(count, matrix.dtype.newbyteorder("="))
     indices = maker.empty(count, kind)
     if count:
