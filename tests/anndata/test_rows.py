@@ -101,6 +101,20 @@ def test_values_are_converted_as_they_are_read(path: str) -> None:
     assert same(found, matrix()[[4, 2]].astype("f8"))
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("types", ["i4 f4", "f4 i4", "u1 i4", "f4 f4", "u1 i1 u1"])
+def test_values_of_files_of_several_types_are_promoted(write: Write, types: str, kind: str) -> None:
+    parts = []
+    for at, dtype in enumerate(types.split()):
+        x = matrix(20, seed=at)
+        x.data = (x.data * (3.7 if dtype == "f4" else 1)).astype(dtype)
+        parts.append(cells_of(x.toarray() if kind == "dense" else x.asformat(kind), at))
+    paths = [write(part, f"{at}.h5ad") for at, part in enumerate(parts)]
+    wanted, found = anndata.concat(parts).X, Rows(paths)[:]
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(_dense(found), _dense(wanted))
+
+
 def test_a_dense_result_has_the_elements_of_the_sparse_file(path: str) -> None:
     assert np.array_equal(Rows(path, dense=True)[[9, 3]], matrix()[[9, 3]].toarray())
 

@@ -55,8 +55,8 @@ class Rows:
             ``"torch"`` (``torch.sparse_csr``), ``"cupy"`` (``cupyx.scipy.sparse``), or
             ``"device"``: tuples ``(data, indices, indptr, shape)``. On a GPU, by default the first
             of torch, CuPy and ``"device"`` that is there.
-        dtype: The type to which values are converted as they are read; that of the first file by
-            default.
+        dtype: The type to which values are converted as they are read. By default, the one to
+            which NumPy promotes those of all files: ``float64`` for ``int32`` and ``float32``.
         dense: Whether matrices are dense, also those of sparse files.
         join: With several files, ``"outer"``: all genes, or ``"inner"``: those that all files have,
             in the order of ``anndata.concat``.
@@ -101,7 +101,10 @@ class Rows:
             _check(matrix, first)
         self._is_sparse = first.is_sparse
         self.dense = bool(dense) or not first.is_sparse
-        self._element = element_type(first.dtype.newbyteorder("=") if dtype is None else dtype)
+        if dtype is None:
+            promoted = np.result_type(*(matrix.dtype for matrix in self._matrices))
+            dtype = promoted.newbyteorder("=")
+        self._element = element_type(dtype)
         if len(self._matrices) == 1:
             self._genes = genes.Genes(None, [None])
             self._width = first.shape[1]
