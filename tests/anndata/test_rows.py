@@ -102,7 +102,7 @@ def test_values_are_converted_as_they_are_read(path: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
-@pytest.mark.parametrize("types", ["i4 f4", "f4 i4", "u1 i4", "f4 f4", "u1 i1 u1"])
+@pytest.mark.parametrize("types", ["i4 f4", "f4 i4", "u1 i4", "? f4", "f4 f4", "u1 i1 u1"])
 def test_values_of_files_of_several_types_are_promoted(write: Write, types: str, kind: str) -> None:
     parts = []
     for at, dtype in enumerate(types.split()):

@@ -57,6 +57,11 @@ class Runs:
         return int(ffi.cast("uintptr_t", self._selection))
 
     @property
+    def by_start(self) -> list[tuple[int, int, int]]:
+        """The first element, the position and the length of each run, in the dataset's order."""
+        return sorted(map(tuple, self._runs.tolist()))
+
+    @property
     def points(self) -> NDArray[np.int64]:
         """The number of each element, in the order of the array."""
         starts, positions, lengths = self._runs.astype(np.int64).T
