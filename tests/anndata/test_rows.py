@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.anndata.cells import CELLS, GENES, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
-from penstock.anndata import Rows, libraries
+from penstock.anndata import Rows, libraries, read_h5ad
 
 EXAMPLES = 300 if os.environ.get("PENSTOCK_TEST_CASES") == "all" else 40
 
@@ -272,6 +272,24 @@ def test_files_that_do_not_fit_together_are_refused(write: Write) -> None:
         Rows([sparse, apart], join="inner")
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_values_of_float16_are_refused_where_scipy_has_no_matrix(path: str, kind: str) -> None:
+    with h5py.File(path, "r+") as file:
+        values = file["X/data"][:].astype("f2")
+        del file["X/data"]
+        file["X/data"] = values
+        if kind == "csc":
+            file["X"].attrs["encoding-type"] = "csc_matrix"
+            file["X"].attrs["shape"] = [GENES, CELLS]
+    remedy = "as float32" if kind == "csc" else 'dtype="float32"'
+    with pytest.raises(IncompatibleError, match=rf"X of .*cells.h5ad: SciPy .*{remedy}"):
+        Rows(path)
+    with pytest.raises(IncompatibleError, match=r"X of .*cells.h5ad: SciPy .*as float32"):
+        read_h5ad(path)
+    if kind == "csr":
+        assert same(Rows(path, dtype="float32")[:], matrix())
+
+
 def test_a_matrix_that_is_not_there_is_a_key_error(path: str) -> None:
     with pytest.raises(KeyError, match="has no 'layers/counts'; it has X"):
         Rows(path, "layers/counts")
@@ -341,8 +359,10 @@ def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
         indices[0] += 1 << 32
         del file["X/indices"]
         file["X/indices"] = indices
-    with pytest.raises(InvalidError, match="has the index"):
+    with pytest.raises(InvalidError, match="row 0 has the index 2147483647 or more"):
         Rows(path)[:]
+    with pytest.raises(InvalidError, match="the index 2147483647 or more is outside"):
+        read_h5ad(path)
 
 
 def test_a_file_that_is_cut_off_is_an_error_with_its_name(path: str) -> None:

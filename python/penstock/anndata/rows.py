@@ -105,6 +105,9 @@ class Rows:
             promoted = np.result_type(*(matrix.dtype for matrix in self._matrices))
             dtype = promoted.newbyteorder("=")
         self._element = element_type(dtype)
+        is_of_scipy = self._maker.library == "numpy" or (self._maker.on_host and self.dense)
+        if self._is_sparse and is_of_scipy and self._element.name == "float16":
+            raise first.not_in_scipy('give dtype="float32"')
         if len(self._matrices) == 1:
             self._genes = genes.Genes(None, [None])
             self._width = first.shape[1]
@@ -301,7 +304,8 @@ class Rows:
                 if not 0 <= wrong < widths[number]:
                     row = int(part.rows[at] - self._begins[number])
                     raise self._matrices[number].invalid(
-                        f"row {row} has the index {wrong}, and there are {widths[number]} columns"
+                        f"row {row} has the index {stored.text_of_index(wrong)}, and there are "
+                        f"{widths[number]} columns"
                     )
 
     def _aligned(self, part: _Part, values: Any, columns: Any) -> tuple[Any, Any, NDArray[Any]]:
