@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import h5py
@@ -16,6 +17,7 @@ from tests.anndata.cells import CELLS, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
 from penstock.anndata import Batches, Rows
+from penstock.anndata import batches as batches_module
 
 Write = Callable[..., str]
 
@@ -134,6 +136,28 @@ def test_leaving_early_ends_the_pending_reads(path: str) -> None:
         break
     gc.collect()
     assert same(rows[:], matrix())
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_the_stream_waits_for_the_program_before_each_batch(
+    path: str, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    calls: list[str] = []
+
+    class Stream(batches_module._NoStream):
+        def before_start(self) -> None:
+            calls.append("wait for the program")
+
+        def current(self) -> AbstractContextManager[Any]:
+            calls.append("work")
+            return super().current()
+
+    monkeypatch.setattr(batches_module, "_stream_of", lambda maker: Stream())
+    for _ in Batches(path, 16, window=window):
+        # The program has work on this batch, and may drop it before the next one is made.
+        calls.append("program")
+    after = [calls[at + 1] for at, call in enumerate(calls) if call == "program"]
+    assert after == ["wait for the program"] * 10
 
 
 def test_an_error_of_a_file_is_raised_where_its_batch_is_taken(path: str) -> None:

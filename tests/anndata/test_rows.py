@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.anndata.cells import CELLS, GENES, cells_of, matrix, same
 
 from penstock import IncompatibleError, InvalidError
-from penstock.anndata import Rows
+from penstock.anndata import Rows, libraries, read_h5ad
 
 EXAMPLES = 300 if os.environ.get("PENSTOCK_TEST_CASES") == "all" else 40
 
@@ -101,6 +101,20 @@ def test_values_are_converted_as_they_are_read(path: str) -> None:
     assert same(found, matrix()[[4, 2]].astype("f8"))
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("types", ["i4 f4", "f4 i4", "u1 i4", "? f4", "f4 f4", "u1 i1 u1"])
+def test_values_of_files_of_several_types_are_promoted(write: Write, types: str, kind: str) -> None:
+    parts = []
+    for at, dtype in enumerate(types.split()):
+        x = matrix(20, seed=at)
+        x.data = (x.data * (3.7 if dtype == "f4" else 1)).astype(dtype)
+        parts.append(cells_of(x.toarray() if kind == "dense" else x.asformat(kind), at))
+    paths = [write(part, f"{at}.h5ad") for at, part in enumerate(parts)]
+    wanted, found = anndata.concat(parts).X, Rows(paths)[:]
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(_dense(found), _dense(wanted))
+
+
 def test_a_dense_result_has_the_elements_of_the_sparse_file(path: str) -> None:
     assert np.array_equal(Rows(path, dense=True)[[9, 3]], matrix()[[9, 3]].toarray())
 
@@ -165,11 +179,51 @@ def test_files_of_the_same_genes_follow_one_another(write: Write) -> None:
     assert same(Rows(paths)[index], wanted[index])
 
 
+@pytest.mark.parametrize("index", [[0, 1, 2], [0, 2, 3], [2, 3], [3, 2], [2], [3, 4, 5, 0, 1, 2]])
+def test_empty_rows_of_several_files_are_read(write: Write, index: list[int]) -> None:
+    parts = [sp.csr_matrix(np.array(x, "f4")) for x in ([[1, 0], [0, 2], [0, 0]], np.eye(3, 2))]
+    paths = [write(cells_of(part, at), f"{at}.h5ad") for at, part in enumerate(parts)]
+    assert same(Rows(paths)[index], sp.vstack(parts).tocsr()[index])
+
+
 def test_one_plan_reads_several_batches(path: str) -> None:
     batches = [np.array([4, 2]), np.array([], int), np.array([77, 4, 149])]
     found = list(Rows(path).start(batches).wait())
     assert all(same(x, matrix()[rows]) for rows, x in found)
     assert all(np.array_equal(a, b) for (a, _), b in zip(found, batches, strict=True))
+
+
+@pytest.mark.parametrize("join", ["outer", "inner"])
+@pytest.mark.parametrize("like", ["numpy", "torch"])
+@pytest.mark.filterwarnings("ignore:Sparse ")
+def test_indices_have_64_bits_where_32_are_too_few(
+    write: Write, monkeypatch: pytest.MonkeyPatch, join: Any, like: Any
+) -> None:
+    pytest.importorskip(like)
+    genes = [[f"gene{at}" for at in range(10 * n, 10 * n + GENES)] for n in range(2)]
+    parts = [cells_of(matrix(60, seed=n), n, names) for n, names in enumerate(genes)]
+    rows = Rows([write(part, f"{n}.h5ad") for n, part in enumerate(parts)], like=like, join=join)
+    wanted = anndata.concat(parts, join=join).X
+    monkeypatch.setattr(libraries, "_BEYOND_INT32", 200)
+    for index, width in ((np.arange(120), 64), (np.arange(60), 64), ([3, 70], 32)):
+        found = rows[index]
+        if like == "torch":
+            kinds = {found.crow_indices().dtype, found.col_indices().dtype}
+            found = sp.csr_matrix(found.to_dense().numpy())
+        else:
+            kinds = {found.indptr.dtype, found.indices.dtype}
+        assert [str(kind).removeprefix("torch.") for kind in kinds] == [f"int{width}"]
+        assert same(found, wanted[index])
+
+
+def test_a_matrix_with_indices_too_long_for_cupy_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    maker = libraries.Maker("cpu", None)
+    maker.library = "cupy"
+    assert maker.index_type((1 << 31) - 1, 20_000) == np.int32
+    with pytest.raises(IncompatibleError, match=r"2147483648 elements.*read fewer rows"):
+        maker.index_type(1 << 31, 20_000)
 
 
 def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:
@@ -216,6 +270,24 @@ def test_files_that_do_not_fit_together_are_refused(write: Write) -> None:
     apart = write(cells_of(matrix(), genes=[f"x{at}" for at in range(GENES)]), "apart.h5ad")
     with pytest.raises(IncompatibleError, match="no gene in common"):
         Rows([sparse, apart], join="inner")
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_values_of_float16_are_refused_where_scipy_has_no_matrix(path: str, kind: str) -> None:
+    with h5py.File(path, "r+") as file:
+        values = file["X/data"][:].astype("f2")
+        del file["X/data"]
+        file["X/data"] = values
+        if kind == "csc":
+            file["X"].attrs["encoding-type"] = "csc_matrix"
+            file["X"].attrs["shape"] = [GENES, CELLS]
+    remedy = "as float32" if kind == "csc" else 'dtype="float32"'
+    with pytest.raises(IncompatibleError, match=rf"X of .*cells.h5ad: SciPy .*{remedy}"):
+        Rows(path)
+    with pytest.raises(IncompatibleError, match=r"X of .*cells.h5ad: SciPy .*as float32"):
+        read_h5ad(path)
+    if kind == "csr":
+        assert same(Rows(path, dtype="float32")[:], matrix())
 
 
 def test_a_matrix_that_is_not_there_is_a_key_error(path: str) -> None:
@@ -287,8 +359,10 @@ def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
         indices[0] += 1 << 32
         del file["X/indices"]
         file["X/indices"] = indices
-    with pytest.raises(InvalidError, match="has the index"):
+    with pytest.raises(InvalidError, match="row 0 has the index 2147483647 or more"):
         Rows(path)[:]
+    with pytest.raises(InvalidError, match="the index 2147483647 or more is outside"):
+        read_h5ad(path)
 
 
 def test_a_file_that_is_cut_off_is_an_error_with_its_name(path: str) -> None:

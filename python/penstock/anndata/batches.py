@@ -50,7 +50,7 @@ class Batches(Epochs):
 
     On a GPU, the matrices are made on a stream of the batches. The stream that is current when a
     batch is taken waits for it. A batch stays valid as long as it is referenced. With CuPy, each
-    read also waits for the work that is queued on the current stream when it starts.
+    read and each batch also wait for the work that is queued on the current stream before them.
 
     Args:
         paths: A file or several, whose genes are aligned by name. Or a :class:`Rows`, which has
@@ -169,6 +169,7 @@ class Batches(Epochs):
             yield self._next(found, taken)
 
     def _next(self, found: Iterator[tuple[Indices, Any]], taken: deque[Any]) -> Batch:
+        self._stream.before_start()  # a matrix may get the memory of an earlier one
         with self._stream.current():
             batch = self._batch(*next(found))
         self._stream.hand_over(batch, taken, max(self.prefetch, 1))
@@ -225,7 +226,7 @@ class _NoStream:
     """Batches in host memory, or of arrays without a library."""
 
     def before_start(self) -> None:
-        """Do nothing: there is no queued work."""
+        """Prepare for the start of a read, and for making a matrix, which both take memory."""
 
     def current(self) -> AbstractContextManager[Any]:
         return nullcontext()

@@ -16,6 +16,8 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, UnavailableError
 from penstock.placement import HOST, Device, Library, Placement, allocate, parse_device, place
 
+_BEYOND_INT32 = 1 << 31
+
 
 class Sparse(NamedTuple):
     """A CSR matrix of arrays without a library of sparse matrices."""
@@ -95,6 +97,26 @@ class Maker:
             )
         moved = self.moved(values)
         array[places] = moved.to(array.dtype) if self.library == "torch" else moved
+
+    def index_type(self, count: int, width: int) -> np.dtype[Any]:
+        """Return the type of indices and index pointers: the shortest, which is the fastest.
+
+        Args:
+            count: The number of elements.
+            width: The number of columns, or of rows of CSC.
+
+        Raises:
+            IncompatibleError: CuPy has no matrix of so many elements or columns.
+        """
+        if max(count, width) < _BEYOND_INT32:
+            return np.dtype("i4")
+        if self.library == "cupy":
+            raise IncompatibleError(
+                f"CuPy's sparse matrices have indices of 32 bits, too few for {count} elements of "
+                f"{width} columns",
+                remedy="read fewer rows at a time, by penstock.anndata.Rows",
+            )
+        return np.dtype("i8")
 
     def bounds(self, array: Any) -> tuple[int, int]:
         """Return the least and the greatest number of an array that is not empty."""

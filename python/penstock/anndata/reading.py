@@ -113,10 +113,13 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
 
     Raises:
         InvalidError: An index is outside the matrix.
+        IncompatibleError: SciPy or CuPy has no such matrix.
     """
+    if maker.on_host and matrix.dtype.newbyteorder("=") == np.float16:
+        raise matrix.not_in_scipy("write it again as float32")
     count = int(matrix.indptr[-1])
     minor = matrix.shape[matrix.format == "csr"]
-    kind = np.dtype("i4" if max(count, minor) < 2**31 else "i8")
+    kind = maker.index_type(count, minor)
     data = maker.empty(count, matrix.dtype.newbyteorder("="))
     indices = maker.empty(count, kind)
     if count:
@@ -124,7 +127,7 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
         read_many(pieces, out=[data, indices], **options)
         low, high = maker.bounds(indices)
         if low < 0 or high >= minor:
-            wrong = low if low < 0 else high
+            wrong = stored.text_of_index(low if low < 0 else high)
             raise matrix.invalid(f"the index {wrong} is outside the shape {matrix.shape}")
     pointers = maker.moved(matrix.indptr.astype(kind))
     make = scipy_matrix if maker.on_host else cupy_matrix

@@ -55,8 +55,8 @@ class Rows:
             ``"torch"`` (``torch.sparse_csr``), ``"cupy"`` (``cupyx.scipy.sparse``), or
             ``"device"``: tuples ``(data, indices, indptr, shape)``. On a GPU, by default the first
             of torch, CuPy and ``"device"`` that is there.
-        dtype: The type to which values are converted as they are read; that of the first file by
-            default.
+        dtype: The type to which values are converted as they are read. By default, the one to
+            which NumPy promotes those of all files: ``float64`` for ``int32`` and ``float32``.
         dense: Whether matrices are dense, also those of sparse files.
         join: With several files, ``"outer"``: all genes, or ``"inner"``: those that all files have,
             in the order of ``anndata.concat``.
@@ -101,7 +101,13 @@ class Rows:
             _check(matrix, first)
         self._is_sparse = first.is_sparse
         self.dense = bool(dense) or not first.is_sparse
-        self._element = element_type(first.dtype.newbyteorder("=") if dtype is None else dtype)
+        if dtype is None:
+            promoted = np.result_type(*(matrix.dtype for matrix in self._matrices))
+            dtype = promoted.newbyteorder("=")
+        self._element = element_type(dtype)
+        is_of_scipy = self._maker.library == "numpy" or (self._maker.on_host and self.dense)
+        if self._is_sparse and is_of_scipy and self._element.name == "float16":
+            raise first.not_in_scipy('give dtype="float32"')
         if len(self._matrices) == 1:
             self._genes = genes.Genes(None, [None])
             self._width = first.shape[1]
@@ -176,11 +182,15 @@ class Rows:
 
         Raises:
             IndexError: There is no such row.
+            IncompatibleError: CuPy's indices are too short for the elements of a batch.
         """
         plan = _Plan.of(batches, self._starts, self._lengths)
         data = self._maker.empty(plan.length, self._element)
-        indices = self._maker.empty(plan.length, self._index_type()) if self._is_sparse else None
-        started = Started((), lambda: self._made(plan, data, indices))
+        kind, indices = np.dtype("i8"), None
+        if self._is_sparse:
+            kind = self._maker.index_type(plan.longest, self._width)
+            indices = self._maker.empty(plan.length, kind)
+        started = Started((), lambda: self._made(plan.parts(kind), data, indices))
         numbers = np.searchsorted(self._ends, plan.rows, side="right")
         present = np.unique(numbers).tolist()
         for group in self._files.groups(present):
@@ -251,9 +261,11 @@ class Rows:
 
     # -- what is read ------------------------------------------------------------------------------
 
-    def _made(self, plan: _Plan, data: Any, indices: Any) -> Iterator[tuple[Indices, Any]]:
+    def _made(
+        self, parts: Iterator[_Part], data: Any, indices: Any
+    ) -> Iterator[tuple[Indices, Any]]:
         """Yield the rows and the matrices of the batches of a read that has ended."""
-        for part in plan.parts():
+        for part in parts:
             with self._maker.on_device():
                 matrix = self._matrix(part, data, indices)
             yield part.rows, matrix
@@ -269,7 +281,7 @@ class Rows:
         self._check_columns(part, columns)
         values, columns, pointers = self._aligned(part, values, columns)
         make = maker.dense if self.dense else maker.csr
-        return make(values, columns, pointers.astype(self._index_type()), shape)
+        return make(values, columns, pointers, shape)
 
     def _check_columns(self, part: _Part, columns: Any) -> None:
         """Raise an error if a row has an index outside the matrix.
@@ -292,12 +304,11 @@ class Rows:
                 if not 0 <= wrong < widths[number]:
                     row = int(part.rows[at] - self._begins[number])
                     raise self._matrices[number].invalid(
-                        f"row {row} has the index {wrong}, and there are {widths[number]} columns"
+                        f"row {row} has the index {stored.text_of_index(wrong)}, and there are "
+                        f"{widths[number]} columns"
                     )
 
-    def _aligned(
-        self, part: _Part, values: Any, columns: Any
-    ) -> tuple[Any, Any, NDArray[np.int64]]:
+    def _aligned(self, part: _Part, values: Any, columns: Any) -> tuple[Any, Any, NDArray[Any]]:
         """Return values, columns and index pointers in the columns of the result."""
         if self._genes.is_same:
             return values, columns, part.pointers
@@ -309,7 +320,7 @@ class Rows:
         for number, rows in part.of_files(self._ends):
             if (places := self._genes.places[number]) is None:
                 continue
-            moved = maker.moved(places)
+            moved = maker.moved(places.astype(part.pointers.dtype, copy=False))
             if len(rows) == len(part.rows):
                 columns = maker.take(moved, columns)
                 continue
@@ -318,11 +329,9 @@ class Rows:
         if not self._genes.drops:
             return values, columns, part.pointers
         kept = columns >= 0
-        counts = np.zeros(len(part.pointers), np.int64)
         found = kept if maker.on_host else kept.cpu() if maker.library == "torch" else kept.get()
         ends = np.concatenate([[0], np.cumsum(np.asarray(found), dtype=np.int64)])
-        counts[:] = ends[part.pointers]
-        return values[kept], columns[kept], counts
+        return values[kept], columns[kept], ends[part.pointers].astype(part.pointers.dtype)
 
     def _aligned_dense(self, part: _Part, values: Any) -> Any:
         maker = self._maker
@@ -356,10 +365,6 @@ class Rows:
                 remedy='give dtype="float32" or join="inner"',
             )
         return float("nan") if lacks else 0
-
-    def _index_type(self) -> np.dtype[Any]:
-        # cupyx has no others, and cuSPARSE is faster with them.
-        return np.dtype("i4" if self._width < 2**31 else "i8")
 
     def indices(self, index: Any) -> Indices:
         """Return the numbers of the rows that an index of ``rows[index]`` names."""
@@ -406,7 +411,7 @@ class _Part(NamedTuple):
     begin: int
     """Its first element in the arrays of the read."""
     end: int
-    pointers: NDArray[np.int64]
+    pointers: NDArray[Any]
     """The first element of each row in the batch, and the end of the last one."""
 
     def of_files(self, ends: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -432,6 +437,8 @@ class _Plan(NamedTuple):
     """The first row of each batch, and the number of all rows."""
     length: int
     """The length of the arrays, with the gaps between batches."""
+    longest: int
+    """The most elements of a batch."""
 
     @classmethod
     def of(
@@ -441,24 +448,26 @@ class _Plan(NamedTuple):
         firsts = [0, *np.cumsum([len(batch) for batch in batches]).tolist()]
         counts = lengths[rows]
         positions = np.cumsum(counts) - counts
-        shift = 0
+        shift = longest = 0
         for begin, end in pairwise(firsts):
             if begin < end:
                 shift += -(int(positions[begin]) + shift) % _ALIGNED
                 positions[begin:end] += shift
+                longest = max(longest, int(positions[end - 1] + counts[end - 1] - positions[begin]))
         length = int(positions[-1] + counts[-1]) if len(rows) else 0
-        return cls(rows, starts[rows], counts, positions, firsts, length)
+        return cls(rows, starts[rows], counts, positions, firsts, length, longest)
 
     def runs(self, which: Any) -> tuple[NDArray[np.int64], ...]:
         return self.starts[which], self.lengths[which], self.positions[which]
 
-    def parts(self) -> Iterator[_Part]:
-        """Yield the batches."""
+    def parts(self, kind: np.dtype[Any]) -> Iterator[_Part]:
+        """Yield the batches, with index pointers of a type."""
         for begin, end in pairwise(self.firsts):
             pointers = np.zeros(end - begin + 1, np.int64)
             np.cumsum(self.lengths[begin:end], out=pointers[1:])
             first = int(self.positions[begin]) if begin < end else 0
-            yield _Part(self.rows[begin:end], first, first + int(pointers[-1]), pointers)
+            last = first + int(pointers[-1])
+            yield _Part(self.rows[begin:end], first, last, pointers.astype(kind, copy=False))
 
 
 def _check(matrix: Matrix, first: Matrix) -> None:

@@ -47,6 +47,20 @@ class Matrix(NamedTuple):
             remedy="write the file again: this one is damaged",
         )
 
+    def not_in_scipy(self, remedy: str) -> IncompatibleError:
+        """Return the error of values of float16."""
+        return IncompatibleError(
+            f"{self.name} of {self.path}: SciPy has no sparse matrices of float16",
+            path=self.path,
+            remedy=remedy,
+        )
+
+
+def text_of_index(index: int) -> str:
+    """Return an index for a message. One of 64 bits was limited as it was read to 32."""
+    limits = {-(1 << 31): " or less", (1 << 31) - 1: " or more"}
+    return f"{index}{limits.get(index, '')}"
+
 
 def names_of(name: str, *, is_sparse: bool) -> tuple[str, ...]:
     return (f"{name}/data", f"{name}/indices") if is_sparse else (name,)

@@ -8,6 +8,8 @@ reason.
 from __future__ import annotations
 
 import errno
+import math
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -21,6 +23,7 @@ from penstock.hdf5 import dropped, lists, memory_types, pending, references
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import creation_property, explain, lock
+from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
 from penstock.report import THROUGH_HDF5, Report
@@ -86,6 +89,11 @@ def read(
             refuse_more_fields(selections.stored_type(dataset, selection).base, dtype)
         else:
             how.check_out(view.dtype, dataset)
+        indices, _ = selections.split(selection)
+        if len(indices) == 1 and isinstance(runs := indices[0], Runs):
+            _read_runs(dataset, runs, view, dtype, how)
+            transfer.complete(view, copy_back)
+            return _finished(out, view.nbytes, view.device, start, reason)
     value = _value(dataset, selection, dtype, how)
     host = np.asarray(value)
     if host.dtype.hasobject or type(value) in (bytes, str):
@@ -103,6 +111,30 @@ def read(
     staging.from_host(view, host)
     transfer.complete(view, copy_back)
     return _finished(out, view.nbytes, view.device, start, reason)
+
+
+def _read_runs(
+    dataset: Any, runs: Runs, view: arrays.View, dtype: Any, how: Decoding | None
+) -> None:
+    """Read each run to its place in an array, whose other elements stay: other reads fill them."""
+    if view.shape != runs.shape:
+        raise InvalidError(f"out has shape {view.shape}, and the runs end at {runs.count}")
+    size = view.dtype.itemsize
+    across = math.prod(dataset.shape[1:])
+    for begin, position, length in runs.by_start:
+        end = begin + length
+        if end > math.prod(dataset.shape):
+            raise IndexError(f"element {end - 1} is outside the shape {dataset.shape}")
+        first = begin // across
+        found = np.asarray(_value(dataset, np.s_[first : -(-end // across)], dtype, how))
+        part = replace(
+            view,
+            pointer=view.pointer + position * size,
+            nbytes=length * size,
+            shape=(length,),
+            array=None,
+        )
+        staging.from_host(part, found.reshape(-1)[begin - first * across :][:length])
 
 
 def refuse_more_fields(stored: np.dtype[Any], wanted: ElementType) -> None:

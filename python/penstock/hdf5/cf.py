@@ -62,9 +62,11 @@ class Decoding(NamedTuple):
     def check_out(self, dtype: ElementType, dataset: Any) -> None:
         """Raise an error if an array of this type is given for an ``h5py.Dataset``."""
         if dtype != element_type(self.dtype):
+            is_swapped = dtype.numpy is not None and not dtype.numpy.isnative
+            order = " in the other byte order" if is_swapped else ""
             raise InvalidError(
-                f"out has elements of type {dtype.name}, and those of {dataset.name} are decoded "
-                f"to {self.dtype}",
+                f"out has elements of type {dtype.name}{order}, and those of {dataset.name} are "
+                f"decoded to {self.dtype}",
                 path=dataset.file.filename,
                 remedy="give an array of that type",
             )

@@ -125,7 +125,7 @@ def _fields(
 def _known(dataset: Any, columns: Iterable[str] | None, names: Sequence[str]) -> list[str]:
     if columns is None:
         return list(names)
-    wanted = [columns] if isinstance(columns, str) else list(columns)
+    wanted = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
     for name in wanted:
         if name not in names:
             where = f"{dataset.name} of {dataset.file.filename}"

@@ -10,7 +10,6 @@ import numpy as np
 
 from penstock._core import Elements, elements
 from penstock.hdf5.library import creation_property
-from penstock.hdf5.runs import Runs
 from penstock.hdf5.selection import field_dtype, select, split
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
@@ -21,8 +20,6 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
 
     The second value is ``None`` where h5py's array is it.
     """
-    if type(argument) is Runs:
-        argument = argument.points
     found = _by_lists(dataset, argument)
     if found is None:
         return argument, None

@@ -35,10 +35,12 @@ class Runs:
     ) -> None:
         if positions is None:
             positions = np.cumsum(lengths) - lengths
+        # An empty run may start beyond the last element of the array.
+        filled = lengths > 0
+        starts, positions, lengths = starts[filled], positions[filled], lengths[filled]
         self.count = int((positions + lengths).max(initial=0))
         self.shape = self.lengths = (self.count,)
-        filled = lengths > 0
-        self._runs = _merged(starts[filled], positions[filled], lengths[filled])
+        self._runs = _merged(starts, positions, lengths)
         self._selection = ffi.new("penstock_selection *")
         self._selection[0] = (
             ffi.sizeof("penstock_selection"),
@@ -53,6 +55,11 @@ class Runs:
     def selection(self) -> int:
         """The address of a ``penstock_selection``, which is valid as long as this object."""
         return int(ffi.cast("uintptr_t", self._selection))
+
+    @property
+    def by_start(self) -> list[tuple[int, int, int]]:
+        """The first element, the position and the length of each run, in the dataset's order."""
+        return sorted(map(tuple, self._runs.tolist()))
 
     @property
     def points(self) -> NDArray[np.int64]:

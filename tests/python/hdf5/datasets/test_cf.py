@@ -338,6 +338,9 @@ def test_out_must_have_the_type_that_is_decoded_to(temperatures: Path) -> None:
             patch.setattr(small, "LIMIT", limit)
             with pytest.raises(ps.InvalidError, match=r"float64.*/t are decoded to float32"):
                 file["t"].read(out=np.empty((300, 600)), cf=True)
+            swapped = np.empty((300, 600), np.dtype("f4").newbyteorder())
+            with pytest.raises(ps.InvalidError, match="float32 in the other byte order, and"):
+                file["t"].read(out=swapped, cf=True)
 
 
 def test_cf_and_dtype_exclude_each_other(temperatures: Path) -> None:

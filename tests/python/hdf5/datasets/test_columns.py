@@ -86,6 +86,14 @@ def test_strings_of_variable_length_are_refused_unless_left_out(tmp_path: Path) 
         assert ps.read_columns(table, ["number"])["number"].tolist() == [1, 2]
 
 
+def test_a_column_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    kind = np.dtype([("text", h5py.string_dtype()), ("number", "i4")])
+    with h5py.File(tmp_path / "text.h5", "w") as file:
+        table = file.create_dataset("table", data=np.array([("a", 1), ("b", 2)], kind))
+        found = ps.read_columns(table, ["number", "number"])
+    assert {name: column.tolist() for name, column in found.items()} == {"number": [1, 2]}
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("names", [["count", "energy", "swapped", "place", "flag"], ["flag"]])
 def test_columns_go_to_device_arrays(path: Path, records: Any, names: list[str]) -> None:

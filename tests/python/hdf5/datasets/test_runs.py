@@ -26,6 +26,7 @@ KINDS = [
     "writable",
     "unknown type",
 ]
+BOOLEANS = np.random.default_rng(0).integers(0, 2, (20, 50)).astype(bool)
 
 
 @pytest.fixture(params=KINDS)
@@ -80,6 +81,47 @@ def test_runs_have_places_of_their_own(dataset: Any) -> None:
     assert found[10:14].tolist() == [5, 6, 7, 8]
     assert found[0:3].tolist() == [900, 901, 902]
     assert found[5:7].tolist() == [5, 6]
+
+
+@pytest.fixture(params=[(COUNT,), (20, 50)], ids=str)
+def booleans(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A dataset that is left to h5py: HDF5 has no conversion of booleans to numbers."""
+    with h5py.File(tmp_path / "booleans.h5", "w") as file:
+        file["x"] = BOOLEANS.reshape(request.param)
+    with h5py.File(tmp_path / "booleans.h5") as file:
+        yield file["x"]
+
+
+RUNS = np.array([(990, 30, 10), (5, 3, 4), (40, 9, 15), (3, 0, 2)])
+"""The first element, the position and the length of each run."""
+
+
+def _booleans_with_gaps() -> np.ndarray[Any, Any]:
+    wanted = np.full(40, 7, "f4")
+    for begin, position, length in RUNS:
+        wanted[position : position + length] = BOOLEANS.reshape(-1)[begin : begin + length]
+    return wanted
+
+
+def test_runs_that_h5py_reads_leave_the_gaps_between_them(booleans: Any) -> None:
+    starts, positions, lengths = RUNS.T
+    found = np.full(40, 7, "f4")
+    start_into([booleans], [(Runs(starts, lengths, positions),)], [found], {}).wait()
+    assert np.array_equal(found, _booleans_with_gaps())
+
+
+@pytest.mark.gpu
+def test_runs_that_h5py_reads_leave_the_gaps_in_gpu_memory(booleans: Any) -> None:
+    starts, positions, lengths = RUNS.T
+    found = ps.DeviceArray.from_numpy(np.full(40, 7, "f4"))
+    start_into([booleans], [(Runs(starts, lengths, positions),)], [found], {}).wait()
+    assert np.array_equal(found.numpy(), _booleans_with_gaps())
+
+
+def test_a_run_outside_booleans_is_an_error(booleans: Any) -> None:
+    runs = Runs(np.array([COUNT - 2]), np.array([3]))
+    with pytest.raises((ps.InvalidError, IndexError)):
+        start_into([booleans], [(runs,)], [np.zeros(3, "f4")], {}).wait()
 
 
 def test_a_run_outside_the_dataset_is_an_error(dataset: Any) -> None:
