@@ -167,18 +167,19 @@ def _column(records: Any, stored: np.dtype[Any], name: str, target: Any) -> Any:
         found = records[name]
         if isinstance(target, np.ndarray):
             return found
-        native = np.ascontiguousarray(found).astype(found.dtype.newbyteorder("="), copy=False)
+        native = found.astype(found.dtype.newbyteorder("="), order="C")
         return import_module("torch").from_numpy(native)
     assert stored.fields is not None
     # The records have the byte order of the machine, and the layout of the file.
     at, count = stored.fields[name][1], math.prod(records.shape)
     given = records.part(0, (count, stored.itemsize), element_type("u1"))
     if frameworks.is_torch(target):
-        rows = import_module("torch").from_dlpack(given)
-        one = rows[:, at : at + stored[name].itemsize].contiguous()
+        torch = import_module("torch")
+        one = torch.from_dlpack(given)[:, at : at + stored[name].itemsize]
+        one = one.clone(memory_format=torch.contiguous_format)  # a single row may be unaligned
         return one.reshape(-1).view(target.dtype).reshape(target.shape)
     cupy = import_module("cupy")
-    one = cupy.ascontiguousarray(cupy.asarray(given)[:, at : at + stored[name].itemsize])
+    one = cupy.asarray(given)[:, at : at + stored[name].itemsize].copy()
     return one.reshape(-1).view(target.dtype).reshape(target.shape)
 
 
@@ -229,7 +230,10 @@ def _fixed(
     if isinstance(group.get("axis1"), h5py.Dataset):
         places["index"] = "axis1", None
         for number in range(int(group.attrs.get("nblocks", 0))):
-            names = group[f"block{number}_items"][:]
+            items = group[f"block{number}_items"]
+            if items.dtype.hasobject:
+                raise _unreadable(group, str(number), "names that pandas has stored by pickle")
+            names = items[:]
             for at, name in enumerate(names.tolist()):
                 text = name.decode() if isinstance(name, bytes) else str(name)
                 places[text] = f"block{number}_values", at

@@ -114,6 +114,14 @@ def test_columns_go_to_tensors_on_the_gpu(path: Path, records: Any, torch: Any) 
             assert np.array_equal(found[name].cpu().numpy(), records[name])
 
 
+def test_the_columns_of_a_single_record_may_be_unaligned(tmp_path: Path, torch: Any) -> None:
+    record = np.array([(1, 2.5)], [("a", "u1"), ("b", "f8")])
+    with h5py.File(tmp_path / "one.h5", "w") as file:
+        file["t"] = record
+    found = ps.read_columns(f"{tmp_path / 'one.h5'}:t", like="torch")
+    assert found["b"].tolist() == [2.5]
+
+
 @pytest.mark.gpu
 def test_strings_do_not_go_to_a_gpu(path: Path) -> None:
     with pytest.raises(ps.IncompatibleError, match=r"column name .* which are no numbers"):
