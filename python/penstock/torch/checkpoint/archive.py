@@ -17,13 +17,13 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 
 from penstock import frameworks
+from penstock.torch.checkpoint.unpickling import Named
 
 ALIGNMENT = 64
 """Storages start at multiples of this many bytes of the file."""
@@ -339,9 +339,12 @@ def storage_of(saved: Any) -> Storage:
     Raises:
         Unsupported: It is not that of a storage.
     """
-    if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
+    if type(saved) is not tuple or len(saved) != 5 or saved[0] != "storage":
         raise Unsupported("a persistent id is not that of a storage")
-    return Storage(*saved[1:])
+    storage = Storage(*saved[1:])
+    if [type(field) for field in storage[1:]] != [str, str, int]:
+        raise Unsupported("a persistent id has fields of other types than that of a storage")
+    return storage
 
 
 class _Anything:
@@ -437,11 +440,18 @@ def tensor_of(directory: Directory) -> StoredTensor:
     return StoredTensor(dtype, entry.offset + first * step, tuple(shape), steps)
 
 
+def check_simple(dtype: Any, metadata: Any) -> None:
+    """Refuse a tensor that is more than elements of whole bytes."""
+    if type(dtype) is not torch.dtype or dtype in _PACKED:
+        raise Unsupported(f"the tensor has elements of {dtype}")
+    if metadata:
+        raise Unsupported("the tensor has metadata, such as a bit for its conjugate")
+
+
 def _strided(storage: Any, first: int, shape: Any, strides: Any, *rest: Any) -> Any:
     """Stand in for the functions of torch that rebuild a tensor."""
     dtype = rest[2] if len(rest) > 2 and rest[2] is not None else storage.kind.dtype
-    if len(rest) > 3 and rest[3]:
-        raise Unsupported("the tensor has metadata, such as a bit for its conjugate")
+    check_simple(dtype, rest[3] if len(rest) > 3 else None)
     return dtype, storage, first, shape, strides
 
 
@@ -471,16 +481,23 @@ _DTYPES = {
 }
 """The classes of storages in pickles. Other data types are named beside an UntypedStorage."""
 
+_PACKED = {
+    getattr(torch, name)
+    for name in ["qint8", "qint32", "quint8", "quint2x4", "quint4x2"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)]
+    if hasattr(torch, name)
+}
+"""Quantized data types, whose tensors also have a scale, and those of less than a byte."""
+
 
 class TensorUnpickler(pickle.Unpickler):
     """Unpickles one tensor, without calling anything that the pickle names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # A pickle can set attributes of what it names: not those of a function of this process.
         if module == "torch._utils" and name == "_rebuild_tensor_v2":
-            return partial(_strided_v2)
+            return Named(_strided_v2)
         if module == "torch._utils" and name == "_rebuild_tensor_v3":
-            return partial(_strided)
+            return Named(_strided)
         if (module, name) == ("collections", "OrderedDict"):
             return dict
         if module in ("torch", "torch.storage") and name in (*_DTYPES, "UntypedStorage"):
@@ -491,4 +508,7 @@ class TensorUnpickler(pickle.Unpickler):
         raise Unsupported(f"the pickle names {module}.{name}")
 
     def persistent_load(self, saved: Any) -> Any:
-        return Storage(*saved[1:])
+        storage = storage_of(saved)
+        if type(storage.kind) is not _Kind:
+            raise Unsupported("a persistent id has no class of storages")
+        return storage
