@@ -27,7 +27,7 @@ from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import StoredTensor
-from penstock.torch.checkpoint.blocks import Blocks
+from penstock.torch.checkpoint.blocks import Blocks, cancel
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.transfers import Ranges
@@ -93,11 +93,27 @@ class FileRead:
 
 
 class FileReads:
-    """The reads of several files, of which some are under way at the same time."""
+    """The reads of several files, of which some are under way at the same time.
+
+    Leaving the context finishes all reads. After an error, it cancels them, and no request uses
+    the memory of the tensors any more.
+    """
 
     def __init__(self, planner: LoadPlanner) -> None:
         self._planner = planner
-        self._started: deque[FileRead] = deque()
+        self._reads: deque[FileRead] = deque()
+
+    def __enter__(self) -> FileReads:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            while kind is None and self._reads:
+                self._finish_first()
+        finally:
+            cancel([one for read in self._reads for one in read.blocks.requests])
+            for read in self._reads:
+                read.file.close()
 
     @contextmanager
     def start(self, path: Path, descriptor: int | None = None) -> Iterator[FileRead]:
@@ -106,16 +122,15 @@ class FileReads:
         With a descriptor, the file is not opened again.
         """
         read = FileRead(path, self._planner, descriptor)
+        self._reads.append(read)
         yield read
         read.blocks.start()
-        self._started.append(read)
-        if len(self._started) == _AT_ONCE:
-            self._started.popleft().finish()
+        if len(self._reads) == _AT_ONCE:
+            self._finish_first()
 
-    def finish(self) -> None:
-        """Finish all reads."""
-        while self._started:
-            self._started.popleft().finish()
+    def _finish_first(self) -> None:
+        self._reads[0].finish()
+        self._reads.popleft()
 
 
 class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
@@ -206,11 +221,10 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             name = self.storage_data[item.storage_index].relative_path
             by_file.setdefault(name, []).append(item)
         others: list[ReadItem] = []
-        reads = FileReads(planner)
-        for name, items in by_file.items():
-            with reads.start(Path(self.path) / name, self._held.get(name)) as read:
-                others += self._add(read, items)
-        reads.finish()
+        with FileReads(planner) as reads:
+            for name, items in by_file.items():
+                with reads.start(Path(self.path) / name, self._held.get(name)) as read:
+                    others += self._add(read, items)
         self._held.release()
         for item in others:
             self._read_by_torch(item, planner)
