@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from penstock import frameworks
-from penstock.torch.checkpoint.unpickling import Named
+from penstock.torch.checkpoint.unpickling import Inert, Named
 
 ALIGNMENT = 64
 """Storages start at multiples of this many bytes of the file."""
@@ -347,46 +347,18 @@ def storage_of(saved: Any) -> Storage:
     return storage
 
 
-class _Anything:
-    """What a pickle makes of every class and function, so that none is called."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __setstate__(self, _: Any) -> None:
-        pass
-
-    def __setitem__(self, _: Any, __: Any) -> None:
-        pass
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def append(self, _: Any) -> None:
-        """Take an element, as a list does."""
-
-    def extend(self, _: Any) -> None:
-        """Take elements, as a list does."""
-
-    def add(self, _: Any) -> None:
-        """Take an element, as a set does."""
-
-
 class _Inventory(pickle.Unpickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.storages: dict[str, Storage] = {}
 
     def find_class(self, _module: str, _name: str) -> Any:
-        return _Anything
+        return Inert
 
     def persistent_load(self, saved: Any) -> Any:
         storage = storage_of(saved)
         self.storages.setdefault(storage.key, storage)
-        return _Anything()
+        return Inert()
 
 
 def storages_of(pickled: bytes) -> list[Storage]:

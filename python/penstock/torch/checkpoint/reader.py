@@ -25,7 +25,7 @@ from penstock import request
 from penstock._native import NULL
 from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
-from penstock.torch.checkpoint import archive
+from penstock.torch.checkpoint import archive, unpickling
 from penstock.torch.checkpoint.archive import StoredTensor
 from penstock.torch.checkpoint.blocks import Blocks, cancel
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
@@ -185,12 +185,23 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
         return metadata
 
     def _unpickled(self, path: Path, content: bytes) -> Metadata:
-        unpickler = _MetadataUnpickler if self._weights_only else pickle.Unpickler
         try:
-            return unpickler(io.BytesIO(content)).load()
-        except _Refused as error:
+            if self._weights_only:
+                metadata: Metadata = unpickling.load(content, _allowed)
+            else:
+                metadata = pickle.loads(content)
+            return metadata
+        except unpickling.Refused as error:
             raise pickle.UnpicklingError(f"{path}: {error}") from None
-        except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError) as error:
+        except (
+            pickle.UnpicklingError,
+            EOFError,
+            ValueError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            TypeError,
+        ) as error:
             raise CheckpointFileError(
                 f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
             ) from error
@@ -339,10 +350,6 @@ class _Edges:
         raise archive.Unsupported("the archive has its directory elsewhere")
 
 
-class _Refused(Exception):  # noqa: N818 - it is caught, not shown
-    """A pickle names something that metadata does not need."""
-
-
 _SAFE = {
     ("builtins", "frozenset"),
     ("builtins", "set"),
@@ -353,27 +360,23 @@ _SAFE = {
 _PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    """Makes only objects that have no effects."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
-            return super().find_class(module, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if module.startswith("torch.distributed.checkpoint."):
-            found = getattr(import_module(module), name, None)
-            if isinstance(found, type) and (
-                dataclasses.is_dataclass(found) or issubclass(found, Enum)
-            ):
-                return found
-        for allowed in torch.serialization.get_safe_globals():
-            known, path = allowed if isinstance(allowed, tuple) else (allowed, None)
-            if path in (None, f"{module}.{name}") and (
-                path or (known.__module__, known.__qualname__) == (module, name)
-            ):
-                return known
-        raise _Refused(
-            f"the metadata names {module}.{name}, which weights_only does not allow; if you trust "
-            "the checkpoint, call torch.serialization.add_safe_globals or pass weights_only=False"
-        )
+def _allowed(module: str, name: str) -> Any:
+    """Return a class or function that only makes objects, and has no other effects."""
+    if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
+        return getattr(import_module(module), name)
+    if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+        return getattr(torch, name)
+    if module.startswith("torch.distributed.checkpoint."):
+        found = getattr(import_module(module), name, None)
+        if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, Enum)):
+            return found
+    for allowed in torch.serialization.get_safe_globals():
+        known, path = allowed if isinstance(allowed, tuple) else (allowed, None)
+        if path in (None, f"{module}.{name}") and (
+            path or (known.__module__, known.__qualname__) == (module, name)
+        ):
+            return known
+    raise unpickling.Refused(
+        f"the metadata names {module}.{name}, which weights_only does not allow; if you trust "
+        "the checkpoint, call torch.serialization.add_safe_globals or pass weights_only=False"
+    )
