@@ -395,21 +395,22 @@ def tensor_of(directory: Directory) -> StoredTensor:
         raise Unsupported("the bytes are in the other order")
     unpickler = TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
     try:
-        dtype, storage, first, shape, strides = unpickler.load()
-        step = dtype.itemsize
-        last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-        end = (first + last + 1 if 0 not in shape else first) * step
-        if min([first, *shape, *strides]) < 0:
-            raise Unsupported("the tensor has a negative shape")
+        found = unpickler.load()
     except Unsupported:
         raise
     except Exception as error:
         raise Unsupported(f"not a tensor: {error}") from error
+    if type(found) is not _Strided:
+        raise Unsupported("not a tensor")
+    dtype, storage, first, shape, strides = found
+    step = dtype.itemsize
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    end = (first + last + 1 if 0 not in shape else first) * step
     entry = directory.entry(f"data/{storage.key}")
     if end > entry.length:
         raise Unsupported("the tensor is longer than its storage")
     steps = tuple(stride * step for stride in strides)
-    return StoredTensor(dtype, entry.offset + first * step, tuple(shape), steps)
+    return StoredTensor(dtype, entry.offset + first * step, shape, steps)
 
 
 def check_simple(dtype: Any, metadata: Any) -> None:
@@ -420,11 +421,28 @@ def check_simple(dtype: Any, metadata: Any) -> None:
         raise Unsupported("the tensor has metadata, such as a bit for its conjugate")
 
 
-def _strided(storage: Any, first: int, shape: Any, strides: Any, *rest: Any) -> Any:
+class _Strided(NamedTuple):
+    """A tensor as its pickle describes it."""
+
+    dtype: torch.dtype
+    storage: Storage
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _strided(storage: Any, first: Any, shape: Any, strides: Any, *rest: Any) -> _Strided:
     """Stand in for the functions of torch that rebuild a tensor."""
+    if type(storage) is not Storage:
+        raise Unsupported("the tensor has no storage")
     dtype = rest[2] if len(rest) > 2 and rest[2] is not None else storage.kind.dtype
     check_simple(dtype, rest[3] if len(rest) > 3 else None)
-    return dtype, storage, first, shape, strides
+    found = _Strided(dtype, storage, first, tuple(shape), tuple(strides))
+    if any(type(n) is not int or n < 0 for n in [first, *found.shape, *found.strides]):
+        raise Unsupported("the tensor has a negative shape, or none of integers")
+    if len(found.shape) != len(found.strides):
+        raise Unsupported("the tensor has not as many strides as dimensions")
+    return found
 
 
 def _strided_v2(storage: Any, first: int, shape: Any, strides: Any, *rest: Any) -> Any:
