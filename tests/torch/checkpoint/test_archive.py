@@ -153,6 +153,58 @@ def test_a_tensor_that_is_longer_than_its_storage_is_refused(tmp_path: Path) -> 
         checkpoint.load(tmp_path / "y")
 
 
+_STORAGE = b"X\7\0\0\0storagectorch\nByteStorage\nX\1\0\0\0%bX\3\0\0\0cpuK%bt"
+_V2 = b"ctorch._utils\n_rebuild_tensor_v2\n"
+_LIKE = b"ccollections\nOrderedDict\n)R}X\3\0\0\0keyX\1\0\0\0" + b"0sb"
+
+
+def with_pickle(pickled: bytes) -> Any:
+    """Return the directory of an archive with a pickle and a storage of 16 bytes."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as written:
+        written.writestr("archive/data.pkl", b"\x80\2" + pickled + b".")
+        written.writestr("archive/data/0", bytes(16))
+    return directory(made.getvalue())
+
+
+def rebuilt(storage: bytes, first: bytes = b"K\0", shape: bytes = b"K\2\x85") -> bytes:
+    return _V2 + b"(" + storage + first + shape + b"K\1\x85\x89NtR"
+
+
+def test_a_tensor_is_found_only_by_a_persistent_id_of_a_storage() -> None:
+    good = b"(" + _STORAGE % (b"0", b"\20") + b"Q"
+    assert archive.tensor_of(with_pickle(rebuilt(good))).shape == (2,)
+    text, number = b"X\1\0\0\0" + b"0", b"K\0"
+    kind = b"ctorch\nByteStorage\n"
+    name = b"X\7\0\0\0storage"
+    for storage in (
+        b"(" + name + kind + text + text + text + b"tQ",
+        b"(" + name + kind + number + text + number + b"tQ",
+        b"(" + name + kind + text + number + number + b"tQ",
+        b"(" + name + _LIKE + text + text + number + b"tQ",
+        b"(" + name + kind + text + text + b"tQ",
+        b"(" + text + kind + text + text + number + b"tQ",
+        _LIKE,
+        b"N",
+    ):
+        with pytest.raises(archive.Unsupported):
+            archive.tensor_of(with_pickle(rebuilt(storage)))
+
+
+def test_a_tensor_has_a_place_of_integers() -> None:
+    good = b"(" + _STORAGE % (b"0", b"\20") + b"Q"
+    half = b"G\x3f\xe0\0\0\0\0\0\0"
+    for pickled in (
+        rebuilt(good, first=half),
+        rebuilt(good, first=b"\x88"),
+        rebuilt(good, shape=half + b"\x85"),
+        rebuilt(good, shape=b"K\1K\1\x86"),
+        b"(ctorch\nuint8\n" + good + b"K\0K\2\x85K\1\x85t",
+    ):
+        with pytest.raises(archive.Unsupported):
+            archive.tensor_of(with_pickle(pickled))
+
+
 def test_archives_of_like_tensors_are_those_that_each_would_have() -> None:
     archives = archive.TensorArchives("cpu")
     start = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -360,6 +361,33 @@ def test_metadata_may_hold_what_the_program_allows(tmp_path: Path) -> None:
         found = checkpoint.PenstockReader(tmp_path).read_metadata()
     assert isinstance(found.planner_data[1], _Allowed)
     assert checkpoint.PenstockReader(tmp_path, weights_only=False).read_metadata()
+
+
+def _changed(pickled: bytes, name: bytes, value: bytes) -> bytes:
+    """Return the instructions that set an attribute of the object of a pickle, and drop it."""
+    return pickled + b"N}X" + struct.pack("<I", len(name)) + name + value + b"s\x86b0"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        b"ctorch.distributed.checkpoint.planner\nReadItem\n",
+        b"ctorch.distributed.checkpoint.metadata\nTensorProperties\n",
+        b"ctorch.serialization\n_get_layout\n",
+        b"ctorch.distributed.checkpoint.planner\nLoadItemType\n(K\1tR",
+    ],
+)
+def test_metadata_cannot_change_classes_functions_and_constants(
+    tmp_path: Path, changed: bytes
+) -> None:
+    dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    good = (tmp_path / ".metadata").read_bytes()
+    evil = b"\x80\4" + _changed(changed, b"penstock_test", b"cbuiltins\nset\n")
+    (tmp_path / ".metadata").write_bytes(evil + pickle.dumps(pickle.loads(good), 2)[2:])
+    with pytest.raises(pickle.UnpicklingError, match=r"\.metadata.*changes a class"):
+        checkpoint.PenstockReader(tmp_path).read_metadata()
+    target = pickle.loads(b"\x80\4" + changed + b".")
+    assert not hasattr(target, "penstock_test")
 
 
 class _Allowed:

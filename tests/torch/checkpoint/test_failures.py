@@ -207,6 +207,84 @@ def test_a_tensor_beyond_its_storage_is_neither_saved_nor_loaded(
         dcp.load({"a": other_type}, storage_reader=reader(tmp_path), no_dist=True)
 
 
+class Pending:
+    """A request that ends when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = self.is_over = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def wait(self) -> None:
+        if not self.is_cancelled:
+            raise KeyboardInterrupt
+        self.is_over = True
+        raise ps.CancelledError("cancelled")
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Pending]:
+    """Return a list that gets the requests of 4000 bytes, each of which has one tensor."""
+    from penstock.torch.checkpoint import reader, transfers
+
+    made: list[Pending] = []
+    submit = transfers.Ranges.submit
+
+    def submit_or_hang(self: Any, *arguments: Any) -> Any:
+        if self.nbytes != 4000:
+            return submit(self, *arguments)
+        made.append(Pending())
+        return made[-1]
+
+    monkeypatch.setattr(transfers.Ranges, "submit", submit_or_hang)
+    monkeypatch.setattr(reader, "_LEAST_AT_ONCE", 1)
+    return made
+
+
+@pytest.mark.parametrize("layout", ["dcp", "huggingface"])
+def test_no_request_is_under_way_after_a_tensor_was_refused(
+    tmp_path: Path, requests: list[Pending], layout: str
+) -> None:
+    writer, reader = {
+        "dcp": (checkpoint.PenstockWriter, checkpoint.PenstockReader),
+        "huggingface": (checkpoint.PenstockHuggingFaceWriter, checkpoint.PenstockHuggingFaceReader),
+    }[layout]
+    saved = {name: torch.zeros(1000) for name in "abc"}
+    dcp.save(saved, storage_writer=writer(tmp_path), no_dist=True)
+    with pytest.raises(dcp.api.CheckpointException, match="'c'"):
+        dcp.load({**saved, "c": short()}, storage_reader=reader(tmp_path), no_dist=True)
+    assert [request.is_over for request in requests] == [True, True]
+
+
+@pytest.mark.parametrize("moment", ["adding", "between", "finishing"])
+def test_an_interrupt_ends_the_requests_of_all_files(
+    tmp_path: Path, requests: list[Pending], moment: str
+) -> None:
+    from penstock.torch.checkpoint.archive import StoredTensor
+    from penstock.torch.checkpoint.reader import FileReads
+
+    (tmp_path / "file").write_bytes(bytes(4000))
+    stored = StoredTensor(torch.float32, 0, (1000,), (4,))
+
+    def read_twice() -> None:
+        with FileReads(dcp.DefaultLoadPlanner()) as reads:
+            for last in (False, True):
+                with reads.start(tmp_path / "file") as read:
+                    for _ in range(2):
+                        read.blocks.add(stored, (0,), torch.zeros(1000))
+                    if last and moment == "adding":
+                        raise KeyboardInterrupt
+            if moment == "between":
+                raise KeyboardInterrupt
+
+    used = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyboardInterrupt):
+        read_twice()
+    assert [request.is_over for request in requests] == [True] * 4
+    assert len(os.listdir("/proc/self/fd")) == used
+
+
 def test_no_archive_is_made_of_a_tensor_beyond_its_storage(tmp_path: Path) -> None:
     with pytest.raises(ps.InvalidError, match="ends at byte 4000 of its storage"):
         checkpoint.save({"a": short()}, tmp_path / "x")

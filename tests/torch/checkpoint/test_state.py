@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -111,6 +112,108 @@ def test_a_pickle_cannot_change_what_restores_its_tensors(path: Path, state: byt
     for function in (torch._utils._rebuild_tensor_v2, *ours):
         assert not vars(function)
         assert function.__defaults__ in (None, (None,))
+
+
+def _named(module: str, name: str) -> bytes:
+    return f"c{module}\n{name}\n".encode()
+
+
+def _text(text: str) -> bytes:
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+def _number(value: int) -> bytes:
+    return b"\x8a\x08" + struct.pack("<q", value)
+
+
+def _storage(key: str, count: int, kind: str = "ByteStorage", module: str = "torch") -> bytes:
+    where = _text("storage") + _named(module, kind) + _text(key) + _text("cpu")
+    return b"(" + where + _number(count) + b"tQ"
+
+
+def _tensor(storage: bytes, first: int, length: int, *more: bytes) -> bytes:
+    """Return the pickle of a vector of bytes, or of the type in ``more``."""
+    function = _named("torch._utils", "_rebuild_tensor_v3" if more else "_rebuild_tensor_v2")
+    place = _number(first) + _number(length) + b"\x85K\1\x85"
+    return function + b"(" + storage + place + b"\x89N" + b"".join(more) + b"tR"
+
+
+def _write_pickle(path: Path, pickled: bytes, *storages: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\2" + pickled + b".")
+        archive.writestr("archive/version", "3")
+        for number, data in enumerate(storages):
+            archive.writestr(f"archive/data/{number}", data)
+
+
+def _with_attributes(**values: bytes) -> bytes:
+    """Return the pickle of an object with these attributes."""
+    state = b"".join(_text(name) + value + b"s" for name, value in values.items())
+    return _named("collections", "OrderedDict") + b")R}" + state + b"b"
+
+
+_REBUILD = _named("torch._utils", "_rebuild_tensor_v2")
+
+
+def test_a_pickle_cannot_replace_the_memory_of_a_storage(path: Path) -> None:
+    from penstock.torch.checkpoint import transfers
+
+    given = []
+
+    class Ranges(transfers.Ranges):
+        def add_storage(self, storage: Any, *place: int) -> None:
+            given.append(storage)
+
+    def filled(nbytes: int, _: Any) -> Any:
+        return torch.full((nbytes // 8,), 16).untyped_storage()
+
+    number = b"(" + _storage("1", 2, "LongStorage") + b"K\0))\x89Nt"
+    returns_16 = _REBUILD + b"(" + _REBUILD + number + b"}}tb"
+    fake = _with_attributes(nbytes=returns_16, data_ptr=returns_16, device=_with_attributes())
+    changed = _storage("0", 2, "LongStorage") + b"}" + _text("_untyped_storage") + fake + b"sb"
+    _write_pickle(path, changed, bytes(16), bytes(16))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.torch.checkpoint.restore.new_storage", filled)
+        patch.setattr("penstock.torch.checkpoint.state.Ranges", Ranges)
+        patch.setattr(Ranges, "move", lambda *_: None)
+        with suppress(pickle.UnpicklingError):
+            checkpoint.load(path)
+    assert all(type(storage) is torch.UntypedStorage for storage in given)
+
+
+def test_a_storage_that_is_replaced_by_another_has_no_bytes_beyond_it(path: Path) -> None:
+    one, other = _storage("0", 16) + b"q\1", _storage("1", 16)
+    replaced = b"h\1}" + _text("_untyped_storage") + other + b"sb"
+    _write_pickle(
+        path, b"(" + one + _tensor(b"h\1", 0, 4000) + replaced + b"t", bytes(16), bytes(16)
+    )
+    with pytest.raises((pickle.UnpicklingError, checkpoint.CheckpointFileError)):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("function", ["_rebuild_tensor_v2", "_rebuild_tensor_v3"])
+def test_a_pickle_cannot_replace_a_function(path: Path, function: str) -> None:
+    named = _named("torch._utils", function)
+    replaced = b"(" + _named("collections", "OrderedDict") + b")}}tb"
+    _write_pickle(path, named + replaced + b")R")
+    with pytest.raises(pickle.UnpicklingError):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("dtype", ["quint8", "uint1"])
+def test_a_tensor_of_packed_elements_is_left_to_torch(
+    path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    storage = _storage("0", 16, "UntypedStorage", "torch.storage")
+    _write_pickle(path, _tensor(storage, 0, 2, _named("torch", dtype)), bytes(16))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: "torch")
+    assert checkpoint.load(path) == "torch"
+
+
+def test_a_storage_that_no_tensor_uses_is_kept(path: Path) -> None:
+    storage = torch.arange(4.0).storage()
+    torch.save({"one": torch.ones(3), "storage": storage}, path)
+    assert list(checkpoint.load(path)["storage"]) == [0, 1, 2, 3]
 
 
 def test_sparse_and_quantized_tensors_are_kept(path: Path) -> None:

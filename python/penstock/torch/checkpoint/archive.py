@@ -17,13 +17,13 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 
 from penstock import frameworks
+from penstock.torch.checkpoint.unpickling import Inert, Named
 
 ALIGNMENT = 64
 """Storages start at multiples of this many bytes of the file."""
@@ -339,37 +339,12 @@ def storage_of(saved: Any) -> Storage:
     Raises:
         Unsupported: It is not that of a storage.
     """
-    if not isinstance(saved, tuple) or len(saved) != 5 or saved[0] != "storage":
+    if type(saved) is not tuple or len(saved) != 5 or saved[0] != "storage":
         raise Unsupported("a persistent id is not that of a storage")
-    return Storage(*saved[1:])
-
-
-class _Anything:
-    """What a pickle makes of every class and function, so that none is called."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __setstate__(self, _: Any) -> None:
-        pass
-
-    def __setitem__(self, _: Any, __: Any) -> None:
-        pass
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def append(self, _: Any) -> None:
-        """Take an element, as a list does."""
-
-    def extend(self, _: Any) -> None:
-        """Take elements, as a list does."""
-
-    def add(self, _: Any) -> None:
-        """Take an element, as a set does."""
+    storage = Storage(*saved[1:])
+    if [type(field) for field in storage[1:]] != [str, str, int]:
+        raise Unsupported("a persistent id has fields of other types than that of a storage")
+    return storage
 
 
 class _Inventory(pickle.Unpickler):
@@ -378,12 +353,12 @@ class _Inventory(pickle.Unpickler):
         self.storages: dict[str, Storage] = {}
 
     def find_class(self, _module: str, _name: str) -> Any:
-        return _Anything
+        return Inert
 
     def persistent_load(self, saved: Any) -> Any:
         storage = storage_of(saved)
         self.storages.setdefault(storage.key, storage)
-        return _Anything()
+        return Inert()
 
 
 def storages_of(pickled: bytes) -> list[Storage]:
@@ -420,29 +395,54 @@ def tensor_of(directory: Directory) -> StoredTensor:
         raise Unsupported("the bytes are in the other order")
     unpickler = TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
     try:
-        dtype, storage, first, shape, strides = unpickler.load()
-        step = dtype.itemsize
-        last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-        end = (first + last + 1 if 0 not in shape else first) * step
-        if min([first, *shape, *strides]) < 0:
-            raise Unsupported("the tensor has a negative shape")
+        found = unpickler.load()
     except Unsupported:
         raise
     except Exception as error:
         raise Unsupported(f"not a tensor: {error}") from error
+    if type(found) is not _Strided:
+        raise Unsupported("not a tensor")
+    dtype, storage, first, shape, strides = found
+    step = dtype.itemsize
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    end = (first + last + 1 if 0 not in shape else first) * step
     entry = directory.entry(f"data/{storage.key}")
     if end > entry.length:
         raise Unsupported("the tensor is longer than its storage")
     steps = tuple(stride * step for stride in strides)
-    return StoredTensor(dtype, entry.offset + first * step, tuple(shape), steps)
+    return StoredTensor(dtype, entry.offset + first * step, shape, steps)
 
 
-def _strided(storage: Any, first: int, shape: Any, strides: Any, *rest: Any) -> Any:
-    """Stand in for the functions of torch that rebuild a tensor."""
-    dtype = rest[2] if len(rest) > 2 and rest[2] is not None else storage.kind.dtype
-    if len(rest) > 3 and rest[3]:
+def check_simple(dtype: Any, metadata: Any) -> None:
+    """Refuse a tensor that is more than elements of whole bytes."""
+    if type(dtype) is not torch.dtype or dtype in _PACKED:
+        raise Unsupported(f"the tensor has elements of {dtype}")
+    if metadata:
         raise Unsupported("the tensor has metadata, such as a bit for its conjugate")
-    return dtype, storage, first, shape, strides
+
+
+class _Strided(NamedTuple):
+    """A tensor as its pickle describes it."""
+
+    dtype: torch.dtype
+    storage: Storage
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _strided(storage: Any, first: Any, shape: Any, strides: Any, *rest: Any) -> _Strided:
+    """Stand in for the functions of torch that rebuild a tensor."""
+    if type(storage) is not Storage:
+        raise Unsupported("the tensor has no storage")
+    dtype = rest[2] if len(rest) > 2 and rest[2] is not None else storage.kind.dtype
+    check_simple(dtype, rest[3] if len(rest) > 3 else None)
+    found = _Strided(dtype, storage, first, tuple(shape), tuple(strides))
+    if any(type(n) is not int or n < 0 for n in [first, *found.shape, *found.strides]):
+        raise Unsupported("the tensor has a negative shape, or none of integers")
+    if len(found.shape) != len(found.strides):
+        raise Unsupported("the tensor has not as many strides as dimensions")
+    return found
 
 
 def _strided_v2(storage: Any, first: int, shape: Any, strides: Any, *rest: Any) -> Any:
@@ -471,16 +471,23 @@ _DTYPES = {
 }
 """The classes of storages in pickles. Other data types are named beside an UntypedStorage."""
 
+_PACKED = {
+    getattr(torch, name)
+    for name in ["qint8", "qint32", "quint8", "quint2x4", "quint4x2"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)]
+    if hasattr(torch, name)
+}
+"""Quantized data types, whose tensors also have a scale, and those of less than a byte."""
+
 
 class TensorUnpickler(pickle.Unpickler):
     """Unpickles one tensor, without calling anything that the pickle names."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # A pickle can set attributes of what it names: not those of a function of this process.
         if module == "torch._utils" and name == "_rebuild_tensor_v2":
-            return partial(_strided_v2)
+            return Named(_strided_v2)
         if module == "torch._utils" and name == "_rebuild_tensor_v3":
-            return partial(_strided)
+            return Named(_strided)
         if (module, name) == ("collections", "OrderedDict"):
             return dict
         if module in ("torch", "torch.storage") and name in (*_DTYPES, "UntypedStorage"):
@@ -491,4 +498,7 @@ class TensorUnpickler(pickle.Unpickler):
         raise Unsupported(f"the pickle names {module}.{name}")
 
     def persistent_load(self, saved: Any) -> Any:
-        return Storage(*saved[1:])
+        storage = storage_of(saved)
+        if type(storage.kind) is not _Kind:
+            raise Unsupported("a persistent id has no class of storages")
+        return storage

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 
 from penstock import frameworks, request, transfer
 from penstock._native import NULL
+from penstock.errors import Error
 from penstock.files import NativeFile
 from penstock.request import Request
 from penstock.torch.checkpoint.archive import StoredTensor, bytes_of
@@ -50,18 +52,29 @@ class _Block(NamedTuple):
         yield self._replace(target=high, offset=self.offset + middle * strides[widest])
 
 
+def cancel(requests: Sequence[Request[None]]) -> None:
+    """Cancel requests, and wait until none of them uses memory any more."""
+    for one in requests:
+        one.cancel()
+    for one in requests:
+        with suppress(Error):  # an earlier error is being raised
+            one.wait()
+
+
 class Blocks:
     """The blocks that come from one file.
 
     All that can be read in place are one request. In a large file, a request starts as soon as it
-    has ``at_once`` bytes, so that the medium need not wait until all blocks are added.
+    has ``at_once`` bytes, so that the medium need not wait until all blocks are added. After an
+    error, the caller must :func:`cancel` the requests.
     """
 
     def __init__(self, file: NativeFile, at_once: int) -> None:
         self._file, self._at_once = file, at_once
         self._ranges = Ranges()
         self._copied: list[_Block] = []
-        self._requests: list[Request[None]] = []
+        self.requests: list[Request[None]] = []
+        """Those that are not finished. They use the memory of the targets."""
 
     def add(self, stored: StoredTensor, offsets: Sequence[int], target: torch.Tensor) -> None:
         """Add the block at these offsets of a tensor, with the shape of ``target``.
@@ -96,13 +109,14 @@ class Blocks:
     def start(self) -> None:
         """Start a request for what has been added since the last one."""
         if self._ranges:
-            self._requests.append(self._ranges.submit(self._file, request.READ, NULL))
+            self.requests.append(self._ranges.submit(self._file, request.READ, NULL))
             self._ranges = Ranges()
 
     def finish(self) -> None:
         """Wait for the requests, and read what needs a copy."""
-        for started in self._requests:
-            transfer.finish(started)
+        while self.requests:
+            transfer.finish(self.requests[0])
+            del self.requests[0]
         for block in self._copied:
             self._copy(block)
 

@@ -168,17 +168,16 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
         for item in plan.items:
             name = self.storage_data[item.storage_index].relative_path
             by_file.setdefault(name, []).append(item)
-        reads = FileReads(planner)
-        for name, items in by_file.items():
-            # As torch has it, the path is that which read_metadata has given, with the folder.
-            with reads.start(Path(name)) as read:
-                entries = header_of(read.file, name).entries
-                for item in items:
-                    entry = entries.get(item.storage_index.fqn)
-                    if entry is None:
-                        raise read.wrong(item, "is not in the file")
-                    read.add_tensor(item, _stored(name, entry))
-        reads.finish()
+        with FileReads(planner) as reads:
+            for name, items in by_file.items():
+                # As torch has it, the path is that which read_metadata has given, with the folder.
+                with reads.start(Path(name)) as read:
+                    entries = header_of(read.file, name).entries
+                    for item in items:
+                        entry = entries.get(item.storage_index.fqn)
+                        if entry is None:
+                            raise read.wrong(item, "is not in the file")
+                        read.add_tensor(item, _stored(name, entry))
         return finished(None)
 
 

@@ -25,9 +25,9 @@ from penstock import request
 from penstock._native import NULL
 from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
-from penstock.torch.checkpoint import archive
+from penstock.torch.checkpoint import archive, unpickling
 from penstock.torch.checkpoint.archive import StoredTensor
-from penstock.torch.checkpoint.blocks import Blocks
+from penstock.torch.checkpoint.blocks import Blocks, cancel
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.transfers import Ranges
@@ -93,11 +93,27 @@ class FileRead:
 
 
 class FileReads:
-    """The reads of several files, of which some are under way at the same time."""
+    """The reads of several files, of which some are under way at the same time.
+
+    Leaving the context finishes all reads. After an error, it cancels them, and no request uses
+    the memory of the tensors any more.
+    """
 
     def __init__(self, planner: LoadPlanner) -> None:
         self._planner = planner
-        self._started: deque[FileRead] = deque()
+        self._reads: deque[FileRead] = deque()
+
+    def __enter__(self) -> FileReads:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            while kind is None and self._reads:
+                self._finish_first()
+        finally:
+            cancel([one for read in self._reads for one in read.blocks.requests])
+            for read in self._reads:
+                read.file.close()
 
     @contextmanager
     def start(self, path: Path, descriptor: int | None = None) -> Iterator[FileRead]:
@@ -106,16 +122,15 @@ class FileReads:
         With a descriptor, the file is not opened again.
         """
         read = FileRead(path, self._planner, descriptor)
+        self._reads.append(read)
         yield read
         read.blocks.start()
-        self._started.append(read)
-        if len(self._started) == _AT_ONCE:
-            self._started.popleft().finish()
+        if len(self._reads) == _AT_ONCE:
+            self._finish_first()
 
-    def finish(self) -> None:
-        """Finish all reads."""
-        while self._started:
-            self._started.popleft().finish()
+    def _finish_first(self) -> None:
+        self._reads[0].finish()
+        self._reads.popleft()
 
 
 class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
@@ -170,12 +185,23 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
         return metadata
 
     def _unpickled(self, path: Path, content: bytes) -> Metadata:
-        unpickler = _MetadataUnpickler if self._weights_only else pickle.Unpickler
         try:
-            return unpickler(io.BytesIO(content)).load()
-        except _Refused as error:
+            if self._weights_only:
+                metadata: Metadata = unpickling.load(content, _allowed)
+            else:
+                metadata = pickle.loads(content)
+            return metadata
+        except unpickling.Refused as error:
             raise pickle.UnpicklingError(f"{path}: {error}") from None
-        except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError) as error:
+        except (
+            pickle.UnpicklingError,
+            EOFError,
+            ValueError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            TypeError,
+        ) as error:
             raise CheckpointFileError(
                 f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
             ) from error
@@ -206,11 +232,10 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             name = self.storage_data[item.storage_index].relative_path
             by_file.setdefault(name, []).append(item)
         others: list[ReadItem] = []
-        reads = FileReads(planner)
-        for name, items in by_file.items():
-            with reads.start(Path(self.path) / name, self._held.get(name)) as read:
-                others += self._add(read, items)
-        reads.finish()
+        with FileReads(planner) as reads:
+            for name, items in by_file.items():
+                with reads.start(Path(self.path) / name, self._held.get(name)) as read:
+                    others += self._add(read, items)
         self._held.release()
         for item in others:
             self._read_by_torch(item, planner)
@@ -325,10 +350,6 @@ class _Edges:
         raise archive.Unsupported("the archive has its directory elsewhere")
 
 
-class _Refused(Exception):  # noqa: N818 - it is caught, not shown
-    """A pickle names something that metadata does not need."""
-
-
 _SAFE = {
     ("builtins", "frozenset"),
     ("builtins", "set"),
@@ -339,27 +360,23 @@ _SAFE = {
 _PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    """Makes only objects that have no effects."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
-            return super().find_class(module, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if module.startswith("torch.distributed.checkpoint."):
-            found = getattr(import_module(module), name, None)
-            if isinstance(found, type) and (
-                dataclasses.is_dataclass(found) or issubclass(found, Enum)
-            ):
-                return found
-        for allowed in torch.serialization.get_safe_globals():
-            known, path = allowed if isinstance(allowed, tuple) else (allowed, None)
-            if path in (None, f"{module}.{name}") and (
-                path or (known.__module__, known.__qualname__) == (module, name)
-            ):
-                return known
-        raise _Refused(
-            f"the metadata names {module}.{name}, which weights_only does not allow; if you trust "
-            "the checkpoint, call torch.serialization.add_safe_globals or pass weights_only=False"
-        )
+def _allowed(module: str, name: str) -> Any:
+    """Return a class or function that only makes objects, and has no other effects."""
+    if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
+        return getattr(import_module(module), name)
+    if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+        return getattr(torch, name)
+    if module.startswith("torch.distributed.checkpoint."):
+        found = getattr(import_module(module), name, None)
+        if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, Enum)):
+            return found
+    for allowed in torch.serialization.get_safe_globals():
+        known, path = allowed if isinstance(allowed, tuple) else (allowed, None)
+        if path in (None, f"{module}.{name}") and (
+            path or (known.__module__, known.__qualname__) == (module, name)
+        ):
+            return known
+    raise unpickling.Refused(
+        f"the metadata names {module}.{name}, which weights_only does not allow; if you trust "
+        "the checkpoint, call torch.serialization.add_safe_globals or pass weights_only=False"
+    )

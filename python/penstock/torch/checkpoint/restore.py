@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from penstock._collector import paused_collector
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Directory, Entry, Unsupported
 from penstock.torch.checkpoint.storages import new_storage
+from penstock.torch.checkpoint.unpickling import Named
 
 
 class Restored:
@@ -44,8 +44,9 @@ class Restored:
             raise Unsupported(f"it is not plain: {error}") from error
         self.storages: list[tuple[Any, Entry]] = []
         """Storages with bytes, and the places of their bytes."""
-        for typed, place in unpickler.storages.values():
-            storage = typed._untyped_storage
+        if unpickler.unused:
+            raise Unsupported("a storage is not that of a tensor")
+        for storage, _, place in unpickler.storages.values():
             if storage.nbytes() != place.length:  # a tensor is longer, and torch has extended it
                 raise Unsupported("a tensor is longer than its storage")
             if place.length:
@@ -57,16 +58,26 @@ def _len_modes() -> int:
 
 
 class _Unpickler(archive.TensorUnpickler):
+    """Makes tensors of new storages.
+
+    The pickle gets a plain ``object`` for each use of a storage, which no instruction can change.
+    The storages themselves, whose memory the file is about to fill, stay out of its reach.
+    """
+
     def __init__(self, directory: Directory, device_of: Callable[[str], torch.device]) -> None:
         super().__init__(io.BytesIO(directory.content("data.pkl")), encoding="utf-8")
-        self.storages: dict[str, tuple[Any, Entry]] = {}
+        self.storages: dict[str, tuple[Any, torch.dtype, Entry]] = {}
+        """By key: storage, data type, and the place of the bytes."""
+        self.unused: dict[object, str] = {}
+        """The keys of the storages that the pickle has named, but not made a tensor of yet."""
         self._directory, self._device_of = directory, device_of
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch._utils" and name == "_rebuild_tensor_v2":
-            return partial(self._tensor)
+            return Named(self._tensor)
         if module == "torch._utils" and name == "_rebuild_tensor_v3":
-            return partial(self._tensor_of_type)
+            return Named(self._tensor_of_type)
+        # Attributes of these classes cannot be set.
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch", "Size"):
@@ -74,50 +85,50 @@ class _Unpickler(archive.TensorUnpickler):
         return super().find_class(module, name)
 
     def persistent_load(self, saved: Any) -> Any:
-        stored = archive.storage_of(saved)
+        stored = super().persistent_load(saved)
         dtype = stored.kind.dtype or torch.uint8
-        known = self.storages.get(stored.key)
-        if known is None:
+        nbytes = stored.length * dtype.itemsize
+        if stored.key not in self.storages:
             place = self._directory.entry(f"data/{stored.key}")
             device = self._device_of(stored.location)
-            if place.length != stored.length * dtype.itemsize or device.type not in ("cpu", "cuda"):
+            if place.length != nbytes or device.type not in ("cpu", "cuda"):
                 raise Unsupported(f"storage {stored.key} is not filled by its bytes")
-            typed = torch.storage.TypedStorage(
-                wrap_storage=new_storage(place.length, device), dtype=dtype, _internal=True
-            )
-            known = self.storages[stored.key] = typed, place
-        if known[0].dtype != dtype or known[1].length != stored.length * dtype.itemsize:
+            self.storages[stored.key] = new_storage(nbytes, device), dtype, place
+        _, known, place = self.storages[stored.key]
+        if known != dtype or place.length != nbytes:
             raise Unsupported(f"storage {stored.key} has two types")
-        return known[0]
+        use = object()
+        self.unused[use] = stored.key
+        return use
 
     def _tensor(
         self,
-        typed: Any,
+        use: object,
         first: int,
         shape: Sequence[int],
         strides: Sequence[int],
         requires_grad: bool,
         hooks: Any,
-        *more: Any,
+        metadata: Any = None,
     ) -> torch.Tensor:
         return self._tensor_of_type(
-            typed, first, shape, strides, requires_grad, hooks, typed.dtype, *more
+            use, first, shape, strides, requires_grad, hooks, None, metadata
         )
 
     def _tensor_of_type(
         self,
-        typed: Any,
+        use: object,
         first: int,
         shape: Sequence[int],
         strides: Sequence[int],
         requires_grad: bool,
         hooks: Any,
-        dtype: torch.dtype,
+        dtype: torch.dtype | None,
         metadata: Any = None,
     ) -> torch.Tensor:
-        if metadata:
-            raise Unsupported("the tensor has metadata, such as a bit for its conjugate")
-        storage = typed._untyped_storage
+        storage, of_storage, _ = self.storages[self.unused.pop(use)]
+        dtype = of_storage if dtype is None else dtype
+        archive.check_simple(dtype, metadata)
         tensor = torch.empty(0, dtype=dtype, device=storage.device)
         tensor.set_(storage, first, shape, strides)
         tensor.requires_grad = requires_grad
