@@ -86,5 +86,5 @@ def test_a_tensor_whose_memory_is_freed_is_refused(tmp_path: Path) -> None:
     target = torch.zeros(20)
     target.untyped_storage().resize_(0)
     described = archive.StoredTensor(torch.float32, 0, (20,), (4,))
-    with NativeFile(path, READ) as file, pytest.raises(ps.InvalidError, match="0 bytes|no memory"):
+    with NativeFile(path, READ) as file, pytest.raises(ps.InvalidError, match=r"0 bytes|no memory"):
         blocks.Blocks(file, 1 << 20).add(described, (0,), target)
