@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,8 +65,11 @@ with ps.File(sys.argv[1], "r+") as file:
 
 
 def without_plugins(path: Path, program: str) -> str:
+    # netCDF4 names its folder of plugins there when it is imported.
+    environment = {key: value for key, value in os.environ.items() if key != "HDF5_PLUGIN_PATH"}
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_PLUGINS.format(program), path],
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,
