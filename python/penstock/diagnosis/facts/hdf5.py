@@ -41,8 +41,9 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield candidates and how each was found; the library that Penstock uses comes first."""
     import h5py
 
-    for path in _mapped():
-        yield path, f"h5py {h5py.version.version}"
+    own = f"h5py {h5py.version.version}"
+    mapped = [(path, _wheel(path) or own) for path in _mapped()]
+    yield from sorted(mapped, key=lambda one: one[1] != own)
     folders = [(Path(f), "LD_LIBRARY_PATH") for f in _listed(environment, "LD_LIBRARY_PATH")]
     for variable in ("HDF5_DIR", "HDF5_ROOT", "CONDA_PREFIX"):
         folders += [(Path(f, "lib"), variable) for f in _listed(environment, variable)]
@@ -52,6 +53,12 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     for wheel in Path(h5py.__file__).parent.parent.glob("*.libs"):
         yield from ((path, f"wheel {wheel.name[:-5]}") for path in _inside(wheel))
     yield from ((path, "the loader's cache") for path in _cached())
+
+
+def _wheel(library: Path) -> str | None:
+    """Return how a library was found that belongs to another wheel than h5py's."""
+    folder = library.parent.name
+    return f"wheel {folder[:-5]}" if folder.endswith(".libs") and folder != "h5py.libs" else None
 
 
 def _mapped() -> Iterator[Path]:
