@@ -1,7 +1,5 @@
 //! Ranges that are near each other in the file, though not in memory, moved by one system call.
 
-use std::os::fd::RawFd;
-
 use super::position::Operation;
 use super::side::FileSide;
 use crate::error::Result;
@@ -41,7 +39,7 @@ impl NearRanges {
             let near = rest
                 .windows(2)
                 .take_while(|two| is_near(side.operation, two));
-            let run = (1 + near.take(most - 1).count()).min(rest.len());
+            let run = 1 + near.take(most - 1).count();
             let (now, later) = rest.split_at(run);
             // SAFETY: passed on.
             let end = unsafe { self.try_together(side, now) };
@@ -88,7 +86,7 @@ impl NearRanges {
             at = range.end();
         }
         side.counters.io_call();
-        let fd: RawFd = side.file.buffered_fd();
+        let fd = side.file.buffered_fd();
         let (vector, count) = (self.vector.as_ptr(), self.vector.len() as libc::c_int);
         // SAFETY: the vectors describe memory that the caller vouches for, and `between`, which is as
         // long as the longest gap.
