@@ -16,6 +16,7 @@ from penstock.anndata.genes import Join
 from penstock.anndata.libraries import Maker
 from penstock.anndata.rows import Rows
 from penstock.data.epochs import Epochs, number
+from penstock.data.handover import hand_over
 from penstock.data.order import Indices, Shuffle
 from penstock.data.started import Started
 from penstock.errors import InvalidError
@@ -172,7 +173,7 @@ class Batches(Epochs):
         self._stream.before_start()  # a matrix may get the memory of an earlier one
         with self._stream.current():
             batch = self._batch(*next(found))
-        self._stream.hand_over(batch, taken, max(self.prefetch, 1))
+        self._stream.hand_over(batch, taken, self.prefetch)
         return batch
 
     def _batch(self, rows: Indices, x: Any) -> Batch:
@@ -247,20 +248,10 @@ class _TorchStream(_NoStream):
         return stream
 
     def hand_over(self, batch: Batch, taken: deque[Any], most: int) -> None:
-        """Let the current stream wait for a batch.
-
-        ``taken`` has an event after the work that was queued on each of the last batches. Their
-        memory is in use until then, so the program may be no more than ``most`` steps ahead.
-        """
-        current = self._torch.cuda.current_stream(self._stream.device)
-        taken.append(current.record_event())
-        if len(taken) > most:
-            taken.popleft().synchronize()
-        current.wait_stream(self._stream)
+        """Let the current stream wait for a batch."""
         x = batch.x
         parts = [x] if x.layout == self._torch.strided else _parts_of(x)
-        for tensor in (*parts, *batch.obs.values()):
-            tensor.record_stream(current)
+        hand_over(self._stream, (*parts, *batch.obs.values()), taken, most)
 
 
 class _CupyStream(_NoStream):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from penstock.data import epochs
 from penstock.data.epochs import Epochs
+from penstock.data.handover import hand_over
 from penstock.data.order import Indices, Shuffle
 from penstock.data.started import Started
 from penstock.errors import IncompatibleError
@@ -134,25 +135,15 @@ class Batches(Epochs):
         yield batch.pop()  # the memory is the consumer's alone
 
     def _taken(self, started: Started, steps: deque[Any]) -> Any:
-        """Wait for a batch, and let the current stream wait for the work on it.
-
-        ``steps`` has an event after the work that was queued on each of the last batches. Their
-        memory is in use until then, so the program may be no more than ``prefetch`` steps ahead.
-        """
+        """Wait for a batch, and let the current stream wait for the work on it."""
         if self._stream is None:
             return started.wait()
         with self._on_stream():
             batch = started.wait()
-        current = torch.cuda.current_stream(self._stream.device)
-        steps.append(current.record_event())
-        if len(steps) > max(self.prefetch, 1):
-            steps.popleft().synchronize()
-        current.wait_stream(self._stream)
         tensors, is_complete = tensors_of(batch)
         self._is_reused_in_order |= not is_complete
-        for tensor in (*getattr(started, "made", ()), *tensors):
-            if tensor.is_cuda:
-                tensor.record_stream(current)
+        made = getattr(started, "made", ())
+        hand_over(self._stream, (*made, *tensors), steps, self.prefetch)
         return batch
 
     def _on_stream(self) -> AbstractContextManager[Any]:
