@@ -11,6 +11,7 @@ import numpy as np
 from penstock.dist.mpi.ranks import RankError, disagreement, failed_error, in_words
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _SMALL = 16 << 10
 """Bytes of a value that all ranks receive together with what they agree on, at most."""
@@ -42,25 +43,31 @@ class Gathering:
 
     def agree(self, step: str, error: BaseException | None = None) -> None:
         """Return on all ranks, or raise on all."""
-        self._agree(step, error, b"")
+        self._agree(step, error, None)
 
-    def _agree(self, step: str, error: BaseException | None, value: bytes) -> bytes:
-        """Return the value of rank 0 on all ranks, or raise on all."""
+    def _agree(self, step: str, error: BaseException | None, value: T) -> list[T]:
+        """Return on all ranks the values of all ranks, or raise on all."""
         words = None if error is None else in_words(error)
         gathered = self.all_gather((step, words, value), step)
         for rank, (_, failed, _) in enumerate(gathered):
             if failed is not None:
                 self.failure = failed_error(step, rank, failed)
                 raise self.failure from error
-        of_root, _, found = gathered[0]
+        of_root = gathered[0][0]
         for rank, (other, *_) in enumerate(gathered):
             if other != of_root:
                 self.failure = disagreement(of_root, rank, other)
                 raise self.failure
-        return found
+        return [value for *_, value in gathered]
 
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
+        return self.broadcast_and_gather(step, make, None, error)[0]
+
+    def broadcast_and_gather(
+        self, step: str, make: Callable[[], T], own: U, error: BaseException | None = None
+    ) -> tuple[T, list[U]]:
+        """Return also the small values of all ranks, in order, by one call if both are small."""
         made: T | None = None
         pickled = b""
         if self.rank == 0 and error is None:
@@ -71,11 +78,10 @@ class Gathering:
                 error = raised
         # Only a large value is worth a second call.
         is_small = len(pickled) <= _SMALL
-        found = self._agree(step, error, pickled if is_small else b"")
-        if not found:
-            found = self.from_root(pickled, step)
+        gathered = self._agree(step, error, (pickled if is_small else b"", own))
+        found = gathered[0][0] or self.from_root(pickled, step)
         value: T = pickle.loads(found) if made is None else made
-        return value
+        return value, [of_rank for _, of_rank in gathered]
 
     def from_root(self, value: T | None, step: str) -> T:
         """Return on all ranks the value of rank 0."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from penstock.dist.mpi.ranks import RankError
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Group(Protocol):
@@ -28,6 +29,11 @@ class Group(Protocol):
 
     def broadcast(self, step: str, make: Callable[[], T], error: BaseException | None = None) -> T:
         """Return on all ranks what ``make`` returns on rank 0, or raise its error on all."""
+
+    def broadcast_and_gather(
+        self, step: str, make: Callable[[], T], own: U, error: BaseException | None = None
+    ) -> tuple[T, list[U]]:
+        """Return also the small values of all ranks, in order."""
 
     def all_gather(self, value: T, step: str) -> list[T]:
         """Return on all ranks the small values of all ranks, in order."""

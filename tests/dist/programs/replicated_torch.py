@@ -73,6 +73,9 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     assert caught.value.rank == last
     with pytest.raises(RankError, match=r"rank 0: .*missing"):
         load_replicated(f"{path}:missing", **keys)
+    # Messages of ranks that are longer than what one call of the group carries.
+    with pytest.raises(RankError, match=r"rank 0: .*missing"):
+        load_replicated(f"{path}:{'missing' * 1000}", **keys)
     # Only the last rank reads the end of the file, which is not there.
     with pytest.raises(RankError, match=rf"rank {last}: EndOfFileError") as caught:
         load_replicated(raw, shape=whole.nbytes + 1, **{**keys, "piece": 1 << 30})

@@ -24,6 +24,7 @@ from penstock.dist.group import made_by_all
 from penstock.errors import Error, InvalidError
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 DEFAULT_TIMEOUT = 300.0
 """Seconds that a rank waits for the slowest one."""
@@ -135,6 +136,12 @@ class Ranks:
         self.agree(step, error)
         found: T = self._object(made, parts, 0, step)
         return found
+
+    def broadcast_and_gather(
+        self, step: str, make: Callable[[], T], own: U, error: BaseException | None = None
+    ) -> tuple[T, list[U]]:
+        """Return also the small values of all ranks, in order."""
+        return self.broadcast(step, make, error), self.all_gather(own, step)
 
     def maximum(self, number: int, step: str) -> int:
         """Return the largest number of all ranks."""

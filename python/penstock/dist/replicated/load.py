@@ -212,11 +212,10 @@ def _load(
         assert call is not None
         return look(call.arguments)
 
-    about = group.broadcast(step, describe, error)
+    copies = call is not None and call.copy_back is not None
+    own = this_host(), Launched.by().local_rank, copies
+    about, gathered = group.broadcast_and_gather(step, describe, own, error)
     assert call is not None
-    gathered = group.all_gather(
-        (this_host(), Launched.by().local_rank, call.copy_back is not None), step
-    )
     hosts = [host for host, *_ in gathered]
     local = gathered[group.rank][1]
     if local is None or any(other is None for _, other, _ in gathered):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -341,11 +342,15 @@ def rounds(count: int, row: int, unit: int, ranks: int, piece: int) -> Iterator[
     if not row:
         return
     step = max(piece // (unit * row), 1) * unit * ranks
-    for start in range(0, count, step):
-        parts = partition((min(step, count - start),), (unit,), ranks)
+
+    @lru_cache  # two lengths at most
+    def ends_of(length: int) -> list[int]:
+        bounds = partition((length,), (unit,), ranks).bounds()
         # A rank for which nothing is left begins and ends where the one before it ends.
-        ends = np.maximum.accumulate(parts.bounds()[:, 0, 1])
-        yield [start, *(start + ends).tolist()]
+        return [int(end) for end in np.maximum.accumulate(bounds[:, 0, 1])]
+
+    for start in range(0, count, step):
+        yield [start, *(start + end for end in ends_of(min(step, count - start)))]
 
 
 def _array_of(part: arrays.View) -> tuple[Any, Callable[[], None]]:
