@@ -506,10 +506,17 @@ impl Elements {
         spans.fold(1, u128::saturating_mul)
     }
 
-    /// Return whether slices and integers select elements of one chunk of this shape.
-    fn is_in_one_chunk(&self, chunk: Vec<u64>) -> bool {
-        let mut axes = self.axes.iter().zip(&chunk);
-        axes.all(|(axis, n)| axis.count == 0 || axis.start / n == axis.last() / n)
+    /// Return how many chunks of this shape have elements that slices and integers select.
+    fn chunks(&self, chunk: Vec<u64>) -> u128 {
+        let of_axes = self.axes.iter().zip(&chunk).map(|(axis, n)| {
+            let between = |axis: &CAxis| axis.last() / n - axis.start / n + 1;
+            u128::from(if axis.count == 0 {
+                0
+            } else {
+                axis.count.min(between(axis))
+            })
+        });
+        of_axes.fold(1, u128::saturating_mul)
     }
 }
 

@@ -22,7 +22,6 @@ from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
     explain,
-    holds_objects,
     is_writable,
     lock,
 )
@@ -48,7 +47,7 @@ class QuickReader:
         """Readers that decode elements, the last made first."""
         self._identifier = ref(identifier, partial(_forget, id(identifier)))
         self._is_small_whole: bool | None = None
-        self._facts: tuple[bool, tuple[int, ...] | None] | None = None
+        self._facts: _Facts | None = None
         self._may_leave_memory: dict[bool, bool] = {}
         self._is_narrow: bool | None = None
         self._lock = lock()
@@ -319,14 +318,19 @@ class QuickReader:
             return None
         if self._facts is None:
             check_dataset(dataset)  # h5py keeps the shape of a closed one
-            self._facts = small.is_plain(dataset), _cached_chunk(dataset)
-        is_plain, chunk = self._facts
+            self._facts = _Facts.of(dataset)
+        facts = self._facts
         count = math.prod(found.shape)
         nbytes = count * itemsize
-        if chunk is not None and 2 * count <= math.prod(chunk) and found.is_in_one_chunk(chunk):
+        touched = 1 if facts.chunk is None else found.chunks(facts.chunk)
+        elements_read = math.prod(facts.chunk or ()) * touched
+        if facts.is_kept and touched == 1 and 2 * count <= elements_read:
             is_small = small.LIMIT > 0
         else:
-            is_small = small.is_small_bytes(nbytes, is_rows=is_plain and found.is_rows(shape))
+            is_rows = facts.is_plain and found.is_rows(shape)
+            is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
+            if touched > 1 and elements_read * itemsize > facts.most_read:
+                is_small = False
         return _Box(found.shape, nbytes, is_small)
 
 
@@ -343,19 +347,28 @@ class _Box(NamedTuple):
     then caches."""
 
 
-def _cached_chunk(dataset: Any) -> tuple[int, ...] | None:
-    """Return the shape of chunks that HDF5 decodes and keeps; ``None`` for objects, or if none are.
+class _Facts(NamedTuple):
+    """What never changes of an open dataset."""
+
+    is_plain: bool
+    chunk: tuple[int, ...] | None
+    """The shape of chunks; ``None`` for objects, or if there are none.
 
     Whether a read of strings or other objects is small is only its bytes: see
-    :func:`penstock.hdf5.library.creation_properties`.
-    """
-    if holds_objects(dataset):
-        return None
-    chunk: tuple[int, ...] | None = dataset.chunks
-    if chunk is None or dataset.is_virtual:
-        return None
-    _, cache, _ = dataset.id.get_access_plist().get_chunk_cache()
-    return chunk if math.prod(chunk) * dataset.dtype.itemsize <= cache else None
+    :func:`penstock.hdf5.library.creation_properties`."""
+    is_kept: bool
+    """Whether HDF5 keeps a chunk that it has decoded."""
+    most_read: int
+    """See :func:`small.most_read`."""
+
+    @classmethod
+    def of(cls, dataset: Any) -> _Facts:
+        is_plain = small.is_plain(dataset)
+        chunk = small.chunk_of(dataset)
+        if chunk is None:
+            return cls(is_plain, None, False, 0)
+        is_kept = math.prod(chunk) * dataset.dtype.itemsize <= small.cache_of(dataset)
+        return cls(is_plain, chunk, is_kept, small.most_read(dataset, chunk, is_plain=is_plain))
 
 
 _known: dict[int, QuickReader] = {}

@@ -59,6 +59,12 @@ class Selection:
             return self.parsed is None
         return self.elements.is_rows(self.extent)
 
+    def chunks(self, chunk: tuple[int, ...]) -> int:
+        """Return the number of chunks of this shape with elements that slices select, or of all."""
+        if isinstance(self.elements, Elements):
+            return self.elements.chunks(chunk)
+        return math.prod(-(-n // side) for n, side in zip(self.extent, chunk, strict=True))
+
     def check_broadcast(self, shape: tuple[int, ...]) -> None:
         """Raise TypeError unless an array of this shape can be broadcast to the selection."""
         if shape == self.shape:

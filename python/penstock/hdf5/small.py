@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from penstock.hdf5 import memory_types
@@ -84,7 +85,42 @@ def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copie
     """
     if selection.has_lists:  # h5py takes milliseconds for some hundred indices, or refuses them
         return False
-    return _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows)
+    if not _is_small(dataset, nbytes, copied_rows=copied and selection.is_rows):
+        return False
+    chunk = chunk_of(dataset)
+    if chunk is None or selection.parsed is not None:
+        return True
+    touched = selection.chunks(chunk)
+    of_chunks: int = touched * math.prod(chunk) * dataset.dtype.itemsize
+    if touched < 2 or of_chunks <= DECODED:
+        return True
+    return of_chunks <= most_read(dataset, chunk, is_plain=is_plain(dataset))
+
+
+def chunk_of(dataset: Any) -> tuple[int, ...] | None:
+    """Return the shape of the chunks; ``None`` for objects, or if there are none."""
+    if holds_objects(dataset) or dataset.is_virtual:
+        return None
+    chunk: tuple[int, ...] | None = dataset.chunks
+    return chunk
+
+
+def cache_of(dataset: Any) -> int:
+    """Return the bytes of chunks that HDF5 keeps of a dataset."""
+    return int(dataset.id.get_access_plist().get_chunk_cache()[1])
+
+
+def most_read(dataset: Any, chunk: tuple[int, ...], *, is_plain: bool) -> int:
+    """Return the most bytes of several chunks that HDF5 reads sooner than workers.
+
+    HDF5 reads and decodes chunk after chunk, and all of each, however few elements of it are
+    selected; it keeps what fits its cache. Of a chunk that it can neither keep nor must decode, it
+    reads the selected elements alone.
+    """
+    cache = cache_of(dataset)
+    if math.prod(chunk) * dataset.dtype.itemsize <= cache:
+        return max(cache, DECODED)
+    return sys.maxsize if is_plain else DECODED
 
 
 def is_plain(dataset: Any) -> bool:

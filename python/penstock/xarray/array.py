@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Any
 
 import numpy as np
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer
 
-from penstock.hdf5 import small
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.dataset import Dataset
 from penstock.placement import Device
@@ -28,7 +26,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         path: The path of the dataset.
         shape: The shape of the variable.
         dtype: The type of the elements that are returned.
-        chunks: The lengths of a chunk of the dataset, if it has chunks.
         is_swapped: Whether the byte order of the file is not that of the type.
         is_brief: Whether a read of all elements may be one of
             :meth:`penstock.xarray.files.OpenFile.first_read`.
@@ -37,7 +34,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     """
 
     __slots__ = (
-        "_chunks",
         "_decoding",
         "_device",
         "_is_brief",
@@ -55,7 +51,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         *,
-        chunks: tuple[int, ...] | None = None,
         is_swapped: bool = False,
         is_brief: bool = False,
         device: Device = None,
@@ -65,7 +60,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self.dtype = dtype
         self._manager = manager
         self._path = path
-        self._chunks = chunks
         self._is_swapped = is_swapped
         self._is_brief = is_brief
         self._device = device
@@ -85,7 +79,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             self._path,
             self.shape,
             dtype,
-            chunks=self._chunks,
             is_swapped=self._is_swapped,
             device=device,
             decoding=decoding,
@@ -123,8 +116,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         )
 
     def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
-        if self._device is None and self._is_scattered(selection):
-            return self._started(dataset, selection).wait()
         if self._decoding is not None:
             return dataset.read(selection, device=self._device, cf=self._decoding)
         if self._device is not None:
@@ -136,25 +127,6 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             return dataset.read_async(selection, device=self._device, cf=self._decoding)
         dtype = self.dtype if self._is_swapped and self._device is None else None
         return dataset.read_async(selection, device=self._device, dtype=dtype)
-
-    def _is_scattered(self, selection: tuple[Any, ...]) -> bool:
-        """Whether few elements are in so many chunks that a single thread is slow.
-
-        ``dataset[selection]`` leaves small selections to HDF5, which decodes chunk by chunk.
-        """
-        if self._chunks is None:
-            return False
-        count = touched = 1
-        for part, side in zip(selection, self._chunks, strict=True):
-            if isinstance(part, slice):
-                count *= len(range(part.start, part.stop, part.step or 1))
-                touched *= (part.stop - 1) // side - part.start // side + 1
-            elif isinstance(part, np.ndarray):
-                count *= part.size
-                touched *= part.size
-        chunk = math.prod(self._chunks) * self.dtype.itemsize
-        is_small = 0 < count * self.dtype.itemsize <= small.LIMIT
-        return is_small and touched > 1 and touched * chunk > small.DECODED
 
 
 class ThreadedArray(LazyArray):

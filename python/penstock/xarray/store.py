@@ -148,7 +148,6 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             stored.path,
             stored.shape,
             _type_in_memory(stored.dtype),
-            chunks=stored.chunks,
             is_swapped=not stored.dtype.isnative,
             is_brief=is_on_host and not is_padded and _is_brief(stored),
             device=None if is_on_host else self._options.device,

@@ -159,6 +159,35 @@ def test_what_is_small_goes_through_hdf5(h5, monkeypatch):
     assert ps.last_report().route != "hdf5"
 
 
+def test_few_elements_of_more_chunks_than_hdf5_keeps_are_not_small(h5, monkeypatch):
+    monkeypatch.setattr(small, "LIMIT", 800)
+    monkeypatch.setattr(small, "DECODED", 1000)
+    whole = np.arange(10_000).reshape(100, 100)
+    kept = h5.create_dataset("kept", data=whole, chunks=(10, 100), compression="gzip")
+    keys = {"chunks": (10, 100), "rdcc_nbytes": 16_000}
+    few = h5.create_dataset("few", data=whole, compression="gzip", **keys)
+    plain = h5.create_dataset("plain", data=whole, chunks=(10, 100), rdcc_nbytes=800)
+    for dataset, chosen, is_small in (
+        (kept, np.s_[:, 5], True),
+        (few, np.s_[:20, 5], True),
+        (few, np.s_[:, 5], False),
+        (plain, np.s_[:, 5], True),  # HDF5 reads no more than the elements
+    ):
+        h5.flush()
+        out = np.empty(whole[chosen].shape, whole.dtype)
+        for read in (
+            lambda d=dataset, c=chosen: ps.read(d, c),
+            lambda d=dataset, c=chosen: ps.read(d, c, dtype=whole.dtype),
+            lambda d=dataset, c=chosen, o=out: ps.read(d, c, out=o),
+        ):
+            np.testing.assert_array_equal(read(), whole[chosen])
+            assert ("small" in ps.last_report().note) == is_small, (dataset.name, chosen)
+        ps.write(dataset, out + 1, chosen)
+        assert ("small" in ps.last_report().note) == is_small, (dataset.name, chosen)
+        np.testing.assert_array_equal(dataset[chosen], out + 1)
+        ps.write(dataset, out, chosen)
+
+
 def test_what_needs_no_work_is_small_for_longer(h5, monkeypatch):
     monkeypatch.setattr(small, "LIMIT", 80)
     monkeypatch.setattr(small, "ROWS", 64 * 80)

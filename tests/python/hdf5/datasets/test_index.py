@@ -153,3 +153,13 @@ def test_integers_and_slices_select_the_shape_that_they_do_with_h5py() -> None:
         found = elements((3, 5), index)
         assert found is not None
         assert found.shape == h5py._hl.selections.select((3, 5), index).array_shape
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 9), st.integers(0, 40), st.integers(0, 40), st.integers(1, 9)
+)
+def test_chunks_of_a_slice_are_those_of_its_elements(length, chunk, start, stop, step):
+    found = elements((length, 3), (slice(start, stop, step), 1))
+    indices = np.arange(length)[start:stop:step]
+    assert found is not None
+    assert found.chunks((chunk, 2)) == len(set(indices // chunk))
