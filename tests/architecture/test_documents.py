@@ -60,7 +60,7 @@ def test_the_navigation_of_the_site_has_every_page_and_no_other():
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     named = re.findall(r"(?:- |: )(\S+\.md)$", navigation, re.MULTILINE)
     # scripts/site makes these of documents outside docs.
-    made = {"changelog.md", "contributing.md", "explanation/architecture.md"}
+    made = {"changelog.md", "contributing.md", "examples.md", "explanation/architecture.md"}
     pages = {str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")}
     assert len(named) == len(set(named))
     assert set(named) == pages | made
