@@ -6,7 +6,7 @@ text that is generated. This program copies them, and on the way
 - leads a link to a file outside docs to that file's page, and one to a crate to its
   documentation, if they are on the site, or else to the repository;
 - shows the figure for the chosen palette, where the forge follows that of the system;
-- puts the reference of a header where its page says `<!-- penstock.h -->`;
+- puts the reference of a header where its page says `<!-- penstock.h: First section -->`;
 - writes an empty line before each list, which Python-Markdown needs and the forge does not.
 """
 
@@ -36,7 +36,7 @@ _LINK = re.compile(r'(\]\(|src="|srcset=")([^)\s"#]+)')
 _PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]+)" src="([^"]+)">\s*</picture>'
 )
-_HEADER = re.compile(r"<!-- (penstock\w*\.h) -->")
+_HEADER = re.compile(r"<!-- (penstock\w*\.h): (.+) -->")
 _BEFORE_LIST = re.compile(r"^(?!-|\*|\d+\.|\s|\||#)(.+\n)(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
@@ -73,7 +73,9 @@ class Site:
         text = _LINK.sub(lambda link: link[1] + self._target(link[2], source), text)
         # The figures as they are named for one palette; mkdocs.yml has the rest.
         text = _PICTURE.sub(r"![\2](\3#only-light) ![\2](\1#only-dark)", text)
-        return _HEADER.sub(lambda found: header.page((HEADERS / found[1]).read_text()), text)
+        return _HEADER.sub(
+            lambda found: header.page((HEADERS / found[1]).read_text(), found[2]), text
+        )
 
     def _target(self, link: str, source: Path) -> str:
         """Where a link of a document leads from its page."""

@@ -36,7 +36,7 @@ class _Entry:
         return [name for pattern in patterns for name in pattern.findall(self.code)]
 
 
-def page(header: str, first: str = "") -> str:
+def page(header: str, first: str) -> str:
     """Return the Markdown of a header: its first comment, then its sections.
 
     Args:
@@ -48,7 +48,7 @@ def page(header: str, first: str = "") -> str:
     entries = [part for part in parts if isinstance(part, _Entry)]
     anchors = {name: entry.title()[0] for entry in entries for name in entry.names()}
     written = [_prose(introduction, anchors)]
-    for part in filter(None, parts):
+    for part in parts:
         if isinstance(part, str):
             written.append(f"## {part[:1].upper()}{part[1:]}")
         else:

@@ -87,7 +87,7 @@ def test_every_public_name_of_the_package_is_on_its_page():
 
 @pytest.mark.parametrize("header", ["penstock.h", "penstock_hdf5.h"])
 def test_the_reference_of_a_header_has_its_functions_and_links_to_what_it_has(header):
-    code = "import header, sys; print(header.page(sys.stdin.read()))"
+    code = "import header, sys; print(header.page(sys.stdin.read(), 'First'))"
     text = (HEADERS / header).read_text()
     run = subprocess.run(
         [sys.executable, "-c", code],
