@@ -35,7 +35,7 @@ ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
 endif
 
-.PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
+.PHONY: build build-hdf5 demo test test-long fmt clean site $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
 	test-fuzz test-sanitize test-memory test-legate
 
 build: $(INSTALLED)
@@ -240,6 +240,26 @@ $(LEGATE)/installed: $(LEGATE)/wheels $(SOURCES)
 $(LEGATE)/wheels:
 	$(PYTHON) -m venv $(LEGATE)
 	$(LEGATE)/bin/python -m pip install --quiet legate-cu12==26.6.1 nvidia-cuda-runtime-cu12 pytest pytest-timeout
+	touch $@
+
+# The site of the manual: target/site/html by MkDocs and target/site/zensical by Zensical, each without a warning.
+# `make site RUSTDOC=1` adds the documentation of the crates.
+SITE := target/site
+SITE_BIN := $(SITE)/venv/bin
+RUST_PAGES := $(if $(RUSTDOC),target/doc)
+
+site: export NO_MKDOCS_2_WARNING = 1
+site: $(SITE)/venv/installed
+	$(if $(RUSTDOC),nice cargo doc --no-deps --locked --quiet)
+	$(SITE_BIN)/python scripts/site $(SITE)/docs $(RUST_PAGES:%=--rust %)
+	$(SITE_BIN)/zensical build --strict --clean
+	rm -rf $(SITE)/zensical
+	mv $(SITE)/html $(SITE)/zensical
+	$(SITE_BIN)/mkdocs build --strict
+
+$(SITE)/venv/installed: docs/requirements.txt
+	$(PYTHON) -m venv $(SITE)/venv
+	$(SITE_BIN)/python -m pip install --quiet --requirement $<
 	touch $@
 
 clean:

@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted(
+    path
+    for folder in ("", "docs/**/", "crates/**/", "examples/**/", "packaging/**/", ".github/**/")
+    for path in ROOT.glob(f"{folder}*.md")
+)
 ISSUES = ROOT / "docs" / "correctness_issues.md"
+
+
+def text_of(document: Path) -> str:
+    """The text of a document without its code."""
+    return re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(document: Path) -> set[str]:
     """The anchors of the headings, as GitHub makes them."""
-    text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
-    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", text_of(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_of_a_document_lead_somewhere(document):
-    text = document.read_text()
+    text = text_of(document)
     links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
     for link in links:
         path, _, anchor = link.partition("#")
@@ -46,3 +54,13 @@ def test_every_raw_table_is_linked_from_the_page_on_performance():
     page = (ROOT / "docs" / "performance.md").read_text()
     for table in (ROOT / "docs" / "performance").glob("*.md"):
         assert f"](performance/{table.name})" in page, table.name
+
+
+def test_the_navigation_of_the_site_has_every_page_and_no_other():
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"(?:- |: )(\S+\.md)$", navigation, re.MULTILINE)
+    # scripts/site makes these of documents outside docs.
+    made = {"changelog.md", "contributing.md", "examples.md", "explanation/architecture.md"}
+    pages = {str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")}
+    assert len(named) == len(set(named))
+    assert set(named) == pages | made

@@ -1,4 +1,4 @@
-"""What docs/hdf5-driver.md says cannot work with a pointer to GPU memory does not."""
+"""What docs/how-to/hdf5-driver.md says cannot work with a pointer to GPU memory does not."""
 
 from __future__ import annotations
 

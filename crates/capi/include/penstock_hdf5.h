@@ -58,7 +58,7 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  *                       64KiB with an event set and 512KiB without; 0 for none
  *     collective=auto|hdf5|engine
  *                       the implementation of collective transfers of files that the processes of an MPI
- *                       program share; docs/async.md lists the guarantees. All processes must set the same */
+ *                       program share; docs/how-to/async.md lists the guarantees. All processes must set the same */
 PENSTOCK_API int penstock_fapl_set_connector(int64_t fapl_id, const char *options);
 
 /* Orders the connector's transfers of GPU memory with a dataset transfer property list after the work that

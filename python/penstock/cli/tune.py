@@ -70,7 +70,7 @@ def tune(
     """Find the best options for reads and writes on a file system, and store them in a profile.
 
     New processes use the profile; options of calls, files and the environment override it. The
-    search makes a temporary file for each device in PATH. See docs/tuning.md.
+    search makes a temporary file for each device in PATH. See docs/how-to/tuning.md.
     """
     with in_one_sentence(REFUSED), _finding_wrong_bytes():
         store = _store(path)

@@ -32,7 +32,7 @@ class PenstockBackendEntrypoint(BackendEntrypoint):  # type: ignore[misc, unused
     """
 
     description = "Open netCDF-4 and HDF5 files into GPU or host memory using Penstock"
-    url = "docs/xarray.md"
+    url = "docs/how-to/xarray.md"
     supports_groups = True
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         "filename_or_obj",

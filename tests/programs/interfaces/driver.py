@@ -22,7 +22,7 @@ class Driver(Interface):
         return h5py.File(path, mode, driver="penstock", **options, **arguments)
 
     def takes_device(self, kind: dict[str, Any], dtype: Any) -> bool:
-        """Whether HDF5 itself does not touch the memory: see docs/hdf5-driver.md."""
+        """Whether HDF5 itself does not touch the memory: see docs/how-to/hdf5-driver.md."""
         stored = kind.get("dtype")
         return bool(
             kind.get("seed") is not None
