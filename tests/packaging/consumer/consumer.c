@@ -9,7 +9,7 @@ enum { LENGTH = 1 << 20, OFFSET = 12345, PART = 500000 };
 static unsigned char saved[LENGTH], part[PART];
 
 static int failed(const char *what) {
-    penstock_error error = PENSTOCK_ERROR_INIT;
+    penstock_error error = {.struct_size = sizeof error};
     penstock_last_error(&error);
     fprintf(stderr, "consumer: %s: %s\n", what, error.message);
     return 1;
