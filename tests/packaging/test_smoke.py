@@ -1,7 +1,7 @@
 """The installed package works: one test for each of its native parts.
 
-`scripts/try-wheels` runs this file outside the tree, in chroots and with other page sizes. So it uses
-nothing of the tree, and no package but pytest and those that Penstock requires.
+`scripts/try-wheels` runs this file outside the tree, in chroots and with other page sizes. So it
+uses nothing of the tree, and no package but pytest and those that Penstock requires.
 """
 
 from __future__ import annotations
