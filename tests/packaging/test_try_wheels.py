@@ -1,0 +1,67 @@
+"""`scripts/try-wheels` selects its trials by name, and reports their steps."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def script():
+    loader = SourceFileLoader("try_wheels", str(Path(__file__).parents[2] / "scripts/try-wheels"))
+    spec = spec_from_loader(loader.name, loader)
+    module = sys.modules[loader.name] = module_from_spec(spec)  # dataclasses look for it there
+    loader.exec_module(module)
+    return module
+
+
+def record(script, *failed: str, **changes):
+    steps = [
+        {"name": name, "ok": name not in failed, "seconds": 10 + number, "output": ""}
+        for number, name in enumerate(script.STEPS)
+    ]
+    record = {"release": "trixie", "architecture": "x86_64", "page_size": 4096, "emulated": False}
+    return record | {"glibc": "2.41", "python": "3.13.5", "steps": steps} | changes
+
+
+@pytest.mark.parametrize(
+    ("name", "is_named"),
+    [
+        ("trixie", True),
+        ("trixie-arm64", True),
+        ("trixie-arm64-64K", True),
+        ("trixie-arm64-6", False),
+        ("trixie-amd64", False),
+        ("sid", False),
+    ],
+)
+def test_a_trial_is_selected_by_the_parts_of_its_name(script, name, is_named):
+    assert script.Trial("trixie", "arm64", 64).is_named([name]) == is_named
+
+
+def test_the_table_has_the_seconds_of_each_step(script):
+    row = script.table([record(script)]).splitlines()[-1]
+    assert row == ("| trixie | 2.41 | 3.13.5 | x86_64 | 4 KiB | 10 s | 11 s | 12 s | 13 s | 21 s |")
+
+
+def test_a_step_that_failed_has_no_time_in_the_table(script):
+    row = script.table([record(script, "penstock demo")]).splitlines()[-1]
+    assert row == (
+        "| trixie | 2.41 | 3.13.5 | x86_64 | 4 KiB | 10 s | **failed** | 12 s | 13 s |  |"
+    )
+
+
+def test_a_trial_that_cannot_be_made_has_its_reason_in_the_table(script):
+    lines = script.table([record(script, not_possible="no Python")]).splitlines()
+    assert "| not possible: no Python |" in lines[-1]
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_a_folder_is_removed_with_its_files(script, tmp_path):
+    (tmp_path / "trial/upper").mkdir(parents=True)
+    script.remove(tmp_path / "trial")
+    assert not (tmp_path / "trial").exists()
