@@ -1,0 +1,68 @@
+"""Every example of the manual runs, and prints what the page shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.docs.conftest import EXECUTED, SKIPPED
+from tests.docs.run_page import blocks, fits
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# Their blocks are parts of programs, which other tests run.
+EXCERPTS = {"anndata", "async", "deepnvme", "hdf5-driver", "scaling", "torch", "tuning", "xarray"}
+PAGES = [
+    page
+    for page in sorted(
+        [
+            *DOCS.glob("index.md"),
+            *DOCS.glob("tutorial/*.md"),
+            *DOCS.glob("how-to/*.md"),
+            *DOCS.glob("explanation/*.md"),
+        ]
+    )
+    if page.stem not in EXCERPTS
+    and any(block.language in ("python", "sh") for block in blocks(page))
+]
+HDF5 = ROOT / "target" / "hdf5" / "1.14.4"
+
+
+@pytest.mark.either
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_the_examples_of_a_page_run(page, tmp_path, pytestconfig):
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+        "XDG_CONFIG_HOME": str(tmp_path / ".config"),
+        "EXAMPLES": str(ROOT / "examples"),
+    }
+    if HDF5.is_dir():
+        environment["HDF5_ROOT"] = str(HDF5)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.run_page", str(page)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    stash = pytestconfig.stash
+    stash[EXECUTED] = stash.get(EXECUTED, 0) + found["executed"]
+    stash.setdefault(SKIPPED, Counter()).update(found["skipped"])
+
+
+def test_output_fits_if_only_times_and_ellipses_differ():
+    shown = "4,000,000 bytes in 2.09 ms (1.91 GB/s), route ...\nend\n"
+    assert fits(shown, "4,000,000 bytes in 13 s (0.1 GB/s), route host\nend\n")
+    assert not fits(shown, "4,000,001 bytes in 13 s (0.1 GB/s), route host\nend\n")
+    assert not fits(shown, "4,000,000 bytes in 13 s (0.1 GB/s), route host\n")
