@@ -2,10 +2,10 @@
 
     python -m tests.docs.run_page PAGE
 
-The fenced blocks of a page are one program: Python blocks share their names, and each `sh` block is a script
-of bash. A block with a title is written to the file of that name. A `text` block that directly follows an
-example is its output, in which `...` stands for anything, and durations and rates are not compared. Comments
-before a block say where it applies:
+The fenced blocks of a page are one program: Python blocks share their names, and each `sh` block is
+a script of bash. A block with a title is written to the file of that name. A `text` block that
+directly follows an example is its output, in which `...` means anything, and durations and rates
+are not compared. Comments before a block say where it applies:
 
     <!-- needs: torch, mpirun -->        modules, programs, `gpu` or `hdf5` (its headers)
     <!-- without a GPU -->               the output, if there is no GPU
@@ -84,7 +84,7 @@ def _is_there(name: str) -> bool:
     return importlib.util.find_spec(name) is not None or shutil.which(name) is not None
 
 
-class Failed(Exception):
+class FailedError(Exception):
     pass
 
 
@@ -99,7 +99,7 @@ def execute(block: Block, page: Path, names: dict[str, object]) -> str:
             timeout=200,
         )
         if done.returncode:
-            raise Failed(f"status {done.returncode}\n{done.stdout}")
+            raise FailedError(f"status {done.returncode}\n{done.stdout}")
         return done.stdout
     output = io.StringIO()
     code = compile("\n" * block.line + block.code, str(page), "exec")
@@ -107,7 +107,7 @@ def execute(block: Block, page: Path, names: dict[str, object]) -> str:
         with contextlib.redirect_stdout(output):
             exec(code, names)
     except BaseException:
-        raise Failed(f"{traceback.format_exc()}\n{output.getvalue()}") from None
+        raise FailedError(f"{traceback.format_exc()}\n{output.getvalue()}") from None
     return output.getvalue()
 
 
@@ -135,7 +135,7 @@ def run(page: Path) -> dict[str, object]:
             if reason is None:
                 try:
                     printed = execute(block, page, names)
-                except Failed as error:
+                except FailedError as error:
                     raise SystemExit(f"{page}:{block.line}: {error}") from None
                 executed += 1
             else:
@@ -145,7 +145,7 @@ def run(page: Path) -> dict[str, object]:
                 continue
             if not fits(block.code, printed):
                 raise SystemExit(
-                    f"{page}:{block.line}: the page shows\n{block.code}\nbut the example prints\n{printed}"
+                    f"{page}:{block.line}: the page shows\n{block.code}\nnot\n{printed}"
                 )
             printed = None
     return {"executed": executed, "skipped": skipped}
