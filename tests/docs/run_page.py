@@ -37,6 +37,8 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _MEASURED = re.compile(r"(?<![\w.])[\d,]+(?:\.\d+)? ?(?:ns|us|ms|s|[KMG]B/s)\b")
+_FRAMES = re.compile("[\u2500-\u257f]+")
+"""The lines of tables, which are as long as their columns."""
 _RUN = ("python", "sh")
 
 
@@ -113,7 +115,7 @@ def execute(block: Block, page: Path, names: dict[str, object]) -> str:
 
 def fits(expected: str, printed: str) -> bool:
     def words(text: str) -> str:
-        return " ".join(_MEASURED.sub("TIME", text).split())
+        return " ".join(_MEASURED.sub("TIME", _FRAMES.sub(" ", text)).split())
 
     pattern = ".*".join(map(re.escape, words(expected).split("...")))
     return re.fullmatch(pattern, words(printed)) is not None
@@ -126,9 +128,9 @@ def run(page: Path) -> dict[str, object]:
     printed: str | None = None
     for block in blocks(page):
         reason = missing(block.comments)
-        if block.title and reason is None:
-            Path(block.title).parent.mkdir(parents=True, exist_ok=True)
-            Path(block.title).write_text(block.code)
+        if block.title:
+            if reason is None:
+                Path(block.title).write_text(block.code)
             printed = None
         elif block.language in _RUN:
             printed = None

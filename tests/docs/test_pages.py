@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.docs.conftest import EXECUTED, SKIPPED
 from tests.docs.run_page import blocks, fits
+from tests.mpi_launch import ANY, Mpi, missing
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -30,17 +33,37 @@ PAGES = [
     if page.stem not in EXCERPTS
     and any(block.language in ("python", "sh") for block in blocks(page))
 ]
+USES_GPU = re.compile(r"ps\.devices\(\)|needs: gpu|penstock_device_count")
 HDF5 = ROOT / "target" / "hdf5" / "1.14.4"
 
 
-@pytest.mark.either
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_the_examples_of_a_page_run(page, tmp_path, pytestconfig):
+def cases():
+    for page in PAGES:
+        marks = [pytest.mark.either] if USES_GPU.search(page.read_text()) else []
+        yield pytest.param(page, marks=marks, id=page.relative_to(DOCS).as_posix())
+
+
+@pytest.fixture(scope="session")
+def mpirun(tmp_path_factory):
+    """A folder with an mpirun of the MPI of the Python wheels, if there is one."""
+    folder = tmp_path_factory.mktemp("mpirun")
+    if missing(ANY) is None:
+        mpi = Mpi(ANY)
+        *launcher, _, _, _ = mpi.command()
+        own = {k: v for k, v in mpi.environment.items() if os.environ.get(k) != v}
+        words = ["env", *(f"{name}={value}" for name, value in own.items()), *launcher]
+        script = folder / "mpirun"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("page", list(cases()))
+def test_the_examples_of_a_page_run(page, mpirun, tmp_path, pytestconfig):
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{mpirun}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
         "XDG_CONFIG_HOME": str(tmp_path / ".config"),
-        "EXAMPLES": str(ROOT / "examples"),
     }
     if HDF5.is_dir():
         environment["HDF5_ROOT"] = str(HDF5)
