@@ -11,10 +11,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.docs.conftest import EXECUTED, SKIPPED
 from tests.docs.run_page import blocks, fits
 from tests.mpi_launch import ANY, Mpi, missing
+
+import penstock as ps
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,6 +43,8 @@ HDF5 = ROOT / "target" / "hdf5" / "1.14.4"
 def cases():
     for page in PAGES:
         marks = [pytest.mark.either] if USES_GPU.search(page.read_text()) else []
+        if page.stem == "index":
+            marks = [pytest.mark.gpu]
         yield pytest.param(page, marks=marks, id=page.relative_to(DOCS).as_posix())
 
 
@@ -69,6 +74,9 @@ def test_the_examples_of_a_page_run(page, mpirun, tmp_path, pytestconfig):
         environment["HDF5_ROOT"] = str(HDF5)
     folder = tmp_path / "work"
     folder.mkdir()
+    if page.stem == "index":
+        with ps.File(folder / "run.h5", "w") as file:
+            file["rho"] = np.ones((100, 100))
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.run_page", str(page)],
         cwd=folder,
