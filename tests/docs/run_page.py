@@ -1,7 +1,5 @@
 """Executes the examples of a page of the manual, in order, in the working folder.
 
-    python -m tests.docs.run_page PAGE
-
 The fenced blocks of a page are one program: Python blocks share their names, and each `sh` block is
 a script of bash. A block with a title is written to the file of that name. A `text` block that
 directly follows an example is its output, in which `...` means anything, and durations and rates
@@ -10,8 +8,6 @@ are not compared. Comments before a block say where it applies:
     <!-- needs: torch, mpirun -->        modules, programs, `gpu` or `hdf5` (its headers)
     <!-- without a GPU -->               the output, if there is no GPU
     <!-- not run: REASON -->             an excerpt
-
-Prints a line of JSON: the number of examples executed, and the reasons of those that were not.
 """
 
 from __future__ import annotations
@@ -19,16 +15,16 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 import penstock as ps
 
@@ -121,13 +117,15 @@ def fits(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, words(printed)) is not None
 
 
-def run(page: Path) -> dict[str, object]:
+def run(page: Path) -> tuple[int, list[str]]:
+    """Return the number of examples executed, and why others were not."""
     names: dict[str, object] = {"__name__": "__main__"}
     executed = 0
     skipped: list[str] = []
     printed: str | None = None
     for block in blocks(page):
         reason = missing(block.comments)
+        where = f"{page}:{block.line}"
         if block.title:
             if reason is None:
                 Path(block.title).write_text(block.code)
@@ -138,7 +136,7 @@ def run(page: Path) -> dict[str, object]:
                 try:
                     printed = execute(block, page, names)
                 except FailedError as error:
-                    raise SystemExit(f"{page}:{block.line}: {error}") from None
+                    pytest.fail(f"{where}: {error}", pytrace=False)
                 executed += 1
             else:
                 skipped.append(reason)
@@ -146,12 +144,6 @@ def run(page: Path) -> dict[str, object]:
             if "without a GPU" in block.comments and ps.devices():
                 continue
             if not fits(block.code, printed):
-                raise SystemExit(
-                    f"{page}:{block.line}: the page shows\n{block.code}\nnot\n{printed}"
-                )
+                pytest.fail(f"{where}: the page shows\n{block.code}\nnot\n{printed}", pytrace=False)
             printed = None
-    return {"executed": executed, "skipped": skipped}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run(Path(sys.argv[1]))))
+    return executed, skipped
