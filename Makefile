@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # one piece when it ends.
 GROUND := build-rust standin torch build-hdf5-2.2.0 build-hdf5-1.14.4 build-hdf5-parallel
 PARTS := test-standin test-torch test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel \
-	lint test-packaging test-dist test-c test-faults test-programs
+	lint test-packaging test-dist test-c test-faults test-programs test-docs
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
@@ -189,6 +189,11 @@ test-parallel: build build-hdf5-parallel standin
 test-packaging: build
 	$(PYTEST) tests/packaging
 
+# The examples of the manual, on the machine as it is and on the stand-in.
+test-docs: build build-hdf5-1.14.4 standin
+	$(PYTEST) tests/docs
+	scripts/standin-gpu $(PYTEST) tests/docs -m "$(STANDIN_MARKERS)"
+
 # Tests that need a GPU, or have another outcome on one; in test-long also the tests that need none.
 test-standin: build standin
 	scripts/standin-gpu $(PYTEST) tests/python tests/cli -m "$(STANDIN_MARKERS)"
@@ -212,6 +217,7 @@ torch: $(TORCH)/torch
 
 test-torch: build standin torch
 	$(WITH_TORCH) $(PYTEST) tests/torch tests/dist/test_torch.py tests/anndata/test_example.py
+	$(WITH_TORCH) $(PYTEST) tests/docs -k tutorial/python
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/torch tests/anndata tests/dist/test_torch.py -m gpu
 	$(WITH_TORCH) scripts/standin-gpu --torch $(PYTEST) tests/python -m torch
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import h5py
 import pytest
+from tests.docs.run_page import run
 from tests.mpi_launch import ANY
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.gpu
@@ -33,3 +35,10 @@ def test_dask_reads_on_two_processes(tmp_path):
     assert "noise: (2000, 64, 32) of float32" in done.stdout
     assert "min 0.000, mean 0.500, max 1.000" in done.stdout
     assert "noise.h5.mean.h5: (64, 32) of float32" in done.stdout
+
+
+def test_the_page_on_dask_runs(tmp_path, monkeypatch):
+    pytest.importorskip("dask.array", reason="dask is not installed")
+    monkeypatch.chdir(tmp_path)
+    executed, _ = run(ROOT / "docs" / "how-to" / "dask.md")
+    assert executed == 1
