@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405, I001
 # The package of Penstock for Spack: packages/py_penstock/package.py of a repository of packages.
 
 from spack_repo.builtin.build_systems.python import PythonPackage
