@@ -118,7 +118,7 @@ def test_tag_has_the_section_of_the_changelog(repository):
 def test_dry_run_shows_every_check_and_makes_no_tag(repository):
     done = repository.release("--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 7
+    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 8
     assert not repository.git("tag", "--list")
 
 
@@ -154,6 +154,12 @@ def test_what_files_say_is_compared(repository, file, old, new, words):
 def test_a_changed_tree_is_refused(repository):
     repository.write("new.txt", "new")
     assert "1 files are not committed, such as new.txt" in repository.release("--dry-run").stdout
+
+
+def test_a_placeholder_is_refused(repository):
+    repository.write("mkdocs.yml", "repo_url: https://" + "forge" + ".invalid/OWNER/penstock\n")
+    repository.commit()
+    assert "FAILED  mkdocs.yml: has a placeholder" in repository.release("--dry-run").stdout
 
 
 def test_another_branch_is_refused(repository):
