@@ -13,7 +13,7 @@ class PyPenstock(PythonPackage):
     # The version and the hash of its source distribution come with each release.
     pypi = "penstock/penstock-0.1.0.tar.gz"
 
-    license("Apache-2.0", checked_by="penstock")
+    license("Apache-2.0")
 
     version("0.1.0")
 
@@ -22,7 +22,7 @@ class PyPenstock(PythonPackage):
     variant("plot", default=False, description="Figures of penstock bench")
     variant("torch", default=False, description="Tensors, weights, checkpoints and batches")
 
-    # libdeflate and zstd are compiled in. CUDA, cuFile and nvCOMP are opened at run time.
+    # cargo fetches the crates that Cargo.lock names, libdeflate and zstd among them. CUDA, cuFile and nvCOMP are opened at run time.
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("rust@1.88:", type="build")
@@ -47,10 +47,6 @@ class PyPenstock(PythonPackage):
 
     conflicts("platform=darwin", msg="Penstock runs on Linux")
     conflicts("platform=windows", msg="Penstock runs on Linux")
-
-    # cargo fetches the crates that Cargo.lock names.
-    def setup_build_environment(self, env: EnvironmentModifications) -> None:
-        env.set("CARGO_HOME", join_path(self.stage.path, "cargo"))
 
     def setup_run_environment(self, env: EnvironmentModifications) -> None:
         """Let HDF5 find the driver and the connector, and linkers and CMake the library."""
