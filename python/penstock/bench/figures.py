@@ -279,8 +279,13 @@ def _gap(rows: list[_Group]) -> float:
     return 1.1 if any(len(label) > _LABEL and len(bars) == 1 for label, bars in rows) else 0.6
 
 
-def _height_of_lines(_: Panel) -> float:
-    return 2.1
+def _height_of_lines(panel: Panel) -> float:
+    return 2.7 if _is_turned(panel) else 2.1
+
+
+def _is_turned(panel: Panel) -> bool:
+    """Whether the ticks of lines would touch each other in one row."""
+    return sum(map(len, panel.ticks)) > 50
 
 
 def _bars(place: Any, panel: Panel, colours: dict[str, str]) -> None:
@@ -340,7 +345,7 @@ def _frame(place: Any, figure: Figure, panel: Panel, *, is_left: bool, is_last: 
         place.tick_params(
             axis="x", labelsize=7.5, labelcolor=_SOFT, labelbottom=is_last or not figure.y
         )
-    elif sum(map(len, panel.ticks)) > 50:
+    elif _is_turned(panel):
         place.tick_params(axis="x", labelrotation=45)
     place.grid(axis="x" if figure.kind == "bars" else "y", color=_GRID, linewidth=0.6)
     place.set_axisbelow(True)
