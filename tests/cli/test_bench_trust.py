@@ -541,6 +541,13 @@ def test_a_panel_has_its_own_scale_where_the_figure_names_no_unit():
     assert [text.get_text() for text in first.texts] == ["1", "2"]
 
 
+@pytest.mark.parametrize(("kind", "has_legend"), [("bars", False), ("lines", True)])
+def test_only_bars_have_their_names_beside_them(kind, has_legend):
+    pytest.importorskip("matplotlib")
+    panels = [Panel("", ["1"], {"Penstock": [1.0], "other": [2.0]})]
+    assert bool(canvas(Figure("any", "any", "x", "y", panels, kind)).legends) == has_legend
+
+
 def test_an_svg_has_a_dark_form_and_is_the_same_when_drawn_again(tmp_path):
     pytest.importorskip("matplotlib")
     figure = Figure("any", "Title", "x", "y", [Panel("", ["1", "2"], {"Penstock": [1.0, 2.0]})])

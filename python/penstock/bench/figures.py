@@ -135,7 +135,8 @@ def canvas(figure: Figure, below: str = "") -> Any:
     columns = 2 if len(panels) > 3 and longest < 12 and figure.y else 1
     names = dict.fromkeys(name for panel in panels for name in (*panel.series, *panel.overlay))
     bars = [tick for panel in panels for tick in panel.ticks] if "" in names else []
-    is_named = _is_one_group(panels)  # the bars then have the names beside them
+    # Bars then have the names beside them.
+    is_named = figure.kind == "bars" and _is_one_group(panels)
     colours = _two_colours([*names, *bars]) if is_named else _colours([*names, *bars])
     heights = [
         max(map(_height_of_bars if figure.kind == "bars" else _height_of_lines, line))
@@ -338,7 +339,7 @@ def _frame(place: Any, figure: Figure, panel: Panel, *, is_left: bool, is_last: 
     place.set_title(panel.title, loc="left", size=9, color=_INK)
     if across and is_last:
         place.set_xlabel(across, size=8.5, color=_SOFT)
-    if along and is_left and not _is_one_group([panel]):
+    if along and is_left and not (figure.kind == "bars" and _is_one_group([panel])):
         place.set_ylabel(along, size=8.5, color=_SOFT)
     place.tick_params(labelsize=8.5, length=0, labelcolor=_INK)
     if figure.kind == "bars":
