@@ -36,7 +36,7 @@ unexport MAKEFLAGS MFLAGS
 endif
 
 .PHONY: build build-hdf5 demo test test-long fmt clean site $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
-	test-fuzz test-sanitize test-memory test-legate
+	test-fuzz test-sanitize test-memory test-legate lint-release
 
 build: $(INSTALLED)
 
@@ -74,6 +74,8 @@ test-long:
 	$(MAKE) test-fuzz
 	$(MAKE) test-sanitize
 	$(MAKE) test-memory
+	$(MAKE) lint-release
+	scripts/release --record test-long
 	@echo "make test-long: everything passed"
 
 lint: build build-rust
@@ -84,6 +86,10 @@ lint: build build-rust
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(PYTEST) tests/architecture
+
+# What other services read: the citation, the workflows, the conda recipe.
+lint-release:
+	scripts/lint-release
 
 fmt: build
 	cargo fmt --all

@@ -27,7 +27,9 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["tag"] = f"cp310-abi3-{platform}"
         built = build_libraries(root)
         build_data["force_include"] |= {
-            built["penstock"]: "penstock/lib/libpenstock.so",
+            built["penstock"]: "penstock/lib/libpenstock.so.1",
+            # For linkers; a wheel cannot hold a symbolic link.
+            str(root / "packaging/libpenstock.so"): "penstock/lib/libpenstock.so",
             built["_core"]: "penstock/_core.abi3.so",
             # In a folder of its own: HDF5 opens every library of a plugin folder.
             built["hdf5_vfd_penstock"]: "penstock/lib/plugins/libhdf5_vfd_penstock.so",

@@ -3,7 +3,9 @@
 Into a folder, each result is written as a page of its own, which is replaced as a whole; the pages
 of other benchmarks stay. In a file, the results replace the part between the two marks of a block.
 Without --into, they are printed. With --merge, the results are written to one file, which is also
-accepted as input. With --figures, their figures are drawn again.
+accepted as input. With --figures, their figures are drawn again; --data keeps what that needs.
+
+    python -m benches.documents docs/figures/data/*.json --figures docs/figures    # in another look
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ def main() -> None:
     parser.add_argument("--block", default="results", help="the name in the marks of a file")
     parser.add_argument("--merge", type=Path, metavar="FILE", help="put the results into FILE")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the figures there")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="keep the figures' values there"
+    )
     given = parser.parse_args()
     results = [result for path in given.results for result in read(path)]
     results.sort(key=lambda result: (*NAMES, result["benchmark"]).index(result["benchmark"]))
@@ -39,6 +44,8 @@ def main() -> None:
         given.merge.write_text(json.dumps(results, indent=1) + "\n")
     for result in results if given.figures else ():
         draw(result, given.figures)
+    for result in results if given.data else ():
+        keep(result, given.data)
     if given.into and given.into.suffix != ".md":
         given.into.mkdir(parents=True, exist_ok=True)
         for result in results:
@@ -46,7 +53,7 @@ def main() -> None:
             (given.into / f"{file_name(result)}.md").write_text(text)
     elif given.into:
         given.into.write_text(with_block(given.into.read_text(), report(results), given.block))
-    else:
+    elif not given.figures:
         print(report(results))
 
 
@@ -54,6 +61,12 @@ def read(path: Path) -> list[dict[str, Any]]:
     """Return the results of a file, which has one or several."""
     found = json.loads(path.read_text())
     return found if isinstance(found, list) else [found]
+
+
+def command(result: dict[str, Any]) -> str:
+    # Only the benchmarks of this folder have this setting; names such as `vfd` are in both.
+    program = "python -m benches" if "quick" in result.get("settings", {}) else "penstock bench"
+    return result.get("command") or f"{program} {result['benchmark']}"
 
 
 def file_name(result: dict[str, Any]) -> str:
@@ -68,19 +81,35 @@ def figure_name(result: dict[str, Any], figure: dict[str, Any]) -> str:
 
 def draw(result: dict[str, Any], folder: Path) -> None:
     environment = result["environment"]
-    where = f"{environment['gpu'] or 'no GPU'}, {environment['date']}"
+    gpu = environment["gpu"] or "no GPU"
+    where = f"{command(result)}; {gpu}, {environment['date']}"
     for found in result["figures"]:
         path = folder / figure_name(result, found)
         figures.draw([figures.from_json(found)], path, where)
 
 
+def keep(result: dict[str, Any], folder: Path) -> None:
+    """Write the values of the figures, in four digits that count, and where they were measured."""
+
+    def in_digits(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {key: in_digits(value) for key, value in found.items()}
+        if isinstance(found, list):
+            return [in_digits(value) for value in found]
+        return float(f"{found:.4g}") if isinstance(found, float) else found
+
+    environment = {key: result["environment"][key] for key in ("gpu", "date")}
+    names = {"benchmark": result["benchmark"], "command": command(result)}
+    kept = names | {"environment": environment}
+    kept["figures"] = in_digits(result["figures"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{file_name(result)}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def page(result: dict[str, Any], into: Path, drawn: Path | None) -> str:
     """Return the page of a result that goes to the folder `into`; its figures are in `drawn`."""
     where = machine.in_words(result["environment"])
-    # Only the benchmarks of this folder have this setting; names such as `vfd` are in both.
-    program = "python -m benches" if "quick" in result.get("settings", {}) else "penstock bench"
-    title = f"# `{program} {result['benchmark']}`"
-    lines = [title, "", f"{where}.", *body(result, result["tables"], _MOST_ROWS)]
+    lines = [f"# `{command(result)}`", "", f"{where}.", *body(result, result["tables"], _MOST_ROWS)]
     if drawn:
         folder = os.path.relpath(drawn, into)
         for found in result["figures"]:

@@ -5,8 +5,8 @@ get_filename_component(_penstock_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABS
 if(NOT TARGET penstock::penstock)
   add_library(penstock::penstock SHARED IMPORTED)
   set_target_properties(penstock::penstock PROPERTIES
-    IMPORTED_LOCATION "${_penstock_prefix}/lib/libpenstock.so"
-    IMPORTED_SONAME "libpenstock.so"
+    IMPORTED_LOCATION "${_penstock_prefix}/lib/libpenstock.so.1"
+    IMPORTED_SONAME "libpenstock.so.1"
     INTERFACE_INCLUDE_DIRECTORIES "${_penstock_prefix}/include")
 endif()
 

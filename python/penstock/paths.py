@@ -20,11 +20,11 @@ CONNECTOR = "libhdf5_vol_penstock_async.so"
 
 
 def library() -> Path:
-    """Return the path of libpenstock.so; the environment variable PENSTOCK_LIBRARY overrides it."""
+    """Return the path of the library; the environment variable PENSTOCK_LIBRARY overrides it."""
     override = os.environ.get("PENSTOCK_LIBRARY")
     if override:
         return Path(override)
-    return _first("lib/libpenstock.so", "target/release/libpenstock.so")
+    return _first("lib/libpenstock.so.1", "target/release/libpenstock.so")
 
 
 def include_dir() -> Path:

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from xml.etree import ElementTree
 
 import h5py
 import numpy as np
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.bench import native
-from penstock.bench.figures import Figure, Panel, canvas
+from penstock.bench.figures import Figure, Panel, canvas, draw
 from penstock.bench.measure import Contestant, Row, WrongBytesError, race
 from penstock.bench.tables import of_rows
 from penstock.cli import app
@@ -514,8 +515,9 @@ def test_no_panel_of_a_figure_is_cut_and_a_name_has_one_colour(kind):
     drawn = canvas(Figure("any", "any", "x", "y", panels, kind))
     colours = {}
     for place in drawn.axes:
-        assert place.get_ylim()[0] == 0
-        assert place.get_ylim()[1] >= 9
+        low, high = place.get_xlim() if kind == "bars" else place.get_ylim()
+        assert low == 0
+        assert high >= 9
         shown = place.patches if kind == "bars" else place.lines
         assert shown
         for handle, name in zip(*place.get_legend_handles_labels(), strict=True):
@@ -524,6 +526,37 @@ def test_no_panel_of_a_figure_is_cut_and_a_name_has_one_colour(kind):
             colours.setdefault(name, set()).add(colour)
     assert {name: len(found) for name, found in colours.items()} == {"a": 1, "b": 1}
     assert colours["a"] != colours["b"]
+
+
+def test_a_panel_has_its_own_scale_where_the_figure_names_no_unit():
+    pytest.importorskip("matplotlib")
+    panels = [
+        Panel("GB/s", ["Penstock", "other"], {"": [1.0, 2.0]}),
+        Panel("us", ["Penstock", "other"], {"": [500.0, 900.0]}),
+        Panel("not measured", ["Penstock"], {"": [None]}),
+    ]
+    first, second = canvas(Figure("any", "any", "", "", panels)).axes
+    assert 2 < first.get_xlim()[1] < 3
+    assert 900 < second.get_xlim()[1] < 1200
+    assert [text.get_text() for text in first.texts] == ["1", "2"]
+
+
+@pytest.mark.parametrize(("kind", "has_legend"), [("bars", False), ("lines", True)])
+def test_only_bars_have_their_names_beside_them(kind, has_legend):
+    pytest.importorskip("matplotlib")
+    panels = [Panel("", ["1"], {"Penstock": [1.0], "other": [2.0]})]
+    assert bool(canvas(Figure("any", "any", "x", "y", panels, kind)).legends) == has_legend
+
+
+def test_an_svg_has_a_dark_form_and_is_the_same_when_drawn_again(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = Figure("any", "Title", "x", "y", [Panel("", ["1", "2"], {"Penstock": [1.0, 2.0]})])
+    first, again = (draw([figure], tmp_path / f"{it}.svg", "below")[0] for it in range(2))
+    assert first.read_bytes() == again.read_bytes()
+    text = first.read_text()
+    assert "prefers-color-scheme: dark" in text
+    assert ">Title</text>" in text
+    ElementTree.fromstring(text)
 
 
 @pytest.mark.parametrize("kind", ["--json", "--csv"])

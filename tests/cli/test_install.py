@@ -28,7 +28,7 @@ def test_folder_that_is_printed_holds_the_file(penstock, option, file):
 
 def test_library_that_is_printed_is_a_shared_object(penstock):
     library = Path(penstock("--library").stdout.strip())
-    assert library.name == "libpenstock.so"
+    assert library.name == "libpenstock.so.1"
     assert library.read_bytes()[:4] == b"\x7fELF"
 
 

@@ -112,13 +112,18 @@ def test_a_benchmark_draws_its_figure_at_once_or_from_its_result(tmp_path: Path)
     arguments = ("--quick", "--size", "4KiB", "--dir", tmp_path, "--json", saved, "--plot", drawn)
     done = _run("benches", "hdf5_sizes", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    done = _run("benches.documents", saved, "--figures", tmp_path / "figures")
+    figures, data = tmp_path / "figures", tmp_path / "data"
+    done = _run("benches.documents", saved, "--figures", figures, "--data", data)
     assert done.returncode == 0, done.stderr
-    again = tmp_path / "figures" / "hdf5-sizes-slices.svg"
-    for figure in (drawn, again):
-        text = figure.read_text()
-        assert "<!-- Penstock, gzip -->" in text
-        assert "<!-- h5py, gzip -->" in text
+    again = figures / "hdf5-sizes-slices.svg"
+    first = again.read_text()
+    for text in (first, drawn.read_text()):
+        assert ">Penstock, gzip</text>" in text
+        assert ">h5py, gzip</text>" in text
+    done = _run("benches.documents", data / "hdf5-sizes.json", "--figures", figures)
+    assert done.returncode == 0, done.stderr
+    assert ">python -m benches hdf5_sizes;" in first
+    assert ">python -m benches hdf5_sizes;" in again.read_text()
 
 
 def test_a_figure_of_another_form_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

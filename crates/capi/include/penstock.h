@@ -20,8 +20,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Incremented when a change to a struct or function breaks older callers. */
+/* Incremented when a change to a struct or function breaks older callers; the number in the soname. */
 #define PENSTOCK_API_VERSION 1
+
+/* The release of this header. penstock_version() is that of the library. */
+#define PENSTOCK_VERSION_MAJOR 0
+#define PENSTOCK_VERSION_MINOR 1
+#define PENSTOCK_VERSION_PATCH 0
 
 #if defined(__GNUC__)
 #define PENSTOCK_API __attribute__((visibility("default")))

@@ -10,7 +10,7 @@ use crate::error::guard;
 
 #[unsafe(no_mangle)]
 extern "C" fn penstock_api_version() -> c_int {
-    1
+    describe::API_VERSION
 }
 
 #[unsafe(no_mangle)]

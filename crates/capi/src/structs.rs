@@ -22,7 +22,9 @@ pub(crate) unsafe fn check_size(target: *const c_void, name: &str) -> Result<()>
     }
 }
 
-/// Returns an error if a struct is smaller than this library's version, `T`.
+/// Returns an error if a struct is smaller than this library's version, `T`, which is that of release
+/// 0.1.0. If `T` gets another field, programs with the smaller struct must still be accepted:
+/// docs/reference/compatibility.md.
 pub(crate) fn check_complete<T>(size: usize, name: &str) -> Result<()> {
     if size < size_of::<T>() {
         Err(wrong_size(size, name))

@@ -28,7 +28,7 @@ use crate::routes::uring;
 
 /// Incremented with each change of a struct or function of the C interface, together with
 /// `PENSTOCK_API_VERSION`.
-const API_VERSION: i32 = 1;
+pub const API_VERSION: i32 = 1;
 
 /// Describes the machine and, given a path, the file system there. Opens the CUDA driver and cuFile
 /// if they are installed, since only an attempt shows whether they start.

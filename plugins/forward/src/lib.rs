@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
-const LIBRARY: &str = "libpenstock.so";
+/// The installed library, and that of cargo's folder.
+const LIBRARIES: [&str; 2] = ["libpenstock.so.1", "libpenstock.so"];
 
 /// The function `name` of libpenstock.so; null if there is no such library. It is the one that
 /// `PENSTOCK_LIBRARY` names, as for the Python package, so that a process never holds two; else, and in
@@ -36,7 +37,7 @@ fn candidates() -> Vec<PathBuf> {
     folders
         .skip(1)
         .take(2)
-        .map(|folder| folder.join(LIBRARY))
+        .flat_map(|folder| LIBRARIES.map(|name| folder.join(name)))
         .collect()
 }
 

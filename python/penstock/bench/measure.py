@@ -108,6 +108,10 @@ class Row:
     """Whether the error is wrong bytes."""
 
     @property
+    def full_name(self) -> str:
+        return f"{self.name}, {self.setting}" if self.setting else self.name
+
+    @property
     def median(self) -> float | None:
         return statistics.median(self.seconds) if self.seconds and not self.error else None
 

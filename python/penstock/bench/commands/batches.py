@@ -147,7 +147,7 @@ def _race(
 ) -> list[Row]:
     rows = session.race(entered, "samples/s", group=group)
     session.tables.append(of_rows(f"{title}, into {place.in_words}, cached", rows))
-    panel = Panel("", [group], {f"{row.name}, {row.setting}": [row.value] for row in rows})
+    panel = Panel("", [group], {row.full_name: [row.value] for row in rows})
     name = group.split()[0]
     session.figures.append(Figure(name, title, "", "Samples/s", [panel]))
     return rows

@@ -126,6 +126,6 @@ def _race(
 ) -> list[Row]:
     rows = session.race(entered, "cells/s", group=group)
     session.tables.append(of_rows(f"{title}, into {place.in_words}, cached", rows))
-    panel = Panel("", [group], {f"{row.name}, {row.setting}": [row.value] for row in rows})
+    panel = Panel("", [group], {row.full_name: [row.value] for row in rows})
     session.figures.append(Figure(group.replace(" ", "-"), title, "", "Cells/s", [panel]))
     return rows

@@ -70,7 +70,7 @@ def weights(
     session.ranks.barrier()
     free = torch.cuda.empty_cache if fresh and place.is_gpu else lambda: None
     table = Table(f"Weights of {size_in_words(large.nbytes)} into {place.in_words}", _COLUMNS)
-    figure = Figure("weights", "Weights from safetensors files", "", "Rate (GB/s)", [])
+    figure = Figure("weights", "Weights from safetensors files", "", "", [])
     if session.ranks.size > 1:
         _together(session, large, place, table, free)
     else:
@@ -190,7 +190,7 @@ def _alone(
     )
     _add(table, name, rows)
     figure.panels.append(
-        Panel(name, [f"{row.name}, {row.setting}" for row in rows], {"": [r.value for r in rows]})
+        Panel(f"{name} (GB/s)", [row.full_name for row in rows], {"": [r.value for r in rows]})
     )
 
 

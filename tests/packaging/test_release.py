@@ -1,0 +1,215 @@
+"""scripts/release makes the tag of a commit if all is in order, and says what is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+import zipfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VERSION = "0.1.0"
+MODULE = "python/penstock/__init__.py"
+TODAY = datetime.now(timezone.utc).date().isoformat()
+FILES = {
+    "CHANGELOG.md": f"# Changelog\n\n## {VERSION} - {TODAY}\n\n### Added\n\n- All.\n",
+    "CITATION.cff": f"version: {VERSION}\ndate-released: '{TODAY}'\n",
+    "Cargo.lock": f'[[package]]\nname = "penstock-capi"\nversion = "{VERSION}"\n',
+    "Cargo.toml": f'[workspace.package]\nversion = "{VERSION}"\n',
+    "crates/capi/include/penstock.h": "".join(
+        f"#define PENSTOCK_VERSION_{part} {number}\n"
+        for part, number in zip(("MAJOR", "MINOR", "PATCH"), VERSION.split("."), strict=True)
+    ),
+    "packaging/conda/recipe.yaml": f'context:\n  version: "{VERSION}"\n',
+    "packaging/spack/package.py": f'    version("{VERSION}")\n',
+    MODULE: "answer = 42\n",
+    ".gitignore": "/dist/\n/target/\n",
+}
+
+
+class Repository:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        for name, text in FILES.items():
+            self.write(name, text)
+        (self.path / "scripts").mkdir()
+        shutil.copy(ROOT / "scripts/release", self.path / "scripts")
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.commit()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def git(self, *words: str) -> str:
+        names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+        environment = os.environ | dict.fromkeys(names, "test") | {"GIT_CONFIG_GLOBAL": "/dev/null"}
+        return subprocess.run(
+            ["git", *words],
+            cwd=self.path,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def commit(self) -> None:
+        """Commit all files; the tests pass, and the wheels are made."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message=all")
+        self.release("--record", "test-long")
+        self.make_dist({name: self.path / name for name in FILES})
+
+    def make_dist(self, files: dict[str, Path]) -> None:
+        dist = self.path / "dist"
+        dist.mkdir(exist_ok=True)
+        with tarfile.open(dist / f"penstock-{VERSION}.tar.gz", "w:gz") as archive:
+            for name, path in files.items():
+                archive.add(path, f"penstock-{VERSION}/{name}")
+        for name in ("x86_64", "aarch64"):
+            wheel = dist / f"penstock-{VERSION}-cp310-abi3-manylinux_2_28_{name}.whl"
+            with zipfile.ZipFile(wheel, "w") as archive:
+                for file, path in files.items():
+                    if file.startswith("python/"):
+                        archive.write(path, file.removeprefix("python/"))
+
+    def release(self, *words: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_COMMITTER_NAME": "test",
+            "GIT_COMMITTER_EMAIL": "test",
+        }
+        return subprocess.run(
+            [self.path / "scripts/release", *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    path = tmp_path_factory.mktemp("repository")
+    Repository(path).make()
+    return path
+
+
+@pytest.fixture
+def repository(template, tmp_path):
+    return Repository(shutil.copytree(template, tmp_path / "repository"))
+
+
+def test_tag_has_the_section_of_the_changelog(repository):
+    done = repository.release()
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = repository.git("tag", "--list", "--format=%(contents)", f"v{VERSION}")
+    assert text.strip() == f"Penstock {VERSION}\n\n### Added\n\n- All."
+
+
+def test_dry_run_shows_every_check_and_makes_no_tag(repository):
+    done = repository.release("--dry-run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 8
+    assert not repository.git("tag", "--list")
+
+
+@pytest.mark.parametrize("file", sorted({name for name in FILES if VERSION in FILES[name]}))
+def test_another_version_in_a_file_is_refused(repository, file):
+    repository.write(file, FILES[file].replace(VERSION, "0.2.0"))
+    repository.commit()
+    done = repository.release()
+    assert done.returncode == 1
+    name = "CITATION.cff" if file == "Cargo.toml" else file
+    assert f"FAILED  {name}: " in done.stdout
+    assert not repository.git("tag", "--list")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("crates/capi/include/penstock.h", "MINOR 1", "MINOR 2", "penstock.h: has version 0.2.0"),
+        ("CHANGELOG.md", TODAY, "unreleased", "0.1.0 is 'unreleased'; write the day"),
+        ("CHANGELOG.md", TODAY, "2020-01-31", "has the date 2020-01-31, today is"),
+        ("CHANGELOG.md", "\n### Added\n\n- All.\n", "", "the section of 0.1.0 is empty"),
+        ("CITATION.cff", TODAY, "2020-01-31", "date-released is 2020-01-31"),
+    ],
+)
+def test_what_files_say_is_compared(repository, file, old, new, words):
+    repository.write(file, FILES[file].replace(old, new))
+    repository.commit()
+    done = repository.release("--dry-run")
+    assert done.returncode == 1
+    assert words in done.stdout
+
+
+def test_a_changed_tree_is_refused(repository):
+    repository.write("new.txt", "new")
+    assert "1 files are not committed, such as new.txt" in repository.release("--dry-run").stdout
+
+
+def test_a_placeholder_is_refused(repository):
+    repository.write("mkdocs.yml", "repo_url: https://" + "forge" + ".invalid/OWNER/penstock\n")
+    repository.commit()
+    assert "FAILED  mkdocs.yml: has a placeholder" in repository.release("--dry-run").stdout
+
+
+def test_another_branch_is_refused(repository):
+    repository.git("checkout", "--quiet", "-b", "other")
+    assert "the branch is other; releases are made from main" in repository.release().stdout
+
+
+def test_tests_of_another_commit_do_not_count(repository):
+    repository.git("commit", "--quiet", "--allow-empty", "--message=more")
+    assert "`make test-long` passed for" in repository.release().stdout
+    (repository.path / "target/passed/test-long").unlink()
+    assert "no run of `make test-long` has passed here" in repository.release().stdout
+
+
+def test_tests_of_a_changed_tree_are_not_recorded(repository):
+    repository.write(MODULE, "answer = 43\n")
+    repository.release("--record", "test-long")
+    assert not (repository.path / "target/passed/test-long").exists()
+
+
+def test_a_version_that_is_tagged_is_refused(repository):
+    assert repository.release().returncode == 0
+    assert "tag v0.1.0 exists; raise the version" in repository.release().stdout
+
+
+def test_a_lower_version_than_a_tag_is_refused(repository):
+    repository.git("tag", "v0.10.0")
+    assert "version 0.1.0 is lower than tag v0.10.0" in repository.release().stdout
+
+
+def test_missing_wheels_are_refused(repository):
+    next(repository.path.glob("dist/*aarch64.whl")).unlink()
+    assert "manylinux*_aarch64.whl is missing; run `make wheels`" in repository.release().stdout
+
+
+def test_wheels_of_other_sources_are_refused(repository, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text("answer = 43\n")
+    repository.make_dist({name: repository.path / name for name in FILES} | {MODULE: other})
+    assert repository.release().stdout.count(f"has another {MODULE} than this commit") == 3
+
+
+def test_wheels_that_are_older_than_the_commit_are_refused(repository):
+    for path in (repository.path / "dist").iterdir():
+        os.utime(path, (time.time() - 3600,) * 2)
+    assert repository.release().stdout.count("is older than this commit") == 3
+
+
+def test_the_workflow_compares_the_tag_with_the_files(repository):
+    assert repository.release("--only-versions", "--tag", "v0.1.0").returncode == 0
+    done = repository.release("--only-versions", "--tag", "v0.1.1")
+    assert done.returncode == 1
+    assert "it is v0.1.1, but Cargo.toml has version 0.1.0" in done.stdout
