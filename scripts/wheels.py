@@ -29,6 +29,14 @@ MOST_BYTES = 10_000_000
 # The largest pages of a system, so that its loader can map each segment.
 PAGE = {"x86_64": 4 << 10, "aarch64": 64 << 10}
 SONAMES = {"libpenstock.so": "libpenstock.so"}
+# What the libraries export: what their callers look up, and no more.
+EXPORTS = {
+    "libpenstock.so": r"penstock_\w+",
+    "_core.abi3.so": "PyInit__core",
+    "libhdf5_vfd_penstock.so": "H5PLget_plugin_(type|info)",
+    "libhdf5_vol_penstock_async.so": "H5PLget_plugin_(type|info)",
+    "libpenstock_legate.so": "H5Pset_fapl_gds",
+}
 
 # The functions of libgcc_s.so.1 that Rust's standard library calls, by version of the symbols. Zig
 # would link its own unwinder into each library, whose frames libgcc_s, used by glibc and C++, could
@@ -62,6 +70,7 @@ class Library:
     needed: frozenset[str]
     versions: frozenset[str]
     """Versions of the symbols that it takes from others, such as GLIBC_2.17."""
+    exports: frozenset[str]
     run_path: bool
     alignment: int
     """The smallest alignment of a segment in memory."""
@@ -142,11 +151,14 @@ def make(architecture: str, tools: Path, dist: Path) -> Path:
     }
     build("--wheel", folder, environment)
     (plain,) = folder.glob("penstock-*.whl")
-    platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{architecture}"
-    audit = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--plat", platform]
-    # It calls patchelf.
+    wheel = dist / plain.name.replace("-linux_", "-manylinux_{}_{}_".format(*GLIBC))
+    wheel.unlink(missing_ok=True)
+    # auditwheel finds the oldest glibc that the wheel runs on. It takes names of platforms for this
+    # machine's processor only.
+    audit = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--plat", "auto"]
     run([*audit, "--wheel-dir", dist, plain], environment)
-    (wheel,) = dist.glob(f"{plain.name.rsplit('-', 1)[0]}-{platform}.whl")
+    if not wheel.exists():
+        sys.exit(f"auditwheel gave {plain.name} another tag than {wheel.name}")
     return wheel
 
 
@@ -216,6 +228,9 @@ def library_faults(library: Library, architecture: str) -> list[str]:
         faults.append(f"has a segment aligned at {library.alignment}, less than a page")
     if "libgcc_s.so.1" not in library.needed:
         faults.append("has an unwinder of its own")
+    for name in sorted(library.exports):
+        if not re.fullmatch(EXPORTS.get(library.name, ""), name):
+            faults.append(f"exports {name}")
     faults += [f"needs {name}" for name in sorted(library.needed) if "c++" in name]
     for version in sorted(library.versions):
         found = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", version)
@@ -241,6 +256,13 @@ def read_library(archive: zipfile.ZipFile, name: str) -> Library:
             for _, auxiliaries in s.iter_versions()
             for auxiliary in auxiliaries
         ]
+        exports = [
+            symbol.name
+            for s in sections
+            if s.name == ".dynsym"
+            for symbol in s.iter_symbols()
+            if symbol["st_info"]["bind"] != "STB_LOCAL" and symbol["st_shndx"] != "SHN_UNDEF"
+        ]
         loaded = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
         return Library(
             name=Path(name).name,
@@ -248,6 +270,7 @@ def read_library(archive: zipfile.ZipFile, name: str) -> Library:
             soname=next((t.soname for t in tags if t.entry.d_tag == "DT_SONAME"), None),
             needed=frozenset(t.needed for t in tags if t.entry.d_tag == "DT_NEEDED"),
             versions=frozenset(versions),
+            exports=frozenset(exports),
             run_path=any(t.entry.d_tag in ("DT_RPATH", "DT_RUNPATH") for t in tags),
             alignment=min(s["p_align"] for s in loaded),
             has_debug_information=any(s.name.startswith(".debug_") for s in sections),
