@@ -36,7 +36,7 @@ unexport MAKEFLAGS MFLAGS
 endif
 
 .PHONY: build build-hdf5 demo test test-long fmt clean site $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
-	test-fuzz test-sanitize test-memory test-legate lint-release
+	test-fuzz test-sanitize test-memory test-legate lint-release wheels
 
 build: $(INSTALLED)
 
@@ -272,6 +272,19 @@ site: $(SITE)/venv/installed
 $(SITE)/venv/installed: docs/requirements.txt
 	$(PYTHON) -m venv $(SITE)/venv
 	$(SITE_BIN)/python -m pip install --quiet --requirement $<
+	touch $@
+
+# The wheels of WHEELS and the source distribution, in dist. They are compiled on any Linux for the C library
+# of manylinux_2_28.
+WHEELS ?= x86_64 aarch64
+WHEEL_TOOLS := target/wheels/tools
+
+wheels: $(WHEEL_TOOLS)/installed
+	$(WHEEL_TOOLS)/bin/python scripts/wheels.py $(WHEELS)
+
+$(WHEEL_TOOLS)/installed: scripts/wheel-tools.txt
+	$(PYTHON) -m venv --clear $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/python -m pip install --quiet -r scripts/wheel-tools.txt
 	touch $@
 
 clean:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sysconfig
@@ -21,11 +22,13 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         pkg_config = self.fill(root / "packaging" / "penstock.pc.in")
         cmake_version = self.fill(root / "packaging" / "penstock-config-version.cmake.in")
 
+        # scripts/wheels.py sets a target, such as aarch64-unknown-linux-gnu.2.28.
+        target = os.environ.get("PENSTOCK_WHEEL_TARGET")
+        platform = f"linux-{target.split('-')[0]}" if target else sysconfig.get_platform()
         # penstock._core uses only Python's stable ABI, so one wheel serves every Python 3.
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"cp310-abi3-{platform}"
-        built = build_libraries(root)
+        build_data["tag"] = f"cp310-abi3-{platform.replace('-', '_').replace('.', '_')}"
+        built = build_libraries(root, target)
         build_data["force_include"] |= {
             built["penstock"]: "penstock/lib/libpenstock.so.1",
             # For linkers; a wheel cannot hold a symbolic link.
@@ -83,9 +86,10 @@ PACKAGES = [
 ]
 
 
-def build_libraries(root: Path) -> dict[str, str]:
+def build_libraries(root: Path, target: str | None) -> dict[str, str]:
     """Compile the shared objects; return their paths, as cargo reports them, by name."""
-    command = ["cargo", "build", "--release", "--locked"]
+    command = ["cargo", "build"] if target is None else ["cargo", "zigbuild", "--target", target]
+    command += ["--release", "--locked"]
     for package in PACKAGES:
         command += ["-p", package]
     messages = subprocess.run(

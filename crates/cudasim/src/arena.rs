@@ -3,12 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::status::{OUT_OF_MEMORY, Result};
 
-pub const PAGE: usize = 4096;
+/// The system's page size in bytes.
+pub fn page() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    // SAFETY: sysconf reads a constant of the system.
+    *SIZE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize)
+}
 
 /// Address space per byte of memory. Freed addresses are reused only after the whole range was used
 /// once, so that a stale pointer refers to no allocation.
@@ -36,7 +41,7 @@ struct Spans {
 
 impl Arena {
     pub fn new(capacity: usize) -> Result<Arena> {
-        let capacity = capacity.next_multiple_of(PAGE);
+        let capacity = capacity.next_multiple_of(page());
         let extent = capacity.checked_mul(SPREAD).ok_or(OUT_OF_MEMORY)?;
         // SAFETY: the name is a C string. The descriptor stays open until the process ends.
         let file = unsafe { libc::memfd_create(c"cudasim".as_ptr(), libc::MFD_CLOEXEC) };
@@ -99,7 +104,7 @@ impl Arena {
     /// Reserves `size` bytes of device addresses, followed by at least one guard page.
     pub fn reserve(&self, size: usize) -> Result<usize> {
         let lead = if size < SMALL { SMALL_ALIGNMENT } else { 0 };
-        let length = (lead + size).next_multiple_of(PAGE) + PAGE;
+        let length = (lead + size).next_multiple_of(page()) + page();
         let mut spans = self.spans.lock().unwrap();
         let start = spans
             .gap(spans.next, self.extent, length)
@@ -112,7 +117,7 @@ impl Arena {
 
     /// Releases a reserved address and the pages behind it.
     pub fn release(&self, address: usize) {
-        let start = (address - self.pointers) / PAGE * PAGE;
+        let start = (address - self.pointers) / page() * page();
         let mut spans = self.spans.lock().unwrap();
         let length = spans
             .taken

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use crate::arena::PAGE;
+use crate::arena::page;
 use crate::device::Context;
 use crate::failure;
 use crate::region::{Kind, Region};
@@ -186,22 +186,22 @@ pub fn count(fits: impl Fn(Kind) -> bool) -> usize {
 
 fn pages(address: usize, size: usize) -> (usize, usize) {
     (
-        address / PAGE * PAGE,
-        (address + size).next_multiple_of(PAGE),
+        address / page() * page(),
+        (address + size).next_multiple_of(page()),
     )
 }
 
 /// Maps memory with an inaccessible page on either side.
 fn map_host(size: usize) -> Result<usize> {
-    let length = size.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
-    let total = length.checked_add(2 * PAGE).ok_or(OUT_OF_MEMORY)?;
+    let length = size.checked_next_multiple_of(page()).ok_or(OUT_OF_MEMORY)?;
+    let total = length.checked_add(2 * page()).ok_or(OUT_OF_MEMORY)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address that the kernel chooses replaces no other.
     let start = unsafe { libc::mmap(std::ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(OUT_OF_MEMORY);
     }
-    let address = start as usize + PAGE;
+    let address = start as usize + page();
     // SAFETY: the range lies inside the mapping just made.
     let opened = unsafe {
         libc::mprotect(
@@ -219,9 +219,9 @@ fn map_host(size: usize) -> Result<usize> {
 
 /// Unmaps a mapping of `map_host`.
 pub fn unmap_host(address: usize, size: usize) {
-    let length = size.next_multiple_of(PAGE) + 2 * PAGE;
+    let length = size.next_multiple_of(page()) + 2 * page();
     // SAFETY: the range is one whole mapping of `map_host`, and its region was removed.
-    unsafe { libc::munmap((address - PAGE) as *mut _, length) };
+    unsafe { libc::munmap((address - page()) as *mut _, length) };
 }
 
 /// Faults the pages in as pinning does, for writing unless `read_only`. Fails if a page is not
@@ -238,7 +238,7 @@ fn populate(start: usize, length: usize, read_only: bool) -> Result {
     }
     let unsupported = std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
         && !populate_supported();
-    let mut resident = vec![0u8; if unsupported { length / PAGE } else { 0 }];
+    let mut resident = vec![0u8; if unsupported { length / page() } else { 0 }];
     // SAFETY: `resident` has one byte for each page of the range.
     if unsupported && unsafe { libc::mincore(start as *mut _, length, resident.as_mut_ptr()) } == 0
     {
@@ -251,5 +251,5 @@ fn populate(start: usize, length: usize, read_only: bool) -> Result {
 /// are mapped can be checked.
 fn populate_supported() -> bool {
     // SAFETY: the range is empty, so the kernel only checks the advice.
-    unsafe { libc::madvise(PAGE as *mut _, 0, libc::MADV_POPULATE_READ) == 0 }
+    unsafe { libc::madvise(page() as *mut _, 0, libc::MADV_POPULATE_READ) == 0 }
 }

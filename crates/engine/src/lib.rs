@@ -46,6 +46,7 @@ pub mod gpu;
 mod in_flight;
 pub mod memory;
 pub mod options;
+mod page;
 mod plan;
 mod profile;
 pub mod reach;

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 use crate::fork::refuse_fork;
+use crate::page::page_size;
 
 /// The access of the CPU to the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub fn check(start: usize, length: usize, wanted: Use) -> Result<()> {
 /// As [`check`], in a third of the time for memory on one or two pages. For such memory, it does
 /// not detect that the memory can be read but not written.
 pub fn check_quickly(start: usize, length: usize, wanted: Use) -> Result<()> {
-    let page = page_size();
+    let page = page_size() as usize;
     let Some(last) = start.checked_add(length.saturating_sub(1)) else {
         return Err(unreachable_memory(start, length));
     };
@@ -81,14 +82,6 @@ pub(crate) fn is_readable(address: usize) -> bool {
         libc::syscall(libc::SYS_rt_sigprocmask, NOTHING_TO_DO, set, none, SET)
     };
     status == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
-}
-
-fn page_size() -> usize {
-    static SIZE: OnceLock<usize> = OnceLock::new();
-    *SIZE.get_or_init(|| {
-        // SAFETY: sysconf only returns a number.
-        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-    })
 }
 
 /// `struct procmap_query` of linux/fs.h.
@@ -163,7 +156,8 @@ fn are_usable(mappings: &File, start: usize, end: usize, wanted: Use) -> Option<
 }
 
 fn are_mapped(start: usize, end: usize) -> bool {
-    let start = start / page_size() * page_size();
+    let page = page_size() as usize;
+    let start = start / page * page;
     // SAFETY: MS_ASYNC starts nothing: it only looks for the mappings, and touches no memory.
     unsafe { libc::msync(start as *mut _, end - start, libc::MS_ASYNC) == 0 }
 }

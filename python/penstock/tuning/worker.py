@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import random
 import signal
@@ -29,7 +30,6 @@ from penstock.report import from_native
 from penstock.tuning import files
 from penstock.tuning.rows import MIB, SMALL_SIZES, Row
 
-_PAGE = 4096
 _SMALL_COUNTS = dict(zip(SMALL_SIZES, (16, 6, 3), strict=True))
 _WHOLE_STEP = 16 * MIB
 
@@ -50,9 +50,9 @@ class _Memory:
         self.nbytes = nbytes
         self._owner: Any
         if device < 0:
-            self._owner = np.empty(nbytes + _PAGE, np.uint8)
+            self._owner = np.empty(nbytes + mmap.PAGESIZE, np.uint8)
             start = int(self._owner.ctypes.data)
-            self.address = start + -start % _PAGE
+            self.address = start + -start % mmap.PAGESIZE
         else:
             self._owner = ps.DeviceArray(nbytes, "uint8", device)
             self.address = self._owner.data_ptr

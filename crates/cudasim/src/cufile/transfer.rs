@@ -16,7 +16,8 @@ use crate::copy::move_bytes;
 use crate::region::{Kind, Region};
 use crate::{config, device, failure, memory};
 
-const PAGE: usize = 4096;
+/// Bytes of which memory, offset and length must be multiples for a direct transfer.
+const ALIGNMENT: usize = 4096;
 const PIECE: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ fn execute(request: &Request, mode: Mode, moved: &mut Moved) -> Result<usize> {
     };
     moved.aligned = [address, request.size, file_offset as usize]
         .into_iter()
-        .all(|number| number.is_multiple_of(PAGE));
+        .all(|number| number.is_multiple_of(ALIGNMENT));
     std::thread::sleep(config::copy_time(request.size));
     let Some(region) = &region else {
         return move_plain(&registered, request, address as *mut u8, file_offset);

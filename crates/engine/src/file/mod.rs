@@ -31,6 +31,7 @@ use crate::cufile::{self, Handles};
 use crate::error::{Error, Kind, Result};
 use crate::in_flight::InFlight;
 use crate::options::Options;
+pub use crate::page::page_size;
 use crate::sync::Recover;
 use mount::Mount;
 use position::Operation;
@@ -491,11 +492,9 @@ impl File {
         self.direct_fd().is_some()
     }
 
-    /// Bytes of which offset and length of an O_DIRECT transfer must be multiples. At least a page,
-    /// so that no page is accessed directly and through the page cache at the same time.
+    /// Bytes of which offset and length of an O_DIRECT transfer must be multiples.
     pub fn direct_alignment(&self) -> u64 {
-        let required = self.system.direct.map_or(1, |d| u64::from(d.offset));
-        required.max(page_size())
+        system::whole_pages(self.system.direct, page_size())
     }
 
     /// Bytes of which memory addresses of O_DIRECT must be multiples.
@@ -618,11 +617,4 @@ pub fn answer(status: i32) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
-}
-
-/// The system's page size in bytes.
-pub fn page_size() -> u64 {
-    static SIZE: OnceLock<u64> = OnceLock::new();
-    // SAFETY: sysconf reads a constant of the system.
-    *SIZE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
 }

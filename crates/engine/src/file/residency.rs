@@ -49,8 +49,8 @@ pub(crate) fn has_cachestat(fd: RawFd) -> bool {
     by_cachestat(fd, 0, 1).is_some()
 }
 
-fn pages(offset: u64, length: u64) -> (u64, u64) {
-    let page = page_size();
+/// The first page of a range, and how many pages it has a part of.
+fn pages(offset: u64, length: u64, page: u64) -> (u64, u64) {
     let first = offset / page;
     (first, (offset + length).div_ceil(page) - first)
 }
@@ -60,14 +60,14 @@ fn by_cachestat(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     let mut stat = Cachestat::default();
     // SAFETY: both structs have the layout of linux/mman.h and outlive the call.
     let status = unsafe { libc::syscall(SYS_CACHESTAT, fd, &range, &mut stat, 0u32) };
-    let (_, count) = pages(offset, length);
+    let (_, count) = pages(offset, length, page_size());
     (status == 0).then(|| (stat.cached as f64 / count as f64).min(1.0))
 }
 
 fn by_mincore(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     // A sample is enough: the residency map of a whole large file would cost more than it saves.
     const SAMPLE: u64 = 4 << 20;
-    let (first, count) = pages(offset, length.min(SAMPLE));
+    let (first, count) = pages(offset, length.min(SAMPLE), page_size());
     let bytes = (count * page_size()) as usize;
     // SAFETY: a fresh read-only mapping at an address of the kernel's choice. It is never
     // dereferenced, only passed to mincore, and unmapped below.
@@ -98,6 +98,16 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_range_has_a_part_of_each_page_that_it_touches() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            assert_eq!(pages(0, 1, page), (0, 1));
+            assert_eq!(pages(page - 1, 2, page), (0, 2));
+            assert_eq!(pages(3 * page, page, page), (3, 1));
+            assert_eq!(pages(3 * page + 1, page, page), (3, 2));
+        }
+    }
 
     #[test]
     fn a_file_just_written_is_resident_by_both_queries() {

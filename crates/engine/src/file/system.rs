@@ -16,6 +16,13 @@ pub struct DirectAlignment {
     pub offset: u32,
 }
 
+/// Bytes of which offset and length of a direct transfer are multiples: of the blocks that O_DIRECT
+/// requires, and of pages, so that no page is accessed directly and through the page cache at the same
+/// time. Both are powers of two.
+pub(super) fn whole_pages(direct: Option<DirectAlignment>, page: u64) -> u64 {
+    direct.map_or(page, |required| page.max(required.offset.into()))
+}
+
 /// The known properties of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
@@ -208,6 +215,19 @@ mod tests {
         assert!(!is_at_least("6.8.0-31-generic", (6, 16)));
         assert!(!is_at_least("5.14.0", (6, 16)));
         assert!(!is_at_least("unknown", (6, 16)));
+    }
+
+    #[test]
+    fn direct_transfers_are_of_whole_pages_and_of_whole_blocks() {
+        let blocks = |offset| Some(DirectAlignment { memory: 4, offset });
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            for block in [512, 4 << 10, 64 << 10] {
+                let aligned = whole_pages(blocks(block), page);
+                assert!(aligned.is_multiple_of(page) && aligned.is_multiple_of(block.into()));
+                assert!(aligned == page || aligned == u64::from(block));
+            }
+            assert_eq!(whole_pages(None, page), page);
+        }
     }
 
     #[test]

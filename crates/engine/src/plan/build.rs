@@ -333,9 +333,11 @@ mod tests {
 
     #[test]
     fn a_large_range_is_cut_at_multiples_of_the_block() {
-        let plan = built(vec![extent(100, 3 * PAGE, 0)], cut(PAGE, 0, PAGE)).unwrap();
-        let starts: Vec<u64> = plan.blocks.iter().map(|b| plan.stretch(b).0).collect();
-        assert_eq!(starts, [100, PAGE, 2 * PAGE, 3 * PAGE]);
+        for page in [PAGE, 4 * PAGE, 16 * PAGE] {
+            let plan = built(vec![extent(100, 3 * page, 0)], cut(page, 0, page)).unwrap();
+            let starts: Vec<u64> = plan.blocks.iter().map(|b| plan.stretch(b).0).collect();
+            assert_eq!(starts, [100, page, 2 * page, 3 * page]);
+        }
     }
 
     #[test]

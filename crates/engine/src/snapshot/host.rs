@@ -51,7 +51,7 @@ impl OnHost {
                 // call alone.
                 unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, some.len()) };
             };
-            share(end - start, end - start, 4096, &copy);
+            share(end - start, end - start, page_size() as usize, &copy);
         }
         Ok(copied)
     }
@@ -124,9 +124,13 @@ impl OnHost {
             return Ok(OnHost::in_pages(spare.swap_remove(at)));
         }
         drop(spare);
-        let rounded =
-            bytes.checked_next_multiple_of(if bytes < HUGE_PAGE { 4096 } else { HUGE_PAGE });
-        let made = rounded
+        let unit = if bytes < HUGE_PAGE {
+            page_size() as usize
+        } else {
+            HUGE_PAGE
+        };
+        let made = bytes
+            .checked_next_multiple_of(unit)
             .ok_or(io::ErrorKind::OutOfMemory.into())
             .and_then(Pages::anonymous);
         let pages = made.map_err(|error| no_memory(&error))?;

@@ -34,8 +34,11 @@ from penstock.transfer import lengths_in
 if TYPE_CHECKING:
     from penstock._options import OptionKeys
 
-_PAGE = 4096
-"""Bytes to a multiple of which shares of unchunked data are aligned, counted from the first one."""
+_UNIT = 4096
+"""Bytes to a multiple of which shares of unchunked data are aligned, counted from the first one.
+
+It is no page size of the system, since all ranks divide alike.
+"""
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,7 @@ class Source:
         if follow:  # the elements can be divided anywhere
             self.count = math.prod(about.shape)
             size = view.dtype.itemsize if about.dtype is None else about.dtype.itemsize
-            self.unit = max(_PAGE // max(size, 1), 1)
+            self.unit = max(_UNIT // max(size, 1), 1)
             if description is not None:
                 description = replace(description, shape=(self.count,))
         else:

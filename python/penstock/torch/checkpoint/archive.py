@@ -28,8 +28,9 @@ from penstock.torch.checkpoint.unpickling import Inert, Named
 ALIGNMENT = 64
 """Storages start at multiples of this many bytes of the file."""
 LARGE = 1 << 16
-"""Storages from this many bytes on start at multiples of a page, as direct I/O prefers."""
-PAGE = 4096
+"""Storages from this many bytes on start at multiples of ``BLOCK``, as direct I/O prefers."""
+BLOCK = 4096
+"""It is no page size, since a file is the same wherever it is written."""
 
 _WIDE = 0xFFFFFFFF
 """Stands in a field of 32 bits for a number in an extra field of zip64."""
@@ -98,7 +99,7 @@ class TensorArchives:
 
     def plan(self, tensor: torch.Tensor, start: int) -> Archive:
         """Return what :func:`encode` returns for a tensor that has all of its storage."""
-        first = start % (PAGE if tensor.nbytes >= LARGE else ALIGNMENT)
+        first = start % (BLOCK if tensor.nbytes >= LARGE else ALIGNMENT)
         key = tensor.dtype, tensor.shape, tensor.stride(), first
         if key not in self._known:
             made = encode(tensor, first, self._location)
@@ -172,7 +173,7 @@ class _Writer:
         sizes = struct.pack("<2H2Q", 1, 16, length, length) if large else b""
         named = self._end + _LOCAL.size + len(path) + len(sizes)
         # The content is aligned by an extra field of at least 4 bytes.
-        padding = -(named + 4) % (PAGE if length >= LARGE else ALIGNMENT)
+        padding = -(named + 4) % (BLOCK if length >= LARGE else ALIGNMENT)
         extra = sizes + struct.pack("<2H", 0x4246, padding) + bytes(padding)
         short = _WIDE if large else length
         common = (45 if large else 20, _UTF8, 0, 0, _FIRST_DATE, checksum, short, short, len(path))
