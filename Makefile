@@ -242,6 +242,9 @@ $(LEGATE)/wheels:
 	$(LEGATE)/bin/python -m pip install --quiet legate-cu12==26.6.1 nvidia-cuda-runtime-cu12 pytest pytest-timeout
 	touch $@
 
+clean:
+	rm -rf target $(VENV) dist
+
 # The site of the manual: target/site/html by MkDocs and target/site/zensical by Zensical, each without a warning.
 # `make site RUSTDOC=1` adds the documentation of the crates.
 SITE := target/site
@@ -262,9 +265,6 @@ $(SITE)/venv/installed: docs/requirements.txt
 	$(PYTHON) -m venv $(SITE)/venv
 	$(SITE_BIN)/python -m pip install --quiet --requirement $<
 	touch $@
-
-clean:
-	rm -rf target $(VENV) dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
