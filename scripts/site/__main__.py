@@ -27,6 +27,7 @@ PAGES = {
     "ARCHITECTURE.md": "explanation/architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "examples/README.md": "examples.md",
 }
 """The documents outside docs that have a page on the site."""
