@@ -38,7 +38,7 @@ _PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]+)" src="([^"]+)">\s*</picture>'
 )
 _HEADER = re.compile(r"<!-- (penstock\w*\.h): (.+) -->")
-_BEFORE_LIST = re.compile(r"^(?!-|\*|\d+\.|\s|\||#)(.+\n)(?=(?:[-*]|\d+\.) )", re.MULTILINE)
+_BEFORE_LIST = re.compile(r"^(?![-*] |\d+\. |\s|\||#)(.+\n)(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
 class Site:
