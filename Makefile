@@ -35,7 +35,7 @@ ifeq ($(filter test test-long,$(MAKECMDGOALS)),)
 unexport MAKEFLAGS MFLAGS
 endif
 
-.PHONY: build build-hdf5 demo test test-long fmt clean site $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
+.PHONY: build build-hdf5 demo test test-long fmt clean $(GROUND) $(PARTS) test-hdf5 test-loom test-kernels \
 	test-fuzz test-sanitize test-memory test-legate lint-release wheels
 
 build: $(INSTALLED)
@@ -260,6 +260,7 @@ SITE := target/site
 SITE_BIN := $(SITE)/venv/bin
 RUST_PAGES := $(if $(RUSTDOC),target/doc)
 
+.PHONY: site
 site: export NO_MKDOCS_2_WARNING = 1
 site: $(SITE)/venv/installed
 	$(if $(RUSTDOC),nice cargo doc --no-deps --locked --quiet)

@@ -27,6 +27,7 @@ PAGES = {
     "ARCHITECTURE.md": "explanation/architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "examples/README.md": "examples.md",
 }
 """The documents outside docs that have a page on the site."""
@@ -37,7 +38,7 @@ _PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]+)" src="([^"]+)">\s*</picture>'
 )
 _HEADER = re.compile(r"<!-- (penstock\w*\.h): (.+) -->")
-_BEFORE_LIST = re.compile(r"^(?!-|\*|\d+\.|\s|\||#)(.+\n)(?=(?:[-*]|\d+\.) )", re.MULTILINE)
+_BEFORE_LIST = re.compile(r"^(?![-*] |\d+\. |\s|\||#)(.+\n)(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
 class Site:
