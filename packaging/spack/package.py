@@ -22,8 +22,8 @@ class PyPenstock(PythonPackage):
     variant("plot", default=False, description="Figures of penstock bench")
     variant("torch", default=False, description="Tensors, weights, checkpoints and batches")
 
-    # cargo fetches the crates that Cargo.lock names, libdeflate and zstd among them. CUDA, cuFile and
-    # nvCOMP are opened at run time.
+    # cargo fetches the crates that Cargo.lock names, libdeflate and zstd among them. CUDA, cuFile
+    # and nvCOMP are opened at run time.
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("rust@1.88:", type="build")

@@ -268,7 +268,7 @@ def _race(
     for row in rows:
         _add(table, work, row, rows[0])
     figure.panels.append(
-        Panel(work, [row.full_name for row in rows], {"": [row.value for row in rows]})
+        Panel(work, [row.setting for row in rows], {"": [row.value for row in rows]})
     )
 
 
