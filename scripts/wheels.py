@@ -71,6 +71,8 @@ class Library:
     versions: frozenset[str]
     """Versions of the symbols that it takes from others, such as GLIBC_2.17."""
     exports: frozenset[str]
+    unresolved: frozenset[str]
+    """Symbols that it requires, and that no library it was linked against has."""
     run_path: bool
     alignment: int
     """The smallest alignment of a segment in memory."""
@@ -231,6 +233,11 @@ def library_faults(library: Library, architecture: str) -> list[str]:
     for name in sorted(library.exports):
         if not re.fullmatch(EXPORTS.get(library.name, ""), name):
             faults.append(f"exports {name}")
+    faults += [
+        f"needs {name}, which the glibc of the tag lacks"
+        for name in sorted(library.unresolved)
+        if not (library.name == "_core.abi3.so" and re.match("_?Py", name))
+    ]
     faults += [f"needs {name}" for name in sorted(library.needed) if "c++" in name]
     for version in sorted(library.versions):
         found = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", version)
@@ -256,13 +263,18 @@ def read_library(archive: zipfile.ZipFile, name: str) -> Library:
             for _, auxiliaries in s.iter_versions()
             for auxiliary in auxiliaries
         ]
-        exports = [
-            symbol.name
-            for s in sections
-            if s.name == ".dynsym"
-            for symbol in s.iter_symbols()
-            if symbol["st_info"]["bind"] != "STB_LOCAL" and symbol["st_shndx"] != "SHN_UNDEF"
-        ]
+        symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
+        numbers = elf.get_section_by_name(".gnu.version")
+        exports, unresolved = [], []
+        for number, symbol in enumerate(symbols):
+            if symbol["st_info"]["bind"] == "STB_LOCAL":
+                continue
+            if symbol["st_shndx"] != "SHN_UNDEF":
+                exports.append(symbol.name)
+            elif symbol["st_info"]["bind"] == "STB_GLOBAL" and numbers.get_symbol(number)[
+                "ndx"
+            ] in ("VER_NDX_LOCAL", "VER_NDX_GLOBAL"):
+                unresolved.append(symbol.name)
         loaded = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
         return Library(
             name=Path(name).name,
@@ -271,6 +283,7 @@ def read_library(archive: zipfile.ZipFile, name: str) -> Library:
             needed=frozenset(t.needed for t in tags if t.entry.d_tag == "DT_NEEDED"),
             versions=frozenset(versions),
             exports=frozenset(exports),
+            unresolved=frozenset(unresolved),
             run_path=any(t.entry.d_tag in ("DT_RPATH", "DT_RUNPATH") for t in tags),
             alignment=min(s["p_align"] for s in loaded),
             has_debug_information=any(s.name.startswith(".debug_") for s in sections),

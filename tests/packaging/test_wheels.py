@@ -33,6 +33,7 @@ PORTABLE = wheels.Library(
     needed=frozenset({"libc.so.6", "libgcc_s.so.1"}),
     versions=frozenset({"GLIBC_2.17", "GLIBC_2.28", "GCC_3.0"}),
     exports=frozenset({"penstock_load", "penstock_version"}),
+    unresolved=frozenset(),
     run_path=False,
     alignment=64 << 10,
     has_debug_information=False,
@@ -65,6 +66,10 @@ def test_a_portable_library_has_no_faults():
         ({"needed": PORTABLE.needed | {"libstdc++.so.6"}}, "needs libstdc++.so.6"),
         ({"needed": frozenset({"libc.so.6"})}, "has an unwinder of its own"),
         ({"exports": frozenset({"penstock_load", "ZSTD_compress"})}, "exports ZSTD_compress"),
+        (
+            {"unresolved": frozenset({"gettid"})},
+            "needs gettid, which the glibc of the tag lacks",
+        ),
         ({"run_path": True}, "has a run path"),
         ({"alignment": 4096}, "has a segment aligned at 4096, less than a page"),
         ({"has_debug_information": True}, "has debug information"),
@@ -73,6 +78,17 @@ def test_a_portable_library_has_no_faults():
 def test_a_library_that_is_not_portable_is_refused(change, fault):
     library = replace(PORTABLE, **change)
     assert wheels.library_faults(library, "aarch64") == [f"libpenstock.so {fault}"]
+
+
+def test_the_module_of_python_takes_symbols_of_the_interpreter():
+    module = replace(
+        PORTABLE,
+        name="_core.abi3.so",
+        soname=None,
+        exports=frozenset({"PyInit__core"}),
+        unresolved=frozenset({"PyList_New", "_Py_NoneStruct"}),
+    )
+    assert wheels.library_faults(module, "aarch64") == []
 
 
 def test_segments_on_x86_64_are_aligned_at_its_only_page_size():

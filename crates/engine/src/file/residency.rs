@@ -67,6 +67,7 @@ fn by_cachestat(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
 fn by_mincore(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     // A sample is enough: the residency map of a whole large file would cost more than it saves.
     const SAMPLE: u64 = 4 << 20;
+    const SMALLEST_PAGE: usize = 4 << 10;
     let (first, count) = pages(offset, length.min(SAMPLE), page_size());
     let bytes = (count * page_size()) as usize;
     // SAFETY: a fresh read-only mapping at an address of the kernel's choice. It is never
@@ -84,12 +85,16 @@ fn by_mincore(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     if map == libc::MAP_FAILED {
         return None;
     }
-    let mut resident = vec![0u8; count as usize];
+    // An emulator of larger pages (qemu-user -p) passes the call to a kernel with pages of 4 KiB.
+    let mut resident = vec![0u8; bytes.div_ceil(SMALLEST_PAGE)];
     // SAFETY: `resident` has a byte for each page of the mapping.
     let status = unsafe { libc::mincore(map, bytes, resident.as_mut_ptr()) };
     // SAFETY: the mapping made above, to which no reference exists.
     unsafe { libc::munmap(map, bytes) };
-    let cached = resident.iter().filter(|b| **b & 1 == 1).count();
+    let cached = resident[..count as usize]
+        .iter()
+        .filter(|b| **b & 1 == 1)
+        .count();
     (status == 0).then(|| cached as f64 / count as f64)
 }
 

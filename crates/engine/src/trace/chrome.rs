@@ -112,8 +112,8 @@ pub(super) fn close() -> Result<()> {
 pub(super) fn event(name: &str, category: &str, start: Instant, numbers: &[(&str, u64)]) {
     let begin = start.saturating_duration_since(epoch()).as_nanos() as f64 / 1e3;
     let length = start.elapsed().as_nanos() as f64 / 1e3;
-    // SAFETY: gettid has no preconditions.
-    let thread = unsafe { libc::gettid() };
+    // SAFETY: gettid has no preconditions. glibc has a function for it since 2.30 only.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
     let arguments: serde_json::Map<String, serde_json::Value> = numbers
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).into()))
