@@ -183,6 +183,7 @@ PENSTOCK_API int penstock_is_forked(void);
 /* Also looks for the libraries of CUDA, cuFile and nvCOMP in this folder, and where NVIDIA's wheels have them if it is
  * that of Python's packages. Call it before functions that need them. */
 PENSTOCK_API int penstock_search_folder(const char *folder);
+/* Returns the release of the library, such as "0.1.0": static text. */
 PENSTOCK_API const char *penstock_version(void);
 
 /* Fills *error with the last failure on this thread (status PENSTOCK_OK if there was none). */
@@ -236,6 +237,7 @@ PENSTOCK_API int penstock_close(penstock_file *file);
 /* Closes the file in *place, as penstock_close does, and sets *place to NULL. It can serve as the destructor of the
  * pointer that penstock_open fills. */
 PENSTOCK_API void penstock_file_release(penstock_file **place);
+/* Writes the length of the file as it is now. */
 PENSTOCK_API int penstock_file_size(penstock_file *file, uint64_t *bytes);
 /* Writes the inode, the length in bytes and the time of the last change in nanoseconds. Equal values in another
  * process, also on another host, identify the same file. Does not look up the path again. */
@@ -790,6 +792,7 @@ typedef enum penstock_memory {
 PENSTOCK_API int penstock_memory_kind(const void *pointer, int *kind, int *device);
 /* Writes the number of CUDA devices: 0, with PENSTOCK_OK, without a CUDA driver. */
 PENSTOCK_API int penstock_device_count(int *count);
+/* Allocates memory of a CUDA device, aligned to 256 bytes at least. penstock_device_free frees it. */
 PENSTOCK_API int penstock_device_alloc(int device, uint64_t bytes, void **pointer);
 PENSTOCK_API int penstock_device_free(void *pointer);
 /* Frees the memory at *place and sets *place to NULL, as a destructor of that place; so does
