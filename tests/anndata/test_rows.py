@@ -353,6 +353,42 @@ def test_a_damaged_matrix_is_an_error_with_file_and_dataset(path: str, damage: s
     assert "X of" in str(raised.value)
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+@pytest.mark.parametrize(
+    "pointers",
+    [
+        np.array([0, 2**62 + 2 * 10**9, -(2**63), -(2**62), 5], "i8"),
+        np.array([0, 2**63 - 1, -(2**63), -1, 5], "i8"),
+        np.array([0, 2**64 - 3, 2**64 - 2, 2**64 - 1, 5], "u8"),
+        np.array([0, 1, 2, 3, 2**63 + 5], "u8"),
+        np.array([0, 1, 2, 3, 6], ">u2"),
+    ],
+    ids=str,
+)
+def test_index_pointers_whose_differences_overflow_are_refused(
+    write: Write, kind: str, pointers: Any
+) -> None:
+    shape = (4, 10) if kind == "csr" else (10, 4)
+    path = write(cells_of(getattr(sp, f"{kind}_matrix")(np.eye(*shape, dtype="f4"))))
+    with h5py.File(path, "r+") as file:
+        for name, array in (("data", np.ones(5, "f4")), ("indices", np.arange(5, dtype="i4"))):
+            del file["X"][name]
+            file["X"][name] = array
+        del file["X/indptr"]
+        file["X/indptr"] = pointers
+    with pytest.raises(InvalidError, match=r"X of .*cells.h5ad: .*index pointer"):
+        Rows(path)
+    with pytest.raises(InvalidError, match=r"X of .*cells.h5ad: .*index pointer"):
+        read_h5ad(path)
+
+
+def test_a_dense_matrix_with_too_many_elements_to_count_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "large.h5ad", "w") as file:
+        file.create_dataset("X", (3, 2**62), "f4", chunks=(1, 1024))
+    with pytest.raises(IncompatibleError, match=r"X of .*large.h5ad has the shape \(3, 46"):
+        Rows(tmp_path / "large.h5ad")
+
+
 def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
     with h5py.File(path, "r+") as file:
         indices = file["X/indices"][:].astype("i8")
