@@ -168,6 +168,76 @@ def test_genes_of_several_files_are_aligned_by_name(write: Write, join: Any, kin
     assert np.array_equal(np.nan_to_num(_dense(rows[one])), np.nan_to_num(_dense(wanted.X[one])))
 
 
+@pytest.mark.parametrize("x", ["/X", "X/", "./X", "/layers/c", "layers//c/"])
+def test_genes_are_aligned_by_any_name_of_a_matrix(write: Write, x: str) -> None:
+    genes = [list("abc"), list("cba")]
+    parts = [cells_of(matrix(20, 3, seed=at), at, genes[at]) for at in range(2)]
+    for part in parts:
+        part.layers["c"] = part.X
+    rows = Rows([write(part, f"{at}.h5ad") for at, part in enumerate(parts)], x)
+    wanted = anndata.concat(parts).X
+    assert list(rows.var_names) == ["a", "b", "c"]
+    assert same(rows[:], wanted)
+    assert rows.x in ("X", "layers/c")
+
+
+def test_genes_of_raw_are_those_of_its_own_frame(write: Write) -> None:
+    parts = [cells_of(matrix(20, 3, seed=at), at, list("abc")) for at in range(2)]
+    genes = [list("abcde"), list("xedcb")]
+    raws = [cells_of(matrix(20, 5, seed=at), at, genes[at]) for at in range(2)]
+    for part, raw in zip(parts, raws, strict=True):
+        part.raw = raw
+    paths = [write(part, f"{at}.h5ad") for at, part in enumerate(parts)]
+    wanted = anndata.concat(raws, join="outer")
+    rows = Rows(paths, "raw/X")
+    assert list(rows.var_names) == list(wanted.var_names) == list("abcdex")
+    assert same(rows[:], wanted.X)
+    assert list(Rows(paths[0], "raw/X").var_names) == list("abcde")
+
+
+def test_columns_that_are_no_genes_have_numbers_for_names(write: Write) -> None:
+    made = cells_of(matrix())
+    made.obsm["X_pca"] = np.ones((CELLS, 3))
+    made.varm["loadings"] = np.ones((GENES, 2))
+    path = write(made)
+    assert list(Rows(path, "obsm/X_pca").var_names) == [0, 1, 2]
+    assert list(Rows(path, "obsm/X_pca").obs_names) == list(made.obs_names)
+    assert list(Rows(path, "varm/loadings").obs_names) == list(made.var_names)
+
+
+def test_names_that_are_numbers_are_those_of_text(write: Write) -> None:
+    paths = []
+    for at, genes in enumerate(["012", "210"]):
+        paths.append(write(cells_of(matrix(20, 3, seed=at), at, list(genes)), f"{at}.h5ad"))
+    wanted = Rows(paths)[:]
+    with h5py.File(paths[1], "r+") as file:
+        for axis, names in (("var", [2, 1, 0]), ("obs", range(20))):
+            index = file[axis].attrs["_index"]
+            attributes = {"encoding-type": "array", "encoding-version": "0.2.0"}
+            del file[axis][index]
+            file[axis][index] = np.array(names)
+            file[axis][index].attrs.update(attributes)
+    rows = Rows(paths)
+    assert list(rows.var_names) == ["0", "1", "2"]
+    assert set(map(type, rows.obs_names)) == {str}
+    assert same(rows[:], wanted)
+
+
+@pytest.mark.parametrize("axis", ["obs", "var"])
+def test_a_frame_of_another_length_than_the_matrix_is_an_error(write: Write, axis: str) -> None:
+    paths = [write(cells_of(matrix(seed=at), at), f"{at}.h5ad") for at in range(2)]
+    with h5py.File(paths[1], "r+") as file:
+        name = f"{axis}/{file[axis].attrs['_index']}"
+        names, attributes = file[name][:-1], dict(file[name].attrs)
+        del file[name]
+        file[name] = names
+        file[name].attrs.update(attributes)
+    count = {"obs": CELLS, "var": GENES}[axis]
+    message = rf"{axis} of .*1.h5ad has the length {count - 1}, and the matrix has {count}"
+    with pytest.raises(InvalidError, match=message):
+        assert Rows(paths).obs_names is None
+
+
 def _dense(found: Any) -> Any:
     return found.toarray() if sp.issparse(found) else found
 

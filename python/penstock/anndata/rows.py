@@ -48,8 +48,8 @@ class Rows:
     Args:
         paths: A file or several.
         x: The matrix: ``"X"``, ``"layers/counts"``, ``"raw/X"``, ``"obsm/X_pca"``. CSR or dense.
-            One stored by column (CSC), whose rows are spread over all of it, is read whole at
-            first, and stays in host memory.
+            The genes of ``"raw/X"`` are those of ``raw/var``. A matrix stored by column (CSC),
+            whose rows are spread over all of it, is read whole at first, and stays in host memory.
         device: Where matrices go, as for :func:`penstock.read`.
         like: The library: ``"numpy"`` (SciPy's sparse matrices; the default on the host),
             ``"torch"`` (``torch.sparse_csr``), ``"cupy"`` (``cupyx.scipy.sparse``), or
@@ -92,7 +92,8 @@ class Rows:
         if not given:
             raise InvalidError("no file is given", remedy="give the path of one or of several")
         self.paths = [os.path.abspath(os.fsdecode(path)) for path in given]
-        self.x = x
+        self.x = stored.normal(x)
+        self._axes = stored.axes_of(self.x)
         self._held: dict[int, Any] = {}
         """By file, the matrix in memory, as CSR of SciPy, of a file that stores it by column."""
         self._matrices = [self._described(number) for number in range(len(self.paths))]
@@ -111,8 +112,8 @@ class Rows:
         if len(self._matrices) == 1:
             self._genes = genes.Genes(None, [None])
             self._width = first.shape[1]
-        elif self._is_of_genes():
-            names = [self._names(number, "var") for number in range(len(self.paths))]
+        elif self._axes.columns is not None:
+            names = [self._column_names(number) for number in range(len(self.paths))]
             self._genes = genes.aligned(names, join, self.paths)
             self._width = len(self._genes.names)
         else:
@@ -147,13 +148,18 @@ class Rows:
 
     @cached_property
     def var_names(self) -> Any:
-        """The names of the columns, a ``pandas.Index``."""
-        return self._names(0, "var") if self._genes.names is None else self._genes.names
+        """The names of the columns, a ``pandas.Index``: numbers if they are no genes."""
+        if self._genes.names is not None:
+            return self._genes.names
+        if self._axes.columns is None:
+            return import_module("pandas").RangeIndex(self._width)
+        return self._column_names(0)
 
     @cached_property
     def obs_names(self) -> Any:
         """The names of the rows of all files, a ``pandas.Index``."""
-        first, *others = [self._names(number, "obs") for number in range(len(self.paths))]
+        axis, files = self._axes.rows, range(len(self.paths))
+        first, *others = [self._names(number, axis, self._count(number)) for number in files]
         return first.append(others) if others else first
 
     def obs(self, names: Sequence[str]) -> dict[str, Any]:
@@ -388,15 +394,22 @@ class Rows:
             raise IndexError(f"row {found[wrong][0]} is out of range: there are {count} rows")
         return np.where(found < 0, found + count, found)
 
-    def _is_of_genes(self) -> bool:
-        """Whether the columns of the matrix are genes that ``var`` names."""
-        return self.x == "X" or self.x.startswith("layers/")
+    def _count(self, number: int) -> int:
+        """Return the number of rows of a file."""
+        return self._matrices[number].shape[0]
 
-    def _names(self, number: int, axis: str) -> Any:
-        return self._with_file(number, lambda file, path: frames.names_of(file, path, axis))
+    def _column_names(self, number: int) -> Any:
+        assert self._axes.columns is not None
+        return self._names(number, self._axes.columns, self._matrices[number].shape[1])
+
+    def _names(self, number: int, axis: str, count: int) -> Any:
+        return self._with_file(number, lambda file, path: frames.names_of(file, path, axis, count))
 
     def _columns(self, number: int, names: Sequence[str]) -> dict[str, Any]:
-        return self._with_file(number, lambda file, path: frames.columns(file, path, "obs", names))
+        axis, count = self._axes.rows, self._count(number)
+        return self._with_file(
+            number, lambda file, path: frames.columns(file, path, axis, names, count)
+        )
 
     def _with_file(self, number: int, do: Callable[[Any, str], T]) -> T:
         path = self.paths[number]

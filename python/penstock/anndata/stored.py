@@ -75,6 +75,31 @@ class Matrix(NamedTuple):
         )
 
 
+class Axes(NamedTuple):
+    """The dataframes that name the rows and the columns of a matrix."""
+
+    rows: str
+    columns: str | None
+    """``None`` for columns without names."""
+
+
+def normal(name: str) -> str:
+    """Return the path of an object without empty parts: ``layers/counts`` of ``/layers//counts``.
+
+    HDF5 takes them, so the same matrix has many names.
+    """
+    return "/".join(part for part in name.split("/") if part not in ("", ".")) or "/"
+
+
+def axes_of(name: str) -> Axes:
+    """Return what names the rows and columns of a matrix, by its normal name."""
+    raw = next((raw for raw in ("raw/", "raw.") if name.startswith(raw)), "")
+    genes = "raw/var" if raw else "var"
+    group = name.removeprefix(raw).partition("/")[0]
+    rows = genes if group in ("varm", "varp") else "obs"
+    return Axes(rows, genes if group in ("X", "layers") else None)
+
+
 def text_of_index(index: int) -> str:
     """Return an index for a message. One of 64 bits was limited as it was read to 32."""
     limits = {-(1 << 31): " or less", (1 << 31) - 1: " or more"}
