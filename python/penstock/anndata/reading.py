@@ -118,18 +118,27 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
     """
     if maker.on_host and matrix.dtype.newbyteorder("=") == np.float16:
         raise matrix.not_in_scipy("write it again as float32")
+    data = maker.empty(int(matrix.indptr[-1]), matrix.dtype.newbyteorder("="))
+    indices = read_into(group, matrix, maker, data, options)
+    pointers = maker.moved(matrix.indptr.astype(str(indices.dtype)))
+    make = scipy_matrix if maker.on_host else cupy_matrix
+    return make(matrix.format, data, indices, pointers, matrix.shape)
+
+
+def read_into(group: Any, matrix: Matrix, maker: Maker, data: Any, options: OptionKeys) -> Any:
+    """Read all values of the matrix of a group into an array, and return the indices.
+
+    Raises:
+        InvalidError: An index is outside the matrix.
+        IncompatibleError: CuPy has no such matrix.
+    """
     count = int(matrix.indptr[-1])
-    minor = matrix.shape[matrix.format == "csr"]
-    kind = maker.index_type(count, minor)
-    data = maker.empty(count, matrix.dtype.newbyteorder("="))
-    indices = maker.empty(count, kind)
+    indices = maker.empty(count, maker.index_type(count, matrix.shape[matrix.format == "csr"]))
     if count:
         pieces = [(group[name], np.s_[:count]) for name in ("data", "indices")]
         read_many(pieces, out=[data, indices], **options)
         matrix.check_indices(*maker.bounds(indices))
-    pointers = maker.moved(matrix.indptr.astype(kind))
-    make = scipy_matrix if maker.on_host else cupy_matrix
-    return make(matrix.format, data, indices, pointers, matrix.shape)
+    return indices
 
 
 _NAMES = ("X", "obs", "var", "obsm", "varm", "obsp", "varp", "layers", "uns", "raw")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from penstock._options import OptionKeys, resolve
 from penstock.anndata import frames, genes, stored
 from penstock.anndata.genes import Join
-from penstock.anndata.libraries import Maker
-from penstock.anndata.reading import read_sparse
+from penstock.anndata.libraries import Maker, scipy_matrix
+from penstock.anndata.reading import read_into
 from penstock.anndata.stored import Matrix
 from penstock.data.files import OpenFiles, opened_file
 from penstock.data.order import Indices
@@ -95,7 +95,7 @@ class Rows:
         self.x = stored.normal(x)
         self._axes = stored.axes_of(self.x)
         self._held: dict[int, Any] = {}
-        """By file, the matrix in memory, as CSR of SciPy, of a file that stores it by column."""
+        """By file that stores the matrix by column, its CSR in memory, with values as bits."""
         self._matrices = [self._described(number) for number in range(len(self.paths))]
         first = self._matrices[0]
         for matrix in self._matrices:
@@ -109,6 +109,9 @@ class Rows:
         is_of_scipy = self._maker.library == "numpy" or (self._maker.on_host and self.dense)
         if self._is_sparse and is_of_scipy and self._element.name == "float16":
             raise first.not_in_scipy('give dtype="float32"')
+        for number, matrix in enumerate(self._matrices):
+            if matrix.format == "csc":
+                self._matrices[number] = self._hold(number, matrix)
         if len(self._matrices) == 1:
             self._genes = genes.Genes(None, [None])
             self._width = first.shape[1]
@@ -242,12 +245,22 @@ class Rows:
     def _described(self, number: int) -> Matrix:
         path = self.paths[number]
         with opened_file(path) as file:
-            matrix = stored.described(file.h5py, path, self.x)
-            if matrix.format != "csc":
-                return matrix
-            host = Maker("cpu", None)
-            held = read_sparse(file.h5py[self.x], matrix, host, self._options).tocsr()
-            self._held[number] = held
+            return stored.described(file.h5py, path, self.x)
+
+    def _hold(self, number: int, matrix: Matrix) -> Matrix:
+        """Read a matrix that is stored by column, and return the description of the one held.
+
+        HDF5 converts its values, as those of other matrices. SciPy, which lacks some types, sorts
+        them by row as integers of their size.
+        """
+        host = Maker("cpu", "torch" if self._maker.library == "torch" else None)
+        data = host.empty(int(matrix.indptr[-1]), self._element)
+        with opened_file(matrix.path) as file:
+            indices = read_into(file.h5py[self.x], matrix, host, data, self._options)
+        values, rows = np.asarray(host.bits(data)), np.asarray(indices)
+        pointers = matrix.indptr.astype(rows.dtype)
+        held = scipy_matrix("csc", values, rows, pointers, matrix.shape).tocsr()
+        self._held[number] = held
         return matrix._replace(format="csr", indptr=held.indptr.astype(np.int64))
 
     def _place(
@@ -262,8 +275,8 @@ class Rows:
         maker, held = self._maker, self._held[number]
         source = Runs(starts, lengths).points
         target = maker.moved(Runs(positions, lengths).points)
-        for array, stored_array in zip(arrays, (held.data, held.indices), strict=False):
-            maker.put(array, target, stored_array[source])
+        for array, values in zip(arrays, (held.data, held.indices), strict=False):
+            maker.put(array, target, values[source])
 
     # -- what is read ------------------------------------------------------------------------------
 
@@ -337,7 +350,11 @@ class Rows:
         kept = columns >= 0
         found = kept if maker.on_host else kept.cpu() if maker.library == "torch" else kept.get()
         ends = np.concatenate([[0], np.cumsum(np.asarray(found), dtype=np.int64)])
-        return values[kept], columns[kept], ends[part.pointers].astype(part.pointers.dtype)
+        return (
+            maker.kept(values, kept),
+            maker.kept(columns, kept),
+            ends[part.pointers].astype(part.pointers.dtype),
+        )
 
     def _aligned_dense(self, part: _Part, values: Any) -> Any:
         maker = self._maker
@@ -348,6 +365,7 @@ class Rows:
             return values.reshape(rows, self._width)
         made = maker.empty(rows * self._width, self._element).reshape(rows, self._width)
         made[...] = self._fill
+        bits = maker.bits(made)
         for number, own in part.of_files(self._ends):
             width = self._matrices[number].shape[1]
             places = self._genes.places[number]
@@ -356,7 +374,8 @@ class Rows:
             block = maker.take(values, at).reshape(len(own), width)
             kept = np.flatnonzero(places >= 0)
             block = maker.take(block, maker.moved(kept), 1)
-            made[maker.moved(own[:, None]), maker.moved(places[kept].astype(np.int64))] = block
+            rows_and_columns = own[:, None], places[kept].astype(np.int64)
+            bits[tuple(map(maker.moved, rows_and_columns))] = maker.bits(block)
         return made
 
     def _fill_value(self) -> float:
