@@ -513,6 +513,31 @@ def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
         read_h5ad(path)
 
 
+@pytest.mark.parametrize("kind", ["csr", "dense"])
+def test_a_file_that_was_replaced_is_not_read_with_what_the_old_one_had(
+    write: Write, kind: str
+) -> None:
+    parts = [matrix(seed=at) for at in range(2)]
+    made = [cells_of(part.toarray() if kind == "dense" else part) for part in parts]
+    path, other = write(made[0]), write(made[1], "other.h5ad")
+    rows = Rows(path)
+    rows[[0]]
+    rows.close()
+    os.replace(other, path)
+    for read in (lambda: rows[[0]], lambda: rows.obs_names, lambda: rows.obs(["kind"])):
+        with pytest.raises(InvalidError, match=r"cells.h5ad was replaced or changed after"):
+            read()
+    assert np.array_equal(_dense(Rows(path)[:]), parts[1].toarray())
+
+
+def test_a_file_that_was_written_between_two_openings_is_refused(path: str) -> None:
+    rows = Rows(path)
+    with h5py.File(path, "r+") as file:
+        file["X/data"][0] = 7
+    with pytest.raises(InvalidError, match=r"cells.h5ad was replaced or changed after"):
+        rows[[0]]
+
+
 def test_a_file_that_is_cut_off_is_an_error_with_its_name(path: str) -> None:
     size = os.path.getsize(path)
     os.truncate(path, size // 2)

@@ -18,7 +18,7 @@ from penstock.anndata.genes import Join
 from penstock.anndata.libraries import Maker, scipy_matrix
 from penstock.anndata.reading import read_into
 from penstock.anndata.stored import Matrix
-from penstock.data.files import OpenFiles, opened_file
+from penstock.data.files import OpenFiles, opened_again, opened_file, version_of
 from penstock.data.order import Indices
 from penstock.data.started import Started
 from penstock.dtypes import element_type
@@ -244,8 +244,10 @@ class Rows:
 
     def _described(self, number: int) -> Matrix:
         path = self.paths[number]
+        version = version_of(path)
         with opened_file(path) as file:
-            return stored.described(file.h5py, path, self.x)
+            matrix = stored.described(file.h5py, path, self.x)
+        return matrix._replace(source=matrix.source._replace(version=version))
 
     def _hold(self, number: int, matrix: Matrix) -> Matrix:
         """Read a matrix that is stored by column, and return the description of the one held.
@@ -255,7 +257,7 @@ class Rows:
         """
         host = Maker("cpu", "torch" if self._maker.library == "torch" else None)
         data = host.empty(int(matrix.indptr[-1]), self._element)
-        with opened_file(matrix.path) as file:
+        with opened_again(matrix.path, matrix.source.version) as file:
             indices = read_into(file.h5py[self.x], matrix, host, data, self._options)
         values, rows = np.asarray(host.bits(data)), np.asarray(indices)
         pointers = matrix.indptr.astype(rows.dtype)
@@ -432,7 +434,7 @@ class Rows:
 
     def _with_file(self, number: int, do: Callable[[Any, str], T]) -> T:
         path = self.paths[number]
-        with opened_file(path) as file:
+        with opened_again(path, self._matrices[number].source.version) as file:
             return do(file.h5py, path)
 
 
