@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import math
 import pickle
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from pickletools import genops
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import frameworks
+from penstock import arrays, frameworks, staging, transfer
 from penstock._options import OptionKeys
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
@@ -23,6 +23,7 @@ from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.placement import (
     HOST,
+    HOST_DEVICE,
     Device,
     Library,
     Placement,
@@ -208,7 +209,7 @@ def _appended(
             places |= {name: (field, at) for at, name in enumerate(names)}
     wanted = _known(dataset, columns, list(places))
     fields = list(dict.fromkeys(places[name][0] for name in wanted))
-    read = _fields(dataset, fields, where, options)
+    read = _fields(dataset, fields, _where_divided(where), options)
     made = {}
     for name in wanted:
         field, at = places[name]
@@ -216,7 +217,7 @@ def _appended(
         if at is not None and read[field].shape[1] > 1:
             column = _contiguous(column)
         kind = "index_kind" if field == "index" else f"{field}_dtype"
-        made[name] = _typed(column, dataset.attrs.get(kind))
+        made[name] = _placed(column, dataset.attrs.get(kind), where, dataset, name)
     return made
 
 
@@ -249,7 +250,7 @@ def _fixed(
         if group[places[name][0]].dtype.hasobject:
             raise _unreadable(group, name, "elements that pandas has stored by pickle")
     paths = list(dict.fromkeys(places[name][0] for name in wanted))
-    read = read_many([group[path] for path in paths], device=where, **options)
+    read = read_many([group[path] for path in paths], device=_where_divided(where), **options)
     found = dict(zip(paths, read, strict=True))
     made = {}
     for name in wanted:
@@ -258,7 +259,34 @@ def _fixed(
         dataset = group[path]
         kind = dataset.attrs.get("value_type", dataset.attrs.get("kind"))
         is_boolean = dataset.id.get_type().get_class() == h5py.h5t.BITFIELD
-        made[name] = _typed(column, "bool" if is_boolean else kind)
+        made[name] = _placed(column, "bool" if is_boolean else kind, where, group, name)
+    return made
+
+
+def _where_divided(where: Device) -> Device:
+    """Return where blocks of columns are divided: on the host, if no library does it on the GPU."""
+    if parse_device(where) == HOST:
+        return where
+    is_plain = isinstance(allocate((1,), element_type("u1"), where), DeviceArray)
+    return HOST_DEVICE if is_plain else where
+
+
+def _placed(column: Any, kind: Any, where: Device, table: Any, name: str) -> Any:
+    """Return a column that was read, in its type and where it goes."""
+    if parse_device(where) == HOST:
+        return _typed(column, kind)
+    return _moved(column, where, table, name) if isinstance(column, np.ndarray) else column
+
+
+def _moved(column: Any, where: Device, table: Any, name: str) -> Any:
+    """Copy a column of NumPy to a new array where columns go."""
+    if column.dtype.kind not in "biufc":
+        raise _unreadable(table, name, f"elements of type {column.dtype}, which are no numbers")
+    made = allocate(column.shape, element_type(column.dtype.newbyteorder("=")), where)
+    view, copy_back = arrays.destination(made)
+    if column.size:
+        staging.from_host(view, column)
+    transfer.complete(view, copy_back)
     return made
 
 
@@ -282,16 +310,30 @@ def _names(dataset: Any, attribute: str) -> list[str] | None:
     """Return a list of names that PyTables has pickled; ``None`` if it is something else."""
     given = dataset.attrs.get(attribute)
     try:
-        found = _OnlyLists(io.BytesIO(bytes(given))).load()
-    except (pickle.UnpicklingError, TypeError, ValueError, EOFError, IndexError, KeyError):
+        pickled = bytes(given)
+        if not all(
+            _is_harmless(code.name, value, len(pickled)) for code, value, _ in genops(pickled)
+        ):
+            return None
+        found = pickle.loads(pickled)
+    except Exception:  # whatever damaged bytes raise
         return None
     if isinstance(found, list) and all(isinstance(name, (str, int)) for name in found):
         return [str(name) for name in found]
     return None
 
 
-class _OnlyLists(pickle.Unpickler):
-    """Restores lists of text and numbers, and calls nothing of the file."""
+_LISTS = {"EMPTY_LIST", "MARK", "LIST", "APPEND", "APPENDS", "PROTO", "FRAME", "STOP"}
+_TEXT = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+_NUMBERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1"}
+_MEMORY = {"PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE"}
 
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} is no list of names")
+
+def _is_harmless(code: str, value: Any, length: int) -> bool:
+    """Whether an instruction of a pickle of some bytes can only be that of a list of names.
+
+    The memory of a pickle is as long as its largest number in it.
+    """
+    if code in _MEMORY:
+        return value is None or 0 <= int(value) < length
+    return code in _LISTS | _TEXT | _NUMBERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,57 @@ def test_what_pandas_has_pickled_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ps.IncompatibleError, match="column s of /frame has elements that pandas"):
         ps.read_columns(f"{path}:frame")
     assert ps.read_columns(f"{path}:frame", ["a"])["a"].tolist() == [1, 2]
+
+
+BOMBS = {
+    "memory": b"\x80\x02]r\xff\xff\xff\x3f.",
+    "memory as text": b"(lp99999999999\n.",
+    "negative memory": b"(lp-3\n.",
+    "persistent": b"\x80\x02]Q.",
+    "deep": b"(" * 10**4 + b"t.",
+    "instance": b"(i__main__\nX\n.",
+    "extension": b"\x80\x02\x82\x01.",
+    "no UTF-8": b"\x80\x02X\x01\x00\x00\x00\xff.",
+    "frame": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "buffer": b"\x80\x05\x97.",
+    "state": b"\x80\x02]}b.",
+    "item": b"\x80\x02]K\x01K\x01s.",
+    "call": b"\x80\x02KK\x01\x81.",
+    "long text": b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xffX.",
+    "long number": b"(lI" + b"9" * 5000 + b"\na.",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("pickled", BOMBS.values(), ids=BOMBS)
+def test_names_that_are_pickled_run_nothing(tmp_path: Path, pickled: bytes) -> None:
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:
+        kind = [("index", "i8"), ("values_block_0", "f8", (2,))]
+        table = file.create_dataset("k/table", data=np.zeros(3, kind))
+        table.attrs["values_block_0_kind"] = np.void(pickled) if pickled else h5py.Empty("S1")
+    assert list(ps.read_columns(f"{tmp_path / 'bomb.h5'}:k")) == ["index", "values_block_0"]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_names_that_are_pickled_are_those_of_columns(tmp_path: Path, protocol: int) -> None:
+    names = ["a", "é" * 300, 7, 70000, "a b"]
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        kind = [("index", "i8"), ("values_block_0", "f8", (5,))]
+        table = file.create_dataset("k/table", data=np.zeros(3, kind))
+        table.attrs["values_block_0_kind"] = np.void(pickle.dumps(names, protocol))
+    found = ps.read_columns(f"{tmp_path / 'names.h5'}:k")
+    assert list(found) == ["index", *map(str, names)]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["fixed", "table"])
+def test_a_frame_of_pandas_goes_to_device_arrays(tmp_path: Path, form: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50), "c": np.arange(50) * 2.5})
+    frame.to_hdf(tmp_path / "pandas.h5", key="frame", format=form)
+    found = ps.read_columns(f"{tmp_path / 'pandas.h5'}:frame", device="cuda", like="device")
+    assert np.array_equal(found.pop("index").numpy(), frame.index)
+    for name, column in found.items():
+        assert np.array_equal(column.numpy(), frame[name])
