@@ -76,6 +76,7 @@ class Maker:
         """Return a NumPy array as one of the library."""
         if self.library == "numpy":
             return array
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         if self.library == "device":
             return DeviceArray.from_numpy(array, parse_device(self.where) or 0)
         if self.library == "cupy":
