@@ -10,6 +10,7 @@ from typing import Any
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
@@ -249,6 +250,40 @@ def test_files_of_the_same_genes_follow_one_another(write: Write) -> None:
     assert same(Rows(paths)[index], wanted[index])
 
 
+COLUMNS = {
+    "text": ["x", "y", "x"],
+    "text categories": pd.Categorical(["x", "z", "x"]),
+    "numbers": [3, 1, 2],
+    "number categories": pd.Categorical([3, 1, 3]),
+    "float categories": pd.Categorical([0.5, 1.5, 0.5]),
+    "missing": [np.nan, np.nan, np.nan],
+    "missing categories": pd.Categorical([None, None, None], categories=["q"]),
+    "missing numbers": pd.Categorical([np.nan] * 3, categories=[1.5]),
+}
+
+
+@pytest.mark.parametrize("first", COLUMNS)
+@pytest.mark.parametrize("second", COLUMNS)
+@pytest.mark.filterwarnings("ignore:The behavior of")
+def test_a_column_of_several_files_is_that_of_anndata_or_an_error(
+    write: Write, first: str, second: str
+) -> None:
+    parts = []
+    for at, name in enumerate((first, second)):
+        parts.append(cells_of(matrix(3, 2, seed=at), at))
+        parts[-1].obs["k"] = COLUMNS[name]
+    rows = Rows([write(part, f"{at}.h5ad") for at, part in enumerate(parts)])
+    kinds = {name for name in (first, second) if not name.startswith("missing")}
+    are_text = {"text" in name for name in kinds}
+    if len(are_text) == 2 or kinds == {"number categories", "float categories"}:
+        with pytest.raises(IncompatibleError, match=r"column k are .*0.h5ad, and .*1.h5ad"):
+            rows.obs(["k"])
+        return
+    found, wanted = rows.obs(["k"])["k"], anndata.concat(parts).obs["k"]
+    known = [None if pd.isna(value) else value for value in found]
+    assert known == [None if pd.isna(value) else value for value in wanted]
+
+
 @pytest.mark.parametrize("index", [[0, 1, 2], [0, 2, 3], [2, 3], [3, 2], [2], [3, 4, 5, 0, 1, 2]])
 def test_empty_rows_of_several_files_are_read(write: Write, index: list[int]) -> None:
     parts = [sp.csr_matrix(np.array(x, "f4")) for x in ([[1, 0], [0, 2], [0, 0]], np.eye(3, 2))]
@@ -299,6 +334,11 @@ def test_a_matrix_with_indices_too_long_for_cupy_is_refused(
 def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:
     with pytest.raises(IndexError, match="row 150 is out of range: there are 150 rows"):
         Rows(path)[[0, 150]]
+    for row in (2**64 - 1, 2**63, -(2**63), 2**64):
+        with pytest.raises(IndexError, match=r"out of range|are no rows"):
+            Rows(path)[row]
+        with pytest.raises(IndexError, match=r"out of range|are no rows"):
+            Rows(path)[[row]]
     with pytest.raises(IndexError, match="mask of shape"):
         Rows(path)[[True, False]]
 

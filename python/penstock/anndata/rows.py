@@ -167,7 +167,8 @@ class Rows:
 
     def obs(self, names: Sequence[str]) -> dict[str, Any]:
         """Return columns of the annotations of all rows, each as a ``pandas.Series``."""
-        return _joined([self._columns(number, names) for number in range(len(self.paths))])
+        parts = [self._columns(number, names) for number in range(len(self.paths))]
+        return _joined(parts, self.paths)
 
     def __getitem__(self, index: Any) -> Any:
         """Read rows: an integer, a slice, a list of integers, or a mask.
@@ -409,10 +410,10 @@ class Rows:
             found = found.astype(np.int64)
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise IndexError(f"{index!r} are no rows: give integers, a slice or a mask")
-        found = found.astype(np.int64, copy=False)
         wrong = (found < -count) | (found >= count)
         if wrong.any():
             raise IndexError(f"row {found[wrong][0]} is out of range: there are {count} rows")
+        found = found.astype(np.int64, copy=False)
         return np.where(found < 0, found + count, found)
 
     def _count(self, number: int) -> int:
@@ -529,17 +530,35 @@ def _common_width(matrices: Sequence[Matrix]) -> int:
     return first.shape[1]
 
 
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined(parts: list[dict[str, Any]], paths: Sequence[str]) -> dict[str, Any]:
     """Return columns of several files, one after the other; categories are united."""
     if len(parts) == 1:
         return parts[0]
+    return {name: _concatenated(name, [part[name] for part in parts], paths) for name in parts[0]}
+
+
+def _concatenated(name: str, columns: Sequence[Any], paths: Sequence[str]) -> Any:
+    """Return a column of several files.
+
+    Raises:
+        IncompatibleError: It has text in one file and numbers in another, or categories of several
+            types. A file that has only missing values fits all.
+    """
     pandas = import_module("pandas")
-    joined = {}
-    for name in parts[0]:
-        columns = [part[name] for part in parts]
-        if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
-            united = pandas.api.types.union_categoricals(columns, ignore_order=True)
-            joined[name] = pandas.Series(united)
-        else:
-            joined[name] = pandas.concat(columns, ignore_index=True)
-    return joined
+    kinds: dict[Any, str] = {}
+    is_categorical = [isinstance(column.dtype, pandas.CategoricalDtype) for column in columns]
+    for column, is_category, path in zip(columns, is_categorical, paths, strict=True):
+        if not column.isna().all():
+            values = column.cat.categories if is_category else column
+            is_text = pandas.api.types.is_string_dtype(values)
+            kinds.setdefault("text" if is_text else values.dtype, path)
+    if len(kinds) > 1 and ("text" in kinds or all(is_categorical)):
+        described = ", and ".join(f"{kind} in {path}" for kind, path in kinds.items())
+        raise IncompatibleError(
+            f"the values of the column {name} are {described}",
+            remedy="write the column in the files again with one type",
+        )
+    if all(is_categorical) and len({column.cat.categories.dtype for column in columns}) == 1:
+        united = pandas.api.types.union_categoricals(columns, ignore_order=True)
+        return pandas.Series(united)
+    return pandas.concat(columns, ignore_index=True)

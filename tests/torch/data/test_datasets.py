@@ -216,6 +216,11 @@ def test_a_sample_out_of_range_is_an_index_error(files: Any, index: int) -> None
         dataset_of(files).__getitems__([0, index])
 
 
+def test_an_index_without_a_sign_is_not_that_of_the_last_sample(files: Any) -> None:
+    with pytest.raises(IndexError, match="sample 18446744073709551615 is out of range"):
+        dataset_of(files).start(np.array([2**64 - 1], "u8"))
+
+
 def test_an_index_that_is_no_integer_is_refused(files: Any) -> None:
     with pytest.raises(TypeError):
         dataset_of(files)[0.5]
