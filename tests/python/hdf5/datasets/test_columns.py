@@ -234,3 +234,57 @@ def test_a_frame_of_pandas_goes_to_device_arrays(tmp_path: Path, form: Any) -> N
     assert np.array_equal(found.pop("index").numpy(), frame.index)
     for name, column in found.items():
         assert np.array_equal(column.numpy(), frame[name])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("like", [None, pytest.param("torch", marks=pytest.mark.torch)])
+def test_a_frame_without_rows_has_empty_columns(tmp_path: Path, like: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    if like:
+        pytest.importorskip(like)
+    types = {"a": "f8", "b": "f8", "i": "i4", "y": "?", "t": "M8[ns]"}
+    frame = pd.DataFrame({name: np.zeros(0, kind) for name, kind in types.items()})
+    path = tmp_path / "empty.h5"
+    frame.to_hdf(path, key="frame")
+    frame["a"].to_hdf(path, key="series")
+    found = ps.read_columns(f"{path}:frame", like=like)
+    assert list(found) == ["index", "a", "b", "i", "y", "t"]
+    assert all(tuple(column.shape) == (0,) for column in found.values())
+    series = ps.read_columns(f"{path}:series", like=like)
+    assert {name: tuple(column.shape) for name, column in series.items()} == {
+        "index": (0,),
+        "values": (0,),
+    }
+    if like is None:
+        assert [found[name].dtype for name in types] == list(types.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["fixed", "table"])
+def test_the_index_beside_a_column_named_index_is_level_0(tmp_path: Path, form: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pd.DataFrame({"index": [1.5, 2.5], "a": [1, 2]}, index=[7, 8])
+    frame.to_hdf(tmp_path / "named.h5", key="frame", format=form)
+    found = ps.read_columns(f"{tmp_path / 'named.h5'}:frame")
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "level_0": [7, 8],
+        "index": [1.5, 2.5],
+        "a": [1, 2],
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_index_of_several_levels_is_left_out_by_naming_columns(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    index = pd.MultiIndex.from_tuples([(1, 2), (3, 4)])
+    frame = pd.DataFrame({"a": [0.5, 1.5]}, index=index)
+    path = tmp_path / "levels.h5"
+    frame.to_hdf(path, key="frame")
+    frame["a"].to_hdf(path, key="series")
+    for key, column in (("frame", "a"), ("series", "values")):
+        with pytest.raises(ps.IncompatibleError, match=rf"/{key} of .* an index of several levels"):
+            ps.read_columns(f"{path}:{key}")
+        assert ps.read_columns(f"{path}:{key}", [column])[column].tolist() == [0.5, 1.5]
