@@ -18,6 +18,7 @@ from penstock._options import OptionKeys
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5 import times
 from penstock.hdf5.blocks import blocks
 from penstock.hdf5.many import read_many
 from penstock.hdf5.objects import unwrap
@@ -97,12 +98,11 @@ def _fields(
     dataset: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
 ) -> dict[str, Any]:
     """Read fields of a compound dataset."""
-    stored = dataset.dtype
+    stored = times.record_type(dataset)
+    if stored is None:
+        return _fields_with_times(dataset, columns, where)
     if stored.names is None or not dataset.shape:
-        raise InvalidError(
-            f"{dataset.name} of {dataset.file.filename} has no records with fields",
-            remedy="name a compound dataset or a frame of pandas, or use penstock.read",
-        )
+        raise _no_records(dataset)
     names = _known(dataset, columns, stored.names)
     for name in names:
         if stored[name].hasobject:
@@ -124,6 +124,28 @@ def _fields(
         if not on_host:
             _finish(made)  # the next block goes into the same memory
     return made
+
+
+def _fields_with_times(
+    dataset: Any, columns: Iterable[str] | None, where: Device
+) -> dict[str, Any]:
+    """Read fields of a compound dataset that h5py has no type for."""
+    fields = times.fields(dataset)
+    if not fields or not dataset.shape:
+        raise _no_records(dataset)
+    names = _known(dataset, columns, list(fields))
+    for name in names:
+        if fields[name].dtype is None:
+            raise _unreadable(dataset, name, "elements that NumPy has no type of a fixed size for")
+    read = times.read(dataset, fields, names)
+    return {name: _placed(read[name], None, where, dataset, name) for name in names}
+
+
+def _no_records(dataset: Any) -> InvalidError:
+    return InvalidError(
+        f"{dataset.name} of {dataset.file.filename} has no records with fields",
+        remedy="name a compound dataset or a frame of pandas, or use penstock.read",
+    )
 
 
 def _known(dataset: Any, columns: Iterable[str] | None, names: Sequence[str]) -> list[str]:

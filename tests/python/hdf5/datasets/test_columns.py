@@ -288,3 +288,63 @@ def test_an_index_of_several_levels_is_left_out_by_naming_columns(tmp_path: Path
         with pytest.raises(ps.IncompatibleError, match=rf"/{key} of .* an index of several levels"):
             ps.read_columns(f"{path}:{key}")
         assert ps.read_columns(f"{path}:{key}", [column])[column].tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_times_of_pytables_are_those_that_it_reads(tmp_path: Path, order: str) -> None:
+    tables = pytest.importorskip("tables")
+
+    class Row(tables.IsDescription):  # type: ignore[misc]
+        long = tables.Time64Col()
+        short = tables.Time32Col()
+        pair = tables.Time64Col(shape=(2,))
+        x = tables.Float64Col()
+        flag = tables.BoolCol()
+
+    rng = np.random.default_rng(0)
+    with tables.open_file(tmp_path / "times.h5", "w") as file:
+        table = file.create_table("/", "t", Row, byteorder=order, chunkshape=(7,))
+        rows = np.zeros(100, table.dtype)
+        rows["long"], rows["pair"] = rng.uniform(-2e9, 2e9, 100), rng.uniform(0, 2e9, (100, 2))
+        rows["short"], rows["x"], rows["flag"] = range(100), rng.random(100), rng.random(100) > 0.5
+        table.append(rows)
+        table.flush()
+    with tables.open_file(tmp_path / "times.h5") as file:
+        wanted = file.root.t[:]
+    path = f"{tmp_path / 'times.h5'}:t"
+    found = ps.read_columns(path)
+    assert found.keys() == set(wanted.dtype.names)
+    for name, column in found.items():
+        # HDF5 stores booleans of PyTables as bits, which are integers in h5py.
+        kind = np.dtype("u1") if name == "flag" else wanted[name].dtype.newbyteorder("=")
+        assert column.dtype.newbyteorder("=") == kind
+        assert column.flags.c_contiguous
+        assert np.array_equal(column, wanted[name])
+    assert np.array_equal(ps.read_columns(path, ["x"])["x"], wanted["x"])
+    with pytest.raises(KeyError, match="has no column 'y'; it has"):
+        ps.read_columns(path, ["y"])
+
+
+def test_a_field_beside_times_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 24)
+    kind.insert(b"time", 0, h5py.h5t.UNIX_D64LE)
+    kind.insert(b"text", 8, h5py.h5t.py_create(h5py.string_dtype(), logical=True))
+    with h5py.File(tmp_path / "mixed.h5", "w") as file:
+        space = h5py.h5s.create_simple((3,))
+        h5py.h5d.create(file.id, b"t", kind, space)
+        h5py.h5d.create(file.id, b"plain", h5py.h5t.UNIX_D64LE, space)
+    with pytest.raises(ps.IncompatibleError, match="column text of /t has elements that NumPy"):
+        ps.read_columns(f"{tmp_path / 'mixed.h5'}:t")
+    assert ps.read_columns(f"{tmp_path / 'mixed.h5'}:t", ["time"])["time"].tolist() == [0, 0, 0]
+    with pytest.raises(ps.InvalidError, match=r"/plain of .* has no records with fields"):
+        ps.read_columns(f"{tmp_path / 'mixed.h5'}:plain")
+
+
+@pytest.mark.gpu
+def test_times_go_to_device_arrays(tmp_path: Path) -> None:
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 8)
+    kind.insert(b"time", 0, h5py.h5t.UNIX_D64BE)
+    with h5py.File(tmp_path / "times.h5", "w") as file:
+        h5py.h5d.create(file.id, b"t", kind, h5py.h5s.create_simple((3,)))
+    found = ps.read_columns(f"{tmp_path / 'times.h5'}:t", device="cuda", like="device")
+    assert found["time"].numpy().tolist() == [0, 0, 0]
