@@ -64,6 +64,24 @@ def test_annotations_come_as_numbers_and_codes(write: Write) -> None:
         assert np.array_equal(batch.obs["depth"], depths[batch.rows])
 
 
+@pytest.mark.parametrize("like", ["numpy", "torch"])
+@pytest.mark.filterwarnings("ignore:Sparse ")
+def test_annotations_of_the_other_byte_order_are_those_of_the_machine(
+    write: Write, like: Any
+) -> None:
+    pytest.importorskip(like)
+    path = write(cells_of(matrix()))
+    with h5py.File(path, "r+") as file:
+        values, attributes = file["obs/depth"][:], dict(file["obs/depth"].attrs)
+        del file["obs/depth"]
+        file["obs/depth"] = values.astype(">f8")
+        file["obs/depth"].attrs.update(attributes)
+    (batch,) = Batches(path, CELLS, obs="depth", like=like, shuffle=False)
+    found = np.asarray(batch.obs["depth"])
+    assert found.dtype == np.float64
+    assert np.array_equal(found, values)
+
+
 def test_a_missing_number_is_nan_and_a_missing_category_is_minus_one(write: Write) -> None:
     made = cells_of(matrix())
     made.obs["age"] = pd.array([None, 3] * (CELLS // 2), dtype="Int64")

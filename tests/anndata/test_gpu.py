@@ -167,3 +167,19 @@ def test_a_file_is_an_anndata_of_cupy(cupy: Any, write: Write, kind: str) -> Non
     assert same(found.X.get(), made.X)
     assert found.X.format == kind if kind != "dense" else isinstance(found.X, cupy.ndarray)
     assert found.obs.equals(made.obs)
+
+
+@pytest.mark.parametrize("dtype", ["u2", "u4", "u8", "?"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+def test_tensors_on_the_gpu_have_values_of_each_type(
+    write: Write, torch: Any, dtype: str, kind: str
+) -> None:
+    values = (np.arange(12).reshape(4, 3) % 5).astype(dtype)
+    x = values if kind == "dense" else getattr(sp, f"{kind}_matrix")(values)
+    genes = [list("abc"), list("cab")]
+    paths = [write(cells_of(x, at, genes[at]), f"{at}.h5ad") for at in range(2)]
+    found = Rows(paths, device="cuda", like="torch")[[3, 0, 1]]
+    assert found.is_cuda
+    is_dense = found.layout == torch.strided
+    made = found.cpu().numpy() if is_dense else on_host(found).toarray()
+    assert np.array_equal(made, values[[3, 0, 1]])

@@ -176,6 +176,22 @@ def test_a_file_of_before_0_7_is_what_anndata_reads(tmp_path: Path) -> None:
     _assert_same(read_h5ad(path), anndata.io.read_h5ad(path))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "at", "value"), [("indptr", 3, 10**6), ("indptr", -1, 10**6), ("indices", 5, GENES)]
+)
+@pytest.mark.parametrize("group", ["X", "raw.X"])
+def test_a_damaged_matrix_of_before_0_7_is_an_error(
+    tmp_path: Path, group: str, name: str, at: int, value: int
+) -> None:
+    path = tmp_path / "old.h5ad"
+    old_file(path)
+    with h5py.File(path, "r+") as file:
+        file[group][name][at] = value
+    with pytest.raises(InvalidError, match=rf"{group} of .*old.h5ad: .*index"):
+        read_h5ad(path)
+
+
 ARCHIVES = sorted(Path(os.environ.get("PENSTOCK_TEST_H5AD", "none")).glob("*.h5ad"))
 """Files of anndata's and scanpy's repositories, which no package has."""
 

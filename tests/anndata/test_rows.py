@@ -10,6 +10,7 @@ from typing import Any
 import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
@@ -168,6 +169,76 @@ def test_genes_of_several_files_are_aligned_by_name(write: Write, join: Any, kin
     assert np.array_equal(np.nan_to_num(_dense(rows[one])), np.nan_to_num(_dense(wanted.X[one])))
 
 
+@pytest.mark.parametrize("x", ["/X", "X/", "./X", "/layers/c", "layers//c/"])
+def test_genes_are_aligned_by_any_name_of_a_matrix(write: Write, x: str) -> None:
+    genes = [list("abc"), list("cba")]
+    parts = [cells_of(matrix(20, 3, seed=at), at, genes[at]) for at in range(2)]
+    for part in parts:
+        part.layers["c"] = part.X
+    rows = Rows([write(part, f"{at}.h5ad") for at, part in enumerate(parts)], x)
+    wanted = anndata.concat(parts).X
+    assert list(rows.var_names) == ["a", "b", "c"]
+    assert same(rows[:], wanted)
+    assert rows.x in ("X", "layers/c")
+
+
+def test_genes_of_raw_are_those_of_its_own_frame(write: Write) -> None:
+    parts = [cells_of(matrix(20, 3, seed=at), at, list("abc")) for at in range(2)]
+    genes = [list("abcde"), list("xedcb")]
+    raws = [cells_of(matrix(20, 5, seed=at), at, genes[at]) for at in range(2)]
+    for part, raw in zip(parts, raws, strict=True):
+        part.raw = raw
+    paths = [write(part, f"{at}.h5ad") for at, part in enumerate(parts)]
+    wanted = anndata.concat(raws, join="outer")
+    rows = Rows(paths, "raw/X")
+    assert list(rows.var_names) == list(wanted.var_names) == list("abcdex")
+    assert same(rows[:], wanted.X)
+    assert list(Rows(paths[0], "raw/X").var_names) == list("abcde")
+
+
+def test_columns_that_are_no_genes_have_numbers_for_names(write: Write) -> None:
+    made = cells_of(matrix())
+    made.obsm["X_pca"] = np.ones((CELLS, 3))
+    made.varm["loadings"] = np.ones((GENES, 2))
+    path = write(made)
+    assert list(Rows(path, "obsm/X_pca").var_names) == [0, 1, 2]
+    assert list(Rows(path, "obsm/X_pca").obs_names) == list(made.obs_names)
+    assert list(Rows(path, "varm/loadings").obs_names) == list(made.var_names)
+
+
+def test_names_that_are_numbers_are_those_of_text(write: Write) -> None:
+    paths = []
+    for at, genes in enumerate(["012", "210"]):
+        paths.append(write(cells_of(matrix(20, 3, seed=at), at, list(genes)), f"{at}.h5ad"))
+    wanted = Rows(paths)[:]
+    with h5py.File(paths[1], "r+") as file:
+        for axis, names in (("var", [2, 1, 0]), ("obs", range(20))):
+            index = file[axis].attrs["_index"]
+            attributes = {"encoding-type": "array", "encoding-version": "0.2.0"}
+            del file[axis][index]
+            file[axis][index] = np.array(names)
+            file[axis][index].attrs.update(attributes)
+    rows = Rows(paths)
+    assert list(rows.var_names) == ["0", "1", "2"]
+    assert set(map(type, rows.obs_names)) == {str}
+    assert same(rows[:], wanted)
+
+
+@pytest.mark.parametrize("axis", ["obs", "var"])
+def test_a_frame_of_another_length_than_the_matrix_is_an_error(write: Write, axis: str) -> None:
+    paths = [write(cells_of(matrix(seed=at), at), f"{at}.h5ad") for at in range(2)]
+    with h5py.File(paths[1], "r+") as file:
+        name = f"{axis}/{file[axis].attrs['_index']}"
+        names, attributes = file[name][:-1], dict(file[name].attrs)
+        del file[name]
+        file[name] = names
+        file[name].attrs.update(attributes)
+    count = {"obs": CELLS, "var": GENES}[axis]
+    message = rf"{axis} of .*1.h5ad has the length {count - 1}, and the matrix has {count}"
+    with pytest.raises(InvalidError, match=message):
+        assert Rows(paths).obs_names is None
+
+
 def _dense(found: Any) -> Any:
     return found.toarray() if sp.issparse(found) else found
 
@@ -177,6 +248,40 @@ def test_files_of_the_same_genes_follow_one_another(write: Write) -> None:
     wanted = sp.vstack([matrix(seed=at) for at in range(3)]).tocsr()
     index = np.random.default_rng(1).integers(0, 3 * CELLS, 200)
     assert same(Rows(paths)[index], wanted[index])
+
+
+COLUMNS = {
+    "text": ["x", "y", "x"],
+    "text categories": pd.Categorical(["x", "z", "x"]),
+    "numbers": [3, 1, 2],
+    "number categories": pd.Categorical([3, 1, 3]),
+    "float categories": pd.Categorical([0.5, 1.5, 0.5]),
+    "missing": [np.nan, np.nan, np.nan],
+    "missing categories": pd.Categorical([None, None, None], categories=["q"]),
+    "missing numbers": pd.Categorical([np.nan] * 3, categories=[1.5]),
+}
+
+
+@pytest.mark.parametrize("first", COLUMNS)
+@pytest.mark.parametrize("second", COLUMNS)
+@pytest.mark.filterwarnings("ignore:The behavior of")
+def test_a_column_of_several_files_is_that_of_anndata_or_an_error(
+    write: Write, first: str, second: str
+) -> None:
+    parts = []
+    for at, name in enumerate((first, second)):
+        parts.append(cells_of(matrix(3, 2, seed=at), at))
+        parts[-1].obs["k"] = COLUMNS[name]
+    rows = Rows([write(part, f"{at}.h5ad") for at, part in enumerate(parts)])
+    kinds = {name for name in (first, second) if not name.startswith("missing")}
+    are_text = {"text" in name for name in kinds}
+    if len(are_text) == 2 or kinds == {"number categories", "float categories"}:
+        with pytest.raises(IncompatibleError, match=r"column k are .*0.h5ad, and .*1.h5ad"):
+            rows.obs(["k"])
+        return
+    found, wanted = rows.obs(["k"])["k"], anndata.concat(parts).obs["k"]
+    known = [None if pd.isna(value) else value for value in found]
+    assert known == [None if pd.isna(value) else value for value in wanted]
 
 
 @pytest.mark.parametrize("index", [[0, 1, 2], [0, 2, 3], [2, 3], [3, 2], [2], [3, 4, 5, 0, 1, 2]])
@@ -229,6 +334,11 @@ def test_a_matrix_with_indices_too_long_for_cupy_is_refused(
 def test_a_row_that_is_not_there_is_an_index_error(path: str) -> None:
     with pytest.raises(IndexError, match="row 150 is out of range: there are 150 rows"):
         Rows(path)[[0, 150]]
+    for row in (2**64 - 1, 2**63, -(2**63), 2**64):
+        with pytest.raises(IndexError, match=r"out of range|are no rows"):
+            Rows(path)[row]
+        with pytest.raises(IndexError, match=r"out of range|are no rows"):
+            Rows(path)[[row]]
     with pytest.raises(IndexError, match="mask of shape"):
         Rows(path)[[True, False]]
 
@@ -281,13 +391,55 @@ def test_values_of_float16_are_refused_where_scipy_has_no_matrix(path: str, kind
         if kind == "csc":
             file["X"].attrs["encoding-type"] = "csc_matrix"
             file["X"].attrs["shape"] = [GENES, CELLS]
-    remedy = "as float32" if kind == "csc" else 'dtype="float32"'
-    with pytest.raises(IncompatibleError, match=rf"X of .*cells.h5ad: SciPy .*{remedy}"):
+    with pytest.raises(IncompatibleError, match=r'X of .*cells.h5ad: SciPy .*dtype="float32"'):
         Rows(path)
     with pytest.raises(IncompatibleError, match=r"X of .*cells.h5ad: SciPy .*as float32"):
         read_h5ad(path)
-    if kind == "csr":
-        assert same(Rows(path, dtype="float32")[:], matrix())
+    wanted = matrix() if kind == "csr" else matrix().T
+    assert same(Rows(path, dtype="float32")[:], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u4", "i8", "f4", "f2"])
+def test_a_matrix_stored_by_column_is_converted_as_one_stored_by_row(
+    write: Write, dtype: str
+) -> None:
+    values = np.array([[300.0, -5.0, 1.7, np.nan, 1e20, 0.0]] * 3 + [[0.0, 2.0, 0.0, -1e9, 0, 3]])
+    paths = [
+        write(cells_of(kind(values)), f"{kind.__name__}.h5ad")
+        for kind in (sp.csr_matrix, sp.csc_matrix)
+    ]
+    if dtype == "f2":
+        for path in paths:
+            with pytest.raises(IncompatibleError, match="SciPy has no sparse matrices of float16"):
+                Rows(path, dtype=dtype)
+        return
+    by_row, by_column = (Rows(path, dtype=dtype, dense=True)[[3, 0, 3]] for path in paths)
+    assert by_row.dtype == dtype
+    assert np.array_equal(by_row, by_column, equal_nan=dtype == "f4")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse ")
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "i2", "?", "bfloat16"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_tensors_have_values_of_each_type(write: Write, dtype: Any, kind: str, dense: bool) -> None:
+    torch = pytest.importorskip("torch")
+    values = (np.arange(12).reshape(4, 3) % 5).astype("f4" if dtype == "bfloat16" else dtype)
+    x = values if kind == "dense" else getattr(sp, f"{kind}_matrix")(values)
+    genes = [list("abc"), list("cab")]
+    paths = [write(cells_of(x, at, genes[at]), f"{at}.h5ad") for at in range(2)]
+    keys: dict[str, Any] = {"like": "torch", "dense": dense}
+    if values.dtype == "f4":
+        keys["dtype"] = dtype
+    wanted = values[[3, 0, 1]]
+    for files in (paths[0], paths):
+        found = Rows(files, **keys)[[3, 0, 1]]
+        if found.layout != torch.strided:
+            crow, columns, data = found.crow_indices(), found.col_indices(), found.values()
+            arrays = [part.numpy() for part in (data.double(), columns, crow)]
+            assert np.array_equal(sp.csr_matrix(tuple(arrays), found.shape).toarray(), wanted)
+        else:
+            assert np.array_equal(found.double().numpy(), wanted)
 
 
 def test_a_matrix_that_is_not_there_is_a_key_error(path: str) -> None:
@@ -353,6 +505,42 @@ def test_a_damaged_matrix_is_an_error_with_file_and_dataset(path: str, damage: s
     assert "X of" in str(raised.value)
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+@pytest.mark.parametrize(
+    "pointers",
+    [
+        np.array([0, 2**62 + 2 * 10**9, -(2**63), -(2**62), 5], "i8"),
+        np.array([0, 2**63 - 1, -(2**63), -1, 5], "i8"),
+        np.array([0, 2**64 - 3, 2**64 - 2, 2**64 - 1, 5], "u8"),
+        np.array([0, 1, 2, 3, 2**63 + 5], "u8"),
+        np.array([0, 1, 2, 3, 6], ">u2"),
+    ],
+    ids=str,
+)
+def test_index_pointers_whose_differences_overflow_are_refused(
+    write: Write, kind: str, pointers: Any
+) -> None:
+    shape = (4, 10) if kind == "csr" else (10, 4)
+    path = write(cells_of(getattr(sp, f"{kind}_matrix")(np.eye(*shape, dtype="f4"))))
+    with h5py.File(path, "r+") as file:
+        for name, array in (("data", np.ones(5, "f4")), ("indices", np.arange(5, dtype="i4"))):
+            del file["X"][name]
+            file["X"][name] = array
+        del file["X/indptr"]
+        file["X/indptr"] = pointers
+    with pytest.raises(InvalidError, match=r"X of .*cells.h5ad: .*index pointer"):
+        Rows(path)
+    with pytest.raises(InvalidError, match=r"X of .*cells.h5ad: .*index pointer"):
+        read_h5ad(path)
+
+
+def test_a_dense_matrix_with_too_many_elements_to_count_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "large.h5ad", "w") as file:
+        file.create_dataset("X", (3, 2**62), "f4", chunks=(1, 1024))
+    with pytest.raises(IncompatibleError, match=r"X of .*large.h5ad has the shape \(3, 46"):
+        Rows(tmp_path / "large.h5ad")
+
+
 def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
     with h5py.File(path, "r+") as file:
         indices = file["X/indices"][:].astype("i8")
@@ -363,6 +551,31 @@ def test_an_index_of_64_bits_is_not_cut(path: str) -> None:
         Rows(path)[:]
     with pytest.raises(InvalidError, match="the index 2147483647 or more is outside"):
         read_h5ad(path)
+
+
+@pytest.mark.parametrize("kind", ["csr", "dense"])
+def test_a_file_that_was_replaced_is_not_read_with_what_the_old_one_had(
+    write: Write, kind: str
+) -> None:
+    parts = [matrix(seed=at) for at in range(2)]
+    made = [cells_of(part.toarray() if kind == "dense" else part) for part in parts]
+    path, other = write(made[0]), write(made[1], "other.h5ad")
+    rows = Rows(path)
+    rows[[0]]
+    rows.close()
+    os.replace(other, path)
+    for read in (lambda: rows[[0]], lambda: rows.obs_names, lambda: rows.obs(["kind"])):
+        with pytest.raises(InvalidError, match=r"cells.h5ad was replaced or changed after"):
+            read()
+    assert np.array_equal(_dense(Rows(path)[:]), parts[1].toarray())
+
+
+def test_a_file_that_was_written_between_two_openings_is_refused(path: str) -> None:
+    rows = Rows(path)
+    with h5py.File(path, "r+") as file:
+        file["X/data"][0] = 7
+    with pytest.raises(InvalidError, match=r"cells.h5ad was replaced or changed after"):
+        rows[[0]]
 
 
 def test_a_file_that_is_cut_off_is_an_error_with_its_name(path: str) -> None:

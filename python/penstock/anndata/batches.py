@@ -214,7 +214,7 @@ def _numbers(column: Any) -> tuple[NDArray[Any], Any]:
     if isinstance(column.dtype, pandas.CategoricalDtype):
         return column.cat.codes.to_numpy().astype(np.int64), column.cat.categories
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        return column.to_numpy(), None
+        return column.to_numpy(column.dtype.newbyteorder("=")), None
     if pandas.api.types.is_numeric_dtype(column.dtype):  # nullable
         if column.isna().any():
             return column.to_numpy("float64", na_value=np.nan), None

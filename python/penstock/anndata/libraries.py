@@ -76,6 +76,7 @@ class Maker:
         """Return a NumPy array as one of the library."""
         if self.library == "numpy":
             return array
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         if self.library == "device":
             return DeviceArray.from_numpy(array, parse_device(self.where) or 0)
         if self.library == "cupy":
@@ -83,20 +84,34 @@ class Maker:
         made = self.module.from_numpy(np.ascontiguousarray(array))
         return made if self.on_host else made.to(f"cuda:{self.ordinal}", non_blocking=True)
 
+    def bits(self, array: Any) -> Any:
+        """Return an array as one of signed integers, unless its elements have more than 8 bytes.
+
+        torch has few functions of its unsigned types of 16 bits and more, and SciPy none of
+        float16.
+        """
+        if self.library == "torch":
+            return array.view(getattr(self.module, f"int{8 * array.element_size()}"))
+        return array if array.dtype.itemsize > 8 else array.view(f"i{array.dtype.itemsize}")
+
     def take(self, array: Any, indices: Any, axis: int = 0) -> Any:
         """Return elements of an array, or rows or columns of one."""
         if self.library == "torch":
-            return array.index_select(axis, indices)
+            return self.bits(array).index_select(axis, indices).view(array.dtype)
         return array.take(indices, axis=axis)
 
+    def kept(self, array: Any, mask: Any) -> Any:
+        """Return the elements of an array where a mask is true."""
+        return self.bits(array)[mask].view(array.dtype)
+
     def put(self, array: Any, places: Any, values: NDArray[Any]) -> None:
-        """Write NumPy's values to places of an array, which has its own type."""
+        """Write NumPy's values to places of an array: bits of its elements, or integers."""
         if self.library == "device":
             raise IncompatibleError(
                 "no library writes single elements in GPU memory", remedy="install torch or CuPy"
             )
-        moved = self.moved(values)
-        array[places] = moved.to(array.dtype) if self.library == "torch" else moved
+        target, moved = self.bits(array), self.moved(values)
+        target[places] = moved.to(target.dtype) if self.library == "torch" else moved
 
     def index_type(self, count: int, width: int) -> np.dtype[Any]:
         """Return the type of indices and index pointers: the shortest, which is the fastest.
@@ -147,8 +162,11 @@ class Maker:
                 "no library fills a dense matrix in GPU memory", remedy="install torch or CuPy"
             )
         if not self.on_host or not _is_known_to_numpy(data):
-            made = self.csr(data, indices, indptr, shape)
-            return made.to_dense() if self.library == "torch" else made.toarray()
+            if self.library != "torch":
+                return self.csr(data, indices, indptr, shape).toarray()
+            # The sum of elements of one place is the same in signed integers.
+            summed = self.bits(data) if str(data.dtype).startswith("torch.uint") else data
+            return self.csr(summed, indices, indptr, shape).to_dense().view(data.dtype)
         parts = np.asarray(data), np.asarray(indices)
         return self.moved(scipy_matrix("csr", *parts, indptr, shape).toarray())
 

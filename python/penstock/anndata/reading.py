@@ -57,6 +57,7 @@ def read_h5ad(path: Any, device: Device = None, **options: Unpack[OptionKeys]) -
         if not _is_old(file.h5py):
             return _Reader(name, maker, options).read(file.h5py)
         made = import_module("anndata.io").read_h5ad(name)
+        _check(made, name)
         return made if maker.on_host else _moved(made, maker)
 
 
@@ -117,21 +118,27 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
     """
     if maker.on_host and matrix.dtype.newbyteorder("=") == np.float16:
         raise matrix.not_in_scipy("write it again as float32")
+    data = maker.empty(int(matrix.indptr[-1]), matrix.dtype.newbyteorder("="))
+    indices = read_into(group, matrix, maker, data, options)
+    pointers = maker.moved(matrix.indptr.astype(str(indices.dtype)))
+    make = scipy_matrix if maker.on_host else cupy_matrix
+    return make(matrix.format, data, indices, pointers, matrix.shape)
+
+
+def read_into(group: Any, matrix: Matrix, maker: Maker, data: Any, options: OptionKeys) -> Any:
+    """Read all values of the matrix of a group into an array, and return the indices.
+
+    Raises:
+        InvalidError: An index is outside the matrix.
+        IncompatibleError: CuPy has no such matrix.
+    """
     count = int(matrix.indptr[-1])
-    minor = matrix.shape[matrix.format == "csr"]
-    kind = maker.index_type(count, minor)
-    data = maker.empty(count, matrix.dtype.newbyteorder("="))
-    indices = maker.empty(count, kind)
+    indices = maker.empty(count, maker.index_type(count, matrix.shape[matrix.format == "csr"]))
     if count:
         pieces = [(group[name], np.s_[:count]) for name in ("data", "indices")]
         read_many(pieces, out=[data, indices], **options)
-        low, high = maker.bounds(indices)
-        if low < 0 or high >= minor:
-            wrong = stored.text_of_index(low if low < 0 else high)
-            raise matrix.invalid(f"the index {wrong} is outside the shape {matrix.shape}")
-    pointers = maker.moved(matrix.indptr.astype(kind))
-    make = scipy_matrix if maker.on_host else cupy_matrix
-    return make(matrix.format, data, indices, pointers, matrix.shape)
+        matrix.check_indices(*maker.bounds(indices))
+    return indices
 
 
 _NAMES = ("X", "obs", "var", "obsm", "varm", "obsp", "varp", "layers", "uns", "raw")
@@ -139,6 +146,20 @@ _NAMES = ("X", "obs", "var", "obsm", "varm", "obsp", "varp", "layers", "uns", "r
 
 def _is_numeric(element: Any) -> bool:
     return element.shape is not None and element.ndim > 0 and element.dtype.kind in "iufc"
+
+
+def _check(made: Any, path: str) -> None:
+    """Raise an error if a sparse matrix is damaged, which neither anndata nor SciPy checks."""
+    groups = {name: getattr(made, name) for name in _ON_DEVICE[1:]}
+    found = {f"{name}/{key}": one for name, group in groups.items() for key, one in group.items()}
+    found["X"] = made.X
+    found["raw.X"] = None if made.raw is None else made.raw.X
+    for name, array in found.items():
+        if import_module("scipy.sparse").issparse(array):
+            matrix = stored.of_scipy(array, path, name)
+            matrix.check_pointers(array.indptr, len(array.data))
+            if len(array.indices):
+                matrix.check_indices(int(array.indices.min()), int(array.indices.max()))
 
 
 def _moved(made: Any, maker: Maker) -> Any:

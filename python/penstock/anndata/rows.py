@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from penstock._options import OptionKeys, resolve
 from penstock.anndata import frames, genes, stored
 from penstock.anndata.genes import Join
-from penstock.anndata.libraries import Maker
-from penstock.anndata.reading import read_sparse
+from penstock.anndata.libraries import Maker, scipy_matrix
+from penstock.anndata.reading import read_into
 from penstock.anndata.stored import Matrix
-from penstock.data.files import OpenFiles, opened_file
+from penstock.data.files import OpenFiles, opened_again, opened_file, version_of
 from penstock.data.order import Indices
 from penstock.data.started import Started
 from penstock.dtypes import element_type
@@ -48,8 +48,8 @@ class Rows:
     Args:
         paths: A file or several.
         x: The matrix: ``"X"``, ``"layers/counts"``, ``"raw/X"``, ``"obsm/X_pca"``. CSR or dense.
-            One stored by column (CSC), whose rows are spread over all of it, is read whole at
-            first, and stays in host memory.
+            The genes of ``"raw/X"`` are those of ``raw/var``. A matrix stored by column (CSC),
+            whose rows are spread over all of it, is read whole at first, and stays in host memory.
         device: Where matrices go, as for :func:`penstock.read`.
         like: The library: ``"numpy"`` (SciPy's sparse matrices; the default on the host),
             ``"torch"`` (``torch.sparse_csr``), ``"cupy"`` (``cupyx.scipy.sparse``), or
@@ -92,9 +92,10 @@ class Rows:
         if not given:
             raise InvalidError("no file is given", remedy="give the path of one or of several")
         self.paths = [os.path.abspath(os.fsdecode(path)) for path in given]
-        self.x = x
+        self.x = stored.normal(x)
+        self._axes = stored.axes_of(self.x)
         self._held: dict[int, Any] = {}
-        """By file, the matrix in memory, as CSR of SciPy, of a file that stores it by column."""
+        """By file that stores the matrix by column, its CSR in memory, with values as bits."""
         self._matrices = [self._described(number) for number in range(len(self.paths))]
         first = self._matrices[0]
         for matrix in self._matrices:
@@ -108,11 +109,14 @@ class Rows:
         is_of_scipy = self._maker.library == "numpy" or (self._maker.on_host and self.dense)
         if self._is_sparse and is_of_scipy and self._element.name == "float16":
             raise first.not_in_scipy('give dtype="float32"')
+        for number, matrix in enumerate(self._matrices):
+            if matrix.format == "csc":
+                self._matrices[number] = self._hold(number, matrix)
         if len(self._matrices) == 1:
             self._genes = genes.Genes(None, [None])
             self._width = first.shape[1]
-        elif self._is_of_genes():
-            names = [self._names(number, "var") for number in range(len(self.paths))]
+        elif self._axes.columns is not None:
+            names = [self._column_names(number) for number in range(len(self.paths))]
             self._genes = genes.aligned(names, join, self.paths)
             self._width = len(self._genes.names)
         else:
@@ -147,18 +151,24 @@ class Rows:
 
     @cached_property
     def var_names(self) -> Any:
-        """The names of the columns, a ``pandas.Index``."""
-        return self._names(0, "var") if self._genes.names is None else self._genes.names
+        """The names of the columns, a ``pandas.Index``: numbers if they are no genes."""
+        if self._genes.names is not None:
+            return self._genes.names
+        if self._axes.columns is None:
+            return import_module("pandas").RangeIndex(self._width)
+        return self._column_names(0)
 
     @cached_property
     def obs_names(self) -> Any:
         """The names of the rows of all files, a ``pandas.Index``."""
-        first, *others = [self._names(number, "obs") for number in range(len(self.paths))]
+        axis, files = self._axes.rows, range(len(self.paths))
+        first, *others = [self._names(number, axis, self._count(number)) for number in files]
         return first.append(others) if others else first
 
     def obs(self, names: Sequence[str]) -> dict[str, Any]:
         """Return columns of the annotations of all rows, each as a ``pandas.Series``."""
-        return _joined([self._columns(number, names) for number in range(len(self.paths))])
+        parts = [self._columns(number, names) for number in range(len(self.paths))]
+        return _joined(parts, self.paths)
 
     def __getitem__(self, index: Any) -> Any:
         """Read rows: an integer, a slice, a list of integers, or a mask.
@@ -235,13 +245,25 @@ class Rows:
 
     def _described(self, number: int) -> Matrix:
         path = self.paths[number]
+        version = version_of(path)
         with opened_file(path) as file:
             matrix = stored.described(file.h5py, path, self.x)
-            if matrix.format != "csc":
-                return matrix
-            host = Maker("cpu", None)
-            held = read_sparse(file.h5py[self.x], matrix, host, self._options).tocsr()
-            self._held[number] = held
+        return matrix._replace(source=matrix.source._replace(version=version))
+
+    def _hold(self, number: int, matrix: Matrix) -> Matrix:
+        """Read a matrix that is stored by column, and return the description of the one held.
+
+        HDF5 converts its values, as those of other matrices. SciPy, which lacks some types, sorts
+        them by row as integers of their size.
+        """
+        host = Maker("cpu", "torch" if self._maker.library == "torch" else None)
+        data = host.empty(int(matrix.indptr[-1]), self._element)
+        with opened_again(matrix.path, matrix.source.version) as file:
+            indices = read_into(file.h5py[self.x], matrix, host, data, self._options)
+        values, rows = np.asarray(host.bits(data)), np.asarray(indices)
+        pointers = matrix.indptr.astype(rows.dtype)
+        held = scipy_matrix("csc", values, rows, pointers, matrix.shape).tocsr()
+        self._held[number] = held
         return matrix._replace(format="csr", indptr=held.indptr.astype(np.int64))
 
     def _place(
@@ -256,8 +278,8 @@ class Rows:
         maker, held = self._maker, self._held[number]
         source = Runs(starts, lengths).points
         target = maker.moved(Runs(positions, lengths).points)
-        for array, stored_array in zip(arrays, (held.data, held.indices), strict=False):
-            maker.put(array, target, stored_array[source])
+        for array, values in zip(arrays, (held.data, held.indices), strict=False):
+            maker.put(array, target, values[source])
 
     # -- what is read ------------------------------------------------------------------------------
 
@@ -331,7 +353,11 @@ class Rows:
         kept = columns >= 0
         found = kept if maker.on_host else kept.cpu() if maker.library == "torch" else kept.get()
         ends = np.concatenate([[0], np.cumsum(np.asarray(found), dtype=np.int64)])
-        return values[kept], columns[kept], ends[part.pointers].astype(part.pointers.dtype)
+        return (
+            maker.kept(values, kept),
+            maker.kept(columns, kept),
+            ends[part.pointers].astype(part.pointers.dtype),
+        )
 
     def _aligned_dense(self, part: _Part, values: Any) -> Any:
         maker = self._maker
@@ -342,6 +368,7 @@ class Rows:
             return values.reshape(rows, self._width)
         made = maker.empty(rows * self._width, self._element).reshape(rows, self._width)
         made[...] = self._fill
+        bits = maker.bits(made)
         for number, own in part.of_files(self._ends):
             width = self._matrices[number].shape[1]
             places = self._genes.places[number]
@@ -350,7 +377,8 @@ class Rows:
             block = maker.take(values, at).reshape(len(own), width)
             kept = np.flatnonzero(places >= 0)
             block = maker.take(block, maker.moved(kept), 1)
-            made[maker.moved(own[:, None]), maker.moved(places[kept].astype(np.int64))] = block
+            rows_and_columns = own[:, None], places[kept].astype(np.int64)
+            bits[tuple(map(maker.moved, rows_and_columns))] = maker.bits(block)
         return made
 
     def _fill_value(self) -> float:
@@ -382,25 +410,32 @@ class Rows:
             found = found.astype(np.int64)
         if found.ndim != 1 or found.dtype.kind not in "iu":
             raise IndexError(f"{index!r} are no rows: give integers, a slice or a mask")
-        found = found.astype(np.int64, copy=False)
         wrong = (found < -count) | (found >= count)
         if wrong.any():
             raise IndexError(f"row {found[wrong][0]} is out of range: there are {count} rows")
+        found = found.astype(np.int64, copy=False)
         return np.where(found < 0, found + count, found)
 
-    def _is_of_genes(self) -> bool:
-        """Whether the columns of the matrix are genes that ``var`` names."""
-        return self.x == "X" or self.x.startswith("layers/")
+    def _count(self, number: int) -> int:
+        """Return the number of rows of a file."""
+        return self._matrices[number].shape[0]
 
-    def _names(self, number: int, axis: str) -> Any:
-        return self._with_file(number, lambda file, path: frames.names_of(file, path, axis))
+    def _column_names(self, number: int) -> Any:
+        assert self._axes.columns is not None
+        return self._names(number, self._axes.columns, self._matrices[number].shape[1])
+
+    def _names(self, number: int, axis: str, count: int) -> Any:
+        return self._with_file(number, lambda file, path: frames.names_of(file, path, axis, count))
 
     def _columns(self, number: int, names: Sequence[str]) -> dict[str, Any]:
-        return self._with_file(number, lambda file, path: frames.columns(file, path, "obs", names))
+        axis, count = self._axes.rows, self._count(number)
+        return self._with_file(
+            number, lambda file, path: frames.columns(file, path, axis, names, count)
+        )
 
     def _with_file(self, number: int, do: Callable[[Any, str], T]) -> T:
         path = self.paths[number]
-        with opened_file(path) as file:
+        with opened_again(path, self._matrices[number].source.version) as file:
             return do(file.h5py, path)
 
 
@@ -495,17 +530,35 @@ def _common_width(matrices: Sequence[Matrix]) -> int:
     return first.shape[1]
 
 
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined(parts: list[dict[str, Any]], paths: Sequence[str]) -> dict[str, Any]:
     """Return columns of several files, one after the other; categories are united."""
     if len(parts) == 1:
         return parts[0]
+    return {name: _concatenated(name, [part[name] for part in parts], paths) for name in parts[0]}
+
+
+def _concatenated(name: str, columns: Sequence[Any], paths: Sequence[str]) -> Any:
+    """Return a column of several files.
+
+    Raises:
+        IncompatibleError: It has text in one file and numbers in another, or categories of several
+            types. A file that has only missing values fits all.
+    """
     pandas = import_module("pandas")
-    joined = {}
-    for name in parts[0]:
-        columns = [part[name] for part in parts]
-        if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
-            united = pandas.api.types.union_categoricals(columns, ignore_order=True)
-            joined[name] = pandas.Series(united)
-        else:
-            joined[name] = pandas.concat(columns, ignore_index=True)
-    return joined
+    kinds: dict[Any, str] = {}
+    is_categorical = [isinstance(column.dtype, pandas.CategoricalDtype) for column in columns]
+    for column, is_category, path in zip(columns, is_categorical, paths, strict=True):
+        if not column.isna().all():
+            values = column.cat.categories if is_category else column
+            is_text = pandas.api.types.is_string_dtype(values)
+            kinds.setdefault("text" if is_text else values.dtype, path)
+    if len(kinds) > 1 and ("text" in kinds or all(is_categorical)):
+        described = ", and ".join(f"{kind} in {path}" for kind, path in kinds.items())
+        raise IncompatibleError(
+            f"the values of the column {name} are {described}",
+            remedy="write the column in the files again with one type",
+        )
+    if all(is_categorical) and len({column.cat.categories.dtype for column in columns}) == 1:
+        united = pandas.api.types.union_categoricals(columns, ignore_order=True)
+        return pandas.Series(united)
+    return pandas.concat(columns, ignore_index=True)

@@ -47,6 +47,25 @@ class Matrix(NamedTuple):
             remedy="write the file again: this one is damaged",
         )
 
+    def check_pointers(self, pointers: NDArray[Any], count: int) -> None:
+        """Raise an error unless index pointers rise from 0 to ``count`` or less.
+
+        They are compared, as the difference of two of a damaged file may overflow.
+        """
+        falls = np.flatnonzero(pointers[1:] < pointers[:-1])
+        if pointers[0] != 0:
+            raise self.invalid(f"the first index pointer is {pointers[0]}, and must be 0")
+        if len(falls):
+            raise self.invalid(f"index pointer {falls[0] + 1} is smaller than the one before it")
+        if pointers[-1] > count:
+            raise self.invalid(f"the index pointers end at {pointers[-1]} of {count} values")
+
+    def check_indices(self, low: int, high: int) -> None:
+        """Raise an error if the least or the greatest index is outside the matrix."""
+        if low < 0 or high >= self.shape[self.format == "csr"]:
+            wrong = text_of_index(low if low < 0 else high)
+            raise self.invalid(f"the index {wrong} is outside the shape {self.shape}")
+
     def not_in_scipy(self, remedy: str) -> IncompatibleError:
         """Return the error of values of float16."""
         return IncompatibleError(
@@ -54,6 +73,31 @@ class Matrix(NamedTuple):
             path=self.path,
             remedy=remedy,
         )
+
+
+class Axes(NamedTuple):
+    """The dataframes that name the rows and the columns of a matrix."""
+
+    rows: str
+    columns: str | None
+    """``None`` for columns without names."""
+
+
+def normal(name: str) -> str:
+    """Return the path of an object without empty parts: ``layers/counts`` of ``/layers//counts``.
+
+    HDF5 takes them, so the same matrix has many names.
+    """
+    return "/".join(part for part in name.split("/") if part not in ("", ".")) or "/"
+
+
+def axes_of(name: str) -> Axes:
+    """Return what names the rows and columns of a matrix, by its normal name."""
+    raw = next((raw for raw in ("raw/", "raw.") if name.startswith(raw)), "")
+    genes = "raw/var" if raw else "var"
+    group = name.removeprefix(raw).partition("/")[0]
+    rows = genes if group in ("varm", "varp") else "obs"
+    return Axes(rows, genes if group in ("X", "layers") else None)
 
 
 def text_of_index(index: int) -> str:
@@ -92,6 +136,10 @@ def _dense(dataset: Any, path: str, name: str) -> Matrix:
             remedy="name a matrix of numbers, such as X or layers/counts",
         )
     shape = int(dataset.shape[0]), int(dataset.shape[1])
+    if shape[0] * shape[1] >= 1 << 63:
+        raise IncompatibleError(
+            f"{name} of {path} has the shape {shape}: elements are counted by 63 bits", path=path
+        )
     indptr = np.arange(shape[0] + 1, dtype=np.int64) * shape[1]
     source = Source(path, "", (shape,), ())
     return Matrix(path, name, "array", shape, dataset.dtype, source, indptr)
@@ -125,18 +173,19 @@ def sparse(group: Any, path: str, name: str) -> Matrix:
     if indptr.size != major + 1:
         raise made.invalid(f"there are {indptr.size} index pointers, and the shape is {shape}")
     try:
-        pointers = np.asarray(read(indptr)).astype(np.int64)
+        pointers = np.asarray(read(indptr))
     except Error as error:
         raise error.about(f"{name}/indptr of {path}") from error
-    falls = np.flatnonzero(np.diff(pointers) < 0)
-    if pointers[0] != 0:
-        raise made.invalid(f"the first index pointer is {pointers[0]}, and must be 0")
-    if len(falls):
-        raise made.invalid(f"index pointer {falls[0] + 1} is smaller than the one before it")
-    if pointers[-1] > data.size:
-        raise made.invalid(f"the index pointers end at {pointers[-1]} of {data.size} values")
+    made.check_pointers(pointers, data.size)
     source = Source(path, "", (data.shape, indices.shape), ())
-    return made._replace(shape=shape, dtype=data.dtype, source=source, indptr=pointers)
+    kept = pointers.astype(np.int64)
+    return made._replace(shape=shape, dtype=data.dtype, source=source, indptr=kept)
+
+
+def of_scipy(array: Any, path: str, name: str) -> Matrix:
+    """Return the description of a matrix of SciPy that anndata has read."""
+    source = Source(path, "", (), ())
+    return Matrix(path, name, array.format, array.shape, array.dtype, source, NONE)
 
 
 NONE = np.zeros(1, np.int64)

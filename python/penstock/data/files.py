@@ -51,6 +51,19 @@ class Field(NamedTuple):
     """The length of a chunk in the first dimension."""
 
 
+class Version(NamedTuple):
+    """What differs if a file was replaced or written.
+
+    The number of the device is left out: that of a network file system changes when it is mounted
+    again, and differs between machines.
+    """
+
+    inode: int
+    length: int
+    modified: int
+    """In nanoseconds."""
+
+
 class Source(NamedTuple):
     """A file, or a group in it."""
 
@@ -59,6 +72,8 @@ class Source(NamedTuple):
     shapes: tuple[Shape, ...]
     """The shape of each dataset, array elements excluded."""
     fields: tuple[Field, ...]
+    version: Version | None = None
+    """What the file was before the first opening; ``None`` if it is not opened again."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.group}" if self.group else self.path
@@ -92,16 +107,46 @@ def described(paths: Any, names: Mapping[str, str], dtype: Any, torch: Any) -> l
     found: list[Source] = []
     for path in paths:
         name, group = _split(path)
+        version = version_of(name)
         with opened_file(name) as file:
             datasets = [opened_dataset(file, group, path) for path in names.values()]
             fields = [
                 _field(name, key, dataset, dtype, torch)
                 for key, dataset in zip(names, datasets, strict=True)
             ]
-            found.append(Source(name, group, tuple(map(_shape, datasets)), tuple(fields)))
+            shapes = tuple(map(_shape, datasets))
+            found.append(Source(name, group, shapes, tuple(fields), version))
     if not found:
         raise InvalidError("no file is given", remedy="give the path of one or of several")
     return found
+
+
+def version_of(path: str) -> Version | None:
+    """Return what a file is now. Call this before the file is opened for the first time."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None  # opening the file raises the error
+    return Version(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def opened_again(path: str, version: Version | None) -> File:
+    """Open a file again.
+
+    Raises:
+        InvalidError: The file is not what it was. What is known of it, such as shapes or index
+            pointers, would be applied to other data.
+        OSError: As :func:`opened_file`.
+    """
+    file = opened_file(path)
+    if version is not None and version_of(path) != version:
+        file.close()
+        raise InvalidError(
+            f"{path} was replaced or changed after the data set was made",
+            path=path,
+            remedy="make the data set again",
+        )
+    return file
 
 
 def opened_file(path: str) -> File:
@@ -283,17 +328,17 @@ class OpenFiles:
 
     def _opened(self, source: Source, names: Iterable[str]) -> _Open:
         with ExitStack() as failed:
-            file = failed.enter_context(self._opened_file(source.path))
+            file = failed.enter_context(self._opened_file(source))
             found = [opened_dataset(file, source.group, name) for name in names]
             for dataset, shape in zip(found, source.shapes, strict=True):
                 _check_unchanged(source, dataset, shape)
             failed.pop_all()
         return _Open(file, found)
 
-    def _opened_file(self, path: str) -> File:
+    def _opened_file(self, source: Source) -> File:
         while True:
             try:
-                return opened_file(path)
+                return opened_again(source.path, source.version)
             except IOFailure as error:
                 if error.errno not in _OUT_OF_DESCRIPTORS or not self._open:
                     raise

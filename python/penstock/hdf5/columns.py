@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import io
 import math
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from itertools import chain, count
+from pickletools import genops
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock import frameworks
+from penstock import arrays, frameworks, staging, transfer
 from penstock._options import OptionKeys
 from penstock.device_array import DeviceArray
 from penstock.dtypes import element_type
 from penstock.errors import IncompatibleError, InvalidError
+from penstock.hdf5 import times
 from penstock.hdf5.blocks import blocks
 from penstock.hdf5.many import read_many
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.placement import (
     HOST,
+    HOST_DEVICE,
     Device,
     Library,
     Placement,
@@ -63,14 +66,16 @@ def read_columns(
 
     Returns:
         The columns by name. A field that is itself an array has further dimensions. The index of a
-        frame of pandas is the column ``"index"``. On the host, its times and booleans have their
-        own types, on a GPU those that are stored: integers.
+        frame of pandas is the column ``"index"``, or ``"level_0"`` beside a column of that name. On
+        the host, its times and booleans have their own types, on a GPU those that are stored:
+        integers.
 
     Raises:
         KeyError: There is no column of a name.
         InvalidError: This is no table.
         IncompatibleError: A column has elements of variable length, such as strings that pandas
-            stores by pickle, or, for a GPU, elements that are no numbers.
+            stores by pickle, or, for a GPU, elements that are no numbers. Or no columns are named,
+            and the frame has an index of several levels.
 
     >>> columns = ps.read_columns("events.h5:events", ["energy", "time"], device="cuda")
     """
@@ -93,12 +98,11 @@ def _fields(
     dataset: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
 ) -> dict[str, Any]:
     """Read fields of a compound dataset."""
-    stored = dataset.dtype
+    stored = times.record_type(dataset)
+    if stored is None:
+        return _fields_with_times(dataset, columns, where)
     if stored.names is None or not dataset.shape:
-        raise InvalidError(
-            f"{dataset.name} of {dataset.file.filename} has no records with fields",
-            remedy="name a compound dataset or a frame of pandas, or use penstock.read",
-        )
+        raise _no_records(dataset)
     names = _known(dataset, columns, stored.names)
     for name in names:
         if stored[name].hasobject:
@@ -120,6 +124,28 @@ def _fields(
         if not on_host:
             _finish(made)  # the next block goes into the same memory
     return made
+
+
+def _fields_with_times(
+    dataset: Any, columns: Iterable[str] | None, where: Device
+) -> dict[str, Any]:
+    """Read fields of a compound dataset that h5py has no type for."""
+    fields = times.fields(dataset)
+    if not fields or not dataset.shape:
+        raise _no_records(dataset)
+    names = _known(dataset, columns, list(fields))
+    for name in names:
+        if fields[name].dtype is None:
+            raise _unreadable(dataset, name, "elements that NumPy has no type of a fixed size for")
+    read = times.read(dataset, fields, names)
+    return {name: _placed(read[name], None, where, dataset, name) for name in names}
+
+
+def _no_records(dataset: Any) -> InvalidError:
+    return InvalidError(
+        f"{dataset.name} of {dataset.file.filename} has no records with fields",
+        remedy="name a compound dataset or a frame of pandas, or use penstock.read",
+    )
 
 
 def _known(dataset: Any, columns: Iterable[str] | None, names: Sequence[str]) -> list[str]:
@@ -200,15 +226,18 @@ def _appended(
 ) -> dict[str, Any]:
     """Read a frame of the format ``"table"``: blocks of columns of one type are fields."""
     places: dict[str, tuple[str, int | None]] = {}
-    for field in dataset.dtype.names or ():
+    fields = dataset.dtype.names or ()
+    for field in fields:
         names = _names(dataset, f"{field}_kind")
-        if field == "index" or names is None or not field.startswith("values_block_"):
-            places[field] = field, None
-        else:
+        if names is not None and field.startswith("values_block_"):
             places |= {name: (field, at) for at, name in enumerate(names)}
+        elif field != "index":
+            places[field] = field, None
+    if "index" in fields:
+        places = {_index_name(places): ("index", None), **places}
     wanted = _known(dataset, columns, list(places))
     fields = list(dict.fromkeys(places[name][0] for name in wanted))
-    read = _fields(dataset, fields, where, options)
+    read = _fields(dataset, fields, _where_divided(where), options)
     made = {}
     for name in wanted:
         field, at = places[name]
@@ -216,7 +245,7 @@ def _appended(
         if at is not None and read[field].shape[1] > 1:
             column = _contiguous(column)
         kind = "index_kind" if field == "index" else f"{field}_dtype"
-        made[name] = _typed(column, dataset.attrs.get(kind))
+        made[name] = _placed(column, dataset.attrs.get(kind), where, dataset, name)
     return made
 
 
@@ -227,8 +256,8 @@ def _fixed(
     import h5py
 
     places: dict[str, tuple[str, int | None]] = {}
-    if isinstance(group.get("axis1"), h5py.Dataset):
-        places["index"] = "axis1", None
+    index = "axis1" if _has_index(group, "axis1") else "index"
+    if index == "axis1":
         for number in range(int(group.attrs.get("nblocks", 0))):
             items = group[f"block{number}_items"]
             if items.dtype.hasobject:
@@ -237,28 +266,97 @@ def _fixed(
             for at, name in enumerate(names.tolist()):
                 text = name.decode() if isinstance(name, bytes) else str(name)
                 places[text] = f"block{number}_values", at
-    elif isinstance(group.get("values"), h5py.Dataset):
-        places = {"index": ("index", None), "values": ("values", None)}
+    elif _has_index(group, index) and isinstance(group.get("values"), h5py.Dataset):
+        places = {"values": ("values", None)}
     else:
         raise InvalidError(
             f"{group.name} of {group.file.filename} is no frame of pandas",
             remedy="name a compound dataset, or a group that pandas.HDFStore has written",
+        )
+    if isinstance(group.get(index), h5py.Dataset):
+        places = {_index_name(places): (index, None), **places}
+    elif columns is None:
+        raise IncompatibleError(
+            f"{group.name} of {group.file.filename} has an index of several levels",
+            path=group.file.filename,
+            remedy=f'name columns ({", ".join(places)}), or write it with format="table"',
         )
     wanted = _known(group, columns, list(places))
     for name in wanted:
         if group[places[name][0]].dtype.hasobject:
             raise _unreadable(group, name, "elements that pandas has stored by pickle")
     paths = list(dict.fromkeys(places[name][0] for name in wanted))
-    read = read_many([group[path] for path in paths], device=where, **options)
-    found = dict(zip(paths, read, strict=True))
+    filled = [path for path in paths if not _is_empty(group[path])]
+    read = read_many([group[path] for path in filled], device=_where_divided(where), **options)
+    found = dict(zip(filled, read, strict=True))
     made = {}
     for name in wanted:
         path, one = places[name]
-        column = found[path] if one is None else _contiguous(found[path][:, one])
         dataset = group[path]
         kind = dataset.attrs.get("value_type", dataset.attrs.get("kind"))
-        is_boolean = dataset.id.get_type().get_class() == h5py.h5t.BITFIELD
-        made[name] = _typed(column, "bool" if is_boolean else kind)
+        if dataset.id.get_type().get_class() == h5py.h5t.BITFIELD:
+            kind = "bool"
+        if path not in found:
+            column = np.empty(0, _stored_type(_text(kind), dataset.dtype))
+        else:
+            column = found[path] if one is None else _contiguous(found[path][:, one])
+        made[name] = _placed(column, kind, where, group, name)
+    return made
+
+
+def _has_index(group: Any, name: str) -> bool:
+    """Whether a frame or series has an index of this name, of one level or of several."""
+    return name in group or f"{name}_nlevels" in group.attrs
+
+
+def _index_name(columns: Container[str]) -> str:
+    """Return the name of the index beside columns: that which ``reset_index`` of pandas gives."""
+    names = chain(["index"], map("level_{}".format, count()))
+    return next(name for name in names if name not in columns)
+
+
+def _is_empty(dataset: Any) -> bool:
+    """Whether an array of pandas has no elements: it stores one, and the shape as an attribute."""
+    return "shape" in dataset.attrs or 0 in dataset.shape
+
+
+def _stored_type(kind: str, stored: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of elements that pandas would have stored, by the name of their own."""
+    if kind.startswith(("datetime64", "timedelta64")):
+        return np.dtype("i8")
+    try:
+        found = np.dtype(kind)
+    except (TypeError, ValueError):
+        return stored
+    return np.dtype("u1") if found.kind == "b" else found
+
+
+def _where_divided(where: Device) -> Device:
+    """Return where blocks of columns are divided: on the host, if no library does it on the GPU."""
+    if parse_device(where) == HOST:
+        return where
+    is_plain = isinstance(allocate((1,), element_type("u1"), where), DeviceArray)
+    return HOST_DEVICE if is_plain else where
+
+
+def _placed(column: Any, kind: Any, where: Device, table: Any, name: str) -> Any:
+    """Return a column that was read, in its type and where it goes."""
+    if not isinstance(column, np.ndarray):
+        return column
+    if parse_device(where) == HOST and not isinstance(where, Placement):
+        return _typed(column, kind)
+    return _moved(column, where, table, name)
+
+
+def _moved(column: Any, where: Device, table: Any, name: str) -> Any:
+    """Copy a column of NumPy to a new array where columns go."""
+    if column.dtype.kind not in "biufc":
+        raise _unreadable(table, name, f"elements of type {column.dtype}, which are no numbers")
+    made = allocate(column.shape, element_type(column.dtype.newbyteorder("=")), where)
+    view, copy_back = arrays.destination(made)
+    if column.size:
+        staging.from_host(view, column)
+    transfer.complete(view, copy_back)
     return made
 
 
@@ -270,7 +368,7 @@ def _contiguous(column: Any) -> Any:
 
 def _typed(column: Any, kind: Any) -> Any:
     """Return a column of NumPy in the type of pandas, of which the file has the name."""
-    text = kind.decode() if isinstance(kind, bytes) else str(kind)
+    text = _text(kind)
     if isinstance(column, np.ndarray) and text.startswith(("datetime64", "timedelta64")):
         return column.view(text if "[" in text else f"{text}[ns]")
     if isinstance(column, np.ndarray) and text == "bool" and column.dtype.itemsize == 1:
@@ -278,20 +376,38 @@ def _typed(column: Any, kind: Any) -> Any:
     return column
 
 
+def _text(kind: Any) -> str:
+    return kind.decode() if isinstance(kind, bytes) else str(kind)
+
+
 def _names(dataset: Any, attribute: str) -> list[str] | None:
     """Return a list of names that PyTables has pickled; ``None`` if it is something else."""
     given = dataset.attrs.get(attribute)
     try:
-        found = _OnlyLists(io.BytesIO(bytes(given))).load()
-    except (pickle.UnpicklingError, TypeError, ValueError, EOFError, IndexError, KeyError):
+        pickled = bytes(given)
+        if not all(
+            _is_harmless(code.name, value, len(pickled)) for code, value, _ in genops(pickled)
+        ):
+            return None
+        found = pickle.loads(pickled)
+    except Exception:  # whatever damaged bytes raise
         return None
     if isinstance(found, list) and all(isinstance(name, (str, int)) for name in found):
         return [str(name) for name in found]
     return None
 
 
-class _OnlyLists(pickle.Unpickler):
-    """Restores lists of text and numbers, and calls nothing of the file."""
+_LISTS = {"EMPTY_LIST", "MARK", "LIST", "APPEND", "APPENDS", "PROTO", "FRAME", "STOP"}
+_TEXT = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+_NUMBERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1"}
+_MEMORY = {"PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE"}
 
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} is no list of names")
+
+def _is_harmless(code: str, value: Any, length: int) -> bool:
+    """Whether an instruction of a pickle of some bytes can only be that of a list of names.
+
+    The memory of a pickle is as long as its largest number in it.
+    """
+    if code in _MEMORY:
+        return value is None or 0 <= int(value) < length
+    return code in _LISTS | _TEXT | _NUMBERS

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.files import OpenFiles, Source, opened_file
+from penstock.data.files import OpenFiles, Source, opened_file, version_of
 from penstock.data.order import Indices
 from penstock.data.started import Started
 from penstock.dtypes import element_type
@@ -266,7 +266,9 @@ def _described(path: str) -> _Described:
     attributes: dict[str, dict[str, Any]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     dtypes: dict[str, np.dtype[Any]] = {}
-    with opened_file(os.path.abspath(path)) as file:
+    path = os.path.abspath(path)
+    version = version_of(path)
+    with opened_file(path) as file:
 
         def visit(name: str, found: Any) -> None:
             attributes[name] = dict(found.attrs)
@@ -274,7 +276,7 @@ def _described(path: str) -> _Described:
                 shapes[name], dtypes[name] = found.shape, found.dtype
 
         file.h5py.visititems(visit)
-    source = Source(os.path.abspath(path), "", tuple(shapes.values()), ())
+    source = Source(path, "", tuple(shapes.values()), (), version)
     return _Described(source, tuple(shapes), attributes, dtypes)
 
 

@@ -285,10 +285,10 @@ def checked_indices(indices: Sequence[int] | Indices, count: int) -> Indices:
     found = np.asarray(indices, dtype=np.int64 if len(indices) == 0 else None)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise InvalidError(f"{indices!r} are not numbers of samples", remedy="give integers")
-    found = found.astype(np.int64, copy=False)
     wrong = (found < -count) | (found >= count)
     if wrong.any():
         raise out_of_range(found[wrong][0], count)
+    found = found.astype(np.int64, copy=False)
     return np.where(found < 0, found + count, found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,171 @@ def test_what_pandas_has_pickled_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ps.IncompatibleError, match="column s of /frame has elements that pandas"):
         ps.read_columns(f"{path}:frame")
     assert ps.read_columns(f"{path}:frame", ["a"])["a"].tolist() == [1, 2]
+
+
+BOMBS = {
+    "memory": b"\x80\x02]r\xff\xff\xff\x3f.",
+    "memory as text": b"(lp99999999999\n.",
+    "negative memory": b"(lp-3\n.",
+    "persistent": b"\x80\x02]Q.",
+    "deep": b"(" * 10**4 + b"t.",
+    "instance": b"(i__main__\nX\n.",
+    "extension": b"\x80\x02\x82\x01.",
+    "no UTF-8": b"\x80\x02X\x01\x00\x00\x00\xff.",
+    "frame": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "buffer": b"\x80\x05\x97.",
+    "state": b"\x80\x02]}b.",
+    "item": b"\x80\x02]K\x01K\x01s.",
+    "call": b"\x80\x02KK\x01\x81.",
+    "long text": b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\xffX.",
+    "long number": b"(lI" + b"9" * 5000 + b"\na.",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("pickled", BOMBS.values(), ids=BOMBS)
+def test_names_that_are_pickled_run_nothing(tmp_path: Path, pickled: bytes) -> None:
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:
+        kind = [("index", "i8"), ("values_block_0", "f8", (2,))]
+        table = file.create_dataset("k/table", data=np.zeros(3, kind))
+        table.attrs["values_block_0_kind"] = np.void(pickled) if pickled else h5py.Empty("S1")
+    assert list(ps.read_columns(f"{tmp_path / 'bomb.h5'}:k")) == ["index", "values_block_0"]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_names_that_are_pickled_are_those_of_columns(tmp_path: Path, protocol: int) -> None:
+    names = ["a", "é" * 300, 7, 70000, "a b"]
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        kind = [("index", "i8"), ("values_block_0", "f8", (5,))]
+        table = file.create_dataset("k/table", data=np.zeros(3, kind))
+        table.attrs["values_block_0_kind"] = np.void(pickle.dumps(names, protocol))
+    found = ps.read_columns(f"{tmp_path / 'names.h5'}:k")
+    assert list(found) == ["index", *map(str, names)]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["fixed", "table"])
+def test_a_frame_of_pandas_goes_to_device_arrays(tmp_path: Path, form: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50), "c": np.arange(50) * 2.5})
+    frame.to_hdf(tmp_path / "pandas.h5", key="frame", format=form)
+    found = ps.read_columns(f"{tmp_path / 'pandas.h5'}:frame", device="cuda", like="device")
+    assert np.array_equal(found.pop("index").numpy(), frame.index)
+    for name, column in found.items():
+        assert np.array_equal(column.numpy(), frame[name])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("like", [None, pytest.param("torch", marks=pytest.mark.torch)])
+def test_a_frame_without_rows_has_empty_columns(tmp_path: Path, like: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    if like:
+        pytest.importorskip(like)
+    types = {"a": "f8", "b": "f8", "i": "i4", "y": "?", "t": "M8[ns]"}
+    frame = pd.DataFrame({name: np.zeros(0, kind) for name, kind in types.items()})
+    path = tmp_path / "empty.h5"
+    frame.to_hdf(path, key="frame")
+    frame["a"].to_hdf(path, key="series")
+    found = ps.read_columns(f"{path}:frame", like=like)
+    assert list(found) == ["index", "a", "b", "i", "y", "t"]
+    assert all(tuple(column.shape) == (0,) for column in found.values())
+    series = ps.read_columns(f"{path}:series", like=like)
+    assert {name: tuple(column.shape) for name, column in series.items()} == {
+        "index": (0,),
+        "values": (0,),
+    }
+    if like is None:
+        assert [found[name].dtype for name in types] == list(types.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["fixed", "table"])
+def test_the_index_beside_a_column_named_index_is_level_0(tmp_path: Path, form: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    frame = pd.DataFrame({"index": [1.5, 2.5], "a": [1, 2]}, index=[7, 8])
+    frame.to_hdf(tmp_path / "named.h5", key="frame", format=form)
+    found = ps.read_columns(f"{tmp_path / 'named.h5'}:frame")
+    assert {name: column.tolist() for name, column in found.items()} == {
+        "level_0": [7, 8],
+        "index": [1.5, 2.5],
+        "a": [1, 2],
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_index_of_several_levels_is_left_out_by_naming_columns(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    index = pd.MultiIndex.from_tuples([(1, 2), (3, 4)])
+    frame = pd.DataFrame({"a": [0.5, 1.5]}, index=index)
+    path = tmp_path / "levels.h5"
+    frame.to_hdf(path, key="frame")
+    frame["a"].to_hdf(path, key="series")
+    for key, column in (("frame", "a"), ("series", "values")):
+        with pytest.raises(ps.IncompatibleError, match=rf"/{key} of .* an index of several levels"):
+            ps.read_columns(f"{path}:{key}")
+        assert ps.read_columns(f"{path}:{key}", [column])[column].tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_times_of_pytables_are_those_that_it_reads(tmp_path: Path, order: str) -> None:
+    tables = pytest.importorskip("tables")
+
+    class Row(tables.IsDescription):  # type: ignore[misc]
+        long = tables.Time64Col()
+        short = tables.Time32Col()
+        pair = tables.Time64Col(shape=(2,))
+        x = tables.Float64Col()
+        flag = tables.BoolCol()
+
+    rng = np.random.default_rng(0)
+    with tables.open_file(tmp_path / "times.h5", "w") as file:
+        table = file.create_table("/", "t", Row, byteorder=order, chunkshape=(7,))
+        rows = np.zeros(100, table.dtype)
+        rows["long"], rows["pair"] = rng.uniform(-2e9, 2e9, 100), rng.uniform(0, 2e9, (100, 2))
+        rows["short"], rows["x"], rows["flag"] = range(100), rng.random(100), rng.random(100) > 0.5
+        table.append(rows)
+        table.flush()
+    with tables.open_file(tmp_path / "times.h5") as file:
+        wanted = file.root.t[:]
+    path = f"{tmp_path / 'times.h5'}:t"
+    found = ps.read_columns(path)
+    assert found.keys() == set(wanted.dtype.names)
+    for name, column in found.items():
+        # HDF5 stores booleans of PyTables as bits, which are integers in h5py.
+        kind = np.dtype("u1") if name == "flag" else wanted[name].dtype.newbyteorder("=")
+        assert column.dtype.newbyteorder("=") == kind
+        assert column.flags.c_contiguous
+        assert np.array_equal(column, wanted[name])
+    assert np.array_equal(ps.read_columns(path, ["x"])["x"], wanted["x"])
+    with pytest.raises(KeyError, match="has no column 'y'; it has"):
+        ps.read_columns(path, ["y"])
+
+
+def test_a_field_beside_times_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 24)
+    kind.insert(b"time", 0, h5py.h5t.UNIX_D64LE)
+    kind.insert(b"text", 8, h5py.h5t.py_create(h5py.string_dtype(), logical=True))
+    with h5py.File(tmp_path / "mixed.h5", "w") as file:
+        space = h5py.h5s.create_simple((3,))
+        h5py.h5d.create(file.id, b"t", kind, space)
+        h5py.h5d.create(file.id, b"plain", h5py.h5t.UNIX_D64LE, space)
+    with pytest.raises(ps.IncompatibleError, match="column text of /t has elements that NumPy"):
+        ps.read_columns(f"{tmp_path / 'mixed.h5'}:t")
+    assert ps.read_columns(f"{tmp_path / 'mixed.h5'}:t", ["time"])["time"].tolist() == [0, 0, 0]
+    with pytest.raises(ps.InvalidError, match=r"/plain of .* has no records with fields"):
+        ps.read_columns(f"{tmp_path / 'mixed.h5'}:plain")
+
+
+@pytest.mark.gpu
+def test_times_go_to_device_arrays(tmp_path: Path) -> None:
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 8)
+    kind.insert(b"time", 0, h5py.h5t.UNIX_D64BE)
+    with h5py.File(tmp_path / "times.h5", "w") as file:
+        h5py.h5d.create(file.id, b"t", kind, h5py.h5s.create_simple((3,)))
+    found = ps.read_columns(f"{tmp_path / 'times.h5'}:t", device="cuda", like="device")
+    assert found["time"].numpy().tolist() == [0, 0, 0]
