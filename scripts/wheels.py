@@ -28,10 +28,10 @@ DEBIAN_TOOLS = Path("/usr/bin")
 MOST_BYTES = 10_000_000
 # The largest pages of a system, so that its loader can map each segment.
 PAGE = {"x86_64": 4 << 10, "aarch64": 64 << 10}
-SONAMES = {"libpenstock.so": "libpenstock.so"}
+SONAMES = {"libpenstock.so.1": "libpenstock.so.1"}
 # What the libraries export: what their callers look up, and no more.
 EXPORTS = {
-    "libpenstock.so": r"penstock_\w+",
+    "libpenstock.so.1": r"penstock_\w+",
     "_core.abi3.so": "PyInit__core",
     "libhdf5_vfd_penstock.so": "H5PLget_plugin_(type|info)",
     "libhdf5_vol_penstock_async.so": "H5PLget_plugin_(type|info)",
@@ -198,9 +198,14 @@ def report(wheel: Path) -> None:
     run([sys.executable, "-m", "auditwheel", "show", wheel], dict(os.environ))
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.infolist():
-            if entry.filename.endswith(".so"):
+            if is_library(entry.filename):
                 print(f"{entry.file_size:12,}  {entry.filename}")
     print(f"{wheel.stat().st_size:12,}  {wheel}")
+
+
+def is_library(name: str) -> bool:
+    # libpenstock.so without a number is a script for linkers.
+    return name.endswith((".so", ".so.1")) and not name.endswith("/libpenstock.so")
 
 
 def faults_of(wheel: Path) -> list[str]:
@@ -210,7 +215,7 @@ def faults_of(wheel: Path) -> list[str]:
     architecture = next(a for a in ARCHITECTURES if wheel.stem.endswith(a))
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            if name.endswith(".so"):
+            if is_library(name):
                 faults += library_faults(read_library(archive, name), architecture)
     return faults
 

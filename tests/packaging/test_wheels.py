@@ -27,9 +27,9 @@ def load(path: Path):
 wheels = load(ROOT / "scripts/wheels.py")
 
 PORTABLE = wheels.Library(
-    name="libpenstock.so",
+    name="libpenstock.so.1",
     machine="aarch64",
-    soname="libpenstock.so",
+    soname="libpenstock.so.1",
     needed=frozenset({"libc.so.6", "libgcc_s.so.1"}),
     versions=frozenset({"GLIBC_2.17", "GLIBC_2.28", "GCC_3.0"}),
     exports=frozenset({"penstock_load", "penstock_version"}),
@@ -77,7 +77,7 @@ def test_a_portable_library_has_no_faults():
 )
 def test_a_library_that_is_not_portable_is_refused(change, fault):
     library = replace(PORTABLE, **change)
-    assert wheels.library_faults(library, "aarch64") == [f"libpenstock.so {fault}"]
+    assert wheels.library_faults(library, "aarch64") == [f"libpenstock.so.1 {fault}"]
 
 
 def test_the_module_of_python_takes_symbols_of_the_interpreter():
