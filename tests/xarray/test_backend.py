@@ -404,6 +404,34 @@ def test_a_file_that_was_replaced_is_read_anew_beside_the_old_data_set(tmp_path)
             assert new.x.values.tolist() == [2.0] * 5
 
 
+def one_variable(path, values):
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("x", None)
+        file.createVariable("v", values.dtype, ["x"])[:] = values
+
+
+def test_a_coordinate_of_a_file_that_grew_is_read_as_far_as_it_was(tmp_path):
+    path = tmp_path / "x.nc"
+    one_variable(path, np.arange(10.0))
+    with opened(path) as found:
+        blob = pickle.dumps(found)
+    one_variable(path, np.arange(100_000.0))
+    with pickle.loads(blob) as found:
+        np.testing.assert_array_equal(found.v.values, np.arange(10.0))
+
+
+@pytest.mark.parametrize("now", [np.arange(5.0), np.arange(10, dtype="i4")], ids=["short", "i4"])
+@pytest.mark.parametrize("part", [slice(None), slice(2, 9)], ids=["all", "part"])
+def test_a_variable_that_is_no_longer_what_it_was_is_an_error_that_names_it(tmp_path, now, part):
+    path = tmp_path / "x.nc"
+    one_variable(path, np.arange(10.0))
+    with opened(path) as found:
+        blob = pickle.dumps(found)
+    one_variable(path, now)
+    with pickle.loads(blob) as found, pytest.raises(ps.InvalidError, match=r"/v of .*x\.nc was"):
+        found.v[part].load()
+
+
 def test_an_array_can_be_pickled(path):
     with opened(path) as found:
         wanted = found.t2m.values

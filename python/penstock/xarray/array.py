@@ -13,6 +13,7 @@ from penstock.hdf5.cf import Decoding
 from penstock.hdf5.dataset import Dataset
 from penstock.placement import Device
 from penstock.request import Request
+from penstock.xarray.files import OpenFile
 from penstock.xarray.indexers import Index, index_of
 
 
@@ -25,8 +26,8 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         manager: xarray's file manager of the :class:`penstock.xarray.files.OpenFile`.
         path: The path of the dataset.
         shape: The shape of the variable.
+        stored: The type of the elements in the file.
         dtype: The type of the elements that are returned.
-        is_swapped: Whether the byte order of the file is not that of the type.
         is_brief: Whether a read of all elements may be one of
             :meth:`penstock.xarray.files.OpenFile.first_read`.
         device: Where the elements go, as for :func:`penstock.read`.
@@ -37,9 +38,9 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         "_decoding",
         "_device",
         "_is_brief",
-        "_is_swapped",
         "_manager",
         "_path",
+        "_stored",
         "dtype",
         "shape",
     )
@@ -49,9 +50,9 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         manager: Any,
         path: str,
         shape: tuple[int, ...],
+        stored: np.dtype[Any],
         dtype: np.dtype[Any],
         *,
-        is_swapped: bool = False,
         is_brief: bool = False,
         device: Device = None,
         decoding: Decoding | None = None,
@@ -60,7 +61,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self.dtype = dtype
         self._manager = manager
         self._path = path
-        self._is_swapped = is_swapped
+        self._stored = stored
         self._is_brief = is_brief
         self._device = device
         self._decoding = decoding
@@ -78,8 +79,8 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             self._manager,
             self._path,
             self.shape,
+            self._stored,
             dtype,
-            is_swapped=self._is_swapped,
             device=device,
             decoding=decoding,
         )
@@ -91,7 +92,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         """Read while other tasks of the event loop run."""
         index = index_of(key, self.shape)
         with self._manager.acquire_context() as file:
-            return index.apply(await self._started(file.dataset(self._path), index.selection))
+            return index.apply(await self._started(self._dataset(file), index.selection))
 
     def get_duck_array(self, dtype: Any = None) -> Any:
         """Read all elements, and convert them to a type."""
@@ -104,10 +105,13 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
             if self._is_brief and self._is_whole(index.selection):
-                found = file.first_read(self._path, self.shape, self.dtype)
+                found = file.first_read(self._path, self.shape, self._stored)
                 if found is not None:
                     return index.apply(found)
-            return index.apply(self._read_dataset(file.dataset(self._path), index.selection))
+            return index.apply(self._read_dataset(self._dataset(file), index.selection))
+
+    def _dataset(self, file: OpenFile) -> Dataset:
+        return file.dataset(self._path, self.shape, self._stored)
 
     def _is_whole(self, selection: tuple[Any, ...]) -> bool:
         return all(
@@ -120,13 +124,18 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             return dataset.read(selection, device=self._device, cf=self._decoding)
         if self._device is not None:
             return dataset.read(selection, device=self._device)
-        return dataset.read(selection, dtype=self.dtype) if self._is_swapped else dataset[selection]
+        return (
+            dataset.read(selection, dtype=self.dtype) if self._is_swapped() else dataset[selection]
+        )
 
     def _started(self, dataset: Dataset, selection: tuple[Any, ...]) -> Request[Any]:
         if self._decoding is not None:
             return dataset.read_async(selection, device=self._device, cf=self._decoding)
-        dtype = self.dtype if self._is_swapped and self._device is None else None
+        dtype = self.dtype if self._is_swapped() and self._device is None else None
         return dataset.read_async(selection, device=self._device, dtype=dtype)
+
+    def _is_swapped(self) -> bool:
+        return not self._stored.isnative
 
 
 class ThreadedArray(LazyArray):
@@ -153,6 +162,9 @@ class PaddedArray(ThreadedArray):
 
     __slots__ = ()
 
+    def _dataset(self, file: OpenFile) -> Dataset:
+        return file.dataset(self._path, (0,) * len(self.shape), self._stored)
+
     def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
         if dataset.dtype.kind == "O":
             return dataset.asstr()[selection]
@@ -160,7 +172,7 @@ class PaddedArray(ThreadedArray):
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
-            dataset = file.dataset(self._path)
+            dataset = self._dataset(file)
             box = [
                 _box(part, length) for part, length in zip(index.selection, self.shape, strict=True)
             ]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from h5py import h5o, h5s
 
-from penstock.errors import IncompatibleError
+from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
+from penstock.xarray.attributes import type_of
 from penstock.xarray.group import Group, Numbering
 
 _CLASSIC = b"CDF"
@@ -42,26 +43,46 @@ class OpenFile:
         """The path by which the file was opened."""
         return self._file.filename
 
-    def dataset(self, path: str) -> Dataset:
-        """Return an open dataset."""
+    def dataset(self, path: str, shape: tuple[int, ...], stored: np.dtype[Any]) -> Dataset:
+        """Return an open dataset that has at least this shape, and elements of this type.
+
+        The file may have been changed or replaced since the variable was described.
+
+        Raises:
+            InvalidError: The dataset is smaller, or has other elements.
+        """
         found = self._datasets.get(path)
         if found is None:
-            found = self._datasets[path] = self._file[path]
+            found = self._file[path]
+            now = found.shape
+            is_same = now is not None and len(now) == len(shape) and found.dtype == stored
+            if not is_same or any(have < want for have, want in zip(now or (), shape, strict=True)):
+                raise InvalidError(
+                    f"{path} of {self.name} was {stored} of shape {shape} when the file was "
+                    f"opened, and is now {found.dtype} of shape {now}",
+                    path=self.name,
+                    cause="the file was changed or replaced",
+                    remedy="open it again",
+                )
+            self._datasets[path] = found
         return found
 
     def first_read(
-        self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, path: str, shape: tuple[int, ...], stored: np.dtype[Any]
     ) -> np.ndarray[Any, Any] | None:
         """Return all elements of a dataset by HDF5, the first time; ``None`` after that.
 
-        Most coordinates are read once. To prepare faster reads of them would take longer.
+        ``None``, too, if the dataset no longer has this shape and type. Most coordinates are read
+        once. To prepare faster reads of them would take longer.
         """
         if path in self._were_read:
             return None
         self._were_read.add(path)
         identifier = h5o.open(self._file.id, path.encode("utf-8", "surrogateescape"))
-        values = np.zeros(shape, dtype)
-        identifier.read(h5s.ALL, h5s.ALL, values)
+        if identifier.shape != shape or type_of(identifier.get_type()) != stored:
+            return None
+        values = np.zeros(shape, stored.newbyteorder("="))
+        identifier.read(h5s.create_simple(shape), h5s.ALL, values)
         return values
 
     def group(self, path: str) -> Group:

@@ -147,8 +147,8 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             self._manager,
             stored.path,
             stored.shape,
+            stored.dtype,
             _type_in_memory(stored.dtype),
-            is_swapped=not stored.dtype.isnative,
             is_brief=is_on_host and not is_padded and _is_brief(stored),
             device=None if is_on_host else self._options.device,
         )
