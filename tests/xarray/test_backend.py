@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5.memory_types import special_type
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed: pip install penstock[xarray]")
 netcdf4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
@@ -172,6 +173,42 @@ def test_types_that_netcdf_lacks_are_read_and_their_attributes_kept(tmp_path):
         assert found.fixed.values.tolist() == [b"abc", b"d"]
         assert found.half.attrs["is_good"]
         assert found.half.attrs["matrix"].shape == (2, 2)
+
+
+def test_attributes_of_types_that_numpy_lacks_have_the_values_that_h5py_reads(tmp_path):
+    def narrow(kind, precision, offset=0):
+        kind.set_precision(precision)
+        kind.set_offset(offset)
+        return kind
+
+    bfloat16 = special_type("bfloat16")
+    long = h5py.h5t.IEEE_F64LE.copy()
+    long.set_size(16)
+    biased = h5py.h5t.IEEE_F32LE.copy()
+    biased.set_ebias(126)
+    opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 3)
+    opaque.set_tag(b"tag")
+    kinds = {
+        "bfloat16": bfloat16,
+        "list": h5py.h5t.array_create(bfloat16, (2,)),
+        "long": long,
+        "biased": biased,
+        "12 bits": narrow(h5py.h5t.STD_I32LE.copy(), 12, 4),
+        "12 bits, big": narrow(h5py.h5t.STD_I16BE.copy(), 12),
+        "bits": h5py.h5t.STD_B16LE,
+    }
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["v"] = np.arange(3)
+        for name, kind in kinds.items():
+            made = h5py.h5a.create(file["v"].id, name.encode(), kind, h5py.h5s.create_simple((2,)))
+            values = np.array([[1, 2], [3, 4]] if name == "list" else [1, 2], kind.dtype.base)
+            made.write(values, mtype=h5py.h5t.py_create(kind.dtype))
+        made = h5py.h5a.create(file["v"].id, b"opaque", opaque, h5py.h5s.create_simple((2,)))
+        made.write(np.array([b"abc", b"def"], "V3"), mtype=opaque)
+        wanted = {name: file["v"].attrs[name].tolist() for name in kinds}
+    wanted["opaque"] = [b"abc", b"def"]
+    with opened(tmp_path / "x.nc") as found:
+        assert {name: value.tolist() for name, value in found.v.attrs.items()} == wanted
 
 
 @pytest.mark.parametrize("phony_dims", ["access", "sort"])

@@ -143,9 +143,18 @@ def _elements(attribute: Any, kind: Any, shape: tuple[int, ...]) -> np.ndarray[A
     dtype = type_of(kind)
     base, inner = dtype.subdtype or (dtype, ())
     values = np.zeros(shape + inner, base)
-    # Objects of Python need h5py's own type, by which it makes them.
-    attribute.read(values, mtype=h5t.py_create(dtype) if dtype.hasobject else kind)
+    attribute.read(values, mtype=_memory_type(kind, dtype))
     return values
+
+
+def _memory_type(kind: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the HDF5 type of elements in memory, which may be another one than in the file.
+
+    h5py reads a bfloat16 as a float32, for example. HDF5 has no conversion between opaque types.
+    """
+    wanted = h5t.py_create(dtype)
+    is_opaque = kind.get_size() == dtype.itemsize and h5t.find(kind, wanted) is None
+    return kind if is_opaque else wanted
 
 
 def _text(
