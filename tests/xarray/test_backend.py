@@ -111,6 +111,44 @@ def test_the_arguments_of_xarray_mean_the_same(path, arguments):
         xr.testing.assert_identical(found.load(), by_netcdf4(path, **arguments))
 
 
+@pytest.fixture
+def related(tmp_path):
+    """Variables that others need for their decoding."""
+    path = tmp_path / "related.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        for name, length in {"time": 3, "nv": 2, "x": 4}.items():
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ["time"])
+        time.setncatts({"units": "days since 2000-01-01", "bounds": "time_bnds"})
+        time[:] = [0, 1, 2]
+        file.createVariable("time_bnds", "f8", ["time", "nv"])[:] = [[0, 1], [1, 2], [2, 3]]
+        file.createVariable("flag", "S1", ["time", "x"])[:] = np.array([list("abcd")] * 3, "S1")
+        file.createVariable("x", "f4", ["x"])[:] = [1, 2, 3, 4]
+        v = file.createVariable("v", "i2", ["time", "x"], fill_value=1)
+        v.setncatts({"coordinates": "lon", "grid_mapping": "crs", "missing_value": np.int16(2)})
+        v[:] = 3
+        file.createVariable("lon", "f4", ["x"])[:] = 2
+        file.createVariable("crs", "i4", [])[...] = 1
+    return path
+
+
+@pytest.mark.parametrize(
+    "names", ["x", ["time"], ["x", "v", "lon"], ["crs"], ["time_bnds"], ["absent"]], ids=str
+)
+@pytest.mark.parametrize("decode_coords", [True, "all"], ids=str)
+def test_variables_are_dropped_after_others_are_decoded_by_them(related, names, decode_coords):
+    arguments = {"drop_variables": names, "decode_coords": decode_coords}
+    with opened(related, **arguments) as found:
+        xr.testing.assert_identical(found.load(), by_netcdf4(related, **arguments))
+
+
+def test_a_variable_that_is_dropped_is_no_cause_of_a_warning(related, recwarn):
+    opened(related, drop_variables=(name for name in ["v"])).close()
+    assert not recwarn.list
+    with pytest.warns(xr.SerializationWarning, match="multiple fill values"):
+        opened(related).close()
+
+
 ATTRIBUTES = {
     "number": np.int32(3),
     "one": np.array([3], "i2"),

@@ -57,7 +57,7 @@ class Options(NamedTuple):
     mask_and_scale: bool | Mapping[str, bool] = True
     decode_coords: bool | str = True
     without: frozenset[str] = frozenset()
-    """The names of variables to leave out."""
+    """The names of variables that xarray leaves out, after it has used them to decode others."""
 
 
 class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
@@ -129,7 +129,8 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         keys = ["coordinates"] if self._options.decode_coords else []
         if self._options.decode_coords == "all":
             keys += _RELATED
-        for attributes in (group.attributes(), *(one.attributes for one in stored)):
+        kept = (one.attributes for one in stored if one.name not in self._options.without)
+        for attributes in (group.attributes(), *kept):
             for key in keys:
                 names.update(str(attributes.get(key, "")).replace(":", " ").split())
         return names
@@ -153,7 +154,9 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             device=None if is_on_host else self._options.device,
         )
         variable = Variable(stored.dimensions, LazilyIndexedArray(array), attributes, encoding)
-        return self._decoded(variable, array, stored) if is_plain else variable
+        if not is_plain or stored.name in self._options.without:
+            return variable
+        return self._decoded(variable, array, stored)
 
     def _decoded(self, variable: Variable, array: LazyArray, stored: Stored) -> Variable:
         """Return a variable whose numbers are decoded while they are read.
