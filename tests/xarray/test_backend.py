@@ -307,6 +307,32 @@ def test_a_variable_that_is_shorter_than_its_unlimited_dimension_is_filled(tmp_p
                 xr.testing.assert_identical(found[name].isel(key).load(), wanted[name].isel(key))
 
 
+@pytest.mark.parametrize("is_padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("part", [slice(None), slice(0, 2), 0, -1, [2, 0]], ids=str)
+def test_lists_of_numbers_are_those_of_the_netcdf4_engine(tmp_path, is_padded, part):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("t", None)
+        made = file.createVariable("v", file.createVLType("i4", "lists"), ["t"])
+        for number in range(1 if is_padded else 3):
+            made[number] = np.arange(number + 2, dtype="i4")
+        file.createVariable("w", "f4", ["t"])[:3] = [1, 2, 3]
+
+    def lists(engine):
+        with xr.open_dataset(path, engine=engine) as found:
+            picked = pickle.loads(pickle.dumps(found)).v[part].values
+            return [one.tolist() for one in picked] if picked.dtype == object else picked.tolist()
+
+    assert lists("penstock") == lists("netcdf4")
+
+
+def test_strings_in_ascii_are_texts_too(tmp_path):
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file.create_dataset("v", data=["a", "bb", ""], dtype=h5py.string_dtype("ascii"))
+    with opened(tmp_path / "x.nc") as found:
+        assert found.v.values.tolist() == by_netcdf4(tmp_path / "x.nc").v.values.tolist()
+
+
 def test_a_filled_variable_keeps_the_order_of_its_dimensions(tmp_path):
     path = tmp_path / "x.nc"
     with netcdf4.Dataset(path, "w") as file:

@@ -166,9 +166,21 @@ class PaddedArray(ThreadedArray):
         return file.dataset(self._path, (0,) * len(self.shape), self._stored)
 
     def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
-        if dataset.dtype.kind == "O":
+        if is_text(self._stored):
             return dataset.asstr()[selection]
         return super()._read_dataset(dataset, selection)
+
+    def _filled(self, dataset: Dataset, shape: list[int]) -> np.ndarray[Any, Any]:
+        """Return an array of fill values."""
+        if is_text(self._stored):
+            return np.full(shape, "", object)
+        numbers = type_in_lists(self._stored)
+        if numbers is None:
+            return np.full(shape, dataset.fillvalue, self.dtype)
+        values = np.empty(shape, object)
+        for place in np.ndindex(*shape):
+            values[place] = np.empty(0, numbers)
+        return values
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
@@ -182,8 +194,7 @@ class PaddedArray(ThreadedArray):
                 for side, length in zip(box, dataset.shape, strict=True)
             )
             lengths = [side.stop - side.start for side in box]
-            fill = "" if self.dtype.kind == "O" else dataset.fillvalue
-            values = np.full(lengths, fill, self.dtype)
+            values = self._filled(dataset, lengths)
             filled = tuple(slice(0, side.stop - side.start) for side in inner)
             if values[filled].size:
                 values[filled] = self._read_dataset(dataset, inner)
@@ -201,6 +212,17 @@ class PaddedArray(ThreadedArray):
                 view += [slice(None)] * part.ndim
         found = values[tuple(shifted)]
         return index.apply(found[tuple(view)] if 0 in view else found)
+
+
+def is_text(stored: np.dtype[Any]) -> bool:
+    """Whether h5py's type is that of strings of variable length."""
+    return stored.metadata is not None and stored.metadata.get("vlen") in (str, bytes)
+
+
+def type_in_lists(stored: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the type of the elements of lists of variable length; ``None`` for other types."""
+    found = (stored.metadata or {}).get("vlen")
+    return found if isinstance(found, np.dtype) else None
 
 
 def _box(part: Any, length: int) -> slice:

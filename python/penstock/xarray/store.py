@@ -16,7 +16,14 @@ from xarray.core.indexing import LazilyIndexedArray
 
 from penstock.hdf5 import cf, small
 from penstock.placement import Device
-from penstock.xarray.array import LazyArray, LazyStrings, PaddedArray
+from penstock.xarray.array import (
+    LazyArray,
+    LazyStrings,
+    PaddedArray,
+    ThreadedArray,
+    is_text,
+    type_in_lists,
+)
 from penstock.xarray.files import OpenFile
 from penstock.xarray.group import Group, Stored
 
@@ -188,17 +195,17 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
 def _array_class(stored: Stored) -> type[LazyArray]:
     if stored.shape != stored.extent:
         return PaddedArray
-    return LazyStrings if _is_text(stored.dtype) else LazyArray
-
-
-def _is_text(dtype: np.dtype[Any]) -> bool:
-    return dtype.metadata is not None and dtype.metadata.get("vlen") is str
+    if is_text(stored.dtype):
+        return LazyStrings
+    return ThreadedArray if stored.dtype.hasobject else LazyArray
 
 
 def _type_in_memory(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if _is_text(dtype):
+    if is_text(dtype):
         found: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call, unused-ignore]
         return found
+    # As the netCDF4 engine says: xarray would take the first list of objects for one object.
+    dtype = type_in_lists(dtype) or dtype
     return dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
 
 
@@ -218,7 +225,7 @@ def _is_time(attributes: Mapping[str, Any]) -> bool:
 
 def _encoding(stored: Stored) -> dict[str, Any]:
     """Return how a variable is stored, in the words of xarray's h5netcdf engine."""
-    found: dict[str, Any] = {"dtype": str if _is_text(stored.dtype) else stored.dtype}
+    found: dict[str, Any] = {"dtype": str if is_text(stored.dtype) else stored.dtype}
     if stored.enum_name is not None:
         assert stored.dtype.metadata is not None
         values = stored.dtype.metadata["enum"]
