@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import threading
+import warnings
 from pathlib import Path
 
 import h5py
@@ -491,6 +492,23 @@ def test_bad_attributes_have_the_outcome_of_the_netcdf4_engine(tmp_path, attribu
 
     ours, theirs = outcome("penstock"), outcome("netcdf4")
     assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("scale", [2.0, np.int16(2)], ids=["float", "integer"])
+def test_a_variable_that_xarray_decodes_has_each_warning_once(tmp_path, scale):
+    with netcdf4.Dataset(tmp_path / "x.nc", "w") as file:
+        file.createDimension("x", 3)
+        made = file.createVariable("v", "i2", ["x"], fill_value=1)
+        made.setncatts({"missing_value": np.int16(2), "scale_factor": scale})
+
+    def warned(engine):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            xr.open_dataset(tmp_path / "x.nc", engine=engine).close()
+        return [str(one.message) for one in found]
+
+    assert len(warned("netcdf4")) == 1
+    assert warned("penstock") == warned("netcdf4")
 
 
 def test_a_file_that_was_replaced_is_read_anew_beside_the_old_data_set(tmp_path):

@@ -176,8 +176,10 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         if not wanted or variable.attrs.keys().isdisjoint(cf.NAMES):
             return variable
         coded = variable.copy(deep=False)  # the coders change the attributes
-        for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
-            coded = coder.decode(coded, name=stored.name)
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
+                coded = coder.decode(coded, name=stored.name)
         data: LazyArray | None = None
         try:
             with warnings.catch_warnings():
@@ -187,8 +189,11 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         except (TypeError, ValueError, OverflowError, KeyError):
             pass  # xarray raises it when the variable is read
         if data is not None and data.dtype == coded.dtype:
+            for one in raised:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
             return Variable(coded.dims, LazilyIndexedArray(data), coded.attrs, coded.encoding)
-        on_host = LazilyIndexedArray(array.on_host())  # xarray's arithmetic is that of NumPy
+        # xarray's arithmetic is that of NumPy. Its coders warn when it decodes the variable.
+        on_host = LazilyIndexedArray(array.on_host())
         return Variable(variable.dims, on_host, variable.attrs, variable.encoding)
 
 
