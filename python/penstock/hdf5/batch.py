@@ -20,7 +20,7 @@ from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.by_h5py import takes_over
-from penstock.hdf5.cf import Decoding, decoding_of, number_of
+from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
 from penstock.hdf5.reading import of_elements, read
@@ -39,9 +39,10 @@ _PIECE = np.dtype(
         ("data", "u8"),
         ("type", "i8"),
         ("rank", "i4"),
-        ("decoding", "i4"),
+        ("reserved", "i4"),
         ("shape", "u8"),
         ("strides", "u8"),
+        ("decoding", "u8"),
     ]
 )
 _ARRAY = 8
@@ -241,7 +242,9 @@ class Batch:
             rows["data"][numbers] = addresses
             rows["type"][numbers] = how.memory.id
             rows["rank"][numbers] = len(shape)
-            rows["decoding"][numbers] = number_of(how.rules)
+            if how.rules is not None:
+                self._kept.append(how.rules)
+                rows["decoding"][numbers] = int(ffi.cast("uintptr_t", how.rules))
             rows["shape"][numbers] = lengths.__array_interface__["data"][0]
             self._new.append((numbers, stack))
             if numbers[0] in self._selected:

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock._native import CData, ffi, lib
+from penstock._native import CData, ffi
 from penstock.dtypes import ElementType, element_type
-from penstock.errors import InvalidError, check
+from penstock.errors import InvalidError
 
 _RESULTS: Final = (np.dtype("f4"), np.dtype("f8"))
 _MOST_FILLS: Final = 4
@@ -164,15 +164,6 @@ def decoding(attributes: Mapping[Any, Any], stored: np.dtype[Any], *, name: str)
         return None
     made.apply(np.zeros(1, stored))  # raises the errors of NumPy
     return made
-
-
-def number_of(rules: CData | None) -> int:
-    """Return the number of a ``penstock_decoding`` in the library of this process; 0 for none."""
-    if rules is None:
-        return 0
-    number = ffi.new("int32_t *")
-    check(lib.penstock_decoding_number(rules, number))
-    return int(number[0])
 
 
 def attributes_of(dataset: Any) -> dict[str, Any]:

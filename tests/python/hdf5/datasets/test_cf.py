@@ -400,21 +400,15 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_the_library_refuses_rules_that_are_wrong(what: str) -> None:
-    rules, number = ffi.new("penstock_decoding *"), ffi.new("int32_t *")
+def test_the_library_refuses_rules_that_are_wrong(temperatures: Path, what: str) -> None:
+    rules = ffi.new("penstock_decoding *")
     rules[0] = (ffi.sizeof("penstock_decoding"), *WRONG[what])
-    with pytest.raises(ps.InvalidError, match=f"the {what}.* of a decoding is wrong"):
-        check(lib.penstock_decoding_number(rules, number))
-
-
-@pytest.mark.parametrize("given", [-1, 1 << 30])
-def test_the_library_refuses_a_number_of_no_rules(temperatures: Path, given: int) -> None:
     with ps.File(temperatures) as file:
         dataset, place = file["t"], ffi.new("penstock_reader **")
-        with pytest.raises(ps.InvalidError, match="not the number of a decoding"):
+        with pytest.raises(ps.InvalidError, match=f"the {what}.* of a decoding is wrong"):
             check(
                 lib.penstock_reader_open_decoded(
-                    dataset.id.id, dataset.id.get_type().id, given, place
+                    dataset.id.id, dataset.id.get_type().id, rules, place
                 )
             )
 
