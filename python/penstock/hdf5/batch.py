@@ -338,8 +338,7 @@ class Batch:
         dataset = self._origin.dataset(number)
         if wanted is not None:
             how.check_out(wanted, dataset)
-        is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
-        rules = None if names or is_narrow else how.rules(dataset.dtype)
+        rules = None if names else how.rules(dataset.id.get_type())
         if rules is None:
             return None
         element = element_type(how.dtype)

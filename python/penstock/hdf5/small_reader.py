@@ -115,7 +115,7 @@ class SmallReader:
             return None
         if how is None:
             return cls(identifier, shape, stored)
-        rules = how.rules(stored.numpy)
+        rules = how.rules(stored.kind)
         if rules is None:
             return None
         kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
