@@ -551,6 +551,18 @@ def test_a_variable_that_is_no_longer_what_it_was_is_an_error_that_names_it(tmp_
         found.v[part].load()
 
 
+def test_a_file_that_is_cut_while_it_is_open_is_an_error_that_names_the_variable(tmp_path):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("x", 2000)
+        made = file.createVariable("v", "i2", ["x"], zlib=True, chunksizes=[35])
+        made[:] = np.arange(2000)
+    with opened(path) as found:
+        os.truncate(path, path.stat().st_size - 600)
+        with pytest.raises(ps.EndOfFileError, match=r"x\.nc .*dataset /v"):
+            found.v.load()
+
+
 def test_an_array_can_be_pickled(path):
     with opened(path) as found:
         wanted = found.t2m.values

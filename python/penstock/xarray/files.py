@@ -72,8 +72,8 @@ class OpenFile:
     ) -> np.ndarray[Any, Any] | None:
         """Return all elements of a dataset by HDF5, the first time; ``None`` after that.
 
-        ``None``, too, if the dataset no longer has this shape and type. Most coordinates are read
-        once. To prepare faster reads of them would take longer.
+        ``None``, too, if the dataset no longer has this shape and type, or HDF5 fails. Most
+        coordinates are read once. To prepare faster reads of them would take longer.
         """
         if path in self._were_read:
             return None
@@ -82,7 +82,10 @@ class OpenFile:
         if identifier.shape != shape or type_of(identifier.get_type()) != stored:
             return None
         values = np.zeros(shape, stored.newbyteorder("="))
-        identifier.read(h5s.create_simple(shape), h5s.ALL, values)
+        try:
+            identifier.read(h5s.create_simple(shape), h5s.ALL, values)
+        except OSError:  # it names neither file nor dataset, as the error of the usual way does
+            return None
         return values
 
     def group(self, path: str) -> Group:
