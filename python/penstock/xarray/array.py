@@ -221,7 +221,7 @@ def is_text(stored: np.dtype[Any]) -> bool:
 
 def type_in_lists(stored: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the type of the elements of lists of variable length; ``None`` for other types."""
-    found = (stored.metadata or {}).get("vlen")
+    found = None if stored.metadata is None else stored.metadata.get("vlen")
     return found if isinstance(found, np.dtype) else None
 
 
