@@ -20,9 +20,10 @@ from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.by_h5py import takes_over
-from penstock.hdf5.cf import Decoding, decoding_of
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
+from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.reading import of_elements, read
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
@@ -323,11 +324,11 @@ class Batch:
 
     def _decoding(self, number: int) -> Decoding | None:
         cf = self._destination.cf
-        how = cf if isinstance(cf, Decoding) else decoding_of(self._origin.dataset(number))
+        dataset = self._origin.dataset(number)
+        how = cf if isinstance(cf, Decoding) else QuickReader.of(dataset).decoding(dataset)
         if how is not None and self._destination.dtype is not None:
             raise InvalidError(
-                f"dataset {self._origin.dataset(number).name} is decoded to {how.dtype}, and "
-                "another dtype is given",
+                f"dataset {dataset.name} is decoded to {how.dtype}, and another dtype is given",
                 remedy="give cf or dtype, not both",
             )
         return how
