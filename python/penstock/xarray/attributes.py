@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5p, h5s, h5t
+from h5py import h5, h5a, h5p, h5t
 
 HIDDEN: Final = frozenset(
     {
@@ -90,18 +90,17 @@ class Attributes:
     def _value(self, name: str) -> Any:
 
         attribute = self._open(name)
-        kind, space = attribute.get_type(), attribute.get_space()
-        is_null = space.get_simple_extent_type() == h5s.NULL
+        kind, shape = attribute.get_type(), attribute.get_space().shape
         if kind.get_class() == h5t.STRING:
             is_variable = kind.is_variable_str()
-            if is_null:
+            if shape is None:  # a null dataspace
                 return [] if is_variable else ""
-            return _text(attribute, kind, space.shape, name, is_variable=is_variable)
+            return _text(attribute, kind, shape, name, is_variable=is_variable)
         if kind.get_class() == h5t.REFERENCE:
             return None
-        if is_null:
+        if shape is None:
             return np.empty(0, type_of(kind).newbyteorder("="))
-        values = _elements(attribute, kind, space.shape)
+        values = _elements(attribute, kind, shape)
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
         return values.reshape(-1)[0] if values.size == 1 else values
@@ -113,11 +112,16 @@ def type_of(kind: Any) -> np.dtype[Any]:
     Raises:
         TypeError: NumPy has none.
     """
+    known = _known(kind)
+    return kind.dtype if known is None else known  # type: ignore[no-any-return]
+
+
+def _known(kind: Any) -> np.dtype[Any] | None:
+    """Return NumPy's type of a usual type of numbers; ``None`` for other types."""
     for known, dtype in _numbers().get((kind.get_class(), kind.get_size()), ()):
         if known.equal(kind):
             return dtype
-    found: np.dtype[Any] = kind.dtype
-    return found
+    return None
 
 
 @cache
@@ -140,7 +144,12 @@ def _variable_text(encoding: str) -> tuple[Any, np.dtype[Any]]:
 
 
 def _elements(attribute: Any, kind: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    dtype = type_of(kind)
+    known = _known(kind)
+    if known is not None:
+        values = np.zeros(shape, known)
+        attribute.read(values, mtype=kind)
+        return values
+    dtype = kind.dtype
     base, inner = dtype.subdtype or (dtype, ())
     values = np.zeros(shape + inner, base)
     attribute.read(values, mtype=_memory_type(kind, dtype))
