@@ -523,6 +523,18 @@ def test_a_file_that_was_replaced_is_read_anew_beside_the_old_data_set(tmp_path)
             assert new.x.values.tolist() == [2.0] * 5
 
 
+def test_parts_of_a_small_variable_are_the_callers_own(path):
+    with opened(path, cache=False) as found:
+        height = found.height
+        wanted = np.ones((4, 5))
+        for part in (np.s_[0], np.s_[1:3], np.s_[:, [4, 0]], np.s_[3, 4], np.s_[::-1]):
+            values = height[part].values
+            np.testing.assert_array_equal(values, wanted[part])
+            values[...] = 7
+        np.testing.assert_array_equal(height.values, wanted)
+        np.testing.assert_array_equal(height[1:].values, wanted[1:])
+
+
 def one_variable(path, values):
     with netcdf4.Dataset(path, "w") as file:
         file.createDimension("x", None)

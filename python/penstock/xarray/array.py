@@ -28,7 +28,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         shape: The shape of the variable.
         stored: The type of the elements in the file.
         dtype: The type of the elements that are returned.
-        is_brief: Whether a read of all elements may be one of
+        is_brief: Whether a read may be one of
             :meth:`penstock.xarray.files.OpenFile.first_read`.
         device: Where the elements go, as for :func:`penstock.read`.
         decoding: How numbers are decoded, if they are.
@@ -104,10 +104,11 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
-            if self._is_brief and self._is_whole(index.selection):
-                found = file.first_read(self._path, self.shape, self._stored)
+            if self._is_brief:
+                is_whole = self._is_whole(index.selection)
+                found = file.first_read(self._path, self.shape, self._stored, is_whole=is_whole)
                 if found is not None:
-                    return index.apply(found)
+                    return index.apply(found if is_whole else found[index.selection].copy())
             return index.apply(self._read_dataset(self._dataset(file), index.selection))
 
     def _dataset(self, file: OpenFile) -> Dataset:

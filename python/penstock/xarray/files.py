@@ -33,6 +33,8 @@ class OpenFile:
         self._datasets: dict[str, Dataset] = {}
         self._groups: dict[str, Group] = {}
         self._were_read: set[str] = set()
+        self._kept: dict[str, np.ndarray[Any, Any]] = {}
+        """Elements of datasets of which only parts were read."""
         is_sorted = phony_dims == "sort"
         self._numbering = Numbering(self._file.h5py, is_sorted=is_sorted)
         if is_sorted:
@@ -68,13 +70,17 @@ class OpenFile:
         return found
 
     def first_read(
-        self, path: str, shape: tuple[int, ...], stored: np.dtype[Any]
+        self, path: str, shape: tuple[int, ...], stored: np.dtype[Any], *, is_whole: bool
     ) -> np.ndarray[Any, Any] | None:
         """Return all elements of a dataset by HDF5, the first time; ``None`` after that.
 
         ``None``, too, if the dataset no longer has this shape and type, or HDF5 fails. Most
-        coordinates are read once. To prepare faster reads of them would take longer.
+        coordinates are read once. To prepare faster reads of them would take longer. xarray reads
+        the first and the last time before all times: if only a part is needed, which the caller
+        copies, the elements are kept until all are.
         """
+        if path in self._kept:
+            return self._kept.pop(path, None) if is_whole else self._kept.get(path)
         if path in self._were_read:
             return None
         self._were_read.add(path)
@@ -86,6 +92,8 @@ class OpenFile:
             identifier.read(h5s.create_simple(shape), h5s.ALL, values)
         except OSError:  # it names neither file nor dataset, as the error of the usual way does
             return None
+        if not is_whole:
+            self._kept[path] = values
         return values
 
     def group(self, path: str) -> Group:
@@ -119,6 +127,7 @@ class OpenFile:
         """Wait for pending reads, and close the file with all datasets."""
         self._datasets.clear()
         self._groups.clear()
+        self._kept.clear()
         self._file.close()
 
 
