@@ -112,8 +112,8 @@ def type_of(kind: Any) -> np.dtype[Any]:
     Raises:
         TypeError: NumPy has none.
     """
-    known = _known(kind)
-    return kind.dtype if known is None else known  # type: ignore[no-any-return]
+    found: np.dtype[Any] = _known(kind) or kind.dtype
+    return found
 
 
 def _known(kind: Any) -> np.dtype[Any] | None:
