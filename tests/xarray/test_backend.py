@@ -713,6 +713,17 @@ def test_data_go_to_the_gpu_and_coordinates_times_and_strings_stay(path):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("duck_arrays")
+@pytest.mark.parametrize("names", [None, ["time"]], ids=str)
+def test_the_bounds_of_times_stay_on_the_host(related, names):
+    with opened(related, device="cuda", drop_variables=names) as found:
+        bounds = found.time_bnds.load().data
+        assert type(found.v.load().data).__name__ == "DeviceArray"
+    wanted = by_netcdf4(related, drop_variables=names).time_bnds.values
+    np.testing.assert_array_equal(bounds, wanted)
+
+
+@pytest.mark.gpu
 def test_arrays_of_the_gpu_are_those_of_cupy(path):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     if not cupy.cuda.is_available():

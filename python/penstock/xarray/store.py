@@ -131,8 +131,13 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         return file.group(self._group)
 
     def _hosted(self, group: Group, stored: list[Stored]) -> set[str]:
-        """Return the names of the coordinates, which stay on the host."""
+        """Return the names of what stays on the host: coordinates, and the bounds of times.
+
+        xarray decodes these bounds by the units of the times, also of those that are dropped.
+        """
         names = set(group.all_dimensions)
+        times = (one.attributes for one in stored if _is_time(one.attributes))
+        names.update(str(attributes["bounds"]) for attributes in times if "bounds" in attributes)
         keys = ["coordinates"] if self._options.decode_coords else []
         if self._options.decode_coords == "all":
             keys += _RELATED
