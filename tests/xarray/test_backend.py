@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import threading
+import warnings
 from pathlib import Path
 
 import h5py
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.hdf5.memory_types import special_type
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed: pip install penstock[xarray]")
 netcdf4 = pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
@@ -110,6 +112,44 @@ def test_the_arguments_of_xarray_mean_the_same(path, arguments):
         xr.testing.assert_identical(found.load(), by_netcdf4(path, **arguments))
 
 
+@pytest.fixture
+def related(tmp_path):
+    """Variables that others need for their decoding."""
+    path = tmp_path / "related.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        for name, length in {"time": 3, "nv": 2, "x": 4}.items():
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ["time"])
+        time.setncatts({"units": "days since 2000-01-01", "bounds": "time_bnds"})
+        time[:] = [0, 1, 2]
+        file.createVariable("time_bnds", "f8", ["time", "nv"])[:] = [[0, 1], [1, 2], [2, 3]]
+        file.createVariable("flag", "S1", ["time", "x"])[:] = np.array([list("abcd")] * 3, "S1")
+        file.createVariable("x", "f4", ["x"])[:] = [1, 2, 3, 4]
+        v = file.createVariable("v", "i2", ["time", "x"], fill_value=1)
+        v.setncatts({"coordinates": "lon", "grid_mapping": "crs", "missing_value": np.int16(2)})
+        v[:] = 3
+        file.createVariable("lon", "f4", ["x"])[:] = 2
+        file.createVariable("crs", "i4", [])[...] = 1
+    return path
+
+
+@pytest.mark.parametrize(
+    "names", ["x", ["time"], ["x", "v", "lon"], ["crs"], ["time_bnds"], ["absent"]], ids=str
+)
+@pytest.mark.parametrize("decode_coords", [True, "all"], ids=str)
+def test_variables_are_dropped_after_others_are_decoded_by_them(related, names, decode_coords):
+    arguments = {"drop_variables": names, "decode_coords": decode_coords}
+    with opened(related, **arguments) as found:
+        xr.testing.assert_identical(found.load(), by_netcdf4(related, **arguments))
+
+
+def test_a_variable_that_is_dropped_is_no_cause_of_a_warning(related, recwarn):
+    opened(related, drop_variables=(name for name in ["v"])).close()
+    assert not recwarn.list
+    with pytest.warns(xr.SerializationWarning, match="multiple fill values"):
+        opened(related).close()
+
+
 ATTRIBUTES = {
     "number": np.int32(3),
     "one": np.array([3], "i2"),
@@ -174,6 +214,42 @@ def test_types_that_netcdf_lacks_are_read_and_their_attributes_kept(tmp_path):
         assert found.half.attrs["matrix"].shape == (2, 2)
 
 
+def test_attributes_of_types_that_numpy_lacks_have_the_values_that_h5py_reads(tmp_path):
+    def narrow(kind, precision, offset=0):
+        kind.set_precision(precision)
+        kind.set_offset(offset)
+        return kind
+
+    bfloat16 = special_type("bfloat16")
+    long = h5py.h5t.IEEE_F64LE.copy()
+    long.set_size(16)
+    biased = h5py.h5t.IEEE_F32LE.copy()
+    biased.set_ebias(126)
+    opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 3)
+    opaque.set_tag(b"tag")
+    kinds = {
+        "bfloat16": bfloat16,
+        "list": h5py.h5t.array_create(bfloat16, (2,)),
+        "long": long,
+        "biased": biased,
+        "12 bits": narrow(h5py.h5t.STD_I32LE.copy(), 12, 4),
+        "12 bits, big": narrow(h5py.h5t.STD_I16BE.copy(), 12),
+        "bits": h5py.h5t.STD_B16LE,
+    }
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["v"] = np.arange(3)
+        for name, kind in kinds.items():
+            made = h5py.h5a.create(file["v"].id, name.encode(), kind, h5py.h5s.create_simple((2,)))
+            values = np.array([[1, 2], [3, 4]] if name == "list" else [1, 2], kind.dtype.base)
+            made.write(values, mtype=h5py.h5t.py_create(kind.dtype))
+        made = h5py.h5a.create(file["v"].id, b"opaque", opaque, h5py.h5s.create_simple((2,)))
+        made.write(np.array([b"abc", b"def"], "V3"), mtype=opaque)
+        wanted = {name: file["v"].attrs[name].tolist() for name in kinds}
+    wanted["opaque"] = [b"abc", b"def"]
+    with opened(tmp_path / "x.nc") as found:
+        assert {name: value.tolist() for name, value in found.v.attrs.items()} == wanted
+
+
 @pytest.mark.parametrize("phony_dims", ["access", "sort"])
 def test_dimensions_without_a_name_are_numbered_as_by_h5netcdf(tmp_path, phony_dims):
     pytest.importorskip("h5netcdf")
@@ -230,6 +306,32 @@ def test_a_variable_that_is_shorter_than_its_unlimited_dimension_is_filled(tmp_p
         for key in ({}, {"time": slice(1, 5, 2)}, {"time": [4, 0]}, {"time": 1}, {"time": -1}):
             for name in wanted:
                 xr.testing.assert_identical(found[name].isel(key).load(), wanted[name].isel(key))
+
+
+@pytest.mark.parametrize("is_padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize("part", [slice(None), slice(0, 2), 0, -1, [2, 0]], ids=str)
+def test_lists_of_numbers_are_those_of_the_netcdf4_engine(tmp_path, is_padded, part):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("t", None)
+        made = file.createVariable("v", file.createVLType("i4", "lists"), ["t"])
+        for number in range(1 if is_padded else 3):
+            made[number] = np.arange(number + 2, dtype="i4")
+        file.createVariable("w", "f4", ["t"])[:3] = [1, 2, 3]
+
+    def lists(engine):
+        with xr.open_dataset(path, engine=engine) as found:
+            picked = pickle.loads(pickle.dumps(found)).v[part].values
+            return [one.tolist() for one in picked] if picked.dtype == object else picked.tolist()
+
+    assert lists("penstock") == lists("netcdf4")
+
+
+def test_strings_in_ascii_are_texts_too(tmp_path):
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file.create_dataset("v", data=["a", "bb", ""], dtype=h5py.string_dtype("ascii"))
+    with opened(tmp_path / "x.nc") as found:
+        assert found.v.values.tolist() == by_netcdf4(tmp_path / "x.nc").v.values.tolist()
 
 
 def test_a_filled_variable_keeps_the_order_of_its_dimensions(tmp_path):
@@ -392,6 +494,23 @@ def test_bad_attributes_have_the_outcome_of_the_netcdf4_engine(tmp_path, attribu
     assert repr(ours) == repr(theirs)
 
 
+@pytest.mark.parametrize("scale", [2.0, np.int16(2)], ids=["float", "integer"])
+def test_a_variable_that_xarray_decodes_has_each_warning_once(tmp_path, scale):
+    with netcdf4.Dataset(tmp_path / "x.nc", "w") as file:
+        file.createDimension("x", 3)
+        made = file.createVariable("v", "i2", ["x"], fill_value=1)
+        made.setncatts({"missing_value": np.int16(2), "scale_factor": scale})
+
+    def warned(engine):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            xr.open_dataset(tmp_path / "x.nc", engine=engine).close()
+        return [str(one.message) for one in found]
+
+    assert len(warned("netcdf4")) == 1
+    assert warned("penstock") == warned("netcdf4")
+
+
 def test_a_file_that_was_replaced_is_read_anew_beside_the_old_data_set(tmp_path):
     path, other = tmp_path / "x.nc", tmp_path / "y.nc"
     for name, value in ((path, 1.0), (other, 2.0)):
@@ -402,6 +521,58 @@ def test_a_file_that_was_replaced_is_read_anew_beside_the_old_data_set(tmp_path)
         path.write_bytes(other.read_bytes())
         with opened(path) as new:
             assert new.x.values.tolist() == [2.0] * 5
+
+
+def test_parts_of_a_small_variable_are_the_callers_own(path):
+    with opened(path, cache=False) as found:
+        height = found.height
+        wanted = np.ones((4, 5))
+        for part in (np.s_[0], np.s_[1:3], np.s_[:, [4, 0]], np.s_[3, 4], np.s_[::-1]):
+            values = height[part].values
+            np.testing.assert_array_equal(values, wanted[part])
+            values[...] = 7
+        np.testing.assert_array_equal(height.values, wanted)
+        np.testing.assert_array_equal(height[1:].values, wanted[1:])
+
+
+def one_variable(path, values):
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("x", None)
+        file.createVariable("v", values.dtype, ["x"])[:] = values
+
+
+def test_a_coordinate_of_a_file_that_grew_is_read_as_far_as_it_was(tmp_path):
+    path = tmp_path / "x.nc"
+    one_variable(path, np.arange(10.0))
+    with opened(path) as found:
+        blob = pickle.dumps(found)
+    one_variable(path, np.arange(100_000.0))
+    with pickle.loads(blob) as found:
+        np.testing.assert_array_equal(found.v.values, np.arange(10.0))
+
+
+@pytest.mark.parametrize("now", [np.arange(5.0), np.arange(10, dtype="i4")], ids=["short", "i4"])
+@pytest.mark.parametrize("part", [slice(None), slice(2, 9)], ids=["all", "part"])
+def test_a_variable_that_is_no_longer_what_it_was_is_an_error_that_names_it(tmp_path, now, part):
+    path = tmp_path / "x.nc"
+    one_variable(path, np.arange(10.0))
+    with opened(path) as found:
+        blob = pickle.dumps(found)
+    one_variable(path, now)
+    with pickle.loads(blob) as found, pytest.raises(ps.InvalidError, match=r"/v of .*x\.nc was"):
+        found.v[part].load()
+
+
+def test_a_file_that_is_cut_while_it_is_open_is_an_error_that_names_the_variable(tmp_path):
+    path = tmp_path / "x.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("x", 2000)
+        made = file.createVariable("v", "i2", ["x"], zlib=True, chunksizes=[35])
+        made[:] = np.arange(2000)
+    with opened(path) as found:
+        os.truncate(path, path.stat().st_size - 600)
+        with pytest.raises(ps.EndOfFileError, match=r"x\.nc .*dataset /v"):
+            found.v.load()
 
 
 def test_an_array_can_be_pickled(path):
@@ -539,6 +710,17 @@ def test_data_go_to_the_gpu_and_coordinates_times_and_strings_stay(path):
         assert kinds.pop("t2m") == kinds.pop("wet") == "DeviceArray"
         assert set(kinds.values()) == {"ndarray"}
         np.testing.assert_array_equal(found.t2m.data.numpy(), wanted.t2m.values)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("duck_arrays")
+@pytest.mark.parametrize("names", [None, ["time"]], ids=str)
+def test_the_bounds_of_times_stay_on_the_host(related, names):
+    with opened(related, device="cuda", drop_variables=names) as found:
+        bounds = found.time_bnds.load().data
+        assert type(found.v.load().data).__name__ == "DeviceArray"
+    wanted = by_netcdf4(related, drop_variables=names).time_bnds.values
+    np.testing.assert_array_equal(bounds, wanted)
 
 
 @pytest.mark.gpu

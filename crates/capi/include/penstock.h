@@ -430,21 +430,18 @@ typedef struct penstock_decoding {
 } penstock_decoding;
 #define PENSTOCK_DECODING_INIT { sizeof(penstock_decoding), 0, 0, 1.0, -0.0, 0, 0, { 0, 0, 0, 0 } }
 
-/* The number of these rules, for penstock_array and penstock_reader_open_decoded. Equal rules have the same number,
- * which is valid until the process ends. */
-PENSTOCK_API int penstock_decoding_number(const penstock_decoding *decoding, int32_t *number);
-
 /* An array in host or GPU memory. */
 typedef struct penstock_array {
     size_t struct_size;
     void *data;              /* the element with all indices 0 */
     penstock_hid type;       /* the HDF5 datatype of an element in memory */
     int32_t rank;
-    int32_t decoding;        /* of a read of a dataset: a penstock_decoding_number, or 0 */
+    int32_t reserved;
     const uint64_t *shape;   /* that of the selection; dimensions of length 1 may be omitted or added */
     const int64_t *strides;  /* in bytes; NULL for C order, which a selection that is not a box requires */
+    const penstock_decoding *decoding; /* of a read of a dataset; NULL converts the elements by HDF5's rules */
 } penstock_array;
-#define PENSTOCK_ARRAY_INIT { sizeof(penstock_array), NULL, 0, 0, 0, NULL, NULL }
+#define PENSTOCK_ARRAY_INIT { sizeof(penstock_array), NULL, 0, 0, 0, NULL, NULL, NULL }
 
 /* Starts a transfer between a dataset and an array and returns immediately. The array must remain valid
  * until the request is finished; the dataset and the file may be closed before. A transfer that only
@@ -538,9 +535,9 @@ PENSTOCK_API int penstock_dataset_write_selected(penstock_hid dataset, const pen
 typedef struct penstock_reader penstock_reader;
 #define PENSTOCK_ONLY_CACHED 8
 PENSTOCK_API int penstock_reader_open(penstock_hid dataset, penstock_hid type, penstock_reader **reader);
-/* The same for elements that are decoded by the rules of a penstock_decoding_number, if that is not 0. */
-PENSTOCK_API int penstock_reader_open_decoded(penstock_hid dataset, penstock_hid type, int32_t decoding,
-                                              penstock_reader **reader);
+/* The same for elements that are decoded, unless `decoding`, which is copied, is NULL. */
+PENSTOCK_API int penstock_reader_open_decoded(penstock_hid dataset, penstock_hid type,
+                                              const penstock_decoding *decoding, penstock_reader **reader);
 PENSTOCK_API int penstock_reader_read(penstock_reader *reader, const penstock_selection *selection,
                                       const penstock_array *array, const penstock_options *options,
                                       penstock_stream stream, int flags, penstock_report *report);

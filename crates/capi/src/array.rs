@@ -7,7 +7,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::{H5S_MAX_RANK, hid_t};
 
 use crate::arguments::{list, null, optional_list};
-use crate::decoding::decoding_of;
+use crate::decoding::{CDecoding, decoding_of};
 use crate::structs::check_complete;
 
 #[repr(C)]
@@ -16,9 +16,10 @@ pub(crate) struct CArray {
     data: *mut c_void,
     pub(crate) element: hid_t,
     rank: i32,
-    decoding: i32,
+    reserved: i32,
     shape: *const u64,
     strides: *const i64,
+    decoding: *const CDecoding,
 }
 
 /// A checked array.
@@ -52,10 +53,12 @@ pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<Array<'a>> {
             optional_list(array.strides, rank, "strides")?,
         )
     };
+    // SAFETY: by contract of this function.
+    let decode = unsafe { decoding_of(array.decoding)? };
     Ok(Array {
         address: array.data as usize,
         element: array.element,
-        decode: decoding_of(array.decoding)?,
+        decode,
         shape,
         strides: strides.filter(|strides| !strides.is_empty()),
     })

@@ -14,7 +14,7 @@ use penstock_sys::is_copy;
 use crate::arguments::place_of;
 use crate::array::{CArray, array_of};
 use crate::dataset::hdf5_of_process;
-use crate::decoding::decoding_of;
+use crate::decoding::{CDecoding, decoding_of};
 use crate::error::{OK, PENDING, guard, guard_status};
 use crate::handle::{Table, release};
 use crate::options::COptions;
@@ -37,14 +37,14 @@ unsafe extern "C" fn penstock_reader_open(
     reader: *mut *mut CReader,
 ) -> c_int {
     // SAFETY: by contract of this function.
-    unsafe { penstock_reader_open_decoded(dataset, memory_type, 0, reader) }
+    unsafe { penstock_reader_open_decoded(dataset, memory_type, std::ptr::null(), reader) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_reader_open_decoded(
     dataset: hid_t,
     memory_type: hid_t,
-    decoding: i32,
+    decoding: *const CDecoding,
     reader: *mut *mut CReader,
 ) -> c_int {
     // SAFETY: by contract of this function.

@@ -22,6 +22,7 @@ fn array_of(selected: &Elements, address: usize, element: i64) -> CArray {
         reserved: 0,
         shape: selected.shape().as_ptr().expose_provenance(),
         strides: 0,
+        decoding: 0,
     }
 }
 

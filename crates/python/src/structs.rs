@@ -81,4 +81,5 @@ pub(crate) struct CArray {
     pub(crate) reserved: i32,
     pub(crate) shape: usize,
     pub(crate) strides: usize,
+    pub(crate) decoding: usize,
 }

@@ -23,6 +23,7 @@ from penstock.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.file import File
 from penstock.hdf5.library import creation_property
 from penstock.hdf5.source import split, why_no_dataset
@@ -95,7 +96,9 @@ def named(names: str | Iterable[str] | Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def described(paths: Any, names: Mapping[str, str], dtype: Any, torch: Any) -> list[Source]:
+def described(
+    paths: Any, names: Mapping[str, str], dtype: Any, torch: Any, cf: bool | Decoding = False
+) -> list[Source]:
     """Return what each of the files has.
 
     Raises:
@@ -111,7 +114,7 @@ def described(paths: Any, names: Mapping[str, str], dtype: Any, torch: Any) -> l
         with opened_file(name) as file:
             datasets = [opened_dataset(file, group, path) for path in names.values()]
             fields = [
-                _field(name, key, dataset, dtype, torch)
+                _field(name, key, dataset, dtype, torch, cf)
                 for key, dataset in zip(names, datasets, strict=True)
             ]
             shapes = tuple(map(_shape, datasets))
@@ -213,7 +216,7 @@ def _shape(dataset: Any) -> Shape:
     return dataset.shape or ()
 
 
-def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any) -> Field:
+def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any, cf: bool | Decoding) -> Field:
     where = f"dataset {dataset.name} of {path}"
     if not dataset.shape:
         raise InvalidError(
@@ -223,6 +226,15 @@ def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any) -> Field:
         )
     stored, inner = dataset.dtype.subdtype or (dataset.dtype, ())
     wanted = dtype.get(key) if isinstance(dtype, Mapping) else dtype
+    how = cf if isinstance(cf, Decoding) else decoding_of(dataset) if cf else None
+    if how is not None:
+        if wanted is not None:
+            raise InvalidError(
+                f"{where} is decoded to {how.dtype}, and another dtype is given",
+                path=path,
+                remedy="give cf or dtype, not both; dtype may be a dictionary for other datasets",
+            )
+        wanted = how.dtype
     try:
         if stored.kind not in "biufc" and not element_type(stored).is_extended:
             raise IncompatibleError(f"elements of type {stored} are no numbers")

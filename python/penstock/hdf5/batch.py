@@ -20,9 +20,10 @@ from penstock.errors import Error, InvalidError, check
 from penstock.hdf5 import memory_types
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.by_h5py import takes_over
-from penstock.hdf5.cf import Decoding, decoding_of, number_of
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import lock
 from penstock.hdf5.origins import Origin
+from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.reading import of_elements, read
 from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
@@ -39,9 +40,10 @@ _PIECE = np.dtype(
         ("data", "u8"),
         ("type", "i8"),
         ("rank", "i4"),
-        ("decoding", "i4"),
+        ("reserved", "i4"),
         ("shape", "u8"),
         ("strides", "u8"),
+        ("decoding", "u8"),
     ]
 )
 _ARRAY = 8
@@ -241,7 +243,9 @@ class Batch:
             rows["data"][numbers] = addresses
             rows["type"][numbers] = how.memory.id
             rows["rank"][numbers] = len(shape)
-            rows["decoding"][numbers] = number_of(how.rules)
+            if how.rules is not None:
+                self._kept.append(how.rules)
+                rows["decoding"][numbers] = int(ffi.cast("uintptr_t", how.rules))
             rows["shape"][numbers] = lengths.__array_interface__["data"][0]
             self._new.append((numbers, stack))
             if numbers[0] in self._selected:
@@ -320,11 +324,11 @@ class Batch:
 
     def _decoding(self, number: int) -> Decoding | None:
         cf = self._destination.cf
-        how = cf if isinstance(cf, Decoding) else decoding_of(self._origin.dataset(number))
+        dataset = self._origin.dataset(number)
+        how = cf if isinstance(cf, Decoding) else QuickReader.of(dataset).decoding(dataset)
         if how is not None and self._destination.dtype is not None:
             raise InvalidError(
-                f"dataset {self._origin.dataset(number).name} is decoded to {how.dtype}, and "
-                "another dtype is given",
+                f"dataset {dataset.name} is decoded to {how.dtype}, and another dtype is given",
                 remedy="give cf or dtype, not both",
             )
         return how
@@ -335,8 +339,7 @@ class Batch:
         dataset = self._origin.dataset(number)
         if wanted is not None:
             how.check_out(wanted, dataset)
-        is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
-        rules = None if names or is_narrow else how.rules(dataset.dtype)
+        rules = None if names else how.rules(dataset.id.get_type())
         if rules is None:
             return None
         element = element_type(how.dtype)

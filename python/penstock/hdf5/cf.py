@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock._native import CData, ffi, lib
+from penstock._native import CData, ffi
 from penstock.dtypes import ElementType, element_type
-from penstock.errors import InvalidError, check
+from penstock.errors import InvalidError
+from penstock.hdf5 import memory_types
 
 _RESULTS: Final = (np.dtype("f4"), np.dtype("f8"))
 _MOST_FILLS: Final = 4
@@ -71,13 +72,15 @@ class Decoding(NamedTuple):
                 remedy="give an array of that type",
             )
 
-    def rules(self, stored: np.dtype[Any]) -> CData | None:
+    def rules(self, kind: Any) -> CData | None:
         """Return the ``penstock_decoding`` that does the same for elements of a stored type.
 
-        ``None`` if the library has none: it computes as float32 and float64, with finite numbers.
+        ``None`` if the library has none: it computes as float32 and float64, with finite numbers,
+        and takes numbers with the bits of NumPy's types. ``kind`` is the ``h5py.h5t.TypeID``.
         """
+        stored = kind.dtype
         is_known = stored.kind in "iu" or stored.newbyteorder("=") in _RESULTS
-        if self.dtype not in _RESULTS or not is_known:
+        if self.dtype not in _RESULTS or not is_known or not memory_types.is_numpys(kind, stored):
             return None
         factors = [self._factor(self.scale_factor, 1.0), self._factor(self.add_offset, -0.0)]
         fills = self._fills()
@@ -164,15 +167,6 @@ def decoding(attributes: Mapping[Any, Any], stored: np.dtype[Any], *, name: str)
         return None
     made.apply(np.zeros(1, stored))  # raises the errors of NumPy
     return made
-
-
-def number_of(rules: CData | None) -> int:
-    """Return the number of a ``penstock_decoding`` in the library of this process; 0 for none."""
-    if rules is None:
-        return 0
-    number = ffi.new("int32_t *")
-    check(lib.penstock_decoding_number(rules, number))
-    return int(number[0])
 
 
 def attributes_of(dataset: Any) -> dict[str, Any]:

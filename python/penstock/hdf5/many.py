@@ -123,14 +123,18 @@ def _pair(piece: Any, number: int, form: str) -> tuple[Any, Any]:
 
 
 def start_into(
-    datasets: Sequence[Any], selections: Sequence[Any], out: Sequence[Any], options: OptionKeys
+    datasets: Sequence[Any],
+    selections: Sequence[Any],
+    out: Sequence[Any],
+    options: OptionKeys,
+    cf: bool | Decoding = False,
 ) -> StartedMany:
     """Start to read parts of ``h5py.Dataset`` objects into arrays that were never written.
 
     The arrays are C-contiguous. GPU memory is filled after the work that is queued on torch's or
     CuPy's current stream.
     """
-    batch = Batch(Opened(datasets), list(selections), out, _destination(**options))
+    batch = Batch(Opened(datasets), list(selections), out, _destination(cf=cf, **options))
     with lock():
         started = _start(batch, request.ZERO_HOLES, ExitStack())
         if batch.can_change:

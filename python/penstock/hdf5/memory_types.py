@@ -159,6 +159,16 @@ def has_narrow_integers(kind: Any) -> bool:
     )
 
 
+def is_numpys(kind: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of a type of HDF5 have the bits of h5py's type for them.
+
+    Those of bfloat16 are not the bits of float32, nor those of 12-bit integers those of int16.
+    """
+    import h5py
+
+    return bool(kind.equal(h5py.h5t.py_create(dtype)))
+
+
 def in_order_of(memory: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
     """Return a type with the byte order of ``stored`` in its integers, which are matched by field.
 

@@ -363,9 +363,7 @@ def _start(
         dtype = of_elements(dtype, inner)
     rules = None
     if how is not None:
-        # Narrow integers have bits that are no part of the number.
-        is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
-        rules = None if inner or names or is_narrow else how.rules(base)
+        rules = None if names else how.rules(dataset.id.get_type())
         if rules is None:
             return left_to_h5py("only NumPy decodes such elements")
         if out is not None:

@@ -19,7 +19,7 @@ from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import element_type
 from penstock.errors import check
 from penstock.hdf5 import memory_types, small
-from penstock.hdf5.cf import Decoding, number_of
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import lock, seems_writable
 from penstock.placement import Device, Placement, allocate, is_numpy
 from penstock.report import remember
@@ -115,7 +115,7 @@ class SmallReader:
             return None
         if how is None:
             return cls(identifier, shape, stored)
-        rules = how.rules(stored.numpy)
+        rules = how.rules(stored.kind)
         if rules is None:
             return None
         kind = memory_types.memory_type(element_type(how.dtype), how.dtype)
@@ -319,11 +319,8 @@ class SmallReader:
 
 def _open(identifier: Any, kind: Any, rules: CData | None, place: CData) -> int:
     """Open a ``penstock_reader``, under the lock of HDF5, and return the status."""
-    return int(
-        lib.penstock_reader_open(identifier.id, kind.id, place)
-        if rules is None
-        else lib.penstock_reader_open_decoded(identifier.id, kind.id, number_of(rules), place)
-    )
+    decoding = NULL if rules is None else rules
+    return int(lib.penstock_reader_open_decoded(identifier.id, kind.id, decoding, place))
 
 
 def _new_place() -> CData:

@@ -12,7 +12,6 @@ from penstock._options import OptionKeys, resolve
 from penstock.arrays import View, c_strides
 from penstock.errors import check
 from penstock.hdf5 import dropped, small, small_reader
-from penstock.hdf5.cf import number_of
 from penstock.hdf5.library import holds_objects, lock, seems_writable
 from penstock.hdf5.selection import Selection
 from penstock.request import Finished, Request
@@ -148,6 +147,7 @@ class Described:
                 strides = tuple(strides[at] for at in found.order)
             shape = found.lengths
         self.array = ffi.new("penstock_array *")
+        self._rules = memory.rules
         self._shape = ffi.new("uint64_t[]", shape)
         self._strides = NULL if strides is None else ffi.new("int64_t[]", strides)
         self.array[0] = (
@@ -155,9 +155,10 @@ class Described:
             pointer(memory.view.pointer),
             memory.type.id,
             len(shape),
-            number_of(memory.rules),
+            0,
             self._shape,
             self._strides,
+            NULL if memory.rules is None else memory.rules,
         )
 
 

@@ -13,6 +13,7 @@ from penstock.hdf5.cf import Decoding
 from penstock.hdf5.dataset import Dataset
 from penstock.placement import Device
 from penstock.request import Request
+from penstock.xarray.files import OpenFile
 from penstock.xarray.indexers import Index, index_of
 
 
@@ -25,9 +26,9 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         manager: xarray's file manager of the :class:`penstock.xarray.files.OpenFile`.
         path: The path of the dataset.
         shape: The shape of the variable.
+        stored: The type of the elements in the file.
         dtype: The type of the elements that are returned.
-        is_swapped: Whether the byte order of the file is not that of the type.
-        is_brief: Whether a read of all elements may be one of
+        is_brief: Whether a read may be one of
             :meth:`penstock.xarray.files.OpenFile.first_read`.
         device: Where the elements go, as for :func:`penstock.read`.
         decoding: How numbers are decoded, if they are.
@@ -37,9 +38,9 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         "_decoding",
         "_device",
         "_is_brief",
-        "_is_swapped",
         "_manager",
         "_path",
+        "_stored",
         "dtype",
         "shape",
     )
@@ -49,9 +50,9 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         manager: Any,
         path: str,
         shape: tuple[int, ...],
+        stored: np.dtype[Any],
         dtype: np.dtype[Any],
         *,
-        is_swapped: bool = False,
         is_brief: bool = False,
         device: Device = None,
         decoding: Decoding | None = None,
@@ -60,7 +61,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         self.dtype = dtype
         self._manager = manager
         self._path = path
-        self._is_swapped = is_swapped
+        self._stored = stored
         self._is_brief = is_brief
         self._device = device
         self._decoding = decoding
@@ -78,8 +79,8 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             self._manager,
             self._path,
             self.shape,
+            self._stored,
             dtype,
-            is_swapped=self._is_swapped,
             device=device,
             decoding=decoding,
         )
@@ -91,7 +92,7 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
         """Read while other tasks of the event loop run."""
         index = index_of(key, self.shape)
         with self._manager.acquire_context() as file:
-            return index.apply(await self._started(file.dataset(self._path), index.selection))
+            return index.apply(await self._started(self._dataset(file), index.selection))
 
     def get_duck_array(self, dtype: Any = None) -> Any:
         """Read all elements, and convert them to a type."""
@@ -103,11 +104,15 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
-            if self._is_brief and self._is_whole(index.selection):
-                found = file.first_read(self._path, self.shape, self.dtype)
+            if self._is_brief:
+                is_whole = self._is_whole(index.selection)
+                found = file.first_read(self._path, self.shape, self._stored, is_whole=is_whole)
                 if found is not None:
-                    return index.apply(found)
-            return index.apply(self._read_dataset(file.dataset(self._path), index.selection))
+                    return index.apply(found if is_whole else found[index.selection].copy())
+            return index.apply(self._read_dataset(self._dataset(file), index.selection))
+
+    def _dataset(self, file: OpenFile) -> Dataset:
+        return file.dataset(self._path, self.shape, self._stored)
 
     def _is_whole(self, selection: tuple[Any, ...]) -> bool:
         return all(
@@ -120,13 +125,18 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
             return dataset.read(selection, device=self._device, cf=self._decoding)
         if self._device is not None:
             return dataset.read(selection, device=self._device)
-        return dataset.read(selection, dtype=self.dtype) if self._is_swapped else dataset[selection]
+        return (
+            dataset.read(selection, dtype=self.dtype) if self._is_swapped() else dataset[selection]
+        )
 
     def _started(self, dataset: Dataset, selection: tuple[Any, ...]) -> Request[Any]:
         if self._decoding is not None:
             return dataset.read_async(selection, device=self._device, cf=self._decoding)
-        dtype = self.dtype if self._is_swapped and self._device is None else None
+        dtype = self.dtype if self._is_swapped() and self._device is None else None
         return dataset.read_async(selection, device=self._device, dtype=dtype)
+
+    def _is_swapped(self) -> bool:
+        return not self._stored.isnative
 
 
 class ThreadedArray(LazyArray):
@@ -153,14 +163,29 @@ class PaddedArray(ThreadedArray):
 
     __slots__ = ()
 
+    def _dataset(self, file: OpenFile) -> Dataset:
+        return file.dataset(self._path, (0,) * len(self.shape), self._stored)
+
     def _read_dataset(self, dataset: Dataset, selection: tuple[Any, ...]) -> Any:
-        if dataset.dtype.kind == "O":
+        if is_text(self._stored):
             return dataset.asstr()[selection]
         return super()._read_dataset(dataset, selection)
 
+    def _filled(self, dataset: Dataset, shape: list[int]) -> np.ndarray[Any, Any]:
+        """Return an array of fill values."""
+        if is_text(self._stored):
+            return np.full(shape, "", object)
+        numbers = type_in_lists(self._stored)
+        if numbers is None:
+            return np.full(shape, dataset.fillvalue, self.dtype)
+        values = np.empty(shape, object)
+        for place in np.ndindex(*shape):
+            values[place] = np.empty(0, numbers)
+        return values
+
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
-            dataset = file.dataset(self._path)
+            dataset = self._dataset(file)
             box = [
                 _box(part, length) for part, length in zip(index.selection, self.shape, strict=True)
             ]
@@ -170,8 +195,7 @@ class PaddedArray(ThreadedArray):
                 for side, length in zip(box, dataset.shape, strict=True)
             )
             lengths = [side.stop - side.start for side in box]
-            fill = "" if self.dtype.kind == "O" else dataset.fillvalue
-            values = np.full(lengths, fill, self.dtype)
+            values = self._filled(dataset, lengths)
             filled = tuple(slice(0, side.stop - side.start) for side in inner)
             if values[filled].size:
                 values[filled] = self._read_dataset(dataset, inner)
@@ -189,6 +213,17 @@ class PaddedArray(ThreadedArray):
                 view += [slice(None)] * part.ndim
         found = values[tuple(shifted)]
         return index.apply(found[tuple(view)] if 0 in view else found)
+
+
+def is_text(stored: np.dtype[Any]) -> bool:
+    """Whether h5py's type is that of strings of variable length."""
+    return stored.metadata is not None and stored.metadata.get("vlen") in (str, bytes)
+
+
+def type_in_lists(stored: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the type of the elements of lists of variable length; ``None`` for other types."""
+    found = None if stored.metadata is None else stored.metadata.get("vlen")
+    return found if isinstance(found, np.dtype) else None
 
 
 def _box(part: Any, length: int) -> slice:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5p, h5s, h5t
+from h5py import h5, h5a, h5p, h5t
 
 HIDDEN: Final = frozenset(
     {
@@ -90,18 +90,17 @@ class Attributes:
     def _value(self, name: str) -> Any:
 
         attribute = self._open(name)
-        kind, space = attribute.get_type(), attribute.get_space()
-        is_null = space.get_simple_extent_type() == h5s.NULL
+        kind, shape = attribute.get_type(), attribute.get_space().shape
         if kind.get_class() == h5t.STRING:
             is_variable = kind.is_variable_str()
-            if is_null:
+            if shape is None:  # a null dataspace
                 return [] if is_variable else ""
-            return _text(attribute, kind, space.shape, name, is_variable=is_variable)
+            return _text(attribute, kind, shape, name, is_variable=is_variable)
         if kind.get_class() == h5t.REFERENCE:
             return None
-        if is_null:
+        if shape is None:
             return np.empty(0, type_of(kind).newbyteorder("="))
-        values = _elements(attribute, kind, space.shape)
+        values = _elements(attribute, kind, shape)
         if not values.dtype.isnative:
             values = values.astype(values.dtype.newbyteorder("="))
         return values.reshape(-1)[0] if values.size == 1 else values
@@ -113,11 +112,16 @@ def type_of(kind: Any) -> np.dtype[Any]:
     Raises:
         TypeError: NumPy has none.
     """
+    found: np.dtype[Any] = _known(kind) or kind.dtype
+    return found
+
+
+def _known(kind: Any) -> np.dtype[Any] | None:
+    """Return NumPy's type of a usual type of numbers; ``None`` for other types."""
     for known, dtype in _numbers().get((kind.get_class(), kind.get_size()), ()):
         if known.equal(kind):
             return dtype
-    found: np.dtype[Any] = kind.dtype
-    return found
+    return None
 
 
 @cache
@@ -140,12 +144,26 @@ def _variable_text(encoding: str) -> tuple[Any, np.dtype[Any]]:
 
 
 def _elements(attribute: Any, kind: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    dtype = type_of(kind)
+    known = _known(kind)
+    if known is not None:
+        values = np.zeros(shape, known)
+        attribute.read(values, mtype=kind)
+        return values
+    dtype = kind.dtype
     base, inner = dtype.subdtype or (dtype, ())
     values = np.zeros(shape + inner, base)
-    # Objects of Python need h5py's own type, by which it makes them.
-    attribute.read(values, mtype=h5t.py_create(dtype) if dtype.hasobject else kind)
+    attribute.read(values, mtype=_memory_type(kind, dtype))
     return values
+
+
+def _memory_type(kind: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the HDF5 type of elements in memory, which may be another one than in the file.
+
+    h5py reads a bfloat16 as a float32, for example. HDF5 has no conversion between opaque types.
+    """
+    wanted = h5t.py_create(dtype)
+    is_opaque = kind.get_size() == dtype.itemsize and h5t.find(kind, wanted) is None
+    return kind if is_opaque else wanted
 
 
 def _text(

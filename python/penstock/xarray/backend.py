@@ -76,7 +76,7 @@ class PenstockBackendEntrypoint(BackendEntrypoint):  # type: ignore[misc, unused
             decode_times=decode_times,
             concat_characters=concat_characters,
             decode_coords=decode_coords,
-            drop_variables=drop_variables,
+            drop_variables=options.without,
             use_cftime=use_cftime,
             decode_timedelta=decode_timedelta,
         )
@@ -112,7 +112,7 @@ class PenstockBackendEntrypoint(BackendEntrypoint):  # type: ignore[misc, unused
                 decode_times=decode_times,
                 concat_characters=concat_characters,
                 decode_coords=decode_coords,
-                drop_variables=drop_variables,
+                drop_variables=options.without,
                 use_cftime=use_cftime,
                 decode_timedelta=decode_timedelta,
             )

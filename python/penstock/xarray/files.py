@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from h5py import h5o, h5s
 
-from penstock.errors import IncompatibleError
+from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5.dataset import Dataset
 from penstock.hdf5.file import File
+from penstock.xarray.attributes import type_of
 from penstock.xarray.group import Group, Numbering
 
 _CLASSIC = b"CDF"
@@ -32,6 +33,8 @@ class OpenFile:
         self._datasets: dict[str, Dataset] = {}
         self._groups: dict[str, Group] = {}
         self._were_read: set[str] = set()
+        self._kept: dict[str, np.ndarray[Any, Any]] = {}
+        """Elements of datasets of which only parts were read."""
         is_sorted = phony_dims == "sort"
         self._numbering = Numbering(self._file.h5py, is_sorted=is_sorted)
         if is_sorted:
@@ -42,26 +45,55 @@ class OpenFile:
         """The path by which the file was opened."""
         return self._file.filename
 
-    def dataset(self, path: str) -> Dataset:
-        """Return an open dataset."""
+    def dataset(self, path: str, shape: tuple[int, ...], stored: np.dtype[Any]) -> Dataset:
+        """Return an open dataset that has at least this shape, and elements of this type.
+
+        The file may have been changed or replaced since the variable was described.
+
+        Raises:
+            InvalidError: The dataset is smaller, or has other elements.
+        """
         found = self._datasets.get(path)
         if found is None:
-            found = self._datasets[path] = self._file[path]
+            found = self._file[path]
+            now = found.shape
+            is_same = now is not None and len(now) == len(shape) and found.dtype == stored
+            if not is_same or any(have < want for have, want in zip(now or (), shape, strict=True)):
+                raise InvalidError(
+                    f"{path} of {self.name} was {stored} of shape {shape} when the file was "
+                    f"opened, and is now {found.dtype} of shape {now}",
+                    path=self.name,
+                    cause="the file was changed or replaced",
+                    remedy="open it again",
+                )
+            self._datasets[path] = found
         return found
 
     def first_read(
-        self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, path: str, shape: tuple[int, ...], stored: np.dtype[Any], *, is_whole: bool
     ) -> np.ndarray[Any, Any] | None:
         """Return all elements of a dataset by HDF5, the first time; ``None`` after that.
 
-        Most coordinates are read once. To prepare faster reads of them would take longer.
+        ``None``, too, if the dataset no longer has this shape and type, or HDF5 fails. Most
+        coordinates are read once. To prepare faster reads of them would take longer. xarray reads
+        the first and the last time before all times: if only a part is needed, which the caller
+        copies, the elements are kept until all are.
         """
+        if path in self._kept:
+            return self._kept.pop(path, None) if is_whole else self._kept.get(path)
         if path in self._were_read:
             return None
         self._were_read.add(path)
         identifier = h5o.open(self._file.id, path.encode("utf-8", "surrogateescape"))
-        values = np.zeros(shape, dtype)
-        identifier.read(h5s.ALL, h5s.ALL, values)
+        if identifier.shape != shape or type_of(identifier.get_type()) != stored:
+            return None
+        values = np.zeros(shape, stored.newbyteorder("="))
+        try:
+            identifier.read(h5s.create_simple(shape), h5s.ALL, values)
+        except OSError:  # it names neither file nor dataset, as the error of the usual way does
+            return None
+        if not is_whole:
+            self._kept[path] = values
         return values
 
     def group(self, path: str) -> Group:
@@ -95,6 +127,7 @@ class OpenFile:
         """Wait for pending reads, and close the file with all datasets."""
         self._datasets.clear()
         self._groups.clear()
+        self._kept.clear()
         self._file.close()
 
 

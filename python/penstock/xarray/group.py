@@ -148,7 +148,7 @@ class Group:
         return Attributes(identifier, identifier.get_create_plist()).visible()
 
     def variables(self, without: frozenset[str] = frozenset()) -> list[Stored]:
-        """Return the variables, except those of some names."""
+        """Return the variables. Those of some names need not be any of netCDF."""
         if self._described is None:
             known = self.all_dimensions
             self._described = {
@@ -159,17 +159,17 @@ class Group:
             self._datasets.clear()
         found = []
         for name, outcome in self._described.items():
-            if name in without:
+            if isinstance(outcome, Stored):
+                found.append(outcome)
+            elif name in without:
                 continue
-            if isinstance(outcome, InvalidError):
+            elif isinstance(outcome, InvalidError):
                 raise outcome
-            if isinstance(outcome, TypeError):
+            else:
                 warnings.warn(
                     f"{self.child_path(name)} of {self.file.filename} is left out: {outcome}",
                     stacklevel=2,
                 )
-            else:
-                found.append(outcome)
         return found
 
     def _outcome(

@@ -16,7 +16,14 @@ from xarray.core.indexing import LazilyIndexedArray
 
 from penstock.hdf5 import cf, small
 from penstock.placement import Device
-from penstock.xarray.array import LazyArray, LazyStrings, PaddedArray
+from penstock.xarray.array import (
+    LazyArray,
+    LazyStrings,
+    PaddedArray,
+    ThreadedArray,
+    is_text,
+    type_in_lists,
+)
 from penstock.xarray.files import OpenFile
 from penstock.xarray.group import Group, Stored
 
@@ -57,7 +64,7 @@ class Options(NamedTuple):
     mask_and_scale: bool | Mapping[str, bool] = True
     decode_coords: bool | str = True
     without: frozenset[str] = frozenset()
-    """The names of variables to leave out."""
+    """The names of variables that xarray leaves out, after it has used them to decode others."""
 
 
 class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
@@ -124,12 +131,18 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         return file.group(self._group)
 
     def _hosted(self, group: Group, stored: list[Stored]) -> set[str]:
-        """Return the names of the coordinates, which stay on the host."""
+        """Return the names of what stays on the host: coordinates, and the bounds of times.
+
+        xarray decodes these bounds by the units of the times, also of those that are dropped.
+        """
         names = set(group.all_dimensions)
+        times = (one.attributes for one in stored if _is_time(one.attributes))
+        names.update(str(attributes["bounds"]) for attributes in times if "bounds" in attributes)
         keys = ["coordinates"] if self._options.decode_coords else []
         if self._options.decode_coords == "all":
             keys += _RELATED
-        for attributes in (group.attributes(), *(one.attributes for one in stored)):
+        kept = (one.attributes for one in stored if one.name not in self._options.without)
+        for attributes in (group.attributes(), *kept):
             for key in keys:
                 names.update(str(attributes.get(key, "")).replace(":", " ").split())
         return names
@@ -147,13 +160,15 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
             self._manager,
             stored.path,
             stored.shape,
+            stored.dtype,
             _type_in_memory(stored.dtype),
-            is_swapped=not stored.dtype.isnative,
             is_brief=is_on_host and not is_padded and _is_brief(stored),
             device=None if is_on_host else self._options.device,
         )
         variable = Variable(stored.dimensions, LazilyIndexedArray(array), attributes, encoding)
-        return self._decoded(variable, array, stored) if is_plain else variable
+        if not is_plain or stored.name in self._options.without:
+            return variable
+        return self._decoded(variable, array, stored)
 
     def _decoded(self, variable: Variable, array: LazyArray, stored: Stored) -> Variable:
         """Return a variable whose numbers are decoded while they are read.
@@ -166,8 +181,10 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         if not wanted or variable.attrs.keys().isdisjoint(cf.NAMES):
             return variable
         coded = variable.copy(deep=False)  # the coders change the attributes
-        for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
-            coded = coder.decode(coded, name=stored.name)
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            for coder in (CFMaskCoder(), CFScaleOffsetCoder()):
+                coded = coder.decode(coded, name=stored.name)
         data: LazyArray | None = None
         try:
             with warnings.catch_warnings():
@@ -177,25 +194,28 @@ class Store(AbstractDataStore):  # type: ignore[misc, unused-ignore]
         except (TypeError, ValueError, OverflowError, KeyError):
             pass  # xarray raises it when the variable is read
         if data is not None and data.dtype == coded.dtype:
+            for one in raised:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
             return Variable(coded.dims, LazilyIndexedArray(data), coded.attrs, coded.encoding)
-        on_host = LazilyIndexedArray(array.on_host())  # xarray's arithmetic is that of NumPy
+        # xarray's arithmetic is that of NumPy. Its coders warn when it decodes the variable.
+        on_host = LazilyIndexedArray(array.on_host())
         return Variable(variable.dims, on_host, variable.attrs, variable.encoding)
 
 
 def _array_class(stored: Stored) -> type[LazyArray]:
     if stored.shape != stored.extent:
         return PaddedArray
-    return LazyStrings if _is_text(stored.dtype) else LazyArray
-
-
-def _is_text(dtype: np.dtype[Any]) -> bool:
-    return dtype.metadata is not None and dtype.metadata.get("vlen") is str
+    if is_text(stored.dtype):
+        return LazyStrings
+    return ThreadedArray if stored.dtype.hasobject else LazyArray
 
 
 def _type_in_memory(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if _is_text(dtype):
+    if is_text(dtype):
         found: np.dtype[Any] = create_vlen_dtype(str)  # type: ignore[no-untyped-call, unused-ignore]
         return found
+    # As the netCDF4 engine says: xarray would take the first list of objects for one object.
+    dtype = type_in_lists(dtype) or dtype
     return dtype.newbyteorder("=") if dtype.kind in "iufc" else dtype
 
 
@@ -215,7 +235,7 @@ def _is_time(attributes: Mapping[str, Any]) -> bool:
 
 def _encoding(stored: Stored) -> dict[str, Any]:
     """Return how a variable is stored, in the words of xarray's h5netcdf engine."""
-    found: dict[str, Any] = {"dtype": str if _is_text(stored.dtype) else stored.dtype}
+    found: dict[str, Any] = {"dtype": str if is_text(stored.dtype) else stored.dtype}
     if stored.enum_name is not None:
         assert stored.dtype.metadata is not None
         values = stored.dtype.metadata["enum"]

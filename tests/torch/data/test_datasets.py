@@ -100,6 +100,47 @@ def test_elements_are_converted_as_they_are_read(files: Any, dtype: Any, kinds: 
         assert torch.equal(tensor, expected)
 
 
+@pytest.fixture
+def packed(tmp_path: Path) -> tuple[list[Path], np.ndarray[Any, Any]]:
+    """Files with scales of their own, and their decoded elements."""
+    paths, decoded = [tmp_path / "0.nc", tmp_path / "1.nc"], []
+    for path, scale in zip(paths, (0.5, 0.25), strict=True):
+        stored = np.arange(30, dtype="i2").reshape(10, 3)
+        with h5py.File(path, "w") as file:
+            file["t"], file["label"] = stored, np.arange(10)
+            file["t"].attrs["scale_factor"] = np.float32(scale)
+            file["t"].attrs["_FillValue"] = np.int16(4)
+        decoded.append(np.where(stored == 4, np.nan, stored * scale))
+    return paths, np.concatenate(decoded)
+
+
+@pytest.mark.parametrize("most", [0, 1000])
+def test_packed_numbers_are_decoded_by_the_attributes_of_each_file(
+    packed: tuple[list[Path], np.ndarray[Any, Any]], most: int, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(started._MOST_REQUESTS, "cpu", most)
+    paths, expected = packed
+    dataset = HDF5Dataset(paths, ["t", "label"], device="cpu", cf=True)
+    indices = [12, 1, 3, 19]
+    found = pickle.loads(pickle.dumps(dataset)).__getitems__(indices).batch
+    assert found["t"].dtype == torch.float32
+    np.testing.assert_array_equal(found["t"].numpy(), expected[indices])
+    assert found["label"].tolist() == [2, 1, 3, 9]
+    np.testing.assert_array_equal(dataset[1]["t"].numpy(), expected[1])
+    windows = HDF5Dataset(paths, "t", device="cpu", steps=3, cf=True)
+    np.testing.assert_array_equal(windows[8]["t"].numpy(), expected[10:13])
+
+
+def test_decoded_numbers_have_no_other_dtype(
+    packed: tuple[list[Path], np.ndarray[Any, Any]],
+) -> None:
+    with pytest.raises(InvalidError, match=r"dataset /t of .*0\.nc is decoded to float32"):
+        HDF5Dataset(packed[0], "t", device="cpu", dtype="f8", cf=True)
+    of_label = {"label": torch.int32}
+    found = HDF5Dataset(packed[0], ["t", "label"], device="cpu", dtype=of_label, cf=True)
+    assert found[0]["label"].dtype == torch.int32
+
+
 def test_a_transform_is_given_the_batch(files: Any) -> None:
     def transform(batch: Any) -> Any:
         return batch["image"].float() / 255, batch["label"]

@@ -23,6 +23,8 @@ from penstock.torch.data.windows import Geometry, Windows
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from penstock.hdf5.cf import Decoding
+
 
 class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
     """The samples of datasets of HDF5 files, as a map-style data set of torch.
@@ -49,12 +51,15 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         spacing: The distance between the indices of a window.
         axis: The axis of the windows in the datasets. If it is not 0, axis 0 counts the rows of
             windows, and a dataset without this axis is read by row.
+        cf: Whether packed and missing values are decoded by the attributes of each dataset, as for
+            :func:`penstock.read`. Elements then have the type that xarray chooses.
         **options: Those of the reads, such as ``decode`` or ``threads``: see
             :class:`penstock.OptionKeys`.
 
     Raises:
         KeyError: A file lacks a dataset; the error lists those that it has.
-        InvalidError: Datasets of one file differ in length, or the arguments make no samples.
+        InvalidError: Datasets of one file differ in length, the arguments make no samples, or
+            ``cf`` and ``dtype`` are given for one dataset.
         IncompatibleError: Shapes or types differ between files, or torch lacks a type.
         UnavailableError: The device is not there.
         OSError: A file cannot be opened.
@@ -75,12 +80,14 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         stride: int = 1,
         spacing: int = 1,
         axis: int = 0,
+        cf: bool | Decoding = False,
         **options: Unpack[OptionKeys],
     ) -> None:
         self.device = checked_device(device)
         self.transform = transform
         resolve(options)
         self._options = options
+        self._cf = cf
         self._windows = Windows.of(steps, stride, spacing, axis)
         by_key = files.named(names)
         if isinstance(dtype, Mapping) and (unknown := set(dtype) - set(by_key)):
@@ -88,7 +95,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
                 f"dtype has the key {min(unknown)!r}, which is not among names",
                 remedy=f"use keys of {', '.join(by_key)}",
             )
-        self._sources = files.described(paths, by_key, dtype, torch)
+        self._sources = files.described(paths, by_key, dtype, torch, cf)
         self._names = tuple(by_key.values())
         self._geometries = [
             Geometry(self._windows, source.shapes, str(source)) for source in self._sources
@@ -123,7 +130,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
         # Zeros, as a read may leave elements that were never written.
         tensors = self._tensors(torch.zeros, 1)
         number = int(np.searchsorted(self._ends, sample, side="right"))
-        read(self._parts(number, np.array([sample]), tensors, 0), self._options)
+        read(self._parts(number, np.array([sample]), tensors, 0), self._options, self._cf)
         return sample_of(self._transformed(tensors), 0)
 
     def __getitems__(self, indices: Sequence[int]) -> Samples:
@@ -168,7 +175,7 @@ class HDF5Dataset(torch_data.Dataset):  # type: ignore[misc]
             for begin, end in group:
                 number = int(sources[begin])
                 parts += self._parts(number, samples[begin:end], tensors, begin, started)
-            started.add(start(parts, self._options))
+            started.add(start(parts, self._options, self._cf))
         return started
 
     def _tensors(self, make: Callable[..., Any], count: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from penstock._options import OptionKeys
 from penstock.data.started import Pending, Started
 from penstock.hdf5 import reading
+from penstock.hdf5.cf import Decoding
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
 from penstock.torch.data.samples import tensors_of
@@ -61,36 +62,38 @@ class Transformed(Started):
         return self._transform(made)
 
 
-def start(parts: Sequence[Part], options: OptionKeys | None = None) -> list[Pending]:
-    """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`."""
+def start(
+    parts: Sequence[Part], options: OptionKeys | None = None, cf: bool | Decoding = False
+) -> list[Pending]:
+    """Start to read parts of datasets. The options are those of :class:`penstock.OptionKeys`.
+
+    ``cf`` is that of :func:`penstock.read`.
+    """
     options = {} if options is None else options
     if parts and len(parts) > _MOST_REQUESTS[parts[0].out.device.type]:
         datasets, selections, out = zip(*parts, strict=True)
-        return [start_into(datasets, selections, out, options)]
+        return [start_into(datasets, selections, out, options, cf)]
     made: list[Pending] = []
     try:
         for part in parts:
-            made.append(_start(part, options))
+            made.append(_start(part, options, cf))
     except BaseException:
         Started(made, list).close()
         raise
     return made
 
 
-def read(parts: Sequence[Part], options: OptionKeys) -> None:
+def read(parts: Sequence[Part], options: OptionKeys, cf: bool | Decoding = False) -> None:
     """Read parts of datasets one after the other, which is faster than requests for a few bytes."""
     for part in parts:
         quick = QuickReader.of(part.dataset)
         reading.read_placed(
-            part.dataset, quick, part.selection, _filled(part), None, None, None, options
+            part.dataset, quick, part.selection, _filled(part), None, None, None, options, cf=cf
         )
 
 
-def _start(part: Part, options: OptionKeys) -> Pending:
-    quick = QuickReader.of(part.dataset)
-    return reading.start_quick(
-        part.dataset, quick, part.selection, _filled(part), None, options, is_new=True
-    )
+def _start(part: Part, options: OptionKeys, cf: bool | Decoding) -> Pending:
+    return reading.start_into_reused(part.dataset, part.selection, _filled(part), options, cf)
 
 
 def _filled(part: Part) -> Any:

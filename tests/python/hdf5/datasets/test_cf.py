@@ -19,6 +19,7 @@ from penstock._native import ffi, lib
 from penstock.errors import check
 from penstock.hdf5 import small
 from penstock.hdf5.cf import Decoding, attributes_of, decoding, decoding_of
+from penstock.hdf5.memory_types import special_type
 
 CASES = 600 if os.environ.get("PENSTOCK_TEST_CASES") == "all" else 120
 SHAPE = (23, 17)
@@ -400,21 +401,15 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_the_library_refuses_rules_that_are_wrong(what: str) -> None:
-    rules, number = ffi.new("penstock_decoding *"), ffi.new("int32_t *")
+def test_the_library_refuses_rules_that_are_wrong(temperatures: Path, what: str) -> None:
+    rules = ffi.new("penstock_decoding *")
     rules[0] = (ffi.sizeof("penstock_decoding"), *WRONG[what])
-    with pytest.raises(ps.InvalidError, match=f"the {what}.* of a decoding is wrong"):
-        check(lib.penstock_decoding_number(rules, number))
-
-
-@pytest.mark.parametrize("given", [-1, 1 << 30])
-def test_the_library_refuses_a_number_of_no_rules(temperatures: Path, given: int) -> None:
     with ps.File(temperatures) as file:
         dataset, place = file["t"], ffi.new("penstock_reader **")
-        with pytest.raises(ps.InvalidError, match="not the number of a decoding"):
+        with pytest.raises(ps.InvalidError, match=f"the {what}.* of a decoding is wrong"):
             check(
                 lib.penstock_reader_open_decoded(
-                    dataset.id.id, dataset.id.get_type().id, given, place
+                    dataset.id.id, dataset.id.get_type().id, rules, place
                 )
             )
 
@@ -422,7 +417,7 @@ def test_the_library_refuses_a_number_of_no_rules(temperatures: Path, given: int
 def test_only_numbers_that_can_be_decoded_have_rules() -> None:
     def has_rules(stored: str, dtype: str, *fills: Any, scale: Any = None) -> bool:
         how = Decoding(scale, None, fills, None, np.dtype(dtype))
-        return how.rules(np.dtype(stored)) is not None
+        return how.rules(h5py.h5t.py_create(np.dtype(stored))) is not None
 
     assert has_rules("i2", "f4", np.int16(3))
     assert has_rules(">f8", "f8", np.float64(3), scale=0.1)
@@ -433,6 +428,41 @@ def test_only_numbers_that_can_be_decoded_have_rules() -> None:
     assert not has_rules("i2", "f4", scale=np.longdouble(0.1))
     assert not has_rules("i2", "f4", scale=np.inf)
     assert not has_rules("f4", "f4", scale=0.0)
+
+
+def offset_integer() -> Any:
+    """12 bits in the middle of 4 bytes."""
+    kind = h5py.h5t.STD_I32LE.copy()
+    kind.set_precision(12)
+    kind.set_offset(4)
+    return kind
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "read": lambda dataset, **how: ps.read(dataset, **how),
+    "part": lambda dataset, **how: ps.read(dataset, np.s_[:], **how),
+    "many": lambda dataset, **how: ps.read_many([dataset], **how)[0],
+    "async": lambda dataset, **how: ps.read_async(dataset, **how).wait(),
+    "blocks": lambda dataset, **how: next(iter(dataset.blocks(10_000, **how)))[1],
+}
+
+
+@WHERE
+@SIZES
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [special_type("bfloat16"), offset_integer()], ids=["bf16", "i12"])
+def test_types_that_numpy_lacks_are_decoded_as_h5py_reads_them(
+    tmp_path: Path, kind: Any, way: str, limit: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small, "LIMIT", limit)
+    numbers = np.arange(10_000) % 100
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple(numbers.shape))
+        h5py.Dataset(made)[...] = numbers
+        file["x"].attrs["_FillValue"] = kind.dtype.type(3)
+    with ps.File(tmp_path / "x.h5") as file:
+        found = np.array(on_host(WAYS[way](file["x"], device=device, cf=True)))
+    np.testing.assert_array_equal(found, np.where(numbers == 3, np.nan, numbers))
 
 
 def test_null_dataspaces_stay_as_they_are(tmp_path: Path) -> None:
