@@ -150,6 +150,8 @@ def make(architecture: str, tools: Path, dist: Path) -> Path:
         # cargo finds its command zigbuild, and that finds ziglang, in this environment.
         "PATH": f"{Path(sys.executable).parent}:{tools}:{os.environ['PATH']}",
         "RUSTC": str(tools / "rustc"),
+        # The time that hatchling gives to all files, for auditwheel too.
+        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", "1580601600"),
     }
     build("--wheel", folder, environment)
     (plain,) = folder.glob("penstock-*.whl")
