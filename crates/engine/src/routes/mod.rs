@@ -15,9 +15,10 @@ use crate::file::mapping::Mappings;
 use crate::file::position::Gate;
 pub(crate) use crate::file::side::Direct;
 use crate::file::side::FileSide;
+use crate::gpu::Rows;
 use crate::memory::Memory;
 use crate::options::RouteName;
-use crate::plan::{Block, Extent, Plan, Span};
+use crate::plan::{Block, Extent, Plan, SlotCopy, Span};
 use crate::staging::Ring;
 
 pub(crate) use gds::Gds;
@@ -74,6 +75,20 @@ pub(crate) struct Work<'a> {
     pub ring: &'static Ring,
     /// The parts of the file that are written through mappings.
     pub mappings: Option<&'a Mappings>,
+}
+
+impl SlotCopy {
+    /// The copy for a slot that begins at `start`.
+    fn rows_at(&self, start: *mut u8) -> Rows {
+        Rows {
+            host: start.wrapping_add(self.slot_offset as usize),
+            host_pitch: self.slot_pitch,
+            gpu: self.memory as u64,
+            gpu_pitch: self.pitch as i64,
+            width: self.length,
+            count: self.rows,
+        }
+    }
 }
 
 impl<'a> Deref for Work<'a> {
