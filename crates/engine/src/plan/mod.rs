@@ -253,6 +253,10 @@ impl Plan {
         let starts = self.blocks.iter().map(|block| self.stretch(block).0);
         starts.is_sorted()
     }
+    /// Whether there are so many calls that each worker should have a descriptor of its own.
+    pub(crate) fn has_many_calls(&self) -> bool {
+        self.calls >= 4096
+    }
     /// Offset and length of the stretch of file that a block's spans lie in.
     pub(crate) fn stretch(&self, block: &Block) -> (u64, u64) {
         let spans = self.spans(block);

@@ -11,8 +11,10 @@ pub(crate) mod uring;
 use std::ops::Deref;
 
 use crate::error::{Error, Kind, Result};
+use crate::file::File;
 use crate::file::mapping::Mappings;
-use crate::file::position::Gate;
+use crate::file::position::{Gate, Operation};
+use crate::file::reader::Reader;
 pub(crate) use crate::file::side::Direct;
 use crate::file::side::FileSide;
 use crate::gpu::Rows;
@@ -96,6 +98,17 @@ impl<'a> Deref for Work<'a> {
 
     fn deref(&self) -> &FileSide<'a> {
         &self.side
+    }
+}
+
+impl<'a> Work<'a> {
+    /// Takes a descriptor for the lane alone, if the plan has many reads.
+    fn take_reader(&mut self) -> Option<Reader<'a>> {
+        let many = self.operation == Operation::Read && self.plan.has_many_calls();
+        let file: &'a File = self.side.file;
+        let reader = many.then(|| file.reader()).flatten();
+        self.side.descriptor = reader.as_ref().and_then(Reader::fd);
+        reader
     }
 }
 

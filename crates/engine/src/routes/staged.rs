@@ -8,6 +8,7 @@ use super::{Lane, Route, Work};
 use crate::error::Result;
 use crate::file::near::NearRanges;
 use crate::file::position::Operation;
+use crate::file::reader::Reader;
 use crate::gpu::{Context, Direction, QueueLease};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent, SlotCopy, Span};
@@ -32,6 +33,8 @@ impl Route for Staged {
 /// A worker's slots and the copies in flight in them.
 struct StagedLane<'a> {
     work: Work<'a>,
+    /// Of the descriptor in `work`.
+    _reader: Option<Reader<'a>>,
     near: NearRanges,
     // Dropped before the slots: dropping this waits for all copies, and the slots then return to
     // the ring.
@@ -55,11 +58,13 @@ struct Loaded {
 }
 
 impl<'a> StagedLane<'a> {
-    fn new(work: Work<'a>) -> Result<Self> {
+    fn new(mut work: Work<'a>) -> Result<Self> {
         let context = work.gpu_context()?;
         let slots = work.slots.max(1) as usize;
+        let reader = work.take_reader();
         Ok(StagedLane {
             work,
+            _reader: reader,
             near: NearRanges::default(),
             lent: QueueLease::new(context)?,
             slots: (0..slots).map(|_| None).collect(),
