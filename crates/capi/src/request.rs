@@ -171,7 +171,7 @@ unsafe extern "C" fn penstock_submit(
         let place = place_of(request, "request")?;
         let operation = operation_of(operation)?;
         let extents = extents_of(ranges, count)?;
-        let mut order = Order::new(operation, &extents, options::read(options)?);
+        let mut order = Order::new(operation, extents, options::read(options)?);
         order.background = flags & CALLER_WAITS == 0;
         order.waiter_shares = !order.background;
         let file = file_of(file)?;

@@ -13,24 +13,14 @@ use crate::file::{CFile, file_of};
 use crate::options::{self, COptions};
 use crate::report::{self, CReport, check_size};
 
-#[repr(C)]
-pub(crate) struct CRange {
-    offset: u64,
-    length: u64,
-    buffer: *mut c_void,
-}
+/// A `penstock_range`, which has the layout of an extent.
+pub(crate) type CRange = Extent;
 
 /// # Safety
-/// `ranges` points to `count` ranges, or is null and `count` is 0.
-pub(crate) unsafe fn extents_of(ranges: *const CRange, count: usize) -> Result<Vec<Extent>> {
-    let extent = |range: &CRange| Extent {
-        offset: range.offset,
-        length: range.length,
-        memory: range.buffer as usize,
-    };
+/// `ranges` points to `count` ranges that do not change while they are used, or is null and `count` is 0.
+pub(crate) unsafe fn extents_of<'a>(ranges: *const CRange, count: usize) -> Result<&'a [Extent]> {
     // SAFETY: by contract, there are `count` ranges.
-    let ranges = unsafe { list(ranges, count as u64, "ranges")? };
-    Ok(ranges.iter().map(extent).collect())
+    unsafe { list(ranges, count as u64, "ranges") }
 }
 
 /// # Safety
@@ -84,7 +74,7 @@ read_and_write! {
         // SAFETY: by contract of this function.
         guard(|| unsafe {
             let extents = extents_of(ranges, count)?;
-            transfer(file, operation, &extents, options, report)
+            transfer(file, operation, extents, options, report)
         })
     }
 }

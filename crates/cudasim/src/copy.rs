@@ -52,17 +52,18 @@ impl Bytes<'_> {
         }
     }
 
-    /// As [`move_bytes`].
+    /// As [`move_bytes`], from the byte `start` on.
     ///
     /// # Safety
     /// As for [`move_bytes`].
-    unsafe fn copy_to(&self, to: *mut u8, size: usize, poisoned: bool) {
+    unsafe fn copy_to(&self, start: usize, to: *mut u8, size: usize, poisoned: bool) {
         // SAFETY: by contract of this function.
         unsafe {
+            let from = self.at.add(start);
             if self.may_vanish {
-                move_pages(to, self.at, size, poisoned);
+                move_pages(to, from, size, poisoned);
             } else {
-                move_bytes(to, self.at, size, poisoned);
+                move_bytes(to, from, size, poisoned);
             }
         }
     }
@@ -109,21 +110,48 @@ impl Location {
     }
 }
 
+/// Rows of equal length, whose starts are regular distances apart on each side.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    pub width: usize,
+    pub count: usize,
+    pub to_pitch: usize,
+    pub from_pitch: usize,
+}
+
+impl Rows {
+    pub fn one(width: usize) -> Rows {
+        Rows {
+            width,
+            count: 1,
+            to_pitch: width,
+            from_pitch: width,
+        }
+    }
+
+    /// Bytes from the start of the first row to the end of the last one.
+    fn span(&self, pitch: usize) -> usize {
+        (self.count - 1) * pitch + self.width
+    }
+}
+
 /// Queues a copy. The copy is complete on return if the driver guarantees it: with `wait`, unless
 /// both sides are device memory, and whenever pageable memory cannot be staged.
 pub fn copy(
     stream: &Arc<Stream>,
     destination: usize,
     source: usize,
-    size: usize,
+    rows: Rows,
     direction: Direction,
     wait: bool,
 ) -> Result {
+    let size = rows.width * rows.count;
     if size == 0 {
         return Ok(());
     }
-    let to = Location::locate(stream.context, destination, size)?;
-    let mut from = Location::locate(stream.context, source, size)?;
+    let from_span = rows.span(rows.from_pitch);
+    let to = Location::locate(stream.context, destination, rows.span(rows.to_pitch))?;
+    let mut from = Location::locate(stream.context, source, from_span)?;
     let fits = match direction {
         Direction::HostToDevice => to.region().is_some() && !from.is_device(),
         Direction::DeviceToHost => from.region().is_some() && !to.is_device(),
@@ -137,18 +165,22 @@ pub fn copy(
     let mut wait = wait && !(to.is_device() && from.is_device());
     wait |= matches!(to, Location::Pageable(_));
     if let Location::Pageable(address) = from {
-        if size <= STAGED && !wait {
-            let mut staged = vec![0u8; size];
-            // SAFETY: by contract of the call, `size` bytes are readable during it.
-            unsafe {
-                std::ptr::copy_nonoverlapping(address as *const u8, staged.as_mut_ptr(), size)
-            };
+        if from_span <= STAGED && !wait {
+            let mut staged = vec![0u8; from_span];
+            for row in 0..rows.count {
+                let start = row * rows.from_pitch;
+                // SAFETY: by contract of the call, the rows are readable during it.
+                unsafe {
+                    let (from, to) = (address as *const u8, staged.as_mut_ptr());
+                    std::ptr::copy_nonoverlapping(from.add(start), to.add(start), rows.width)
+                };
+            }
             from = Location::Staged(staged);
         } else {
             wait = true;
         }
     }
-    let ticket = stream.submit(config::copy_time(size), move |_| execute(to, from, size))?;
+    let ticket = stream.submit(config::copy_time(size), move |_| execute(to, from, rows))?;
     if wait {
         ticket.wait();
         stream.context.check()?;
@@ -156,13 +188,18 @@ pub fn copy(
     Ok(())
 }
 
-fn execute(mut to: Location, mut from: Location, size: usize) -> Result {
+fn execute(mut to: Location, mut from: Location, rows: Rows) -> Result {
     failure::check(failure::Kind::CopyExec)?;
     let (to, from) = (to.bytes()?, from.bytes()?);
     let poisoned = to.poisoned != from.poisoned;
-    // SAFETY: both ranges were checked against their regions, which are held until the copy is
-    // done. Pageable memory stays valid because the call waits for the copy.
-    unsafe { from.copy_to(to.at, size, poisoned) };
+    for row in 0..rows.count {
+        // SAFETY: both ranges were checked against their regions, which are held until the copy is
+        // done. Pageable memory stays valid because the call waits for the copy.
+        unsafe {
+            let to = to.at.add(row * rows.to_pitch);
+            from.copy_to(row * rows.from_pitch, to, rows.width, poisoned);
+        }
+    }
     Ok(())
 }
 
@@ -183,7 +220,7 @@ pub fn load(context: &Context, address: usize, size: usize) -> Result<Vec<u8>> {
     let from = location.bytes()?;
     let mut to = vec![0u8; size];
     // SAFETY: the range was checked against its region, which is held until the copy is done.
-    unsafe { from.copy_to(to.as_mut_ptr(), size, from.poisoned) };
+    unsafe { from.copy_to(0, to.as_mut_ptr(), size, from.poisoned) };
     Ok(to)
 }
 

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{Place, Sandbox, pattern, plain};
+use penstock_engine::error::Kind;
 use penstock_engine::file::position::Operation;
 use penstock_engine::options::Options;
 use proptest::prelude::*;
@@ -96,14 +97,6 @@ fn check_write(place: Place, options: Options, offset: u64, length: u64, shift: 
 }
 
 fn check_vectored(place: Place, options: Options, ranges: &[(u64, u64)], operation: Operation) {
-    let sandbox = Sandbox::new();
-    let size = 4 << 20;
-    let content = pattern(size, 5);
-    let file = sandbox.file("vectored.bin", &content);
-    let total: u64 = ranges.iter().map(|r| r.1 + 3).sum();
-    let memory = place.memory(total as usize + 16, 1);
-    let source = pattern(total as usize, 9);
-    memory.fill(&source);
     let mut at = 0;
     let pieces: Vec<(u64, u64, u64)> = ranges
         .iter()
@@ -113,6 +106,25 @@ fn check_vectored(place: Place, options: Options, ranges: &[(u64, u64)], operati
             piece
         })
         .collect();
+    check_pieces(place, options, 4 << 20, pieces, operation);
+}
+
+/// Pieces have an offset in the file, a length, and an offset in memory.
+fn check_pieces(
+    place: Place,
+    options: Options,
+    size: usize,
+    pieces: Vec<(u64, u64, u64)>,
+    operation: Operation,
+) {
+    let sandbox = Sandbox::new();
+    let content = pattern(size, 5);
+    let file = sandbox.file("vectored.bin", &content);
+    let total = pieces.iter().map(|piece| piece.2 + piece.1).max();
+    let total = total.unwrap_or(0) + 3;
+    let memory = place.memory(total as usize + 16, 1);
+    let source = pattern(total as usize, 9);
+    memory.fill(&source);
     memory.transfer(&file, operation, &pieces, options).unwrap();
     let (mut in_memory, mut in_file) = (source.clone(), content.clone());
     for (offset, length, at) in pieces {
@@ -136,6 +148,79 @@ fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
             .map(|(cell, start, length)| (cell * 20_000 + start, length))
             .collect()
     })
+}
+
+/// The columns of some matrices in a file, as pieces, and the size of a file that ends with the last of
+/// them.
+fn columns() -> impl Strategy<Value = (usize, Vec<(u64, u64, u64)>)> {
+    let few = (0u64..60, 1u64..9000, 0u64..40_000, 0u64..5000);
+    let many = (
+        1000u64..1500,
+        1u64..600,
+        prop_oneof![0u64..600, 0u64..9000],
+        0u64..100,
+    );
+    let dense = (
+        1000u64..1500,
+        1u64..3000,
+        prop_oneof![Just(0), 1u64..5000],
+        Just(0),
+    );
+    let matrix = (0u64..20_000, prop_oneof![few, many, dense]);
+    prop::collection::vec(matrix, 1..5).prop_map(|matrices| {
+        let (mut end, mut at, mut pieces) = (0, 0, Vec::new());
+        for (before, (rows, length, gap, apart)) in matrices {
+            for row in 0..rows {
+                let skipped = if row == 0 { before } else { gap };
+                pieces.push((end + skipped, length, at));
+                (end, at) = (end + skipped + length, at + length + apart);
+            }
+        }
+        (end as usize, pieces)
+    })
+}
+
+#[test]
+fn a_read_of_columns_is_one_copy_a_block() {
+    if !common::has_gpu() {
+        return;
+    }
+    let pieces: Vec<_> = (0..2000)
+        .map(|row| (100 + row * 3000, 1000, row * 1000))
+        .collect();
+    let sandbox = Sandbox::new();
+    let content = pattern(100 + 3000 * 2000, 5);
+    let file = sandbox.file("columns.bin", &content);
+    let memory = Place::Device.memory(2_000_016, 1);
+    let options = Options::parse("route=staged;direct=no;threads=1;block=1MiB").unwrap();
+    let report = memory
+        .transfer(&file, Operation::Read, &pieces, options)
+        .unwrap();
+    let wanted = pieces.iter().flat_map(|&(offset, length, _)| {
+        content[offset as usize..(offset + length) as usize].iter()
+    });
+    assert!(memory.bytes(2_000_000).iter().eq(wanted), "wrong bytes");
+    assert_eq!(
+        (report.bytes(), report.io_calls, report.copies),
+        (2_000_000, 6, 6)
+    );
+}
+
+#[test]
+fn a_file_that_ends_within_the_last_row_is_an_error() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("short.bin", &pattern(2_999_999, 5));
+    let pieces: Vec<_> = (0..2000)
+        .map(|row| (500 + row * 1500, 1000, row * 1000))
+        .collect();
+    for place in [Place::Host, Place::Device] {
+        if place == Place::Host || common::has_gpu() {
+            let memory = place.memory(2_000_000, 0);
+            let read = memory.transfer(&file, Operation::Read, &pieces, Options::default());
+            let error = read.unwrap_err();
+            assert_eq!((error.kind(), error.offset()), (Kind::EndOfFile, 2_999_000));
+        }
+    }
 }
 
 proptest! {
@@ -182,6 +267,25 @@ proptest! {
     ) {
         if common::has_gpu() {
             check_write(place, parse(&route, &set), offset, length, shift);
+        }
+    }
+
+    #[test]
+    fn columns_in_host_memory_are_those_of_the_file(
+        route in host_options(), set in settings(), columns in columns(), write: bool,
+    ) {
+        let operation = if write { Operation::Write } else { Operation::Read };
+        check_pieces(Place::Host, parse(&route, &set), columns.0, columns.1, operation);
+    }
+
+    #[test]
+    fn columns_in_gpu_memory_are_those_of_the_file(
+        place in common::gpu_places(), route in gpu_options(), set in settings(),
+        columns in columns(), write: bool,
+    ) {
+        let operation = if write { Operation::Write } else { Operation::Read };
+        if common::has_gpu() {
+            check_pieces(place, parse(&route, &set), columns.0, columns.1, operation);
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::scene::*;
 use common::standin::standin;
-use common::{Extras, options, pattern};
+use common::{Extras, Place, Sandbox, options, pattern};
 use penstock_engine::error::Kind;
 use penstock_engine::fault::{Decide, Fault};
 use penstock_engine::file::position::{Call, Operation};
@@ -254,4 +254,35 @@ fn failed_requests_leave_nothing_behind() {
             scene.works();
         }
     });
+}
+
+#[test]
+fn rows_are_complete_although_calls_are_short_or_interrupted() {
+    let _alone = alone();
+    if !common::has_gpu() {
+        return;
+    }
+    for gap in [100, 6000] {
+        let step = 700 + gap;
+        let pieces: Vec<_> = (0..1500).map(|row| (row * step, 700, row * 700)).collect();
+        let sandbox = Sandbox::new();
+        let content = pattern(1500 * step as usize, 3);
+        let file = sandbox.file("rows", &content);
+        let memory = Place::Device.memory(1500 * 700 + 16, 1);
+        let extras = Extras {
+            faults: Some(Box::new(|n, _| match n % 3 {
+                0 => Fault::Short(100),
+                1 => Fault::Errno(libc::EINTR),
+                _ => Fault::None,
+            })),
+            ..Extras::default()
+        };
+        let set = options("route=staged;io=threads;direct=no;threads=3;block=64KiB");
+        let request = memory
+            .start_with(&file, Operation::Read, &pieces, set, extras)
+            .unwrap();
+        request.wait(None).finished().unwrap().unwrap();
+        let wanted = content.chunks(step as usize).flat_map(|row| &row[..700]);
+        assert!(memory.bytes(1500 * 700).iter().eq(wanted), "{gap}");
+    }
 }

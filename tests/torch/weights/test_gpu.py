@@ -214,3 +214,24 @@ def test_other_frameworks_get_gpu_arrays(weights, tensors):
     cupy = pytest.importorskip("cupy")
     with safe_open(weights, "cupy", 0) as opened:
         assert bytes(cupy.asnumpy(opened.get_tensor("cube")).tobytes()) == of_torch(tensors["cube"])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_columns_of_several_tensors_are_those_of_the_file(seed, tmp_path):
+    draw = np.random.default_rng(seed)
+    made, plan = {}, {}
+    for number in range(draw.integers(1, 5)):
+        rows, columns = int(draw.choice([1, 7, 1500, 3000])), int(draw.integers(600, 6000))
+        name = f"t{number}"
+        made[name] = torch.from_numpy(draw.integers(0, 99, (rows, columns), dtype=np.int16))
+        start, stop = sorted(draw.choice(columns + 1, 2, replace=False).tolist())
+        some = np.s_[:: int(draw.choice([1, 3])), start:stop]
+        plan[name] = (None, np.s_[: rows // 2], some, some, some)[draw.integers(5)]
+    save_file(made, tmp_path / "x")
+    for copy in False, True:
+        with safe_open(tmp_path / "x", "device") as opened:
+            found = opened.get_tensors(plan, copy=copy)
+        for name, tensor in made.items():
+            wanted = tensor if plan[name] is None else tensor[plan[name]]
+            assert found[name].shape == tuple(wanted.shape)
+            assert bytes_of(found[name]) == of_torch(wanted), (name, plan[name])

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use penstock_sys::cuda::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CudaMemcpy2D};
 
-use crate::copy::{Direction, copy, fill};
+use crate::copy::{Direction, Rows, copy, fill};
 use crate::memory;
 use crate::status::{INVALID_VALUE, Result, code};
 use crate::stream::{LEGACY, resolve_used};
@@ -20,10 +20,20 @@ pub(crate) fn queue(
     size: usize,
     stream: Option<*mut c_void>,
 ) -> Result {
+    queue_rows(direction, destination, source, Rows::one(size), stream)
+}
+
+fn queue_rows(
+    direction: Direction,
+    destination: u64,
+    source: u64,
+    rows: Rows,
+    stream: Option<*mut c_void>,
+) -> Result {
     let (destination, source) = (destination as usize, source as usize);
     let wait = stream.is_none();
     let stream = resolve_used(stream.unwrap_or(DEFAULT))?;
-    copy(&stream, destination, source, size, direction, wait)
+    copy(&stream, destination, source, rows, direction, wait)
 }
 
 #[unsafe(no_mangle)]
@@ -137,7 +147,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ))
 }
 
-/// Queues one copy per row. Supports only copies from host memory to linear device memory.
+/// Supports only copies between host memory and linear device memory.
 ///
 /// # Safety
 /// `copy` points to a valid descriptor.
@@ -148,24 +158,27 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
 ) -> c_int {
     // SAFETY: by contract of this function.
     let copy = unsafe { &*copy };
-    let to_device =
-        (copy.srcMemoryType, copy.dstMemoryType) == (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE);
+    let (direction, to, from) = match (copy.srcMemoryType, copy.dstMemoryType) {
+        (CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE) => {
+            (Direction::HostToDevice, copy.dstDevice, copy.srcHost as u64)
+        }
+        (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST) => {
+            (Direction::DeviceToHost, copy.dstHost as u64, copy.srcDevice)
+        }
+        _ => return code(Err(INVALID_VALUE)),
+    };
     let plain = copy.srcXInBytes == 0 && copy.srcY == 0 && copy.dstXInBytes == 0 && copy.dstY == 0;
     let pitched = copy.srcPitch >= copy.WidthInBytes && copy.dstPitch >= copy.WidthInBytes;
-    if !to_device || !plain || !pitched {
+    if !plain || !pitched {
         return code(Err(INVALID_VALUE));
     }
-    code((0..copy.Height).try_for_each(|row| {
-        let to = copy.dstDevice + (row * copy.dstPitch) as u64;
-        let from = copy.srcHost as u64 + (row * copy.srcPitch) as u64;
-        queue(
-            Direction::HostToDevice,
-            to,
-            from,
-            copy.WidthInBytes,
-            Some(stream),
-        )
-    }))
+    let rows = Rows {
+        width: copy.WidthInBytes,
+        count: copy.Height,
+        to_pitch: copy.dstPitch,
+        from_pitch: copy.srcPitch,
+    };
+    code(queue_rows(direction, to, from, rows, Some(stream)))
 }
 
 #[unsafe(no_mangle)]

@@ -7,6 +7,7 @@ pub(crate) mod mapping;
 pub(crate) mod mount;
 pub(crate) mod near;
 pub mod position;
+pub(crate) mod reader;
 pub(crate) mod residency;
 pub(crate) mod room;
 pub mod side;
@@ -101,6 +102,8 @@ pub struct File {
     pub(crate) users: Arc<InFlight>,
     /// Whether the file system refuses reads that do not wait for a medium.
     refuses_cached_reads: AtomicBool,
+    /// Idle descriptors of single workers.
+    readers: Mutex<Vec<OwnedFd>>,
     /// The number of processes on this machine, including this one, that write the file at the same
     /// time.
     writers: AtomicUsize,
@@ -272,6 +275,7 @@ impl File {
             options: Mutex::new(options),
             users: Arc::new(InFlight::new()),
             refuses_cached_reads: AtomicBool::new(false),
+            readers: Mutex::default(),
             writers: AtomicUsize::new(1),
             turns: Arc::default(),
             cufile: Handles::default(),

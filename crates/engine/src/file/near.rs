@@ -86,7 +86,7 @@ impl NearRanges {
             at = range.end();
         }
         side.counters.io_call();
-        let fd = side.file.buffered_fd();
+        let fd = side.buffered_fd();
         let (vector, count) = (self.vector.as_ptr(), self.vector.len() as libc::c_int);
         // SAFETY: the vectors describe memory that the caller vouches for, and `between`, which is as
         // long as the longest gap.

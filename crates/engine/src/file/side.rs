@@ -1,6 +1,7 @@
 //! The file's side of a request: reads and writes of host memory, buffered or by O_DIRECT.
 
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::File;
@@ -35,6 +36,8 @@ pub struct FileSide<'a> {
     pub counters: &'a Counters,
     /// The gate that decides about each system call; `None` lets all pass.
     pub gate: Option<&'a dyn Gate>,
+    /// The worker's own descriptor of the file, if it has one.
+    pub descriptor: Option<RawFd>,
 }
 
 impl<'a> FileSide<'a> {
@@ -46,7 +49,13 @@ impl<'a> FileSide<'a> {
             direct: Direct::Never,
             counters,
             gate: None,
+            descriptor: None,
         }
+    }
+
+    /// The descriptor that uses the page cache.
+    pub(crate) fn buffered_fd(&self) -> RawFd {
+        self.descriptor.unwrap_or(self.file.buffered_fd())
     }
 
     /// Whether a range should bypass the page cache.
@@ -83,7 +92,7 @@ impl<'a> FileSide<'a> {
     /// code touches until the call returns.
     pub unsafe fn move_buffered(&self, buffer: *mut u8, offset: u64, length: u64) -> Result<()> {
         self.counters.io_call();
-        let fd = self.file.buffered_fd();
+        let fd = self.buffered_fd();
         // SAFETY: the caller vouches for the buffer.
         let (_, stop) =
             unsafe { position::transfer(self.gate, fd, self.operation, buffer, length, offset) };

@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 pub use context::{Context, Entered};
 pub use holders::{Awaited, Holding};
 pub(crate) use pages::Pages;
-pub use queue::{CopyQueue, Direction};
+pub use queue::{CopyQueue, Direction, Rows};
 pub use queue_lease::QueueLease;
 pub use unpin::any_stream_waits;
 pub(crate) use unpin::{StreamWait, kept_bytes};

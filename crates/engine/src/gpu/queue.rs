@@ -40,6 +40,24 @@ unsafe impl Send for CopyQueue {}
 /// take a copy engine at any size, in the same time.
 const INLINE: u64 = 64 << 10;
 
+/// Rows of `width` bytes in host memory and in that of the GPU, whose starts are regular distances
+/// apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// The first row on the host.
+    pub host: *mut u8,
+    /// Bytes from one row to the next on the host.
+    pub host_pitch: u64,
+    /// The first row on the GPU.
+    pub gpu: u64,
+    /// Bytes from one row to the next on the GPU.
+    pub gpu_pitch: i64,
+    /// Bytes of a row.
+    pub width: u64,
+    /// The number of rows.
+    pub count: u64,
+}
+
 /// How long a worker polls an event before it lets the driver put it to sleep. The copies of all
 /// workers' blocks take less time, so a steady flow of blocks makes no system calls besides its
 /// I/O, and no wake-up leaves the link idle.
@@ -94,11 +112,17 @@ impl CopyQueue {
             match direction {
                 Direction::ToGpu if (2..INLINE).contains(&bytes) => {
                     // Two rows and, for an odd number of bytes, the last two bytes once more.
-                    let half = bytes / 2;
-                    self.copy_pitched(host, gpu, half, 2, half)?;
+                    let two = |place: u64, width: u64| Rows {
+                        host: host.wrapping_add(place as usize),
+                        host_pitch: width,
+                        gpu: gpu + place,
+                        gpu_pitch: width as i64,
+                        width,
+                        count: 2,
+                    };
+                    self.copy_pitched(direction, two(0, bytes / 2))?;
                     if bytes % 2 == 1 {
-                        let rest = bytes - 2;
-                        self.copy_pitched(host.add(rest as usize), gpu + rest, 1, 2, 1)?;
+                        self.copy_pitched(direction, two(bytes - 2, 1))?;
                     }
                     Ok(())
                 }
@@ -128,67 +152,61 @@ impl CopyQueue {
         self.context.driver.check(code, "cuMemcpyAsync")
     }
 
-    /// Queues a copy to the GPU of `rows` rows of `width` bytes, which are adjacent on the host and
-    /// start `pitch` bytes apart on the GPU.
+    /// Queues a copy of rows between host memory and the GPU.
+    ///
+    /// # Errors
+    /// As for [`copy`](Self::copy).
     ///
     /// # Safety
     /// As for [`copy`](Self::copy), for all rows.
-    pub unsafe fn copy_rows(
-        &mut self,
-        host: *mut u8,
-        gpu: u64,
-        width: u64,
-        rows: u64,
-        pitch: i64,
-    ) -> Result<()> {
+    pub unsafe fn copy_rows(&mut self, direction: Direction, rows: Rows) -> Result<()> {
         /// Every device allows as much.
         const MAX_PITCH: i64 = i32::MAX as i64;
-        if rows < 2 || pitch < width as i64 || pitch > MAX_PITCH {
-            for row in 0..rows {
-                // SAFETY: passed on, row by row.
-                unsafe {
-                    let from = host.add((row * width) as usize);
-                    let to = gpu.wrapping_add_signed(row as i64 * pitch);
-                    self.copy(Direction::ToGpu, from, to, width)?;
-                }
-            }
-            return Ok(());
+        let allowed = rows.width as i64..=MAX_PITCH;
+        if rows.count > 1
+            && allowed.contains(&rows.gpu_pitch)
+            && allowed.contains(&(rows.host_pitch as i64))
+        {
+            self.busy = true;
+            // SAFETY: passed on.
+            return unsafe { self.copy_pitched(direction, rows) };
         }
-        self.busy = true;
-        // SAFETY: passed on.
-        unsafe { self.copy_pitched(host, gpu, width, rows, pitch as u64) }
+        for row in 0..rows.count {
+            let host = rows.host.wrapping_add((row * rows.host_pitch) as usize);
+            let gpu = rows.gpu.wrapping_add_signed(row as i64 * rows.gpu_pitch);
+            // SAFETY: passed on, row by row.
+            unsafe { self.copy(direction, host, gpu, rows.width)? };
+        }
+        Ok(())
     }
 
     /// # Safety
     /// As for [`copy_rows`](Self::copy_rows).
-    unsafe fn copy_pitched(
-        &mut self,
-        host: *mut u8,
-        gpu: u64,
-        width: u64,
-        rows: u64,
-        pitch: u64,
-    ) -> Result<()> {
-        let rows = CudaMemcpy2D {
+    unsafe fn copy_pitched(&mut self, direction: Direction, rows: Rows) -> Result<()> {
+        let (host, device) = (cuda::CU_MEMORYTYPE_HOST, cuda::CU_MEMORYTYPE_DEVICE);
+        let (host_pitch, gpu_pitch) = (rows.host_pitch as usize, rows.gpu_pitch as usize);
+        let to_gpu = direction == Direction::ToGpu;
+        // The driver reads the members of the memory types given.
+        let copy = CudaMemcpy2D {
             srcXInBytes: 0,
             srcY: 0,
-            srcMemoryType: cuda::CU_MEMORYTYPE_HOST,
-            srcHost: host.cast(),
-            srcDevice: 0,
+            srcMemoryType: if to_gpu { host } else { device },
+            srcHost: rows.host.cast(),
+            srcDevice: rows.gpu,
             srcArray: ptr::null_mut(),
-            srcPitch: width as usize,
+            srcPitch: if to_gpu { host_pitch } else { gpu_pitch },
             dstXInBytes: 0,
             dstY: 0,
-            dstMemoryType: cuda::CU_MEMORYTYPE_DEVICE,
-            dstHost: ptr::null_mut(),
-            dstDevice: gpu,
+            dstMemoryType: if to_gpu { device } else { host },
+            dstHost: rows.host.cast(),
+            dstDevice: rows.gpu,
             dstArray: ptr::null_mut(),
-            dstPitch: pitch as usize,
-            WidthInBytes: width as usize,
-            Height: rows as usize,
+            dstPitch: if to_gpu { gpu_pitch } else { host_pitch },
+            WidthInBytes: rows.width as usize,
+            Height: rows.count as usize,
         };
         // SAFETY: the description outlives the call; the caller vouches for both ends.
-        let code = unsafe { (self.cuda().cuMemcpy2DAsync)(&rows, self.stream) };
+        let code = unsafe { (self.cuda().cuMemcpy2DAsync)(&copy, self.stream) };
         self.context.driver.check(code, "cuMemcpy2DAsync")
     }
 

@@ -3,18 +3,21 @@
 //! A *block* is what one worker moves at a time; it fits one slot. It consists of *spans*, each of
 //! which is one read or write of the file. A span serves *pieces*: the parts of the caller's ranges
 //! that lie in it. *Copies* are the same pieces seen from the slot, joined where they are adjacent in
-//! both slot and memory.
+//! both slot and memory, or lie at regular distances in both.
 
 mod build;
+mod rows;
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-pub(crate) use build::{Cut, build};
+pub(crate) use build::{Cut, build, build_rows};
+pub(crate) use rows::Rows;
 
 /// One range of the caller: `length` bytes at `offset` of the file, at address `memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Extent {
     /// The first byte in the file.
     pub offset: u64,
@@ -92,11 +95,16 @@ impl Extent {
     }
 }
 
-/// One read or write of the file.
+/// One read or write of the file; or several reads at regular distances, which are adjacent in the slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub offset: u64,
+    /// Bytes of each read.
     pub length: u64,
+    /// The number of reads. Only a plan of rows has spans of several.
+    pub reads: u64,
+    /// Bytes from the start of one read to that of the next in the file.
+    pub step: u64,
     /// The place of the span's first byte in the slot.
     pub slot_offset: u64,
     pub pieces: Range<u32>,
@@ -104,7 +112,18 @@ pub(crate) struct Span {
 
 impl Span {
     pub(crate) fn end(&self) -> u64 {
-        self.offset + self.length
+        self.offset + (self.reads - 1) * self.step + self.length
+    }
+
+    /// The ranges of the file, with their places in a slot that begins at `start`.
+    pub(crate) fn in_slot(&self, start: *mut u8) -> impl Iterator<Item = Extent> + use<> {
+        let first = start as usize + self.slot_offset as usize;
+        let (offset, length, step) = (self.offset, self.length, self.step);
+        (0..self.reads).map(move |read| Extent {
+            offset: offset + read * step,
+            length,
+            memory: first + (read * length) as usize,
+        })
     }
 
     /// The bytes before the span in its first aligned block, and those of all its aligned blocks.
@@ -114,12 +133,73 @@ impl Span {
     }
 }
 
-/// A run of bytes between a slot and the caller's memory.
+/// Rows of bytes between a slot and the caller's memory; one row of any length, or several at regular
+/// distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotCopy {
     pub slot_offset: u64,
+    /// Bytes of a row.
     pub length: u64,
     pub memory: usize,
+    pub rows: u64,
+    /// Bytes from the start of one row to that of the next, in the slot and in memory; at least the
+    /// length. Only for several rows.
+    pub slot_pitch: u64,
+    pub pitch: u64,
+}
+
+impl SlotCopy {
+    pub(crate) fn one(slot_offset: u64, length: u64, memory: usize) -> SlotCopy {
+        SlotCopy {
+            slot_offset,
+            length,
+            memory,
+            rows: 1,
+            slot_pitch: 0,
+            pitch: 0,
+        }
+    }
+
+    /// The place in the slot and the address of each row.
+    pub(crate) fn each_row(&self) -> impl Iterator<Item = (u64, usize)> {
+        let copy = *self;
+        (0..copy.rows).map(move |row| {
+            let place = copy.slot_offset + row * copy.slot_pitch;
+            (place, copy.memory + (row * copy.pitch) as usize)
+        })
+    }
+
+    /// Adds a row behind the others. Returns false, and changes nothing, unless all then are one row, or
+    /// lie at regular distances.
+    fn append(&mut self, next: &SlotCopy) -> bool {
+        if next.rows > 1 {
+            return false;
+        }
+        let Some(slot_pitch) = next.slot_offset.checked_sub(self.slot_offset) else {
+            return false;
+        };
+        let Some(pitch) = next.memory.checked_sub(self.memory) else {
+            return false;
+        };
+        let pitch = pitch as u64;
+        if self.rows == 1 {
+            if (slot_pitch, pitch) == (self.length, self.length) {
+                self.length += next.length;
+                return true;
+            }
+            if next.length != self.length || slot_pitch < self.length || pitch < self.length {
+                return false;
+            }
+            (self.slot_pitch, self.pitch) = (slot_pitch, pitch);
+        } else if next.length != self.length
+            || slot_pitch != self.rows * self.slot_pitch
+            || pitch != self.rows * self.pitch
+        {
+            return false;
+        }
+        self.rows += 1;
+        true
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,11 +216,11 @@ pub(crate) struct Plan {
     spans: Vec<Span>,
     pieces: Vec<Extent>,
     copies: Vec<SlotCopy>,
+    /// Reads or writes of the file.
+    pub calls: u64,
     /// The unaligned heads and tails of an O_DIRECT write. They are written through the page cache
     /// when all blocks are done, so that no page is written both ways at the same time.
     pub unaligned: Vec<Extent>,
-    /// Bytes of the caller in blocks and in unaligned heads and tails.
-    pub bytes: u64,
     /// Bytes of a slot that the largest block needs.
     pub slot_bytes: u64,
 }
@@ -172,6 +252,10 @@ impl Plan {
     pub(crate) fn is_in_file_order(&self) -> bool {
         let starts = self.blocks.iter().map(|block| self.stretch(block).0);
         starts.is_sorted()
+    }
+    /// Whether there are so many calls that each worker should have a descriptor of its own.
+    pub(crate) fn has_many_calls(&self) -> bool {
+        self.calls >= 4096
     }
     /// Offset and length of the stretch of file that a block's spans lie in.
     pub(crate) fn stretch(&self, block: &Block) -> (u64, u64) {

@@ -17,7 +17,7 @@ use crate::file::{File, page_size};
 use crate::gpu::Context;
 use crate::memory::Memory;
 use crate::options::{Choice, IoMode, Options, RouteName};
-use crate::plan::{Cut, Extent};
+use crate::plan::{Cut, Extent, Rows};
 use crate::profile::{self, Kept, Place};
 use crate::routes::{
     Direct, Gds, Host, HostUring, Mapped, Resident, Route, Staged, StagedUring, gds,
@@ -43,6 +43,14 @@ impl Load {
             average: bytes / extents.len().max(1) as u64,
         }
     }
+    pub(crate) fn of_rows(all: &[Rows]) -> Load {
+        let bytes = all.iter().map(Rows::bytes).sum();
+        let ranges: u64 = all.iter().map(|rows| rows.count).sum();
+        Load {
+            bytes,
+            average: bytes / ranges.max(1),
+        }
+    }
     /// Whether the ranges are many and small, so that the number of calls counts more than their
     /// bytes.
     fn is_scattered(&self) -> bool {
@@ -64,6 +72,8 @@ pub(super) struct Chosen {
     pub gate: Option<Arc<Gate>>,
     /// Whether what has arrived can be counted in the order of the file.
     pub counts: bool,
+    /// Whether workers fill slots from the page cache by reads of their own.
+    pub copies_out: bool,
     /// The options that come from the tuned profile.
     pub tuned: Options,
     /// Why an existing profile contributes no option.
@@ -207,6 +217,10 @@ impl Chooser<'_> {
             && direct != Direct::Never
             && route.name() != RouteName::Gds;
         Ok(Chosen {
+            copies_out: self.operation == Operation::Read
+                && route.name() == RouteName::Staged
+                && direct == Direct::Never
+                && !self.uses_uring(cached),
             route,
             cut: Cut {
                 block,
@@ -512,13 +526,17 @@ impl Chooser<'_> {
         }
     }
 
-    fn route(&self, cached: f64) -> Result<Arc<dyn Route>> {
-        let uring = match self.options.io.unwrap_or(IoMode::Auto) {
+    fn uses_uring(&self, cached: f64) -> bool {
+        match self.options.io.unwrap_or(IoMode::Auto) {
             IoMode::Uring => true,
             IoMode::Threads | IoMode::Mmap => false,
             // A medium serves scattered reads best when it has many of them at once.
             IoMode::Auto => cached < 0.5 && self.load.is_scattered(),
-        };
+        }
+    }
+
+    fn route(&self, cached: f64) -> Result<Arc<dyn Route>> {
+        let uring = self.uses_uring(cached);
         if self.memory.context.is_none() {
             return Ok(if uring {
                 Arc::new(HostUring)

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use super::Order;
-use super::choose::{Chooser, Load};
+use super::choose::{Chooser, Chosen, Load};
 use super::transfer::{Arrivals, Part, Run};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -14,8 +15,11 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::memory::Memory;
 use crate::options::{Options, RouteName};
-use crate::plan::{self, Extent};
+use crate::plan::{self, Extent, Plan, Rows};
 use crate::routes::fault::{Faults, Faulty};
+
+/// The rows whose residency in the page cache is taken for that of all.
+const SAMPLES: usize = 16;
 
 pub(super) struct Prepared {
     pub parts: Vec<Part>,
@@ -37,6 +41,92 @@ impl Prepared {
         let blocks: usize = self.parts.iter().map(|p| p.plan.blocks.len()).sum();
         self.threads.min(blocks).max(1)
     }
+
+    fn add(
+        &mut self,
+        choice: Chosen,
+        memory: Memory,
+        plan: Plan,
+        run: Option<Run>,
+        faults: Option<&Arc<Faults>>,
+    ) {
+        self.tuned = self.tuned.or(choice.tuned);
+        let not_tuned = choice.not_tuned.map(Cow::Owned);
+        self.note = self.note.take().or(not_tuned);
+        self.threads = self.threads.max(choice.threads);
+        self.block = self.block.max(choice.cut.block);
+        let route = match faults {
+            None => choice.route,
+            Some(faults) => Arc::new(Faulty {
+                inner: choice.route,
+                faults: Arc::clone(faults),
+            }),
+        };
+        let counts = run.is_none() && choice.counts && plan.is_in_file_order();
+        self.parts.push(Part {
+            plan,
+            memory,
+            route,
+            direct: choice.direct,
+            queue_depth: choice.queue_depth,
+            slots: choice.slots,
+            uses_mappings: choice.uses_mappings && faults.is_none(),
+            mappings: OnceLock::new(),
+            next: AtomicUsize::new(0),
+            run,
+            arrivals: counts.then(Arrivals::default),
+        });
+    }
+}
+
+/// The choice, memory and plan for rows that are read from the page cache into slots, for one allocation
+/// of a GPU. `None` if the order asks for anything else, or is not valid: its ranges are then planned,
+/// and checked, one by one.
+fn plan_of_rows(
+    engine: &Engine,
+    file: &File,
+    order: &Order<'_>,
+    options: &Options,
+) -> Result<Option<(Chosen, Memory, Plan)>> {
+    let Some(all) = Rows::of(order.extents).filter(|_| order.operation == Operation::Read) else {
+        return Ok(None);
+    };
+    let start = all.iter().map(|rows| rows.first.memory).min().unwrap_or(0);
+    let end_of = |rows: &Rows| rows.last().memory + rows.first.length as usize;
+    let end = all.iter().map(end_of).max().unwrap_or(0);
+    let end_of_file = all.last().map_or(0, |rows| rows.last().end());
+    if start == 0 || end_of_file > file.size()? {
+        return Ok(None);
+    }
+    let memory = match &order.memory {
+        Some(memory) => memory.clone(),
+        None => Memory::at(start)?,
+    };
+    let holds = |range: &Range<usize>| range.start <= start && end <= range.end;
+    if memory.context.is_none() || !memory.range.as_ref().is_some_and(holds) {
+        return Ok(None);
+    }
+    let samples: Vec<Extent> = (0..SAMPLES)
+        .map(|i| {
+            let rows = all[all.len() * i / SAMPLES];
+            rows.row(rows.count * i as u64 / SAMPLES as u64)
+        })
+        .collect();
+    let choice = Chooser {
+        engine,
+        file,
+        operation: order.operation,
+        memory: &memory,
+        options,
+        load: Load::of_rows(&all),
+        background: order.background,
+    }
+    .choose(&samples)?;
+    if !choice.copies_out || choice.gate.is_some() {
+        return Ok(None);
+    }
+    let plan = plan::build_rows(&all, choice.cut)?;
+    Ok(Some((choice, memory, plan)))
 }
 
 pub(super) fn merged(engine: &Engine, file: &File, call: Options) -> Options {
@@ -51,12 +141,10 @@ pub(super) fn note_for_host(options: &Options) -> Option<&'static str> {
     }
 }
 
-pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<Prepared> {
+pub(super) fn prepare(engine: &Engine, file: &File, mut order: Order<'_>) -> Result<Prepared> {
     let options = merged(engine, file, order.options);
     options.check()?;
     file.must_allow(order.operation)?;
-    check_ranges(file, order.operation, order.extents)?;
-
     let requested = options.route.unwrap_or(RouteName::Auto);
     let mut prepared = Prepared {
         parts: Vec::new(),
@@ -68,7 +156,12 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
         threads: 1,
         most_in_turn: None,
     };
-    let faults = order.faults.map(Faults::new).map(Arc::new);
+    let faults = order.faults.take().map(Faults::new).map(Arc::new);
+    if let Some((choice, memory, plan)) = plan_of_rows(engine, file, &order, &options)? {
+        prepared.add(choice, memory, plan, None, faults.as_ref());
+        return Ok(prepared);
+    }
+    check_ranges(file, order.operation, order.extents)?;
     for MemoryGroup {
         memory,
         extents,
@@ -89,37 +182,13 @@ pub(super) fn prepare(engine: &Engine, file: &File, order: Order<'_>) -> Result<
             let note = note_for_host(&options).map(Cow::Borrowed);
             prepared.note = prepared.note.or(note);
         }
-        prepared.tuned = prepared.tuned.or(choice.tuned);
-        let not_tuned = choice.not_tuned.map(Cow::Owned);
-        prepared.note = prepared.note.or(not_tuned);
-        prepared.threads = prepared.threads.max(choice.threads);
         if choice.uses_mappings && order.background {
             prepared.most_in_turn = Some(choice.threads);
         }
-        prepared.block = prepared.block.max(choice.cut.block);
-        let route = match &faults {
-            None => choice.route,
-            Some(faults) => Arc::new(Faulty {
-                inner: choice.route,
-                faults: Arc::clone(faults),
-            }),
-        };
-        let run = choice.gate.map(|gate| Run::new(gate, extents.clone()));
+        let gate = choice.gate.as_ref();
+        let run = gate.map(|gate| Run::new(Arc::clone(gate), extents.clone()));
         let plan = plan::build(extents, choice.cut, &starts)?;
-        let counts = run.is_none() && choice.counts && plan.is_in_file_order();
-        prepared.parts.push(Part {
-            plan,
-            memory,
-            route,
-            direct: choice.direct,
-            queue_depth: choice.queue_depth,
-            slots: choice.slots,
-            uses_mappings: choice.uses_mappings && faults.is_none(),
-            mappings: OnceLock::new(),
-            next: AtomicUsize::new(0),
-            run,
-            arrivals: counts.then(Arrivals::default),
-        });
+        prepared.add(choice, memory, plan, run, faults.as_ref());
     }
     Ok(prepared)
 }
@@ -215,7 +284,7 @@ fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGro
     Ok(groups)
 }
 
-fn are_inside(extents: &[Extent], range: &std::ops::Range<usize>) -> bool {
+fn are_inside(extents: &[Extent], range: &Range<usize>) -> bool {
     extents.iter().all(|extent| {
         let end = extent.memory.checked_add(extent.length as usize);
         extent.memory >= range.start && end.is_some_and(|end| end <= range.end)

@@ -4,6 +4,7 @@ use super::{Lane, Route, Work};
 use crate::error::Result;
 use crate::file::near::NearRanges;
 use crate::file::position::Operation;
+use crate::file::reader::Reader;
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
 use crate::report::Path;
@@ -15,9 +16,11 @@ impl Route for Host {
     fn name(&self) -> RouteName {
         RouteName::Host
     }
-    fn lane<'a>(&'a self, work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+    fn lane<'a>(&'a self, mut work: Work<'a>) -> Result<Box<dyn Lane + 'a>> {
+        let reader = work.take_reader();
         Ok(Box::new(HostLane {
             work,
+            _reader: reader,
             slot: None,
             near: NearRanges::default(),
         }))
@@ -26,6 +29,8 @@ impl Route for Host {
 
 struct HostLane<'a> {
     work: Work<'a>,
+    /// Of the descriptor in `work`.
+    _reader: Option<Reader<'a>>,
     /// The slot for O_DIRECT where file and memory differ in alignment.
     slot: Option<Slot>,
     near: NearRanges,

@@ -11,13 +11,16 @@ pub(crate) mod uring;
 use std::ops::Deref;
 
 use crate::error::{Error, Kind, Result};
+use crate::file::File;
 use crate::file::mapping::Mappings;
-use crate::file::position::Gate;
+use crate::file::position::{Gate, Operation};
+use crate::file::reader::Reader;
 pub(crate) use crate::file::side::Direct;
 use crate::file::side::FileSide;
+use crate::gpu::Rows;
 use crate::memory::Memory;
 use crate::options::RouteName;
-use crate::plan::{Block, Extent, Plan, Span};
+use crate::plan::{Block, Extent, Plan, SlotCopy, Span};
 use crate::staging::Ring;
 
 pub(crate) use gds::Gds;
@@ -76,11 +79,36 @@ pub(crate) struct Work<'a> {
     pub mappings: Option<&'a Mappings>,
 }
 
+impl SlotCopy {
+    /// The copy for a slot that begins at `start`.
+    fn rows_at(&self, start: *mut u8) -> Rows {
+        Rows {
+            host: start.wrapping_add(self.slot_offset as usize),
+            host_pitch: self.slot_pitch,
+            gpu: self.memory as u64,
+            gpu_pitch: self.pitch as i64,
+            width: self.length,
+            count: self.rows,
+        }
+    }
+}
+
 impl<'a> Deref for Work<'a> {
     type Target = FileSide<'a>;
 
     fn deref(&self) -> &FileSide<'a> {
         &self.side
+    }
+}
+
+impl<'a> Work<'a> {
+    /// Takes a descriptor for the lane alone, if the plan has many reads.
+    fn take_reader(&mut self) -> Option<Reader<'a>> {
+        let many = self.operation == Operation::Read && self.plan.has_many_calls();
+        let file: &'a File = self.side.file;
+        let reader = many.then(|| file.reader()).flatten();
+        self.side.descriptor = reader.as_ref().and_then(Reader::fd);
+        reader
     }
 }
 

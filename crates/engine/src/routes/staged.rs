@@ -8,9 +8,10 @@ use super::{Lane, Route, Work};
 use crate::error::Result;
 use crate::file::near::NearRanges;
 use crate::file::position::Operation;
+use crate::file::reader::Reader;
 use crate::gpu::{Context, Direction, QueueLease};
 use crate::options::RouteName;
-use crate::plan::{Block, Extent, Span};
+use crate::plan::{Block, Extent, SlotCopy, Span};
 use crate::report::Path;
 use crate::staging::Slot;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ impl Route for Staged {
 /// A worker's slots and the copies in flight in them.
 struct StagedLane<'a> {
     work: Work<'a>,
+    /// Of the descriptor in `work`.
+    _reader: Option<Reader<'a>>,
     near: NearRanges,
     // Dropped before the slots: dropping this waits for all copies, and the slots then return to
     // the ring.
@@ -55,11 +58,13 @@ struct Loaded {
 }
 
 impl<'a> StagedLane<'a> {
-    fn new(work: Work<'a>) -> Result<Self> {
+    fn new(mut work: Work<'a>) -> Result<Self> {
         let context = work.gpu_context()?;
         let slots = work.slots.max(1) as usize;
+        let reader = work.take_reader();
         Ok(StagedLane {
             work,
+            _reader: reader,
             near: NearRanges::default(),
             lent: QueueLease::new(context)?,
             slots: (0..slots).map(|_| None).collect(),
@@ -121,13 +126,9 @@ impl<'a> StagedLane<'a> {
     fn move_spans(&mut self, index: usize, block: &Block, direct: bool) -> Result<bool> {
         let start = self.slot_start(index);
         let spans = self.work.plan.spans(block);
-        if !direct && spans.len() > 1 {
-            let in_slot = |span: &Span| Extent {
-                offset: span.offset,
-                length: span.length,
-                memory: start as usize + span.slot_offset as usize,
-            };
-            let ranges: Vec<Extent> = spans.iter().map(in_slot).collect();
+        if !direct && (spans.len() > 1 || spans.iter().any(|span| span.reads > 1)) {
+            let in_slot = |span: &Span| span.in_slot(start);
+            let ranges: Vec<Extent> = spans.iter().flat_map(in_slot).collect();
             // SAFETY: as below; the planner keeps spans within the slot, apart from each other.
             unsafe { self.near.transfer(&self.work, &ranges)? };
             return Ok(false);
@@ -144,7 +145,9 @@ impl<'a> StagedLane<'a> {
     /// The range of a block that is contiguous in file and memory, and its place in the slot.
     fn as_range(&self, block: &Block) -> Option<(Extent, u64)> {
         let plan = self.work.plan;
-        let ([span], [copy]) = (plan.spans(block), plan.copies(block)) else {
+        let ([span @ Span { reads: 1, .. }], [copy @ SlotCopy { rows: 1, .. }]) =
+            (plan.spans(block), plan.copies(block))
+        else {
             return None;
         };
         let range = Extent {
@@ -187,10 +190,7 @@ impl<'a> StagedLane<'a> {
             self.work.counters.copy();
             // SAFETY: the copy lies within the slot, which nothing touches before `finish` has waited
             // for the mark below; the submitter vouches for the GPU memory.
-            unsafe {
-                let host = start.add(copy.slot_offset as usize);
-                queue.copy(direction, host, copy.memory as u64, copy.length)?;
-            }
+            unsafe { queue.copy_rows(direction, copy.rows_at(start))? };
         }
         queue.mark(index)
     }

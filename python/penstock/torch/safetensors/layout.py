@@ -51,13 +51,13 @@ class Layout(NamedTuple):
     places: list[int]
     """At which byte of the memory each part begins."""
     ranges: np.ndarray[Any, Any]
-    """What is read, in the order of the parts; ``buffer`` counts from the start of the memory."""
+    """What is read, in the order of the file; ``buffer`` counts from the start of the memory."""
 
-    def at(self, address: int) -> np.ndarray[Any, Any]:
-        """Return the ranges for memory at an address, in the form of ``penstock_range``."""
-        moved: np.ndarray[Any, Any] = self.ranges.copy()
-        moved["buffer"] += np.uint64(address)
-        return moved
+    def move_to(self, address: int) -> np.ndarray[Any, Any]:
+        """Return the ranges, which now are for memory at an address: ``penstock_range``."""
+        buffers = self.ranges["buffer"]
+        buffers += np.uint64(address)
+        return self.ranges
 
 
 def lay_out(parts: Sequence[AnyPart]) -> Layout:
@@ -92,7 +92,7 @@ def _several_runs(parts: Sequence[AnyPart]) -> Layout:
     offsets: list[int] = []
     lengths: list[int] = []
     buffers: list[int] = []
-    pieces: list[np.ndarray[Any, Any]] = []
+    made: list[tuple[Any, Any, Any]] = [(offsets, lengths, buffers)]
     at, end_of_run = 0, -1
     for part in parts:
         begin, nbytes = part.begin, part.nbytes
@@ -111,18 +111,19 @@ def _several_runs(parts: Sequence[AnyPart]) -> Layout:
             buffers.append(at)
         else:
             step = nbytes // len(starts)
-            pieces.append(_ranges(starts, step, np.arange(at, at + nbytes, step)))
+            made.append((starts, step, np.arange(at, at + nbytes, step)))
+            offsets, lengths, buffers = [], [], []
+            made.append((offsets, lengths, buffers))
         end_of_run = part.end if starts is None else -1
         at += nbytes
-    ranges = np.concatenate([_ranges(offsets, lengths, buffers), *pieces])
-    # In the order of the file, the engine counts what has arrived.
-    return Layout(at, places, ranges[np.argsort(ranges["offset"], kind="stable")])
-
-
-def _ranges(offsets: Any, lengths: Any, buffers: Any) -> np.ndarray[Any, Any]:
-    ranges: np.ndarray[Any, Any] = np.empty(len(offsets), RANGE)
-    ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, buffers
-    return ranges
+    # There may be a range for each row of each tensor: these are written once.
+    ranges: np.ndarray[Any, Any] = np.empty(sum(len(few) for few, _, _ in made), RANGE)
+    end = 0
+    for offsets, lengths, buffers in made:
+        start, end = end, end + len(offsets)
+        few = ranges[start:end]
+        few["offset"], few["length"], few["buffer"] = offsets, lengths, buffers
+    return Layout(at, places, ranges)
 
 
 def lay_out_contiguous(parts: Sequence[AnyPart], begin: int) -> tuple[int, list[int]]:

@@ -58,7 +58,8 @@ def load_file(
         device_map: Devices for prefixes of names that end at a dot, such as
             ``{"model.embed": 0, "model.layers": 1, "": "cpu"}``; the longest one counts.
         plan: Which tensors and slices, as for :meth:`safe_open.get_tensors`: the names, or a
-            mapping of names to ``None``, a slice or a tuple of slices. Only their bytes are read.
+            mapping of names to ``None``, a slice or a tuple of slices. Only their bytes are read,
+            and those between near columns.
         copy: Whether each tensor has an allocation of its own, which is freed with it. By default,
             those of a file on a device share one, which is freed with the last of them.
         pin: Whether host memory is page-locked, so that its copy to a GPU is fast.

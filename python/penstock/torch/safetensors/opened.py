@@ -180,9 +180,8 @@ class Reading:
             self._memories = [framework.allocate(plan.nbytes, pin=pin) for plan in plans]
         pairs = list(zip(plans, self._memories, strict=True))
         self._plans = plans
-        self._ranges = np.concatenate(
-            [plan.at(memory.address) for plan, memory in pairs], dtype=RANGE
-        )
+        ranges = [plan.move_to(memory.address) for plan, memory in pairs]
+        self._ranges = ranges[0] if len(ranges) == 1 else np.concatenate(ranges, dtype=RANGE)
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
 

@@ -214,15 +214,17 @@ impl<'a> UringLane<'a> {
         let Some(gpu) = &mut self.gpu else {
             for copy in copies {
                 self.work.counters.copy();
-                let (memory, bytes) = (copy.memory as *mut u8, copy.length as usize);
-                // SAFETY: the copy's part of the slot is within the slot, which neither the kernel
-                // nor any other code is using; the submitter vouches for its own memory.
-                unsafe {
-                    let staged = start.add(copy.slot_offset as usize);
-                    if reads {
-                        ptr::copy_nonoverlapping(staged, memory, bytes);
-                    } else {
-                        ptr::copy_nonoverlapping(memory, staged, bytes);
+                for (place, memory) in copy.each_row() {
+                    let (memory, bytes) = (memory as *mut u8, copy.length as usize);
+                    // SAFETY: the row is within the slot, which neither the kernel nor any other code
+                    // is using; the submitter vouches for its own memory.
+                    unsafe {
+                        let staged = start.add(place as usize);
+                        if reads {
+                            ptr::copy_nonoverlapping(staged, memory, bytes);
+                        } else {
+                            ptr::copy_nonoverlapping(memory, staged, bytes);
+                        }
                     }
                 }
             }
@@ -239,10 +241,7 @@ impl<'a> UringLane<'a> {
             self.work.counters.copy();
             // SAFETY: within the slot, which is not touched before the mark below has passed, and
             // goes back after `gpu` is dropped; the submitter vouches for the GPU memory.
-            unsafe {
-                let staged = start.add(copy.slot_offset as usize);
-                queue.copy(direction, staged, copy.memory as u64, copy.length)?;
-            }
+            unsafe { queue.copy_rows(direction, copy.rows_at(start))? };
         }
         queue.mark(index)?;
         self.copying.push_back(index);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_engine::gpu::{Direction, QueueLease};
+use penstock_engine::gpu::{self, Direction, QueueLease};
 use penstock_engine::staging::{Ring, Slot};
 use penstock_sys::cuda::CUdeviceptr;
 
@@ -200,13 +200,16 @@ impl Slots {
         lent: &mut QueueLease<'_>,
     ) -> Result<()> {
         let bytes = (rows.width * rows.rows) as usize;
-        let start = self.bytes()[from..from + bytes].as_mut_ptr();
-        let to = target + rows.target;
+        let rows = gpu::Rows {
+            host: self.bytes()[from..from + bytes].as_mut_ptr(),
+            host_pitch: rows.width,
+            gpu: target + rows.target,
+            gpu_pitch: rows.pitch,
+            width: rows.width,
+            count: rows.rows,
+        };
         // SAFETY: as for `upload`.
-        unsafe {
-            lent.queue()?
-                .copy_rows(start, to, rows.width, rows.rows, rows.pitch)
-        }
+        unsafe { lent.queue()?.copy_rows(Direction::ToGpu, rows) }
     }
 
     /// Marks the work queued last as the last that needs this slot, and switches to the other slot.
