@@ -535,6 +535,46 @@ def test_parts_of_a_small_variable_are_the_callers_own(path):
         np.testing.assert_array_equal(height[1:].values, wanted[1:])
 
 
+def test_an_integer_beside_a_list_selects_of_a_small_variable_what_other_engines_select(tmp_path):
+    path = tmp_path / "x.nc"
+    whole = np.arange(3 * 4 * 4.0).reshape(3, 4, 4)
+    xr.Dataset({"v": (("a", "b", "c"), whole)}).to_netcdf(path, engine="h5netcdf")
+    for part in (
+        {"a": 1, "c": [0, 1, 2, 3]},
+        {"a": -1, "c": [2, 0, 2]},
+        {"a": 1, "c": []},
+        {"a": [2, 0], "b": 1},
+        {"a": 1, "b": slice(1, 3), "c": [3]},
+        {"a": [1, 2], "b": [0, 3]},
+    ):
+        with opened(path, cache=False) as found, xr.open_dataset(path, engine="h5netcdf") as peer:
+            xr.testing.assert_identical(found.v.isel(part).load(), peer.v.isel(part).load())
+
+
+@pytest.mark.parametrize("now", ["group", "type", "nothing", "time"])
+@pytest.mark.parametrize("part", [slice(None), slice(2, 9)], ids=["all", "part"])
+def test_an_object_that_is_no_variable_any_more_is_an_error_that_names_the_file(
+    tmp_path, now, part
+):
+    path = tmp_path / "x.nc"
+    one_variable(path, np.arange(10.0))
+    with opened(path) as found:
+        blob = pickle.dumps(found)
+    with h5py.File(path, "w") as file:
+        if now == "group":
+            file.create_group("v")
+        elif now == "type":
+            file["v"] = np.dtype("f8")
+        elif now == "time":
+            space = h5py.h5s.create_simple((10,))
+            h5py.h5d.create(file.id, b"v", h5py.h5t.UNIX_D64LE, space)
+    with (
+        pickle.loads(blob) as found,
+        pytest.raises(ps.InvalidError, match=r"v of .*x.nc was float64"),
+    ):
+        found.v[part].load()
+
+
 def one_variable(path, values):
     with netcdf4.Dataset(path, "w") as file:
         file.createDimension("x", None)

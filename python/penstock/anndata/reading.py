@@ -151,7 +151,12 @@ def _is_numeric(element: Any) -> bool:
 def _check(made: Any, path: str) -> None:
     """Raise an error if a sparse matrix is damaged, which neither anndata nor SciPy checks."""
     groups = {name: getattr(made, name) for name in _ON_DEVICE[1:]}
-    found = {f"{name}/{key}": one for name, group in groups.items() for key, one in group.items()}
+    found = {
+        f"{name}/{key}": one
+        for name, group in groups.items()
+        for key, one in group.items()
+        if key is not None  # from anndata 0.13 on, that layer is X
+    }
     found["X"] = made.X
     found["raw.X"] = None if made.raw is None else made.raw.X
     for name, array in found.items():
@@ -177,6 +182,6 @@ def _moved(made: Any, maker: Maker) -> Any:
         made.X = move(made.X)
     for name in _ON_DEVICE[1:]:
         elements = getattr(made, name)
-        for key in list(elements):
+        for key in filter(None, list(elements)):
             elements[key] = move(elements[key])
     return made

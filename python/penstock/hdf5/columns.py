@@ -398,7 +398,10 @@ def _names(dataset: Any, attribute: str) -> list[str] | None:
 
 
 _LISTS = {"EMPTY_LIST", "MARK", "LIST", "APPEND", "APPENDS", "PROTO", "FRAME", "STOP"}
-_TEXT = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+_TEXT = {
+    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("STRING", "SHORT_BINSTRING", "BINSTRING"),  # of Python 2
+}
 _NUMBERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1"}
 _MEMORY = {"PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE"}
 

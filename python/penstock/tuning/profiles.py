@@ -1,7 +1,8 @@
 """The profile files: where they are, what they contain, and their removal.
 
-The engine reads them (``crates/engine/src/profile``); docs/how-to/tuning.md describes their format. The
-engine supplies the identifiers of machine, mount and GPU, so that it finds what is written here.
+The engine reads them (``crates/engine/src/profile``); docs/how-to/tuning.md describes their format.
+The engine supplies the identifiers of machine, mount and GPU, so that it finds what is written
+here.
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ class LazyArray(BackendArray):  # type: ignore[misc, unused-ignore]
 
     def _read(self, index: Index) -> Any:
         with self._manager.acquire_context() as file:
-            if self._is_brief:
+            # With an array among the parts, NumPy would count integers among the arrays.
+            is_basic = not any(isinstance(part, np.ndarray) for part in index.selection)
+            if self._is_brief and is_basic:
                 is_whole = self._is_whole(index.selection)
                 found = file.first_read(self._path, self.shape, self._stored, is_whole=is_whole)
                 if found is not None:

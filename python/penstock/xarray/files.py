@@ -55,19 +55,27 @@ class OpenFile:
         """
         found = self._datasets.get(path)
         if found is None:
-            found = self._file[path]
-            now = found.shape
-            is_same = now is not None and len(now) == len(shape) and found.dtype == stored
+            try:
+                found = self._file[path]
+                now, dtype = found.shape, found.dtype
+            except (AttributeError, KeyError, TypeError) as error:  # also of a group, or a type
+                raise self._changed(path, shape, stored, "another object, or none") from error
+            is_same = now is not None and len(now) == len(shape) and dtype == stored
             if not is_same or any(have < want for have, want in zip(now or (), shape, strict=True)):
-                raise InvalidError(
-                    f"{path} of {self.name} was {stored} of shape {shape} when the file was "
-                    f"opened, and is now {found.dtype} of shape {now}",
-                    path=self.name,
-                    cause="the file was changed or replaced",
-                    remedy="open it again",
-                )
+                raise self._changed(path, shape, stored, f"{dtype} of shape {now}")
             self._datasets[path] = found
         return found
+
+    def _changed(
+        self, path: str, shape: tuple[int, ...], stored: np.dtype[Any], now: str
+    ) -> InvalidError:
+        return InvalidError(
+            f"{path} of {self.name} was {stored} of shape {shape} when the file was opened, and is "
+            f"now {now}",
+            path=self.name,
+            cause="the file was changed or replaced",
+            remedy="open it again",
+        )
 
     def first_read(
         self, path: str, shape: tuple[int, ...], stored: np.dtype[Any], *, is_whole: bool
@@ -84,8 +92,11 @@ class OpenFile:
         if path in self._were_read:
             return None
         self._were_read.add(path)
-        identifier = h5o.open(self._file.id, path.encode("utf-8", "surrogateescape"))
-        if identifier.shape != shape or type_of(identifier.get_type()) != stored:
+        try:
+            identifier = h5o.open(self._file.id, path.encode("utf-8", "surrogateescape"))
+            if identifier.shape != shape or type_of(identifier.get_type()) != stored:
+                return None
+        except (AttributeError, KeyError, TypeError):  # the usual way has an error for it
             return None
         values = np.zeros(shape, stored.newbyteorder("="))
         try:

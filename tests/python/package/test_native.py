@@ -32,7 +32,7 @@ def test_structs_are_as_long_as_the_c_compiler_would_make_them():
     assert ffi.sizeof("penstock_options") == 8 + 2 * 4 + 8 + 4 * 4 + 8 + 2 * 4
     assert ffi.sizeof("penstock_report") == 8 + 2 * 4 + 14 * 8 + 2 * 4 + 256 + 5 * 8 + 128
     assert ffi.sizeof("penstock_range") == 24
-    assert ffi.sizeof("penstock_array") == 3 * 8 + 2 * 4 + 2 * 8
+    assert ffi.sizeof("penstock_array") == 3 * 8 + 2 * 4 + 3 * 8
 
 
 def test_import_brings_in_no_array_framework_no_h5py_and_no_parser():

@@ -272,12 +272,12 @@ class Opened:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(lib, name)
-        if name != "penstock_reader_open":
+        if name != "penstock_reader_open_decoded":
             return function
 
-        def open_reader(dataset: int, kind: int, place: Any) -> int:
+        def open_reader(dataset: int, kind: int, decoding: Any, place: Any) -> int:
             self.first = self.interrupter.seen
-            status: int = function(dataset, kind, place)
+            status: int = function(dataset, kind, decoding, place)
             self.readers.append(place[0])
             return status
 

@@ -222,6 +222,19 @@ def test_names_that_are_pickled_are_those_of_columns(tmp_path: Path, protocol: i
     assert list(found) == ["index", *map(str, names)]
 
 
+@pytest.mark.parametrize(
+    "pickled", [b"(lp1\nS'a'\np2\naS'b'\np3\na.", b"]q\x01(U\x01aq\x02U\x01be."]
+)
+def test_names_that_python_2_has_pickled_are_those_of_columns(
+    tmp_path: Path, pickled: bytes
+) -> None:
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        kind = [("index", "i8"), ("values_block_0", "f8", (2,))]
+        table = file.create_dataset("k/table", data=np.zeros(3, kind))
+        table.attrs["values_block_0_kind"] = np.void(pickled)
+    assert list(ps.read_columns(f"{tmp_path / 'names.h5'}:k")) == ["index", "a", "b"]
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", ["fixed", "table"])
