@@ -14,7 +14,7 @@
 //! pages around them, fit one slot. The cost is that of the sort; ranges that are sorted already
 //! cost one pass.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Block, Extent, Plan, Rows, SlotCopy, Span};
 use crate::error::{Error, Kind, Result};
@@ -59,7 +59,7 @@ const MAX_BLOCKS: u64 = 1 << 26;
 ///
 /// # Errors
 /// [`Kind::Invalid`] for a range that no file or memory has, and for too many blocks.
-pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>) -> Result<Plan> {
+pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &BTreeSet<usize>) -> Result<Plan> {
     debug_assert!(cut.block.is_multiple_of(cut.align));
     extents.retain(|e| e.length > 0);
     extents.iter().try_for_each(Extent::check)?;
@@ -99,7 +99,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
 /// As for [`build`].
 pub(crate) fn build_rows(all: &[Rows], cut: Cut) -> Result<Plan> {
     debug_assert!(cut.align == 1 && !cut.split_unaligned);
-    let starts = HashSet::new();
+    let starts = BTreeSet::new();
     let bytes = all.iter().map(Rows::bytes).sum();
     let mut builder = Builder::new(cut, &starts, bytes, all.len());
     for rows in all {
@@ -146,7 +146,7 @@ struct Builder<'a> {
     plan: Plan,
     cut: Cut,
     /// Addresses at which allocations begin.
-    starts: &'a HashSet<usize>,
+    starts: &'a BTreeSet<usize>,
     /// Bytes of the slot that the open block uses; 0 if none is open.
     used: u64,
     /// The file offset behind the open span.
@@ -156,7 +156,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(cut: Cut, starts: &'a HashSet<usize>, bytes: u64, ranges: usize) -> Builder<'a> {
+    fn new(cut: Cut, starts: &'a BTreeSet<usize>, bytes: u64, ranges: usize) -> Builder<'a> {
         // The number of blocks is known for long ranges only.
         let cuts = (bytes / cut.block) as usize + 1;
         Builder {
@@ -273,12 +273,15 @@ impl<'a> Builder<'a> {
             return;
         };
         block.bytes += copy.rows * copy.length;
+        let begins_between = |from: usize, end: usize| {
+            from < end && self.starts.range(from + 1..end).next().is_some()
+        };
+        let end = copy.memory + copy.length as usize;
         let is_joined = block.copies.end > block.copies.start
-            && !self.starts.contains(&copy.memory)
             && plan
                 .copies
                 .last_mut()
-                .is_some_and(|last| last.append(&copy));
+                .is_some_and(|last| !begins_between(last.memory, end) && last.append(&copy));
         if !is_joined {
             plan.copies.push(copy);
             block.copies.end += 1;
@@ -399,7 +402,7 @@ mod tests {
 
     /// The plan for one allocation.
     fn built(extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
-        build(extents, cut, &HashSet::new())
+        build(extents, cut, &BTreeSet::new())
     }
 
     fn extent(offset: u64, length: u64, memory: usize) -> Extent {
@@ -547,10 +550,21 @@ mod tests {
             extent(512, 512, 1512),
             extent(1024, 512, 2024),
         ];
-        let starts = HashSet::from([1000, 2024]);
+        let starts = BTreeSet::from([1000, 2024]);
         let plan = build(rows, cut(PAGE, 0, 1), &starts).unwrap();
         let lengths: Vec<u64> = plan.copies.iter().map(|copy| copy.length).collect();
         assert_eq!((plan.spans.len(), lengths), (1, vec![1024, 512]));
+    }
+
+    #[test]
+    fn a_copy_of_several_rows_stays_in_one_allocation() {
+        let places = [100, 1100, 2100, 3100, 3200, 3300, 4300];
+        let ranges = places.iter().enumerate();
+        let ranges = ranges.map(|(i, memory)| extent(100 * i as u64, 50, *memory));
+        let starts = BTreeSet::from([0, 1000, 2000, 3000]);
+        let plan = build(ranges.collect(), cut(PAGE, 64, 1), &starts).unwrap();
+        let rows: Vec<u64> = plan.copies.iter().map(|copy| copy.rows).collect();
+        assert_eq!(rows, [1, 1, 1, 3, 1]);
     }
 
     #[test]

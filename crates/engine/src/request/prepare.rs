@@ -1,7 +1,7 @@
 //! Turns an order into parts for workers: checks it, finds kinds of memory, chooses routes, plans.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -231,7 +231,7 @@ struct MemoryGroup {
     memory: Memory,
     extents: Vec<Extent>,
     /// Where the allocations of the GPU begin, if there are several.
-    starts: HashSet<usize>,
+    starts: BTreeSet<usize>,
 }
 
 /// Groups extents by their memory. Queries the driver once for an allocation that neighbours share.
@@ -246,7 +246,7 @@ fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGro
         let group = MemoryGroup {
             memory,
             extents: some.copied().collect(),
-            starts: HashSet::new(),
+            starts: BTreeSet::new(),
         };
         let has_any = !group.extents.is_empty();
         return Ok(has_any.then_some(group).into_iter().collect());
@@ -269,7 +269,7 @@ fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGro
                 groups.push(MemoryGroup {
                     memory: memory.clone(),
                     extents: Vec::with_capacity(extents.len()),
-                    starts: HashSet::new(),
+                    starts: BTreeSet::new(),
                 });
                 groups.len() - 1
             }
