@@ -32,12 +32,11 @@ impl Rows {
         }
         let (mut all, mut rest, mut end) = (Vec::new(), ranges, 0);
         while let Some(rows) = Rows::first_of(rest) {
-            let (some, later) = rest.split_at(rows.count as usize);
-            let last = some.last()?;
+            let later = &rest[rows.count as usize..];
             if rows.first.length == 0 || rows.first.offset < end {
                 return None;
             }
-            end = rows.first.end_checked()?.max(last.end_checked()?);
+            end = rows.end_checked()?;
             let done = ranges.len() - later.len();
             if all.len() > LEAST_RANGES / LEAST_AVERAGE + done / LEAST_AVERAGE {
                 return None;
@@ -89,6 +88,18 @@ impl Rows {
             memory: self.first.memory + (index * self.pitch) as usize,
             length: self.first.length,
         }
+    }
+
+    /// The file offset behind the last range; `None` if no file or memory holds all of them.
+    fn end_checked(&self) -> Option<u64> {
+        let before = self.count - 1;
+        let pitch = usize::try_from(before.checked_mul(self.pitch)?).ok()?;
+        let last = Extent {
+            offset: (self.first.offset).checked_add(before.checked_mul(self.step)?)?,
+            memory: self.first.memory.checked_add(pitch)?,
+            length: self.first.length,
+        };
+        last.end_checked()
     }
 
     pub(crate) fn last(&self) -> Extent {
@@ -164,6 +175,19 @@ mod tests {
             .map(|i| extent(i << 53, 20, i as usize * 20))
             .collect();
         assert_eq!(Rows::of(&hostile), None);
+    }
+
+    #[test]
+    fn ranges_whose_regular_distances_wrap_around_are_no_rows() {
+        let far = |i: u64| i.wrapping_mul(1 << 62);
+        let offsets: Vec<Extent> = (0..1025)
+            .map(|i| extent(far(i), 20, i as usize * 20))
+            .collect();
+        assert_eq!(Rows::of(&offsets), None);
+        let addresses: Vec<Extent> = (0..1025)
+            .map(|i| extent(i * 50, 20, far(i) as usize))
+            .collect();
+        assert_eq!(Rows::of(&addresses), None);
     }
 
     proptest! {
