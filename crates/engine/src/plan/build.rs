@@ -40,8 +40,8 @@ pub(crate) struct Cut {
     pub reorder: bool,
 }
 
-/// The most spans of one block: tiny ranges must still spread over the workers.
-const MAX_SPANS: u32 = 1024;
+/// The most reads or writes of one block: tiny ranges must still spread over the workers.
+const MAX_CALLS: u64 = 1024;
 
 /// The gap between rows of this length that takes no longer to read than a system call for each row.
 /// On an H200 host, a call takes 0.36 us and 0.18 ns a byte, and a byte of a long read 0.12 ns.
@@ -149,6 +149,8 @@ struct Builder<'a> {
     starts: &'a BTreeSet<usize>,
     /// Bytes of the slot that the open block uses; 0 if none is open.
     used: u64,
+    /// Reads or writes of the open block.
+    calls: u64,
     /// The file offset behind the open span.
     end_of_span: u64,
     /// The address behind the last piece.
@@ -170,6 +172,7 @@ impl<'a> Builder<'a> {
             cut,
             starts,
             used: 0,
+            calls: 0,
             end_of_span: 0,
             last_memory_end: 0,
         }
@@ -203,10 +206,10 @@ impl<'a> Builder<'a> {
         let length = rows.first.length;
         let together = rows.gap() <= near(length);
         while rows.count > 0 {
-            let room = self.cut.block - self.used;
-            let fit = match room.checked_sub(length) {
+            let room = (self.cut.block - self.used).checked_sub(length);
+            let fit = match room.filter(|_| self.calls < MAX_CALLS) {
                 Some(more) if together => 1 + more / rows.step,
-                Some(more) => 1 + more / length,
+                Some(more) => (1 + more / length).min(MAX_CALLS - self.calls),
                 None => {
                     self.close_block();
                     continue;
@@ -321,13 +324,7 @@ impl<'a> Builder<'a> {
 
     fn open_span(&mut self, piece: &Extent, index: u32) {
         let room = self.cut.room(piece.offset, piece.end());
-        let spans = self.plan.spans.len() as u32;
-        let full = self.used + room > self.cut.block
-            || self
-                .plan
-                .blocks
-                .last()
-                .is_some_and(|b| spans - b.spans.start >= MAX_SPANS);
+        let full = self.used + room > self.cut.block || self.calls >= MAX_CALLS;
         if self.used > 0 && full {
             self.close_block();
         }
@@ -357,13 +354,14 @@ impl<'a> Builder<'a> {
             block.spans.end = spans + 1;
         }
         self.end_of_span = span.end();
+        self.calls += span.reads;
         self.plan.calls += span.reads;
         self.plan.spans.push(span);
     }
 
     fn close_block(&mut self) {
         self.plan.slot_bytes = self.plan.slot_bytes.max(self.used);
-        self.used = 0;
+        (self.used, self.calls) = (0, 0);
     }
 }
 
@@ -517,6 +515,24 @@ mod tests {
             (50, 2, 2)
         );
         assert_eq!(plan.copies[0], SlotCopy::one(0, 4000, 0));
+    }
+
+    #[test]
+    fn many_small_far_rows_are_several_blocks() {
+        let plan = built_rows(&[columns_of(2500, 5, 8, 6000)], 64 * PAGE);
+        let calls: Vec<u64> = plan.blocks.iter().map(|b| plan.spans(b)[0].reads).collect();
+        assert_eq!((calls, plan.copies.len()), (vec![1024, 1024, 452], 3));
+        let few = columns_of(300, 5, 8, 6000);
+        let apart = (0..10).map(|i| Rows {
+            first: extent(5 + i * 2_000_000, 8, i as usize * 3000),
+            ..few
+        });
+        let plan = built_rows(&apart.collect::<Vec<_>>(), 64 * PAGE);
+        let reads = |block| plan.spans(block).iter().map(|span| span.reads).sum::<u64>();
+        assert_eq!(
+            plan.blocks.iter().map(reads).collect::<Vec<_>>(),
+            [1024, 1024, 952]
+        );
     }
 
     #[test]
