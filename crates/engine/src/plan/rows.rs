@@ -17,7 +17,7 @@ pub(crate) struct Rows {
 }
 
 /// Fewer ranges are planned one by one in as little time.
-const LEAST_RANGES: usize = 1024;
+pub(crate) const LEAST_RANGES: usize = 1024;
 /// Fewer regular ranges count as single ones.
 const LEAST_ROWS: usize = 8;
 /// Ranges for each row entry, at least, on average.
@@ -61,15 +61,17 @@ impl Rows {
         };
         let step = second.offset.wrapping_sub(first.offset);
         let pitch = second.memory.wrapping_sub(first.memory);
+        let is_apart = |distance| (first.length..=i64::MAX as u64).contains(&distance);
+        if !is_apart(step) || !is_apart(pitch as u64) {
+            return Some(single);
+        }
         let runs_on = |two: &[Extent]| {
             two[1].length == first.length
                 && two[1].offset.wrapping_sub(two[0].offset) == step
                 && two[1].memory.wrapping_sub(two[0].memory) == pitch
         };
         let count = 1 + ranges.windows(2).take_while(|two| runs_on(two)).count();
-        let is_apart = (first.length..=i64::MAX as u64).contains(&step)
-            && (first.length..=i64::MAX as u64).contains(&(pitch as u64));
-        Some(if is_apart && count >= LEAST_ROWS {
+        Some(if count >= LEAST_ROWS {
             Rows {
                 count: count as u64,
                 step,

@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::memory::Memory;
 use crate::options::{Options, RouteName};
-use crate::plan::{self, Extent, Plan, Rows};
+use crate::plan::{self, Extent, LEAST_RANGES, Plan, Rows};
 use crate::routes::fault::{Faults, Faulty};
 
 /// The rows whose residency in the page cache is taken for that of all.
@@ -88,22 +88,26 @@ fn plan_of_rows(
     order: &Order<'_>,
     options: &Options,
 ) -> Result<Option<(Chosen, Memory, Plan)>> {
-    let Some(all) = Rows::of(order.extents).filter(|_| order.operation == Operation::Read) else {
+    let is_read = order.operation == Operation::Read;
+    let is_long = order.extents.len() >= LEAST_RANGES;
+    let first = order.extents.first().filter(|_| is_read && is_long);
+    let Some(first) = first.filter(|first| first.length > 0 && first.memory != 0) else {
         return Ok(None);
     };
-    let start = all.iter().map(|rows| rows.first.memory).min().unwrap_or(0);
-    let end_of = |rows: &Rows| rows.last().memory + rows.first.length as usize;
-    let end = all.iter().map(end_of).max().unwrap_or(0);
-    let end_of_file = all.last().map_or(0, |rows| rows.last().end());
-    if start == 0 || end_of_file > file.size()? {
-        return Ok(None);
-    }
     let memory = match &order.memory {
         Some(memory) => memory.clone(),
-        None => Memory::at(start)?,
+        None => Memory::at(first.memory)?,
     };
-    let holds = |range: &Range<usize>| range.start <= start && end <= range.end;
-    if memory.context.is_none() || !memory.range.as_ref().is_some_and(holds) {
+    let (Some(_), Some(range)) = (&memory.context, &memory.range) else {
+        return Ok(None);
+    };
+    let Some(all) = Rows::of(order.extents) else {
+        return Ok(None);
+    };
+    let end_of = |rows: &Rows| rows.last().memory + rows.first.length as usize;
+    let is_inside = |rows: &Rows| range.start <= rows.first.memory && end_of(rows) <= range.end;
+    let end_of_file = all.last().map_or(0, |rows| rows.last().end());
+    if !all.iter().all(is_inside) || end_of_file > file.size()? {
         return Ok(None);
     }
     let samples: Vec<Extent> = (0..SAMPLES)
