@@ -267,6 +267,42 @@ fn files_of_a_mounted_folder() {
     assert_round_trip(&Sandbox::parent());
 }
 
+#[test]
+fn the_descriptors_of_workers_are_few_among_those_that_a_process_may_open() {
+    process::run_case("many_files_that_are_read_by_workers", &[]);
+}
+
+#[test]
+#[ignore = "a case"]
+fn many_files_that_are_read_by_workers() {
+    const MOST: usize = 256;
+    let limit = libc::rlimit {
+        rlim_cur: MOST as libc::rlim_t,
+        rlim_max: MOST as libc::rlim_t,
+    };
+    // SAFETY: `limit` is a valid limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    let sandbox = Sandbox::new();
+    let rows: Vec<_> = (0..5000).map(|i| (i * 8200, 8, i * 8)).collect();
+    let memory = Place::Host.memory(rows.len() * 8, 0);
+    let read = |number: usize| {
+        let file = sandbox.file(&number.to_string(), b"");
+        file.truncate(rows.len() as u64 * 8200).unwrap();
+        let set = options("threads=4;io=threads");
+        memory.transfer(&file, Operation::Read, &rows, set).unwrap();
+        file
+    };
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    drop(read(0));
+    let before = descriptors();
+    let files: Vec<_> = (0..60).map(read).collect();
+    assert!(descriptors() <= before + files.len() + MOST / 8);
+    drop(files);
+    assert!(common::eventually(|| descriptors() <= before));
+    let _file = read(0);
+    assert!(descriptors() > before + 1, "no worker has a descriptor");
+}
+
 /// Mounts with this command in namespaces of its own, `$0` being the folder, and runs the case
 /// there.
 fn on_mounted(mount: &str) {

@@ -135,6 +135,56 @@ fn ranges_in_several_kinds_of_memory_are_one_request() {
 }
 
 #[test]
+fn ranges_of_one_length_in_several_allocations_are_one_request() {
+    if !common::has_gpu() {
+        return;
+    }
+    const LENGTH: usize = 3000;
+    let sandbox = common::Sandbox::new();
+    let content = common::pattern(40_000, 5);
+    let whole = [("route=staged", 0)];
+    let routes = [
+        "",
+        "route=staged",
+        "route=staged;io=uring;direct=yes",
+        "route=mapped",
+    ];
+    for (route, shift) in whole.into_iter().chain(routes.map(|route| (route, 100))) {
+        let mut memories: Vec<_> = (0..6)
+            .map(|_| Place::Device.memory(2 * LENGTH, shift))
+            .collect();
+        memories.sort_by_key(common::Memory::address);
+        let base = memories[0].address();
+        let places = memories.iter().enumerate();
+        let pieces: Vec<_> = places
+            .map(|(i, m)| {
+                (
+                    10 + 6000 * i as u64,
+                    LENGTH as u64,
+                    (m.address() - base) as u64,
+                )
+            })
+            .collect();
+        let transfer = |file: &_, operation| {
+            let set = common::options(route);
+            memories[0].transfer(file, operation, &pieces, set).unwrap()
+        };
+        transfer(&sandbox.file("read.bin", &content), Operation::Read);
+        let written = sandbox.file("written.bin", b"");
+        transfer(&written, Operation::Write);
+        let written = common::plain(written.path());
+        for (memory, (offset, _, _)) in memories.iter().zip(&pieces) {
+            let wanted = &content[*offset as usize..][..LENGTH];
+            assert!(
+                memory.bytes(LENGTH) == wanted && memory.frame_is_intact(LENGTH),
+                "{route}"
+            );
+            assert!(written[*offset as usize..][..LENGTH] == *wanted, "{route}");
+        }
+    }
+}
+
+#[test]
 fn allocations_of_no_bytes_can_be_freed() {
     if !common::has_gpu() {
         return;

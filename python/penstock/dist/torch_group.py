@@ -62,7 +62,7 @@ class TorchGroup(Gathering):
 
     def _gather(self, message: np.ndarray[Any, Any], nbytes: int) -> np.ndarray[Any, Any]:
         """Return a row of ``nbytes`` for each rank: its message, which is not longer."""
-        own = self.torch.zeros(nbytes, dtype=self.torch.uint8)
+        own = self.torch.zeros(nbytes, dtype=self.torch.uint8, device="cpu")
         own[: message.size] = self.torch.from_numpy(message.copy())
         with self._on_gpu():
             own = own.to("cpu" if "cpu" in self.backends() else "cuda")

@@ -103,7 +103,7 @@ pub struct File {
     /// Whether the file system refuses reads that do not wait for a medium.
     refuses_cached_reads: AtomicBool,
     /// Idle descriptors of single workers.
-    readers: Mutex<Vec<OwnedFd>>,
+    readers: Mutex<Vec<reader::OwnDescriptor>>,
     /// The number of processes on this machine, including this one, that write the file at the same
     /// time.
     writers: AtomicUsize,

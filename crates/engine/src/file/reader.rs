@@ -5,24 +5,62 @@
 //! (Linux 6.18, an H200 host).
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::room::limit;
 use super::{File, open_fd, path_of};
 use crate::sync::Recover;
+
+/// The descriptors of single workers that all files hold.
+static HELD: AtomicU64 = AtomicU64::new(0);
+/// They are at most one in so many of those that the process may open.
+const SHARE: u64 = 8;
+
+/// A count in [`HELD`].
+struct Held;
+
+impl Held {
+    /// `None` if the files hold as many as they may.
+    fn take() -> Option<Held> {
+        let most = limit(libc::RLIMIT_NOFILE)? / SHARE;
+        let one_more = |held| (held < most).then_some(held + 1);
+        HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .ok()
+            .map(|_| Held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor that one worker at a time uses.
+pub(super) struct OwnDescriptor {
+    fd: OwnedFd,
+    _held: Held,
+}
 
 /// A descriptor of a file, for reads by one worker.
 pub(crate) struct Reader<'a> {
     file: &'a File,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<OwnDescriptor>,
 }
 
 impl File {
-    /// A descriptor for the sole use of one worker; `None` if the file cannot be opened again.
+    /// A descriptor for the sole use of one worker; `None` if the file cannot be opened again, or all
+    /// files hold many already.
     ///
     /// The file keeps it until it is closed, since closing any descriptor of a file releases the POSIX
     /// record locks of the process on that file.
     pub(crate) fn reader(&self) -> Option<Reader<'_>> {
         let idle = self.readers.lock().recover().pop();
-        let open = || open_fd(&path_of(self.buffered_fd()), libc::O_RDONLY).ok();
+        let open = || {
+            let _held = Held::take()?;
+            let fd = open_fd(&path_of(self.buffered_fd()), libc::O_RDONLY).ok()?;
+            Some(OwnDescriptor { fd, _held })
+        };
         let descriptor = idle.or_else(open)?;
         Some(Reader {
             file: self,
@@ -33,7 +71,7 @@ impl File {
 
 impl Reader<'_> {
     pub(crate) fn fd(&self) -> Option<RawFd> {
-        self.descriptor.as_ref().map(AsRawFd::as_raw_fd)
+        self.descriptor.as_ref().map(|own| own.fd.as_raw_fd())
     }
 }
 

@@ -14,7 +14,7 @@
 //! pages around them, fit one slot. The cost is that of the sort; ranges that are sorted already
 //! cost one pass.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Block, Extent, Plan, Rows, SlotCopy, Span};
 use crate::error::{Error, Kind, Result};
@@ -40,8 +40,8 @@ pub(crate) struct Cut {
     pub reorder: bool,
 }
 
-/// The most spans of one block: tiny ranges must still spread over the workers.
-const MAX_SPANS: u32 = 1024;
+/// The most reads or writes of one block: tiny ranges must still spread over the workers.
+const MAX_CALLS: u64 = 1024;
 
 /// The gap between rows of this length that takes no longer to read than a system call for each row.
 /// On an H200 host, a call takes 0.36 us and 0.18 ns a byte, and a byte of a long read 0.12 ns.
@@ -59,7 +59,7 @@ const MAX_BLOCKS: u64 = 1 << 26;
 ///
 /// # Errors
 /// [`Kind::Invalid`] for a range that no file or memory has, and for too many blocks.
-pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>) -> Result<Plan> {
+pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &BTreeSet<usize>) -> Result<Plan> {
     debug_assert!(cut.block.is_multiple_of(cut.align));
     extents.retain(|e| e.length > 0);
     extents.iter().try_for_each(Extent::check)?;
@@ -99,7 +99,7 @@ pub(crate) fn build(mut extents: Vec<Extent>, cut: Cut, starts: &HashSet<usize>)
 /// As for [`build`].
 pub(crate) fn build_rows(all: &[Rows], cut: Cut) -> Result<Plan> {
     debug_assert!(cut.align == 1 && !cut.split_unaligned);
-    let starts = HashSet::new();
+    let starts = BTreeSet::new();
     let bytes = all.iter().map(Rows::bytes).sum();
     let mut builder = Builder::new(cut, &starts, bytes, all.len());
     for rows in all {
@@ -146,9 +146,11 @@ struct Builder<'a> {
     plan: Plan,
     cut: Cut,
     /// Addresses at which allocations begin.
-    starts: &'a HashSet<usize>,
+    starts: &'a BTreeSet<usize>,
     /// Bytes of the slot that the open block uses; 0 if none is open.
     used: u64,
+    /// Reads or writes of the open block.
+    calls: u64,
     /// The file offset behind the open span.
     end_of_span: u64,
     /// The address behind the last piece.
@@ -156,7 +158,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(cut: Cut, starts: &'a HashSet<usize>, bytes: u64, ranges: usize) -> Builder<'a> {
+    fn new(cut: Cut, starts: &'a BTreeSet<usize>, bytes: u64, ranges: usize) -> Builder<'a> {
         // The number of blocks is known for long ranges only.
         let cuts = (bytes / cut.block) as usize + 1;
         Builder {
@@ -170,6 +172,7 @@ impl<'a> Builder<'a> {
             cut,
             starts,
             used: 0,
+            calls: 0,
             end_of_span: 0,
             last_memory_end: 0,
         }
@@ -203,10 +206,10 @@ impl<'a> Builder<'a> {
         let length = rows.first.length;
         let together = rows.gap() <= near(length);
         while rows.count > 0 {
-            let room = self.cut.block - self.used;
-            let fit = match room.checked_sub(length) {
+            let room = (self.cut.block - self.used).checked_sub(length);
+            let fit = match room.filter(|_| self.calls < MAX_CALLS) {
                 Some(more) if together => 1 + more / rows.step,
-                Some(more) => 1 + more / length,
+                Some(more) => (1 + more / length).min(MAX_CALLS - self.calls),
                 None => {
                     self.close_block();
                     continue;
@@ -273,12 +276,15 @@ impl<'a> Builder<'a> {
             return;
         };
         block.bytes += copy.rows * copy.length;
+        let begins_between = |from: usize, end: usize| {
+            from < end && self.starts.range(from + 1..end).next().is_some()
+        };
+        let end = copy.memory + copy.length as usize;
         let is_joined = block.copies.end > block.copies.start
-            && !self.starts.contains(&copy.memory)
             && plan
                 .copies
                 .last_mut()
-                .is_some_and(|last| last.append(&copy));
+                .is_some_and(|last| !begins_between(last.memory, end) && last.append(&copy));
         if !is_joined {
             plan.copies.push(copy);
             block.copies.end += 1;
@@ -318,13 +324,7 @@ impl<'a> Builder<'a> {
 
     fn open_span(&mut self, piece: &Extent, index: u32) {
         let room = self.cut.room(piece.offset, piece.end());
-        let spans = self.plan.spans.len() as u32;
-        let full = self.used + room > self.cut.block
-            || self
-                .plan
-                .blocks
-                .last()
-                .is_some_and(|b| spans - b.spans.start >= MAX_SPANS);
+        let full = self.used + room > self.cut.block || self.calls >= MAX_CALLS;
         if self.used > 0 && full {
             self.close_block();
         }
@@ -354,13 +354,14 @@ impl<'a> Builder<'a> {
             block.spans.end = spans + 1;
         }
         self.end_of_span = span.end();
+        self.calls += span.reads;
         self.plan.calls += span.reads;
         self.plan.spans.push(span);
     }
 
     fn close_block(&mut self) {
         self.plan.slot_bytes = self.plan.slot_bytes.max(self.used);
-        self.used = 0;
+        (self.used, self.calls) = (0, 0);
     }
 }
 
@@ -399,7 +400,7 @@ mod tests {
 
     /// The plan for one allocation.
     fn built(extents: Vec<Extent>, cut: Cut) -> Result<Plan> {
-        build(extents, cut, &HashSet::new())
+        build(extents, cut, &BTreeSet::new())
     }
 
     fn extent(offset: u64, length: u64, memory: usize) -> Extent {
@@ -517,6 +518,24 @@ mod tests {
     }
 
     #[test]
+    fn many_small_far_rows_are_several_blocks() {
+        let plan = built_rows(&[columns_of(2500, 5, 8, 6000)], 64 * PAGE);
+        let calls: Vec<u64> = plan.blocks.iter().map(|b| plan.spans(b)[0].reads).collect();
+        assert_eq!((calls, plan.copies.len()), (vec![1024, 1024, 452], 3));
+        let few = columns_of(300, 5, 8, 6000);
+        let apart = (0..10).map(|i| Rows {
+            first: extent(5 + i * 2_000_000, 8, i as usize * 3000),
+            ..few
+        });
+        let plan = built_rows(&apart.collect::<Vec<_>>(), 64 * PAGE);
+        let reads = |block| plan.spans(block).iter().map(|span| span.reads).sum::<u64>();
+        assert_eq!(
+            plan.blocks.iter().map(reads).collect::<Vec<_>>(),
+            [1024, 1024, 952]
+        );
+    }
+
+    #[test]
     fn rows_longer_than_a_block_are_cut() {
         let plan = built_rows(&[columns_of(3, 5, 2 * PAGE, 5 * PAGE)], PAGE);
         assert!(plan.blocks.len() >= 6);
@@ -547,10 +566,21 @@ mod tests {
             extent(512, 512, 1512),
             extent(1024, 512, 2024),
         ];
-        let starts = HashSet::from([1000, 2024]);
+        let starts = BTreeSet::from([1000, 2024]);
         let plan = build(rows, cut(PAGE, 0, 1), &starts).unwrap();
         let lengths: Vec<u64> = plan.copies.iter().map(|copy| copy.length).collect();
         assert_eq!((plan.spans.len(), lengths), (1, vec![1024, 512]));
+    }
+
+    #[test]
+    fn a_copy_of_several_rows_stays_in_one_allocation() {
+        let places = [100, 1100, 2100, 3100, 3200, 3300, 4300];
+        let ranges = places.iter().enumerate();
+        let ranges = ranges.map(|(i, memory)| extent(100 * i as u64, 50, *memory));
+        let starts = BTreeSet::from([0, 1000, 2000, 3000]);
+        let plan = build(ranges.collect(), cut(PAGE, 64, 1), &starts).unwrap();
+        let rows: Vec<u64> = plan.copies.iter().map(|copy| copy.rows).collect();
+        assert_eq!(rows, [1, 1, 1, 3, 1]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 
 pub(crate) use build::{Cut, build, build_rows};
-pub(crate) use rows::Rows;
+pub(crate) use rows::{LEAST_RANGES, Rows};
 
 /// One range of the caller: `length` bytes at `offset` of the file, at address `memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ pub(crate) struct Rows {
 }
 
 /// Fewer ranges are planned one by one in as little time.
-const LEAST_RANGES: usize = 1024;
+pub(crate) const LEAST_RANGES: usize = 1024;
 /// Fewer regular ranges count as single ones.
 const LEAST_ROWS: usize = 8;
 /// Ranges for each row entry, at least, on average.
@@ -32,12 +32,11 @@ impl Rows {
         }
         let (mut all, mut rest, mut end) = (Vec::new(), ranges, 0);
         while let Some(rows) = Rows::first_of(rest) {
-            let (some, later) = rest.split_at(rows.count as usize);
-            let last = some.last()?;
+            let later = &rest[rows.count as usize..];
             if rows.first.length == 0 || rows.first.offset < end {
                 return None;
             }
-            end = rows.first.end_checked()?.max(last.end_checked()?);
+            end = rows.end_checked()?;
             let done = ranges.len() - later.len();
             if all.len() > LEAST_RANGES / LEAST_AVERAGE + done / LEAST_AVERAGE {
                 return None;
@@ -62,15 +61,17 @@ impl Rows {
         };
         let step = second.offset.wrapping_sub(first.offset);
         let pitch = second.memory.wrapping_sub(first.memory);
+        let is_apart = |distance| (first.length..=i64::MAX as u64).contains(&distance);
+        if !is_apart(step) || !is_apart(pitch as u64) {
+            return Some(single);
+        }
         let runs_on = |two: &[Extent]| {
             two[1].length == first.length
                 && two[1].offset.wrapping_sub(two[0].offset) == step
                 && two[1].memory.wrapping_sub(two[0].memory) == pitch
         };
         let count = 1 + ranges.windows(2).take_while(|two| runs_on(two)).count();
-        let is_apart = (first.length..=i64::MAX as u64).contains(&step)
-            && (first.length..=i64::MAX as u64).contains(&(pitch as u64));
-        Some(if is_apart && count >= LEAST_ROWS {
+        Some(if count >= LEAST_ROWS {
             Rows {
                 count: count as u64,
                 step,
@@ -89,6 +90,18 @@ impl Rows {
             memory: self.first.memory + (index * self.pitch) as usize,
             length: self.first.length,
         }
+    }
+
+    /// The file offset behind the last range; `None` if no file or memory holds all of them.
+    fn end_checked(&self) -> Option<u64> {
+        let before = self.count - 1;
+        let pitch = usize::try_from(before.checked_mul(self.pitch)?).ok()?;
+        let last = Extent {
+            offset: (self.first.offset).checked_add(before.checked_mul(self.step)?)?,
+            memory: self.first.memory.checked_add(pitch)?,
+            length: self.first.length,
+        };
+        last.end_checked()
     }
 
     pub(crate) fn last(&self) -> Extent {
@@ -164,6 +177,19 @@ mod tests {
             .map(|i| extent(i << 53, 20, i as usize * 20))
             .collect();
         assert_eq!(Rows::of(&hostile), None);
+    }
+
+    #[test]
+    fn ranges_whose_regular_distances_wrap_around_are_no_rows() {
+        let far = |i: u64| i.wrapping_mul(1 << 62);
+        let offsets: Vec<Extent> = (0..1025)
+            .map(|i| extent(far(i), 20, i as usize * 20))
+            .collect();
+        assert_eq!(Rows::of(&offsets), None);
+        let addresses: Vec<Extent> = (0..1025)
+            .map(|i| extent(i * 50, 20, far(i) as usize))
+            .collect();
+        assert_eq!(Rows::of(&addresses), None);
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Turns an order into parts for workers: checks it, finds kinds of memory, chooses routes, plans.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::file::File;
 use crate::file::position::Operation;
 use crate::memory::Memory;
 use crate::options::{Options, RouteName};
-use crate::plan::{self, Extent, Plan, Rows};
+use crate::plan::{self, Extent, LEAST_RANGES, Plan, Rows};
 use crate::routes::fault::{Faults, Faulty};
 
 /// The rows whose residency in the page cache is taken for that of all.
@@ -88,22 +88,26 @@ fn plan_of_rows(
     order: &Order<'_>,
     options: &Options,
 ) -> Result<Option<(Chosen, Memory, Plan)>> {
-    let Some(all) = Rows::of(order.extents).filter(|_| order.operation == Operation::Read) else {
+    let is_read = order.operation == Operation::Read;
+    let is_long = order.extents.len() >= LEAST_RANGES;
+    let first = order.extents.first().filter(|_| is_read && is_long);
+    let Some(first) = first.filter(|first| first.length > 0 && first.memory != 0) else {
         return Ok(None);
     };
-    let start = all.iter().map(|rows| rows.first.memory).min().unwrap_or(0);
-    let end_of = |rows: &Rows| rows.last().memory + rows.first.length as usize;
-    let end = all.iter().map(end_of).max().unwrap_or(0);
-    let end_of_file = all.last().map_or(0, |rows| rows.last().end());
-    if start == 0 || end_of_file > file.size()? {
-        return Ok(None);
-    }
     let memory = match &order.memory {
         Some(memory) => memory.clone(),
-        None => Memory::at(start)?,
+        None => Memory::at(first.memory)?,
     };
-    let holds = |range: &Range<usize>| range.start <= start && end <= range.end;
-    if memory.context.is_none() || !memory.range.as_ref().is_some_and(holds) {
+    let (Some(_), Some(range)) = (&memory.context, &memory.range) else {
+        return Ok(None);
+    };
+    let Some(all) = Rows::of(order.extents) else {
+        return Ok(None);
+    };
+    let end_of = |rows: &Rows| rows.last().memory + rows.first.length as usize;
+    let is_inside = |rows: &Rows| range.start <= rows.first.memory && end_of(rows) <= range.end;
+    let end_of_file = all.last().map_or(0, |rows| rows.last().end());
+    if !all.iter().all(is_inside) || end_of_file > file.size()? {
         return Ok(None);
     }
     let samples: Vec<Extent> = (0..SAMPLES)
@@ -231,7 +235,7 @@ struct MemoryGroup {
     memory: Memory,
     extents: Vec<Extent>,
     /// Where the allocations of the GPU begin, if there are several.
-    starts: HashSet<usize>,
+    starts: BTreeSet<usize>,
 }
 
 /// Groups extents by their memory. Queries the driver once for an allocation that neighbours share.
@@ -246,7 +250,7 @@ fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGro
         let group = MemoryGroup {
             memory,
             extents: some.copied().collect(),
-            starts: HashSet::new(),
+            starts: BTreeSet::new(),
         };
         let has_any = !group.extents.is_empty();
         return Ok(has_any.then_some(group).into_iter().collect());
@@ -269,7 +273,7 @@ fn by_memory(extents: &[Extent], buffer: Option<Memory>) -> Result<Vec<MemoryGro
                 groups.push(MemoryGroup {
                     memory: memory.clone(),
                     extents: Vec::with_capacity(extents.len()),
-                    starts: HashSet::new(),
+                    starts: BTreeSet::new(),
                 });
                 groups.len() - 1
             }
