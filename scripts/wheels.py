@@ -96,6 +96,8 @@ def main() -> None:
         report(wheel)
     if faults := [f"{wheel.name}: {fault}" for wheel in made for fault in faults_of(wheel)]:
         sys.exit("\n".join(faults))
+    files = [*made, *arguments.dist.glob("penstock-*.tar.gz")]
+    run([sys.executable, "-m", "twine", "check", "--strict", *files], dict(os.environ))
 
 
 def triple(architecture: str) -> str:
