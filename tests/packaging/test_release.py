@@ -213,3 +213,9 @@ def test_the_workflow_compares_the_tag_with_the_files(repository):
     done = repository.release("--only-versions", "--tag", "v0.1.1")
     assert done.returncode == 1
     assert "it is v0.1.1, but Cargo.toml has version 0.1.0" in done.stdout
+
+
+def test_the_notes_of_the_release_are_the_section_of_the_changelog(repository):
+    assert repository.release("--notes").stdout == "### Added\n\n- All.\n"
+    repository.write("CHANGELOG.md", "# Changelog\n")
+    assert repository.release("--notes").returncode == 1
