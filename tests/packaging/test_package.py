@@ -148,6 +148,15 @@ def test_wheel_holds_neither_test_double_nor_placeholder(unpacked):
     assert "@VERSION@" not in (unpacked / "penstock/lib/pkgconfig/penstock.pc").read_text()
 
 
+def test_wheel_holds_the_licences_of_the_crates_in_its_libraries(unpacked):
+    (notices,) = unpacked.glob("*.dist-info/licenses/THIRD-PARTY-NOTICES.txt")
+    text = notices.read_text()
+    for words in ("Meta Platforms", "Eric Biggers", "Pascal Seitz", "libloading v", "numpy v"):
+        assert words in text
+    assert "GNU GENERAL PUBLIC LICENSE" not in text
+    assert "syn v" not in text  # runs in the compiler only
+
+
 @pytest.mark.parametrize("library", [LIBRARY, *PLUGINS])
 def test_libraries_need_nothing_that_is_not_everywhere(unpacked, library):
     dynamic = run("readelf", "--dynamic", "--wide", unpacked / library)
