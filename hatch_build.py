@@ -1,4 +1,7 @@
-"""Builds the native library and places it, its headers and its build-system files in the wheel."""
+"""Builds the native library and places it, its headers and its build-system files in the wheel.
+
+The text and the links of the package's page on the index are made here, too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,28 @@ from typing import Any
 
 from cffi import FFI
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class PageHook(MetadataHookInterface):
+    """The index shows README.md apart from the files to which it links."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        root = Path(self.root)
+        configuration = (root / "mkdocs.yml").read_text(encoding="utf-8")
+        repository = configuration.partition("\nrepo_url: ")[2].partition("\n")[0]
+        tag = f"v{metadata['version']}"
+        files = f"{repository}/blob/{tag}"
+        text = (root / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"(?<=\]\()(?!#|\w+:)", f"{files}/", text)
+        text = re.sub(r'(?<=src="|set=")(?!\w+:)', f"{repository}/raw/{tag}/", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+        metadata["urls"] = {
+            "Source": repository,
+            "Documentation": f"{files}/docs/index.md",
+            "Changelog": f"{files}/CHANGELOG.md",
+            "Issues": f"{repository}/issues",
+        }
 
 
 class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]

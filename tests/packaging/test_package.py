@@ -138,6 +138,14 @@ def test_wheel_holds_the_native_parts(unpacked):
         assert (unpacked / name).read_bytes() == source.read_bytes()
 
 
+def test_the_page_of_the_package_has_no_relative_links(unpacked):
+    page = next(unpacked.glob("*.dist-info/METADATA")).read_text()
+    assert "Project-URL: Source, https://" in page
+    links = re.findall(r"\]\(([^)]+)\)", page) + re.findall(r'src(?:set)?="([^"]+)"', page)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
 def test_wheel_holds_neither_test_double_nor_placeholder(unpacked):
     names = [path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")]
     assert {name for name in names if re.search(r"\.so(\.\d+)?$", name)} == {
