@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -111,6 +112,7 @@ def test_what_neither_reads_fails_the_command_which_says_so(path, penstock):
     shown = verify(path, status=2)
     assert (shown["both_refuse"], rows(shown)["/x"]["verdict"]) == (1, "both refuse")
     assert (shown["same"], shown["different"]) == (1, 0)
+    assert re.search(r"the chunk at \[0\], .* at offset \d+.*; h5py: ", rows(shown)["/x"]["detail"])
     printed = penstock("verify", path, status=2).stdout
     assert "both refuse" in printed
     assert "1 not compared, because neither reads them" in printed
