@@ -185,7 +185,7 @@ def test_the_table_names_dataset_filters_and_verdict(penstock, path):
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.arange(1000), compression="gzip", shuffle=True)
     shown = penstock("verify", path).stdout
-    for word in ("/x", "shuffle, deflate", "int64", "same", "1 datasets of 1 files"):
+    for word in ("/x", "shuffle, deflate", "int64", "same", "1 dataset of 1 file"):
         assert word in shown
 
 
