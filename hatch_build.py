@@ -1,4 +1,7 @@
-"""Builds the native library and places it, its headers and its build-system files in the wheel."""
+"""Builds the native library and places it, its headers and its build-system files in the wheel.
+
+The text and the links of the package's page on the index are made here, too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,28 @@ from typing import Any
 
 from cffi import FFI
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class PageHook(MetadataHookInterface):
+    """The index shows README.md apart from the files to which it links."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        root = Path(self.root)
+        configuration = (root / "mkdocs.yml").read_text(encoding="utf-8")
+        repository = configuration.partition("\nrepo_url: ")[2].partition("\n")[0]
+        tag = f"v{metadata['version']}"
+        files = f"{repository}/blob/{tag}"
+        text = (root / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"(?<=\]\()(?!#|\w+:)", f"{files}/", text)
+        text = re.sub(r'(?<=src="|set=")(?!\w+:)', f"{repository}/raw/{tag}/", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+        metadata["urls"] = {
+            "Source": repository,
+            "Documentation": f"{files}/docs/index.md",
+            "Changelog": f"{files}/CHANGELOG.md",
+            "Issues": f"{repository}/issues",
+        }
 
 
 class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -28,7 +53,10 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         # penstock._core uses only Python's stable ABI, so one wheel serves every Python 3.
         build_data["pure_python"] = False
         build_data["tag"] = f"cp310-abi3-{platform.replace('-', '_').replace('.', '_')}"
-        built = build_libraries(root, target)
+        built, crates = build_libraries(root, target)
+        notices = Path(self.generated.name) / NOTICES
+        notices.write_text(third_party_notices(root, target, crates), encoding="utf-8")
+        licenses = f"{self.build_config.builder.artifact_project_id}.dist-info/licenses"
         build_data["force_include"] |= {
             built["penstock"]: "penstock/lib/libpenstock.so.1",
             # For linkers; a wheel cannot hold a symbolic link.
@@ -48,6 +76,7 @@ class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             ),
             self.declarations(root / "crates/capi/include"): "penstock/_declarations.py",
             cmake_version: "penstock/lib/cmake/penstock/penstock-config-version.cmake",
+            str(notices): f"{licenses}/{NOTICES}",
         }
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -84,27 +113,66 @@ PACKAGES = [
     "penstock-legate",
     "penstock-python",
 ]
+SELECTED = [word for package in PACKAGES for word in ("-p", package)]
+
+NOTICES = "THIRD-PARTY-NOTICES.txt"
+NOTICES_HEAD = """\
+The libraries of Penstock contain these crates, with the C sources that some of them bring. Where a
+crate offers several licences, it is used under the one below. They also contain Rust's standard
+library, used under Apache-2.0, whose text is in the file LICENSE.
+"""
+# Of the licences in a folder, the first is used: zstd's COPYING is its alternative, the GPL.
+LICENSE_FILES = ("LICENSE-MIT*", "LICENSE*", "COPYING*")
 
 
-def build_libraries(root: Path, target: str | None) -> dict[str, str]:
-    """Compile the shared objects; return their paths, as cargo reports them, by name."""
+def build_libraries(root: Path, target: str | None) -> tuple[dict[str, str], dict[str, Path]]:
+    """Compile the shared objects.
+
+    Return their paths by name, and the folders of all crates by name and version, as cargo reports
+    them.
+    """
     command = ["cargo", "build"] if target is None else ["cargo", "zigbuild", "--target", target]
-    command += ["--release", "--locked"]
-    for package in PACKAGES:
-        command += ["-p", package]
-    messages = subprocess.run(
-        [*command, "--message-format=json-render-diagnostics"],
-        cwd=root,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout
+    command += ["--release", "--locked", "--message-format=json-render-diagnostics", *SELECTED]
     built = {}
-    for line in messages.splitlines():
+    crates = {}
+    for line in run(command, root).splitlines():
         message = json.loads(line)
-        if message["reason"] == "compiler-artifact" and "cdylib" in message["target"]["kind"]:
+        if message["reason"] != "compiler-artifact":
+            continue
+        crates[message["package_id"].rpartition("#")[2]] = Path(message["manifest_path"]).parent
+        if "cdylib" in message["target"]["kind"]:
             shared = (name for name in message["filenames"] if name.endswith(".so"))
             built[message["target"]["name"]] = next(shared)
     if len(built) != len(PACKAGES):
         raise RuntimeError(f"cargo built only {sorted(built)} of {PACKAGES}")
-    return built
+    return built, crates
+
+
+def third_party_notices(root: Path, target: str | None, crates: dict[str, Path]) -> str:
+    """Return the licences of the crates that the libraries contain: not those of build scripts."""
+    command = ["cargo", "tree", "--locked", "--edges=normal,no-proc-macro", "--prefix=none"]
+    command += ["--no-dedupe", "--format={p};{l}", *SELECTED]
+    if target is not None:
+        # Only zigbuild takes a version of glibc.
+        command += ["--target", re.sub(r"\.\d+\.\d+$", "", target)]
+    notices = [NOTICES_HEAD]
+    for crate in sorted(set(run(command, root).split("\n"))):
+        package, _, expression = crate.partition(";")
+        if not package or "(" in package:
+            continue  # one of this repository
+        folder = crates[package.replace(" v", "@")]
+        texts = [text for part in (folder, *sorted(folder.iterdir())) if (text := license_of(part))]
+        if not texts:
+            raise RuntimeError(f"{folder} has no file with the licence of {package}")
+        notices += [f"{'-' * 80}\n{package} ({expression})\n", *dict.fromkeys(texts)]
+    return "\n".join(notices)
+
+
+def license_of(folder: Path) -> str:
+    files = (file for name in LICENSE_FILES for file in sorted(folder.glob(name)))
+    found = next((file for file in files if file.is_file()), None)
+    return found.read_text(encoding="utf-8") if found else ""
+
+
+def run(command: list[str], root: Path) -> str:
+    return subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True).stdout

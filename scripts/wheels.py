@@ -28,6 +28,8 @@ DEBIAN_TOOLS = Path("/usr/bin")
 MOST_BYTES = 10_000_000
 # The largest pages of a system, so that its loader can map each segment.
 PAGE = {"x86_64": 4 << 10, "aarch64": 64 << 10}
+# The licences of the crates that the libraries contain. hatch_build.py writes them.
+NOTICES = ".dist-info/licenses/THIRD-PARTY-NOTICES.txt"
 SONAMES = {"libpenstock.so.1": "libpenstock.so.1"}
 # What the libraries export: what their callers look up, and no more.
 EXPORTS = {
@@ -96,6 +98,8 @@ def main() -> None:
         report(wheel)
     if faults := [f"{wheel.name}: {fault}" for wheel in made for fault in faults_of(wheel)]:
         sys.exit("\n".join(faults))
+    files = [*made, *arguments.dist.glob("penstock-*.tar.gz")]
+    run([sys.executable, "-m", "twine", "check", "--strict", *files], dict(os.environ))
 
 
 def triple(architecture: str) -> str:
@@ -216,6 +220,8 @@ def faults_of(wheel: Path) -> list[str]:
         faults.append(f"{wheel.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
     architecture = next(a for a in ARCHITECTURES if wheel.stem.endswith(a))
     with zipfile.ZipFile(wheel) as archive:
+        if not any(name.endswith(NOTICES) for name in archive.namelist()):
+            faults.append(f"lacks {NOTICES}")
         for name in archive.namelist():
             if is_library(name):
                 faults += library_faults(read_library(archive, name), architecture)

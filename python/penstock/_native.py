@@ -39,17 +39,34 @@ def _open() -> tuple[Any, Library]:
     try:
         native = ffi.dlopen(str(path))
     except OSError as error:
+        remedy = "Reinstall the package, or set PENSTOCK_LIBRARY to the path of libpenstock.so.1"
+        if any(folder.is_file() for folder in path.parents):
+            remedy = "The package cannot be used from an archive: install the wheel by pip"
         raise ImportError(
-            f"penstock cannot open its native library {path}: {error}. Reinstall the package, or "
-            "set PENSTOCK_LIBRARY to the path of libpenstock.so"
+            f"penstock cannot open its native library {path}: {error}. {remedy}"
         ) from error
-    version = native.penstock_api_version()
-    if version != native.PENSTOCK_API_VERSION:
+    try:
+        version = native.penstock_api_version()
+        if version != native.PENSTOCK_API_VERSION:
+            raise ImportError(
+                f"{path} has API version {version}, but the package was made for "
+                f"{native.PENSTOCK_API_VERSION}: they belong to different releases of penstock"
+            )
+        return native, _fill(Library(), native)
+    except (AttributeError, ffi.error) as error:
         raise ImportError(
-            f"{path} has API version {version}, but the package was made for "
-            f"{native.PENSTOCK_API_VERSION}: they belong to different releases of penstock"
-        )
-    return native, _fill(Library(), native)
+            f"{path} has version {_version(native)}, and the package needs "
+            f"{native.PENSTOCK_VERSION_MAJOR}.{native.PENSTOCK_VERSION_MINOR}."
+            f"{native.PENSTOCK_VERSION_PATCH}: {error}. Unset PENSTOCK_LIBRARY, or reinstall the "
+            "package"
+        ) from error
+
+
+def _version(native: Any) -> str:
+    try:
+        return str(ffi.string(native.penstock_version()), "utf-8")
+    except (AttributeError, ffi.error):
+        return "unknown"
 
 
 def _fill(library: Library, native: Any) -> Library:

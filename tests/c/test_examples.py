@@ -82,17 +82,26 @@ def test_fortran_example_gets_back_what_it_wrote(built, tmp_path):
     assert "request: 8000000 bytes, equal" in output
 
 
-def test_cmake_refuses_a_version_that_does_not_fit(installed, tmp_path):
+def find_package(installed, folder: Path, version: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
-    (tmp_path / "CMakeLists.txt").write_text(
+    (folder / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(later C)\n"
-        "find_package(penstock 99.0 REQUIRED)\n"
+        f"find_package(penstock {version} REQUIRED)\n"
     )
-    done = subprocess.run(
-        ["cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-Dpenstock_DIR={installed.cmake_dir}"],
+    return subprocess.run(
+        ["cmake", "-S", folder, "-B", folder / "b", f"-Dpenstock_DIR={installed.cmake_dir}"],
         capture_output=True,
         text=True,
     )
+
+
+def test_cmake_refuses_a_version_that_does_not_fit(installed, tmp_path):
+    done = find_package(installed, tmp_path, "99.0")
     assert done.returncode != 0
     assert 'compatible with requested version "99.0"' in done.stderr
+
+
+def test_cmake_takes_a_major_version_alone(installed, tmp_path):
+    done = find_package(installed, tmp_path, "0")
+    assert done.returncode == 0, done.stderr

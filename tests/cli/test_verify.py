@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -111,6 +112,7 @@ def test_what_neither_reads_fails_the_command_which_says_so(path, penstock):
     shown = verify(path, status=2)
     assert (shown["both_refuse"], rows(shown)["/x"]["verdict"]) == (1, "both refuse")
     assert (shown["same"], shown["different"]) == (1, 0)
+    assert re.search(r"the chunk at \[0\], .* at offset \d+.*; h5py: ", rows(shown)["/x"]["detail"])
     printed = penstock("verify", path, status=2).stdout
     assert "both refuse" in printed
     assert "1 not compared, because neither reads them" in printed
@@ -183,7 +185,7 @@ def test_the_table_names_dataset_filters_and_verdict(penstock, path):
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.arange(1000), compression="gzip", shuffle=True)
     shown = penstock("verify", path).stdout
-    for word in ("/x", "shuffle, deflate", "int64", "same", "1 datasets of 1 files"):
+    for word in ("/x", "shuffle, deflate", "int64", "same", "1 dataset of 1 file"):
         assert word in shown
 
 

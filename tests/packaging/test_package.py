@@ -138,6 +138,14 @@ def test_wheel_holds_the_native_parts(unpacked):
         assert (unpacked / name).read_bytes() == source.read_bytes()
 
 
+def test_the_page_of_the_package_has_no_relative_links(unpacked):
+    page = next(unpacked.glob("*.dist-info/METADATA")).read_text()
+    assert "Project-URL: Source, https://" in page
+    links = re.findall(r"\]\(([^)]+)\)", page) + re.findall(r'src(?:set)?="([^"]+)"', page)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
 def test_wheel_holds_neither_test_double_nor_placeholder(unpacked):
     names = [path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*")]
     assert {name for name in names if re.search(r"\.so(\.\d+)?$", name)} == {
@@ -146,6 +154,15 @@ def test_wheel_holds_neither_test_double_nor_placeholder(unpacked):
         *PLUGINS,
     }
     assert "@VERSION@" not in (unpacked / "penstock/lib/pkgconfig/penstock.pc").read_text()
+
+
+def test_wheel_holds_the_licences_of_the_crates_in_its_libraries(unpacked):
+    (notices,) = unpacked.glob("*.dist-info/licenses/THIRD-PARTY-NOTICES.txt")
+    text = notices.read_text()
+    for words in ("Meta Platforms", "Eric Biggers", "Pascal Seitz", "libloading v", "numpy v"):
+        assert words in text
+    assert "GNU GENERAL PUBLIC LICENSE" not in text
+    assert "syn v" not in text  # runs in the compiler only
 
 
 @pytest.mark.parametrize("library", [LIBRARY, *PLUGINS])

@@ -118,7 +118,7 @@ def test_tag_has_the_section_of_the_changelog(repository):
 def test_dry_run_shows_every_check_and_makes_no_tag(repository):
     done = repository.release("--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 8
+    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 7
     assert not repository.git("tag", "--list")
 
 
@@ -149,6 +149,15 @@ def test_what_files_say_is_compared(repository, file, old, new, words):
     done = repository.release("--dry-run")
     assert done.returncode == 1
     assert words in done.stdout
+
+
+def test_missing_dates_are_shown_in_one_run_and_once(repository):
+    repository.write("CHANGELOG.md", FILES["CHANGELOG.md"].replace(TODAY, "unreleased"))
+    repository.write("CITATION.cff", f"version: {VERSION}\n")
+    repository.commit()
+    done = repository.release("--dry-run")
+    assert done.stdout.count("CHANGELOG.md: ") == 1
+    assert "CITATION.cff: there is no date-released, CHANGELOG.md has 'unreleased'" in done.stdout
 
 
 def test_a_changed_tree_is_refused(repository):
@@ -213,3 +222,9 @@ def test_the_workflow_compares_the_tag_with_the_files(repository):
     done = repository.release("--only-versions", "--tag", "v0.1.1")
     assert done.returncode == 1
     assert "it is v0.1.1, but Cargo.toml has version 0.1.0" in done.stdout
+
+
+def test_the_notes_of_the_release_are_the_section_of_the_changelog(repository):
+    assert repository.release("--notes").stdout == "### Added\n\n- All.\n"
+    repository.write("CHANGELOG.md", "# Changelog\n")
+    assert repository.release("--notes").returncode == 1

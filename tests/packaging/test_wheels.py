@@ -96,10 +96,21 @@ def test_segments_on_x86_64_are_aligned_at_its_only_page_size():
     assert wheels.library_faults(library, "x86_64") == []
 
 
-def test_a_wheel_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    wheel = tmp_path / "penstock-0.1.0-cp310-abi3-manylinux_2_28_aarch64.whl"
+def wheel_of(folder: Path, *files: str) -> Path:
+    wheel = folder / "penstock-0.1.0-cp310-abi3-manylinux_2_28_aarch64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("penstock/__init__.py", "")
+        for file in files:
+            archive.writestr(file, "")
+    return wheel
+
+
+def test_a_wheel_without_the_licences_of_others_is_refused(tmp_path):
+    wheel = wheel_of(tmp_path, "penstock/__init__.py")
+    assert wheels.faults_of(wheel) == [f"lacks {wheels.NOTICES}"]
+
+
+def test_a_wheel_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    wheel = wheel_of(tmp_path, f"penstock-0.1.0{wheels.NOTICES}")
     assert wheels.faults_of(wheel) == []
     monkeypatch.setattr(wheels, "MOST_BYTES", 10)
     assert wheels.faults_of(wheel) == [f"{wheel.stat().st_size} bytes, more than 10"]

@@ -133,7 +133,10 @@ def _compare_part(outcome: Outcome, dataset: h5py.Dataset, part: Any, device: st
     if (report := ours.report) is not None:
         outcome.route, outcome.decoder, outcome.note = report.route, report.decoder, report.note
     if ours.refusal is not None and theirs.refusal is not None:
-        outcome.verdict, outcome.detail = "both refuse", str(theirs.refusal)
+        outcome.verdict, outcome.detail = "both refuse", f"h5py: {theirs.refusal}"
+        if str(ours.refusal) != str(theirs.refusal):
+            # It names the damaged chunk.
+            outcome.detail = f"{ours.refusal}; {outcome.detail}"
     elif ours.refusal is not None:
         outcome.verdict, outcome.detail = "different", f"only h5py reads it: {ours.refusal}"
     elif theirs.refusal is not None:

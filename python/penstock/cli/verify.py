@@ -143,8 +143,9 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _print_summary(summary: dict[str, int], target: devices.Target) -> None:
+    datasets = _counted(summary["datasets"], "dataset")
     words = [
-        f"{summary['datasets']} datasets of {summary['files']} files read into "
+        f"{datasets} of {_counted(summary['files'], 'file')} read into "
         f"{target.description}: {summary['same']} the same",
         f"{summary['different']} different",
     ]
@@ -153,5 +154,9 @@ def _print_summary(summary: dict[str, int], target: devices.Target) -> None:
     if summary["only_penstock"]:
         words.append(f"{summary['only_penstock']} that only Penstock reads")
     if summary["unreadable"]:
-        words.append(f"{summary['unreadable']} files unreadable")
+        words.append(f"{_counted(summary['unreadable'], 'file')} unreadable")
     results.print(Text(", ".join(words)))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -54,6 +55,36 @@ def test_a_library_that_cannot_be_opened_is_an_import_error_that_names_it(monkey
     assert result.returncode != 0
     assert "ImportError" in result.stderr
     assert str(missing) in result.stderr
+
+
+def test_a_library_that_lacks_a_function_is_an_import_error_with_both_versions(tmp_path):
+    source = tmp_path / "old.c"
+    source.write_text(
+        f"int penstock_api_version(void) {{ return {lib.PENSTOCK_API_VERSION}; }}\n"
+        'const char *penstock_version(void) { return "0.0.9"; }\n'
+    )
+    library = tmp_path / "libpenstock.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", "import penstock"],
+        env=os.environ | {"PENSTOCK_LIBRARY": str(library)},
+        capture_output=True,
+        text=True,
+    )
+    words = f"ImportError: {library} has version 0.0.9, and the package needs {ps.__version__}: "
+    assert words in result.stderr
+
+
+def test_a_package_in_an_archive_is_an_import_error_with_the_remedy(tmp_path):
+    archive = tmp_path / "penstock.whl"
+    archive.touch()
+    result = subprocess.run(
+        [sys.executable, "-c", "import penstock"],
+        env=os.environ | {"PENSTOCK_LIBRARY": f"{archive}/penstock/lib/libpenstock.so.1"},
+        capture_output=True,
+        text=True,
+    )
+    assert "install the wheel by pip" in result.stderr
 
 
 def test_describe_is_a_dict_and_takes_a_path(tmp_path):
