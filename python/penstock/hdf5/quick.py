@@ -323,14 +323,13 @@ class QuickReader:
         count = math.prod(found.shape)
         nbytes = count * itemsize
         touched = 1 if facts.chunk is None else found.chunks(facts.chunk)
-        elements_read = math.prod(facts.chunk or ()) * touched
-        if facts.is_kept and touched == 1 and 2 * count <= elements_read:
+        if facts.is_kept and touched == 1 and 2 * count <= math.prod(facts.chunk or ()):
             is_small = small.LIMIT > 0
         else:
             is_rows = facts.is_plain and found.is_rows(shape)
             is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
-            if touched > 1 and elements_read * itemsize > facts.most_read:
-                is_small = False
+            if is_small and facts.chunk is not None:
+                is_small = small.are_few_chunks(dataset, facts.chunk, touched)
         return _Box(found.shape, nbytes, is_small)
 
 
@@ -358,17 +357,12 @@ class _Facts(NamedTuple):
     :func:`penstock.hdf5.library.creation_properties`."""
     is_kept: bool
     """Whether HDF5 keeps a chunk that it has decoded."""
-    most_read: int
-    """See :func:`small.most_read`."""
 
     @classmethod
     def of(cls, dataset: Any) -> _Facts:
-        is_plain = small.is_plain(dataset)
         chunk = small.chunk_of(dataset)
-        if chunk is None:
-            return cls(is_plain, None, False, 0)
-        is_kept = math.prod(chunk) * dataset.dtype.itemsize <= small.cache_of(dataset)
-        return cls(is_plain, chunk, is_kept, small.most_read(dataset, chunk, is_plain=is_plain))
+        is_kept = chunk is not None and small.is_kept(dataset, chunk)
+        return cls(small.is_plain(dataset), chunk, is_kept)
 
 
 _known: dict[int, QuickReader] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 from penstock.hdf5 import memory_types
@@ -90,11 +89,7 @@ def is_small_selection(dataset: Any, selection: Selection, nbytes: int, *, copie
     chunk = chunk_of(dataset)
     if chunk is None or selection.parsed is not None:
         return True
-    touched = selection.chunks(chunk)
-    of_chunks: int = touched * math.prod(chunk) * dataset.dtype.itemsize
-    if touched < 2 or of_chunks <= DECODED:
-        return True
-    return of_chunks <= most_read(dataset, chunk, is_plain=is_plain(dataset))
+    return are_few_chunks(dataset, chunk, selection.chunks(chunk))
 
 
 def chunk_of(dataset: Any) -> tuple[int, ...] | None:
@@ -105,22 +100,28 @@ def chunk_of(dataset: Any) -> tuple[int, ...] | None:
     return chunk
 
 
-def cache_of(dataset: Any) -> int:
-    """Return the bytes of chunks that HDF5 keeps of a dataset."""
-    return int(dataset.id.get_access_plist().get_chunk_cache()[1])
+def is_kept(dataset: Any, chunk: tuple[int, ...]) -> bool:
+    """Whether HDF5 keeps a chunk that it has decoded."""
+    return bool(math.prod(chunk) * dataset.dtype.itemsize <= _cache_of(dataset))
 
 
-def most_read(dataset: Any, chunk: tuple[int, ...], *, is_plain: bool) -> int:
-    """Return the most bytes of several chunks that HDF5 reads sooner than workers.
+def are_few_chunks(dataset: Any, chunk: tuple[int, ...], touched: int) -> bool:
+    """Whether HDF5 reads few elements of this number of chunks sooner than workers.
 
     HDF5 reads and decodes chunk after chunk, and all of each, however few elements of it are
     selected; it keeps what fits its cache. Of a chunk that it can neither keep nor must decode, it
     reads the selected elements alone.
     """
-    cache = cache_of(dataset)
-    if math.prod(chunk) * dataset.dtype.itemsize <= cache:
-        return max(cache, DECODED)
-    return sys.maxsize if is_plain else DECODED
+    nbytes: int = touched * math.prod(chunk) * dataset.dtype.itemsize
+    if touched < 2 or nbytes <= DECODED:
+        return True
+    if is_kept(dataset, chunk):
+        return nbytes <= _cache_of(dataset)
+    return is_plain(dataset)
+
+
+def _cache_of(dataset: Any) -> int:
+    return int(dataset.id.get_access_plist().get_chunk_cache()[1])
 
 
 def is_plain(dataset: Any) -> bool:
