@@ -30,10 +30,10 @@ MOST_BYTES = 10_000_000
 PAGE = {"x86_64": 4 << 10, "aarch64": 64 << 10}
 # The licences of the crates that the libraries contain. hatch_build.py writes them.
 NOTICES = ".dist-info/licenses/THIRD-PARTY-NOTICES.txt"
-SONAMES = {"libpenstock.so.1": "libpenstock.so.1"}
+LIBRARY = "libpenstock.so.1"
 # What the libraries export: what their callers look up, and no more.
 EXPORTS = {
-    "libpenstock.so.1": r"penstock_\w+",
+    LIBRARY: r"penstock_\w+",
     "_core.abi3.so": "PyInit__core",
     "libhdf5_vfd_penstock.so": "H5PLget_plugin_(type|info)",
     "libhdf5_vol_penstock_async.so": "H5PLget_plugin_(type|info)",
@@ -233,7 +233,7 @@ def library_faults(library: Library, architecture: str) -> list[str]:
     faults = []
     if library.machine != architecture:
         faults.append(f"is for {library.machine}")
-    if library.soname != SONAMES.get(library.name, library.soname):
+    if library.name == LIBRARY != library.soname:
         faults.append(f"has the SONAME {library.soname}")
     if library.run_path:
         faults.append("has a run path")
