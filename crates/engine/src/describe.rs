@@ -26,8 +26,7 @@ use crate::profile;
 use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::uring;
 
-/// Incremented with each change of a struct or function of the C interface, together with
-/// `PENSTOCK_API_VERSION`.
+/// `PENSTOCK_API_VERSION` of penstock.h.
 pub const API_VERSION: i32 = 1;
 
 /// Describes the machine and, given a path, the file system there. Opens the CUDA driver and cuFile
