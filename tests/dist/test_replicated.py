@@ -110,7 +110,7 @@ def test_an_outbox_is_freed_only_after_all_ranks_have_left_it(monkeypatch, comes
             if not comes:
                 raise RankError("rank 1 did not come")
 
-    monkeypatch.setattr(peers, "_Driver", Driver)
+    monkeypatch.setattr(peers, "Driver", Driver)
     view = arrays.view(np.zeros(100, np.uint8))
     outbox = peers.Peers(Ranks(), view)
     exported = outbox.export()

@@ -24,21 +24,21 @@ _SPACING = 1 << 50
 
 def is_missing() -> bool:
     """Whether the driver has no IPC handles, as the stand-in."""
-    return not hasattr(peers._Driver(0)._cuda, "cuIpcGetMemHandle")
+    return not hasattr(peers.Driver(0)._cuda, "cuIpcGetMemHandle")
 
 
 @contextmanager
 def provided(*, fails: str = "") -> Iterator[None]:
     """Provide them within a block. ``fails`` is a function that fails."""
-    before = peers._Driver
+    before = peers.Driver
     try:
-        peers._Driver = lambda ordinal: _WithIpc(ordinal, fails)  # type: ignore[assignment, misc]
+        peers.Driver = lambda ordinal: _WithIpc(ordinal, fails)  # type: ignore[assignment, misc]
         yield
     finally:
-        peers._Driver = before  # type: ignore[misc]
+        peers.Driver = before  # type: ignore[misc]
 
 
-class _WithIpc(peers._Driver):
+class _WithIpc(peers.Driver):
     """The driver, and what it lacks."""
 
     def __init__(self, ordinal: int, fails: str) -> None:

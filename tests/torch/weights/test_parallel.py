@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.torch.processes import run_ranks
+
+from penstock.torch.safetensors.tensor_parallel import _Run
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 PROGRAM = (Path(__file__).parent / "parallel.py").read_text()
+PLANS = (Path(__file__).parent / "plans.py").read_text()
 
 
 def run(weights: Path, device: str, size: int) -> None:
@@ -30,3 +36,38 @@ def test_ranks_read_their_slices_into_memory_of_their_gpus(size, weights):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
     run(weights, "cuda", size)
+
+
+@given(st.data())
+def test_windows_divide_pieces_at_regular_distances(data):
+    length, rows = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    step = length + data.draw(st.integers(0, 9))
+    run = _Run(data.draw(st.integers(0, 9)), step, length, rows, 3)
+    window = data.draw(st.integers(1, 40))
+    source = np.arange(run.end + window, dtype=np.int64)
+    found = np.full(rows * length + 6, -1)
+    for begin in range(0, run.end, window):
+        for part in run.within(begin, begin + window):
+            assert begin <= part.place
+            assert part.end <= begin + window
+            pieces = part.place + part.step * np.arange(part.rows)[:, None]
+            places = (pieces + np.arange(part.length)).ravel()
+            target = found[part.target :][: len(places)]
+            assert (target == -1).all()
+            target[:] = source[places]
+    wanted = (run.place + step * np.arange(rows)[:, None] + np.arange(length)).ravel()
+    assert found.tolist() == [-1] * 3 + wanted.tolist() + [-1] * 3
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_exchange_the_columns_of_their_plans_in_host_memory(size, tmp_path):
+    outputs = run_ranks(PLANS, [str(tmp_path), str(size), "cpu"], size)
+    assert outputs == ["done\n"] * size
+
+
+@pytest.mark.gpu
+def test_ranks_exchange_the_columns_of_their_plans_in_gpu_memory(tmp_path):
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no GPU")
+    outputs = run_ranks(PLANS, [str(tmp_path), "2", "cuda"], 2)
+    assert outputs == ["done\n"] * 2

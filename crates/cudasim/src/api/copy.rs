@@ -147,7 +147,7 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     ))
 }
 
-/// Supports only copies between host memory and linear device memory.
+/// Supports only linear memory, on one side at least of a device.
 ///
 /// # Safety
 /// `copy` points to a valid descriptor.
@@ -164,6 +164,9 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
         }
         (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST) => {
             (Direction::DeviceToHost, copy.dstHost as u64, copy.srcDevice)
+        }
+        (CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE) => {
+            (Direction::DeviceToDevice, copy.dstDevice, copy.srcDevice)
         }
         _ => return code(Err(INVALID_VALUE)),
     };

@@ -269,19 +269,29 @@ def _together(
     own = slice(rows * ranks.rank // ranks.size, rows * (ranks.rank + 1) // ranks.size)
     columns = slice(_SHAPE * ranks.rank // ranks.size, _SHAPE * (ranks.rank + 1) // ranks.size)
     parts: list[Contestant] = []
+    shared = None if isinstance(made, str) else made
     for what, index, amount in (
         ("rows", np.s_[own], (own.stop - own.start) / rows),
         ("columns", np.s_[:, columns], (columns.stop - columns.start) / _SHAPE),
     ):
+        plan = dict.fromkeys(file.entries, index)
         part = replace(
             alone,
             setting=f"{what} of each tensor",
             amount=file.nbytes * amount,
-            run=loads(plan=dict.fromkeys(file.entries, index), backend="pread"),
+            run=loads(plan=plan, backend="pread"),
             check=partial(file.check_parts, index),
         )
         parts.append(part)
-        shared = None if isinstance(made, str) else made
+        if shared is not None:
+            parts += [
+                replace(
+                    part,
+                    setting=f"{part.setting}, exchanged by NCCL",
+                    run=loads(plan=plan, group=ours, exchange="nccl"),
+                ),
+                of_first(replace(part, setting=f"{part.setting}, one rank alone")),
+            ]
         others = peers.entered_for_parts(
             session.wants, file.path, place.name, replace(part, detail=str), index, shared
         )

@@ -165,9 +165,10 @@ class ByNccl(_WithoutEnd):
     def finish(self) -> None:
         """Wait until all that was queued is done."""
         # Waits for all, even after a failure, because the result may be freed after this.
+        queued, self._queued = self._queued, []
         with self._torch.cuda.device(self._device), ExitStack() as all_ended:
             all_ended.callback(lambda: self._torch.cuda.current_stream().synchronize())
-            for work in self._queued:
+            for work in queued:
                 all_ended.callback(work.wait)
 
 

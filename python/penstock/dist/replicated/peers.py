@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock import arrays
+from penstock.dist.cuda_driver import Driver
 from penstock.dist.group import Group
 from penstock.dist.mpi.ranks import in_words
-from penstock.errors import GpuError, UnavailableError
+from penstock.errors import UnavailableError
 
 _SLOT = 32 << 20
 """Bytes of a slot, at most."""
@@ -47,51 +47,6 @@ class _Exported:
     """Why the other ranks cannot open it; empty if they can."""
 
 
-class _Driver:
-    """The CUDA driver, with the primary context of a GPU."""
-
-    def __init__(self, ordinal: int) -> None:
-        name = os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1")
-        try:
-            self._cuda = ctypes.CDLL(name)
-        except OSError as error:
-            raise UnavailableError(f"{name} cannot be opened: {error}") from None
-        self._ordinal = ordinal
-        self._context = ctypes.c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), ordinal)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the driver.
-
-        Raises:
-            UnavailableError: The driver has no such function.
-            GpuError: It has failed.
-        """
-        function = getattr(self._cuda, name, None)
-        if function is None:
-            raise UnavailableError(f"the CUDA driver has no {name}")
-        if code := function(*arguments):
-            raise GpuError(f"{name}: {self._name_of(code)}", gpu_code=code)
-
-    def _name_of(self, code: int) -> str:
-        found = ctypes.c_char_p()
-        failed = self._cuda.cuGetErrorName(code, ctypes.byref(found))
-        return f"error {code}" if failed or found.value is None else found.value.decode()
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Make the context current on this thread within a block."""
-        self.call("cuCtxPushCurrent_v2", self._context)
-        try:
-            yield
-        finally:
-            self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-
-    def close(self) -> None:
-        """Give the context back."""
-        self.call("cuDevicePrimaryCtxRelease_v2", self._ordinal)
-
-
 class Peers:
     """Copies out of the outboxes of the other ranks, which are open here. :func:`connect` makes it.
 
@@ -108,7 +63,7 @@ class Peers:
         self._others: list[tuple[int, int, ctypes.c_void_p]] = []
         """Each other rank, the address of its outbox here, and the stream of the copies from it."""
         self._opened, self._own = ExitStack(), ExitStack()
-        self._driver = _Driver(view.device)
+        self._driver = Driver(view.device)
         self._own.callback(self._driver.close)
         self._outbox = ctypes.c_uint64()
         self._stream = ctypes.c_void_p()

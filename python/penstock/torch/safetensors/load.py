@@ -64,9 +64,12 @@ def load_file(
             those of a file on a device share one, which is freed with the last of them.
         pin: Whether host memory is page-locked, so that its copy to a GPU is fast.
         group: A process group of torch.distributed, or an MPI communicator: all ranks call, each
-            byte is read by one rank, and all get all tensors. ``torch.distributed.group.WORLD`` is
-            the default group.
-        exchange: How ranks of a group exchange, as for :func:`penstock.dist.load_replicated`.
+            byte is read by one rank, and all get all tensors, or each rank those of its own plan.
+            ``torch.distributed.group.WORLD`` is the default group.
+        exchange: How ranks of a group exchange, as for :func:`penstock.dist.load_replicated`. With
+            a plan, each rank reads its own bytes by default. ``"nccl"`` and ``"host"`` exchange the
+            tensors of which a rank wants columns, or several ranks all, in windows of 128 MiB,
+            three of which are in memory meanwhile.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
@@ -82,17 +85,24 @@ def load_file(
     >>> state = load_file("model.safetensors", device="cuda")
     >>> half = load_file(path, "cuda", plan={"up.weight": np.s_[: n // 2]})
     """
-    files = files_of(filename)
     if plan is not None and not isinstance(plan, Mapping):
         plan = dict.fromkeys(plan)
     if group is not None:
-        if plan is not None or device_map is not None:
-            raise WeightsError("a group loads all tensors to one device of each rank")
+        if device_map is not None:
+            raise WeightsError("a group loads tensors to one device of each rank")
+        if plan is not None:
+            from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT
+            from penstock.dist.replicated.join import join
+            from penstock.torch.safetensors.tensor_parallel import load_plans
+
+            return load_plans(
+                filename, device, plan, join(group, DEFAULT_TIMEOUT), exchange, pin, options
+            )
         found: dict[str, Any] = {}
-        for path, names in files.items():
+        for path, names in files_of(filename).items():
             found |= _load_replicated(path, names, device, group, exchange, pin, options)
         return found
-    return _Load(files, device, device_map, plan, backend, copy, pin, options).run()
+    return _Load(files_of(filename), device, device_map, plan, backend, copy, pin, options).run()
 
 
 def load(data: bytes | bytearray | memoryview) -> dict[str, Any]:

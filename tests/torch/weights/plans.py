@@ -1,0 +1,123 @@
+"""A rank that loads its own plan while others load theirs: RANK FOLDER SIZE DEVICE."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from penstock.dist.mpi import RankError
+from penstock.torch import load_file, save_file
+from penstock.torch.safetensors import tensor_parallel
+
+rank, folder, size, device = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+has_nccl = device == "cuda" and torch.cuda.device_count() >= size
+if device != "cpu":
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+torch.distributed.init_process_group(
+    "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
+    init_method=f"file://{folder / 'store'}",
+    rank=rank,
+    world_size=size,
+)
+world = torch.distributed.group.WORLD
+tensor_parallel.WINDOW = 64 << 10  # windows of which each tensor needs several
+path = folder / "plans.safetensors"
+shapes = {"rows": (96, 640), "columns": (130, 1800), "both": (9, 70, 900), "whole": (7, 333)}
+whole = {}
+for number, dtype in enumerate((torch.float32, torch.bfloat16, torch.uint8)):
+    made = torch.Generator().manual_seed(number)
+    for name, shape in shapes.items():
+        numbers = torch.randint(0, 255, shape, generator=made)
+        whole[f"{name}{number}"] = numbers.to(dtype)
+whole["empty"] = torch.empty(0, 3)
+if rank == 0:
+    save_file(whole, path)
+torch.distributed.barrier()
+
+
+def same(found, plan):
+    assert list(found) == list(plan)
+    for name, tensor in found.items():
+        wanted = whole[name] if plan[name] is None else whole[name][plan[name]]
+        assert tensor.device.type == device
+        assert tensor.dtype == wanted.dtype
+        assert torch.equal(tensor.cpu(), wanted), (name, plan[name])
+
+
+def part(length):
+    """Return this rank's slice of a dimension."""
+    return slice(length * rank // size, length * (rank + 1) // size)
+
+
+def parts_of_a_rank():
+    for name, tensor in whole.items():
+        shape = tensor.shape
+        if name.startswith("rows"):
+            yield name, np.s_[part(shape[0])]
+        elif name.startswith("columns"):
+            yield name, np.s_[:, part(shape[1])]
+        elif name.startswith("both"):
+            yield name, np.s_[2:-1, part(shape[1]), 100:800]
+        else:
+            yield name, None
+
+
+plan = dict(parts_of_a_rank())
+for exchange in ("auto", "host", *(["nccl"] if has_nccl else [])):
+    same(load_file(path, device, plan=plan, group=world, exchange=exchange), plan)
+    report = ps.last_report()
+    assert "rank(s)" in report.note
+    if exchange != "auto":
+        total = torch.tensor(report.bytes)
+        torch.distributed.all_reduce(total)
+        # Rows are read once, and the other tensors as a whole, once.
+        assert int(total) == sum(tensor.nbytes for tensor in whole.values())
+
+if device == "cuda":  # the ring is in memory that work of this stream uses
+    with torch.cuda.stream(torch.cuda.Stream()):
+        same(load_file(path, device, plan=plan, group=world, exchange="host"), plan)
+
+# A tensor that only one rank wants as a whole is not exchanged.
+one = {f"whole{rank % 3}": None, "rows0": np.s_[: 10 * (rank + 1)]}
+same(load_file(path, device, plan=one, group=world, exchange="host"), one)
+assert (ps.last_report().note == f"{size} rank(s), nothing to exchange") == (size <= 3)
+
+# Ranks whose plans have nothing in common, in an order of their own.
+draw = random.Random(10 * size + rank)
+for _ in range(6):
+    few = draw.sample(list(whole), draw.randrange(len(whole)))
+    drawn = {}
+    for name in few:
+        shape = whole[name].shape
+        ends = [sorted(draw.sample(range(length + 1), 2)) for length in shape if length]
+        index = tuple(slice(*pair) for pair in ends)
+        drawn[name] = draw.choice([None, index, (slice(None), *index[1:])])
+    same(load_file(path, device, plan=drawn, group=world, exchange="host"), drawn)
+
+for wrong, words in (("peer", "exchange"), ("host", "no file has tensor 'none'")):
+    asked = {"none": None} if wrong == "host" and rank == size - 1 else {"whole0": None}
+    with pytest.raises(RankError, match=words):
+        load_file(path, device, plan=asked, group=world, exchange=wrong)
+
+
+class Broken(tensor_parallel._Columns):
+    """The reads of a rank, the second of which fails."""
+
+    def _wait(self):
+        if self._error is None and len(self.reports) == 1:
+            raise OSError("the disk is broken")
+        super()._wait()
+
+
+if rank == 0:
+    tensor_parallel._Columns = Broken
+with pytest.raises(RankError, match=r"rank 0.*the disk is broken"):
+    load_file(path, device, plan=plan, group=world, exchange="host")
+print("done")
+torch.distributed.destroy_process_group()
