@@ -19,7 +19,8 @@ def join(comm: Any, timeout: float) -> Group:
 
     Raises:
         IncompatibleError: It is neither.
-        InvalidError: There is no default group, or this process is not in the group.
+        InvalidError: There is no default group, this process is not in the group, or the group was
+            destroyed.
     """
     if isinstance(comm, Gathering):
         return comm
@@ -35,7 +36,13 @@ def join(comm: Any, timeout: float) -> Group:
         return TorchGroup(None)
     if distributed is not None and has_torch:
         if isinstance(comm, distributed.ProcessGroup):
-            return TorchGroup(comm)
+            try:
+                return TorchGroup(comm)
+            except ValueError as error:
+                raise InvalidError(
+                    f"the process group is not usable: {error}",
+                    remedy="pass a process group that has not been destroyed",
+                ) from error
         if comm is distributed.GroupMember.NON_GROUP_MEMBER:
             raise InvalidError("this process is not in the process group")
     if hasattr(comm, "Idup"):
