@@ -83,7 +83,10 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     assert caught.value.rank == last
     assert (on_host(load_replicated(raw, dtype="f4", **keys)) == whole.ravel()).all()
     distributed.barrier()
+    world = distributed.group.WORLD
     distributed.destroy_process_group()
+    with pytest.raises(ps.InvalidError, match="not usable"):
+        load_replicated(raw, world, **keys)
     print("done", flush=True)
 
 
