@@ -327,6 +327,22 @@ def test_lists_of_numbers_are_those_of_the_netcdf4_engine(tmp_path, is_padded, p
     assert lists("penstock") == lists("netcdf4")
 
 
+@pytest.mark.parametrize("dtype", [">i2", ">f8"])
+def test_lists_in_the_other_byte_order_are_those_of_the_netcdf4_engine(tmp_path, dtype):
+    path = tmp_path / "x.nc"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(3.0)
+        file["x"].make_scale("x")
+        lists = file.create_dataset("v", (3,), h5py.vlen_dtype(np.dtype(dtype)))
+        lists.dims[0].attach_scale(file["x"])
+        for number in range(3):
+            lists[number] = np.arange(number + 1)
+    with opened(path) as found:
+        assert [one.tolist() for one in found.v.values] == [[0], [0, 1], [0, 1, 2]]
+        wanted = by_netcdf4(path).v.values
+        assert [one.tolist() for one in found.v.values] == [one.tolist() for one in wanted]
+
+
 def test_strings_in_ascii_are_texts_too(tmp_path):
     with h5py.File(tmp_path / "x.nc", "w") as file:
         file.create_dataset("v", data=["a", "bb", ""], dtype=h5py.string_dtype("ascii"))

@@ -19,7 +19,7 @@ from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
-from penstock.hdf5 import dropped, lists, memory_types, pending, references
+from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import creation_property, explain, lock
@@ -197,7 +197,10 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
 def _elements(dataset: Any, selection: Any) -> Any:
     if references.is_needed(dataset, selection):
         return references.read(dataset, selection)
-    return dataset[selection]
+    found = dataset[selection]
+    if dataset.dtype.hasobject:
+        varying.correct(found, selections.stored_type(dataset, selection))
+    return found
 
 
 def write(
@@ -249,7 +252,15 @@ def write(
         finally:
             dropped.watch(dataset)
         check(lib.penstock_hdf5_sync(dataset.id.id, options))
-    return _finished(array, np.asarray(value).nbytes, device, start, reason)
+    return _finished(array, _nbytes(value), device, start, reason)
+
+
+def _nbytes(value: Any) -> int:
+    """Return the bytes of an array of these values; 0 for a structure with lists, which is none."""
+    try:
+        return np.asarray(value).nbytes
+    except ValueError:
+        return 0
 
 
 def _only_fields(value: Any, names: tuple[str, ...]) -> Any:

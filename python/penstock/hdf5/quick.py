@@ -16,7 +16,7 @@ from penstock import arrays, frameworks, request
 from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
-from penstock.hdf5 import memory_types, pending, small
+from penstock.hdf5 import memory_types, pending, small, varying
 from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.library import (
     MissingFilterError,
@@ -49,7 +49,7 @@ class QuickReader:
         self._is_small_whole: bool | None = None
         self._facts: _Facts | None = None
         self._may_leave_memory: dict[bool, bool] = {}
-        self._is_narrow: bool | None = None
+        self._is_changed: bool | None = None
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
@@ -139,7 +139,7 @@ class QuickReader:
             box = self._box(dataset, selection)
             if box is None or not box.is_small:
                 return made, False
-        if self._has_narrow_integers(dataset) or self._leaves_memory(dataset, is_new=True):
+        if self._is_changed_by_h5py(dataset) or self._leaves_memory(dataset, is_new=True):
             return made, False
         try:
             value = self._read(dataset, selection)
@@ -191,7 +191,7 @@ class QuickReader:
             or box.shape != out.shape
             or not box.is_small
             or out.dtype != dataset.dtype
-            or self._has_narrow_integers(dataset)
+            or self._is_changed_by_h5py(dataset)
         ):
             return False
         try:
@@ -280,10 +280,12 @@ class QuickReader:
             self._knows_reader = True
         return self._reader
 
-    def _has_narrow_integers(self, dataset: Any) -> bool:
-        if self._is_narrow is None:
-            self._is_narrow = memory_types.has_narrow_integers(dataset.id.get_type())
-        return self._is_narrow
+    def _is_changed_by_h5py(self, dataset: Any) -> bool:
+        """Whether h5py may return other numbers than those of the file."""
+        if self._is_changed is None:
+            kind = dataset.id.get_type()
+            self._is_changed = memory_types.has_narrow_integers(kind) or varying.has_lists(kind)
+        return self._is_changed
 
     def _leaves_memory(self, dataset: Any, *, is_new: bool) -> bool:
         if is_new not in self._may_leave_memory:

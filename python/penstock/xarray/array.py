@@ -182,7 +182,7 @@ class PaddedArray(ThreadedArray):
             return np.full(shape, dataset.fillvalue, self.dtype)
         values = np.empty(shape, object)
         for place in np.ndindex(*shape):
-            values[place] = np.empty(0, numbers)
+            values[place] = np.empty(0, numbers.newbyteorder("="))
         return values
 
     def _read(self, index: Index) -> Any:
