@@ -2,7 +2,7 @@
  * group for each level of refinement: attributes, the boxes, and the data, by hyperslabs from buffers
  * that are overwritten right after the calls. The computation is emulated by sleeping.
  *
- *     h5cc async_plotfile.c -o async_plotfile -ldl
+ *     h5cc -shlib async_plotfile.c -o async_plotfile -ldl
  *     penstock run -- ./async_plotfile FOLDER                    # waits for each write
  *     penstock run --async -- ./async_plotfile --async FOLDER    # writes while it computes
  *

@@ -76,10 +76,23 @@ def test_cxx_example_sums_every_byte(built, data, parts):
 
 
 def test_fortran_example_gets_back_what_it_wrote(built, tmp_path):
-    program = built("read_file", "gfortran", "fortran/penstock.f90", "fortran/read_file.f90")
+    program = built(
+        "write_and_read", "gfortran", "fortran/penstock.f90", "fortran/write_and_read.f90"
+    )
     output = output_of(program, "field", cwd=tmp_path)
     assert "read: 8000000 bytes, equal" in output
     assert "request: 8000000 bytes, equal" in output
+
+
+def test_fortran_example_leaves_an_existing_file(built, tmp_path):
+    program = built(
+        "write_and_read", "gfortran", "fortran/penstock.f90", "fortran/write_and_read.f90"
+    )
+    (tmp_path / "field").write_bytes(b"mine")
+    run = subprocess.run([program, "field"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "already a file field" in run.stderr
+    assert (tmp_path / "field").read_bytes() == b"mine"
 
 
 def find_package(installed, folder: Path, version: str) -> subprocess.CompletedProcess[str]:

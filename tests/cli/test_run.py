@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock as installed
+from penstock.cli.linked import NEEDED
 
 PRINT_ENVIRONMENT = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 OURS = ("HDF5_PLUGIN_PATH", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG", "LEGATE_IO_USE_VFD_GDS")
@@ -101,7 +102,9 @@ def test_nothing_is_said_where_nothing_is_replaced(penstock):
     assert penstock("run", "true").stderr == ""
 
 
-def compiled(folder: Path, name: str, *options: str, version: str = "") -> Path:
+def compiled(
+    folder: Path, name: str, *options: str, version: str = "", is_whole: bool = False
+) -> Path:
     """Compile a program or, with ``-shared``, a library; with what an HDF5 of a version has."""
     if shutil.which("cc") is None:
         pytest.skip("cc is not installed")
@@ -110,6 +113,9 @@ def compiled(folder: Path, name: str, *options: str, version: str = "") -> Path:
     if version:
         text = f'const char info[] = "HDF5 library version: {version}";\n'
         text += "int H5open(void) { return info[0] == 0; }\n"
+        if is_whole:
+            needed = (name.decode() for name in NEEDED if name != b"H5open")
+            text += "".join(f"int {name}(void) {{ return 0; }}\n" for name in needed)
     if "-shared" not in options:
         text += "int main(void) { return H5open(); }\n"
     source.write_text(text)
@@ -145,8 +151,13 @@ def test_a_note_names_a_program_with_a_static_hdf5(penstock, tmp_path, options):
 
 def test_no_note_names_a_program_that_the_driver_can_serve(penstock, tmp_path):
     assert penstock("run", linked(tmp_path, "1.14.4-3")).stderr == ""
-    exporting = compiled(tmp_path, "static", "-rdynamic", version="2.0.0")
+    exporting = compiled(tmp_path, "static", "-rdynamic", version="2.0.0", is_whole=True)
     assert penstock("run", exporting).stderr == ""
+
+
+def test_a_note_names_a_static_hdf5_without_the_functions_of_the_driver(penstock, tmp_path):
+    exporting = compiled(tmp_path, "static", "-rdynamic", version="2.0.0")
+    assert "-Wl,--whole-archive" in penstock("run", exporting).stderr
 
 
 def test_a_report_without_files_says_that_nothing_was_done(penstock):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,6 +125,18 @@ def test_a_file_that_is_none_has_a_status_of_its_own(path, tmp_path):
         file["x"] = 1
     shown = verify(path, tmp_path / "absent.h5", tmp_path / "good.h5", status=2)
     assert (shown["unreadable"], shown["same"]) == (2, 1)
+
+
+def test_a_fifo_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    shown = verify(tmp_path / "fifo", status=2)
+    assert shown["reports"][0]["error"] == "it is not a regular file"
+
+
+def test_host_memory_has_the_names_that_all_commands_take(path):
+    with h5py.File(path, "w") as file:
+        file["a"] = np.arange(9)
+    assert verify(path, "--device", "cpu:0")["same"] == 1
 
 
 def test_links_are_followed_but_not_in_circles(path, tmp_path):

@@ -78,3 +78,12 @@ def test_a_folder_is_removed_with_its_files(script, tmp_path):
     (tmp_path / "trial/upper").mkdir(parents=True)
     script.remove(tmp_path / "trial")
     assert not (tmp_path / "trial").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--only", "zzz"]], ids=["no wheel", "no trial"])
+def test_a_run_that_tries_nothing_is_an_error(script, tmp_path, monkeypatch, options):
+    monkeypatch.setattr(script.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sys, "argv", ["try-wheels", str(tmp_path), *options])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    assert ended.value.code == 2

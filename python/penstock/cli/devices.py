@@ -34,7 +34,7 @@ class Target:
 
 def choose(requested: str | None) -> Target:
     """Return the requested device; by default, the first GPU or else host memory."""
-    if requested == "cpu":
+    if requested in ("cpu", "cpu:0"):
         return Target("cpu", "host memory")
     cuda = ps.describe(None)["cuda"]
     if requested is None and not cuda["devices"]:

@@ -17,6 +17,9 @@ _OLDEST = (1, 14)
 """The first version that loads file drivers as plugins."""
 
 _LIBRARY = re.compile(r"\s(?:\S+ => )?(/\S*/libhdf5[^/\s]*\.so\S*) \(0x")
+NEEDED = (b"H5open", b"H5Aread_async", b"H5Gflush", b"H5Lcopy")
+"""Functions that the driver's library calls. A linker leaves those that the program does not call
+out of an archive."""
 _SECONDS = 10
 
 # SHT_STRTAB and SHF_ALLOC of elf.h: the names of the dynamic symbols are the strings that are
@@ -56,11 +59,12 @@ def _reason(path: str, environment: Mapping[str, str]) -> str | None:
         return None
     if version[:2] < _OLDEST:
         return f"contains HDF5 {_dotted(version)}, which loads no driver: 1.14 does"
-    if _exports(path, b"H5open"):
+    if all(_exports(path, name) for name in NEEDED):
         return None
     return (
         f"contains HDF5 {_dotted(version)}, linked statically, whose functions a driver does not "
-        "find: link it with libhdf5.so, or with -rdynamic"
+        "find: link it with libhdf5.so (h5cc -shlib), or with -rdynamic -Wl,--whole-archive "
+        "libhdf5.a -Wl,--no-whole-archive"
     )
 
 

@@ -80,6 +80,9 @@ def _verify(path: Path, target: devices.Target) -> dict[str, Any]:
     import h5py
 
     outcomes: list[Outcome] = []
+    if path.exists() and not (path.is_file() or path.is_block_device()):
+        error = "it is not a regular file"  # h5py would wait for the writer of a FIFO
+        return {"file": path, "error": error, "outcomes": outcomes}
     try:
         with h5py.File(path, rdcc_nbytes=0) as file, messages.status("") as status:
             for name, dataset in comparison.datasets(file):

@@ -1,8 +1,8 @@
-! Writes an array of doubles to a file and reads it back, first in one call, and then by a request
+! Writes an array of doubles to a new file and reads it back, first in one call, and then by a request
 ! that runs while the program does something else.
 !
-!     read_file FILE
-program read_file
+!     write_and_read NEW_FILE
+program write_and_read
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: error_unit
   use penstock
@@ -14,13 +14,19 @@ program read_file
   character(kind=c_char, len=4096) :: path
   type(c_ptr) :: file, request
   type(penstock_report) :: report
+  logical :: exists
   integer :: i
 
   if (command_argument_count() /= 1) then
-    write (error_unit, "(a)") "usage: read_file FILE"
+    write (error_unit, "(a)") "usage: write_and_read NEW_FILE"
     stop 2, quiet=.true.
   end if
   call get_command_argument(1, path)
+  inquire (file=trim(path), exist=exists)
+  if (exists) then
+    write (error_unit, "(2a)") "write_and_read: there is already a file ", trim(path)
+    stop 1, quiet=.true.
+  end if
   allocate (field(count), copy(count))
   field = [(0.5d0 * i, i = 1, count)]
 
@@ -49,7 +55,7 @@ contains
   subroutine check(status)
     integer(c_int), intent(in) :: status
     if (status /= PENSTOCK_OK) then
-      write (error_unit, "(2a)") "read_file: ", penstock_message()
+      write (error_unit, "(2a)") "write_and_read: ", penstock_message()
       stop 1, quiet=.true.
     end if
   end subroutine
@@ -60,4 +66,4 @@ contains
     print "(a, a, i0, a)", what, ": ", bytes, " bytes, equal"
   end subroutine
 
-end program read_file
+end program write_and_read
