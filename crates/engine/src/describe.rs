@@ -48,7 +48,7 @@ pub fn describe(path: Option<&Path>) -> Value {
         "cuda": describe_cuda(),
         "cufile": describe_cufile(location.as_ref()),
         "io_uring": describe_io_uring(),
-        "cachestat": cachestat(),
+        "cachestat": has_cachestat(),
         "file_system": location.as_ref().map(Location::describe),
         "options": describe_options(),
         "tuning": describe_tuning(location.as_ref()),
@@ -90,12 +90,6 @@ fn kernel() -> String {
     // SAFETY: uname ends each field with NUL.
     let release = unsafe { CStr::from_ptr(name.release.as_ptr()) };
     release.to_string_lossy().into_owned()
-}
-
-fn cachestat() -> bool {
-    // Any regular file serves here, and this one always exists.
-    open_fd(Path::new("/proc/self/exe"), libc::O_RDONLY)
-        .is_ok_and(|file| has_cachestat(file.as_raw_fd()))
 }
 
 // -- CUDA ---------------------------------------------------------------------------------
@@ -274,7 +268,7 @@ impl Location {
             "stripe_size": system.stripe,
             "layout": layout::of(fd).iter().map(component).collect::<Vec<_>>(),
             "file_bytes": self.bytes(),
-            "cached": self.bytes().and_then(|bytes| residency(fd, 0, bytes)),
+            "cached": self.bytes().and_then(|bytes| residency(fd, &system, 0, bytes)),
             "reason": self.reason,
         })
     }

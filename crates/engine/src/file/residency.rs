@@ -1,9 +1,9 @@
 //! The share of a file range that is in the page cache.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::page_size;
+use super::system::FileSystem;
+use super::{File, page_size, stat_of};
 
 /// cachestat(2), Linux 6.5; the number is the same on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -24,29 +24,35 @@ struct Cachestat {
     recently_evicted: u64,
 }
 
-static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
+impl File {
+    /// The cached share of the range, from 0 to 1; `None` if the system does not report it.
+    pub(crate) fn residency(&self, offset: u64, length: u64) -> Option<f64> {
+        residency(self.buffered_fd(), self.system(), offset, length)
+    }
+}
 
-/// The cached share of the range, from 0 to 1; `None` if the system does not report it.
-pub(crate) fn residency(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
+/// As [`File::residency`], for a descriptor of a file on `system`.
+pub(crate) fn residency(fd: RawFd, system: &FileSystem, offset: u64, length: u64) -> Option<f64> {
     if length == 0 {
         return Some(1.0);
     }
-    if !NO_CACHESTAT.load(Relaxed) {
-        if let Some(share) = by_cachestat(fd, offset, length) {
-            return Some(share);
-        }
-        // Other failures concern this file only.
-        let error = std::io::Error::last_os_error().raw_os_error();
-        if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
-            NO_CACHESTAT.store(true, Relaxed);
-        }
+    let counted = by_cachestat(fd, offset, length);
+    if counted.is_some_and(|share| share > 0.0 || system.has_own_pages()) {
+        return counted;
     }
-    by_mincore(fd, offset, length)
+    // A stacked file system keeps no pages itself: cachestat finds none, whereas a mapping has those
+    // of the file below.
+    let mapped = by_mincore(fd, offset, length);
+    if counted.is_some() && mapped == Some(1.0) && !may_query_mincore(fd) {
+        return counted;
+    }
+    mapped.or(counted)
 }
 
-/// Whether this kernel has cachestat(2).
-pub(crate) fn has_cachestat(fd: RawFd) -> bool {
-    by_cachestat(fd, 0, 1).is_some()
+/// Whether this kernel has cachestat(2), and no sandbox refuses it.
+pub(crate) fn has_cachestat() -> bool {
+    by_cachestat(-1, 0, 1);
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)
 }
 
 /// The first page of a range, and how many pages it has a part of.
@@ -64,11 +70,34 @@ fn by_cachestat(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
     (status == 0).then(|| (stat.cached as f64 / count as f64).min(1.0))
 }
 
+/// The cached share of the range or, if it is long, of samples that are spread over it.
 fn by_mincore(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
-    // A sample is enough: the residency map of a whole large file would cost more than it saves.
-    const SAMPLE: u64 = 4 << 20;
+    // The residency map of a whole large file would cost more than it saves.
+    const SAMPLES: u64 = 16;
+    const SAMPLE: u64 = 256 << 10;
+    let page = page_size();
+    let (first, count) = pages(offset, length, page);
+    if count * page <= SAMPLES * SAMPLE {
+        return Some(resident(fd, first, count)? as f64 / count as f64);
+    }
+    let each = SAMPLE.div_ceil(page);
+    let sampled =
+        (0..SAMPLES).map(|i| resident(fd, first + (count - each) * i / (SAMPLES - 1), each));
+    Some(sampled.sum::<Option<u64>>()? as f64 / (SAMPLES * each) as f64)
+}
+
+/// Whether mincore(2) reports on this file. For a file that the process neither owns nor may write,
+/// it says that all pages are resident, even those far behind the end.
+fn may_query_mincore(fd: RawFd) -> bool {
+    // Larger than any page of a huge tmpfs, which may reach over the end.
+    const FAR: u64 = 1 << 30;
+    let size = stat_of(&fd).map_or(0, |stat| stat.st_size as u64);
+    resident(fd, (size + FAR) / page_size(), 1) == Some(0)
+}
+
+/// The number of resident pages among `count` from the page `first` on.
+fn resident(fd: RawFd, first: u64, count: u64) -> Option<u64> {
     const SMALLEST_PAGE: usize = 4 << 10;
-    let (first, count) = pages(offset, length.min(SAMPLE), page_size());
     let bytes = (count * page_size()) as usize;
     // SAFETY: a fresh read-only mapping at an address of the kernel's choice. It is never
     // dereferenced, only passed to mincore, and unmapped below.
@@ -86,23 +115,22 @@ fn by_mincore(fd: RawFd, offset: u64, length: u64) -> Option<f64> {
         return None;
     }
     // An emulator of larger pages (qemu-user -p) passes the call to a kernel with pages of 4 KiB.
-    let mut resident = vec![0u8; bytes.div_ceil(SMALLEST_PAGE)];
-    // SAFETY: `resident` has a byte for each page of the mapping.
-    let status = unsafe { libc::mincore(map, bytes, resident.as_mut_ptr()) };
+    let mut flags = vec![0u8; bytes.div_ceil(SMALLEST_PAGE)];
+    // SAFETY: `flags` has a byte for each page of the mapping.
+    let status = unsafe { libc::mincore(map, bytes, flags.as_mut_ptr()) };
     // SAFETY: the mapping made above, to which no reference exists.
     unsafe { libc::munmap(map, bytes) };
-    let cached = resident[..count as usize]
-        .iter()
-        .filter(|b| **b & 1 == 1)
-        .count();
-    (status == 0).then(|| cached as f64 / count as f64)
+    let cached = flags[..count as usize].iter().filter(|b| **b & 1 == 1);
+    (status == 0).then(|| cached.count() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::{answer, c_string};
     use std::io::Write;
     use std::os::fd::AsRawFd;
+    use std::path::Path;
 
     #[test]
     fn a_range_has_a_part_of_each_page_that_it_touches() {
@@ -114,20 +142,83 @@ mod tests {
         }
     }
 
+    fn share(file: &std::fs::File, offset: u64, length: u64) -> Option<f64> {
+        let fd = file.as_raw_fd();
+        residency(fd, &FileSystem::of(fd), offset, length)
+    }
+
     #[test]
     fn a_file_just_written_is_resident_by_both_queries() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![1u8; 1 << 20]).unwrap();
-        let fd = file.as_raw_fd();
-        assert_eq!(by_mincore(fd, 0, 1 << 20), Some(1.0));
-        assert!(residency(fd, 0, 1 << 20).unwrap() > 0.99);
-        assert_eq!(residency(fd, 12345, 0), Some(1.0));
+        assert_eq!(by_mincore(file.as_raw_fd(), 0, 1 << 20), Some(1.0));
+        assert!(share(&file, 0, 1 << 20).unwrap() > 0.99);
+        assert_eq!(share(&file, 12345, 0), Some(1.0));
     }
 
     #[test]
     fn a_hole_that_was_not_read_is_not_resident() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8 << 20).unwrap();
-        assert_eq!(residency(file.as_raw_fd(), 0, 8 << 20), Some(0.0));
+        assert_eq!(share(&file, 0, 8 << 20), Some(0.0));
+        assert_eq!(by_mincore(file.as_raw_fd(), 0, 8 << 20), Some(0.0));
+    }
+
+    #[test]
+    fn mincore_samples_all_parts_of_a_long_range() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![1u8; 8 << 20]).unwrap();
+        file.set_len(16 << 20).unwrap();
+        assert_eq!(by_mincore(file.as_raw_fd(), 0, 16 << 20), Some(0.5));
+    }
+
+    #[test]
+    fn mincore_reports_on_a_file_of_this_process() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![1u8; 1 << 20]).unwrap();
+        assert!(may_query_mincore(file.as_raw_fd()));
+    }
+
+    /// Opens `name` of `folder` in an overlay, which only this thread's mount namespace has.
+    fn open_in_overlay(folder: &Path, name: &str) -> std::io::Result<std::fs::File> {
+        let (point, empty) = (folder.join("point"), folder.join("empty"));
+        for made in [&point, &empty] {
+            std::fs::create_dir(made)?;
+        }
+        let layers = format!("lowerdir={}:{}", folder.display(), empty.display());
+        let layers = c_string(layers.as_ref())?;
+        let target = c_string(point.as_os_str())?;
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        let none = std::ptr::null();
+        // SAFETY: all strings outlive the calls, which change the namespace of this thread only.
+        unsafe {
+            answer(libc::unshare(libc::CLONE_NEWNS))?;
+            answer(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
+            let kind = c"overlay".as_ptr();
+            answer(libc::mount(
+                kind,
+                target.as_ptr(),
+                kind,
+                0,
+                layers.as_ptr().cast(),
+            ))?;
+        }
+        std::fs::File::open(point.join(name))
+    }
+
+    #[test]
+    fn a_cached_file_of_an_overlay_is_resident() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cached"), vec![1u8; 8 << 20]).unwrap();
+        let opened = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| open_in_overlay(folder.path(), "cached"));
+            thread.join().unwrap()
+        });
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) => return eprintln!("SKIPPED: an overlay cannot be mounted: {error}"),
+        };
+        assert_eq!(FileSystem::of(file.as_raw_fd()).name(), "overlay");
+        assert_eq!(share(&file, 0, 8 << 20), Some(1.0));
     }
 }

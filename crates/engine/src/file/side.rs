@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::File;
 use super::position::{self, Gate, Operation, Stop};
-use super::residency::residency;
 use crate::error::{Error, Result};
 use crate::report::Counters;
 
@@ -64,8 +63,8 @@ impl<'a> FileSide<'a> {
             Direct::Always | Direct::Preferred => true,
             Direct::Never => false,
             Direct::WhereCold => {
-                let fd = self.file.buffered_fd();
-                residency(fd, offset, length).is_some_and(|share| share < 0.5)
+                let cached = self.file.residency(offset, length);
+                cached.is_some_and(|share| share < 0.5)
             }
         }
     }

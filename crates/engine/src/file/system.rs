@@ -110,6 +110,16 @@ impl FileSystem {
         self.name() == "ext4" && *NEW_ENOUGH
     }
 
+    /// Whether files have their cached pages in their own inode, so that cachestat(2) finds them. A
+    /// file of a stacked file system (overlay, passthrough of FUSE) has those of a file below it.
+    /// Systems that are not known may be stacked.
+    pub(crate) fn has_own_pages(&self) -> bool {
+        const KNOWN: [&str; 10] = [
+            "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "ramfs", "nfs", "lustre", "ceph", "smb2",
+        ];
+        KNOWN.contains(&self.name())
+    }
+
     /// Whether the files exist on this machine only.
     pub(crate) fn is_of_one_machine(&self) -> bool {
         const LOCAL: [&str; 5] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs"];

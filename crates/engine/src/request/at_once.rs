@@ -12,7 +12,6 @@ use crate::engine::{Engine, engine};
 use crate::error::Result;
 use crate::file::File;
 use crate::file::position::Operation;
-use crate::file::residency::residency;
 use crate::file::side::FileSide;
 use crate::gpu::stream::Stream;
 use crate::gpu::{Context, Direction, QueueLease, any_stream_waits};
@@ -97,7 +96,8 @@ pub fn is_quick(file: &File, bytes: u64, ranges: impl IntoIterator<Item = (u64, 
 /// Whether the page cache has all of these ranges of a file, offset and length.
 fn are_cached(file: &File, ranges: impl IntoIterator<Item = (u64, u64)>) -> bool {
     let is_cached = |(offset, length): (u64, u64)| {
-        residency(file.buffered_fd(), offset, length).is_some_and(|share| share >= 1.0)
+        file.residency(offset, length)
+            .is_some_and(|share| share >= 1.0)
     };
     ranges.into_iter().all(is_cached)
 }

@@ -11,7 +11,6 @@ use super::limits::MOST_UNSEEN;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::file::position::Operation;
-use crate::file::residency::residency;
 use crate::file::stripe;
 use crate::file::{File, page_size};
 use crate::gpu::Context;
@@ -377,8 +376,8 @@ impl Chooser<'_> {
         if self.operation == Operation::Write || self.load.bytes < MOST_UNSEEN {
             return 1.0;
         }
-        let fd = self.file.buffered_fd();
-        let share_of = |offset: u64, length: u64| residency(fd, offset, length).unwrap_or(1.0);
+        let share_of =
+            |offset: u64, length: u64| self.file.residency(offset, length).unwrap_or(1.0);
         let sum: f64 = match extents {
             [one] => (0..SAMPLES)
                 .map(|i| {

@@ -7,7 +7,6 @@ mod pages;
 use super::{Lane, Route, STAGED, Work};
 use crate::error::{Error, Kind, Result};
 use crate::file::position::Operation;
-use crate::file::residency::residency;
 use crate::gpu::{Context, Direction, QueueLease, kept_bytes};
 use crate::options::RouteName;
 use crate::plan::{Block, Extent};
@@ -232,9 +231,9 @@ impl<'a> MappedOrStaged<'a> {
     }
 
     fn is_cached(&self, block: &Block) -> bool {
-        let fd = self.work.file.buffered_fd();
         self.work.plan.spans(block).iter().all(|span| {
-            residency(fd, span.offset, span.length).is_some_and(|share| share >= MOSTLY)
+            let cached = self.work.file.residency(span.offset, span.length);
+            cached.is_some_and(|share| share >= MOSTLY)
         })
     }
 }
