@@ -529,6 +529,37 @@ fn a_descriptor_whose_file_may_not_be_opened_any_more_is_duplicated() {
 }
 
 #[test]
+fn without_proc_a_descriptor_is_opened_again_by_its_name_if_that_is_the_same_file() {
+    let sandbox = Sandbox::new();
+    let (path, other) = (sandbox.path("field.h5"), sandbox.path("other.h5"));
+    std::fs::write(&path, pattern(5000, 1)).unwrap();
+    std::fs::write(&other, b"another").unwrap();
+    let elsewhere = open_elsewhere(&path);
+    let hidden = std::thread::scope(|scope| {
+        let without_proc = || {
+            let none = std::ptr::null();
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            let (root, proc, kind) = (c"/".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr());
+            // SAFETY: these change the mount namespace of this thread alone.
+            let failed = unsafe {
+                libc::unshare(libc::CLONE_NEWNS) != 0
+                    || libc::mount(none, root, none, private, none.cast()) != 0
+                    || libc::mount(kind, proc, kind, 0, none.cast()) != 0
+            };
+            (!failed).then(|| (taken_up(&elsewhere, &path), taken_up(&elsewhere, &other)))
+        };
+        scope.spawn(without_proc).join().unwrap()
+    });
+    let Some((by_name, of_another_name)) = hidden else {
+        return eprintln!("SKIPPED: /proc cannot be hidden without rights");
+    };
+    assert!(!by_name.is_duplicate());
+    assert!(of_another_name.is_duplicate());
+    assert_reads(&by_name, 0, &pattern(5000, 1));
+    assert_reads(&of_another_name, 0, &pattern(5000, 1));
+}
+
+#[test]
 fn a_number_that_is_not_a_descriptor_is_an_error() {
     let none = File::of_descriptor(-1, FilePath::new("a.h5"), false, Options::default());
     assert_eq!(none.unwrap_err().os_errno(), libc::EBADF);

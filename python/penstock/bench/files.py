@@ -176,9 +176,11 @@ def _stored(descriptor: int, file: DataFile) -> Iterator[tuple[int, int]]:
 def _cached(descriptor: int, offset: int, nbytes: int) -> int:
     where, found = _Range(offset, nbytes), _CacheStat()
     arguments = (ctypes.byref(where), ctypes.byref(found), 0)
-    if _libc.syscall(_SYS_CACHESTAT, descriptor, *arguments) == 0:
-        return int(found.cached)
-    return _by_mincore(descriptor, offset, nbytes)
+    failed = _libc.syscall(_SYS_CACHESTAT, descriptor, *arguments)
+    # On a stacked file system, such as overlay, the pages belong to a file below, and none is found.
+    if failed or not found.cached:
+        return _by_mincore(descriptor, offset, nbytes)
+    return int(found.cached)
 
 
 def _by_mincore(descriptor: int, offset: int, nbytes: int) -> int:

@@ -155,10 +155,10 @@ impl File {
             write: writes,
             ..Access::READ
         };
-        match open_at_once(&path_of(descriptor), access.mode()?) {
+        match open_again(descriptor, name, access.mode()?) {
             Ok(opened) => File::of_opened(opened, name, access, options),
-            // The file's permissions have changed since it was opened, or there is no /proc. A
-            // duplicate shares locks and position with the descriptor, which is harmless here.
+            // The file's permissions have changed since it was opened. A duplicate shares position
+            // and locks with the descriptor: HDF5's lock lasts until the duplicate is closed, too.
             Err(_) => {
                 let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
                 Ok(File {
@@ -528,6 +528,16 @@ fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
     unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, 0) };
     Ok(opened)
+}
+
+/// Opens the file of a descriptor again: through /proc or, where there is none, by its name.
+fn open_again(descriptor: RawFd, name: &Path, flags: i32) -> io::Result<OwnedFd> {
+    open_at_once(&path_of(descriptor), flags).or_else(|error| {
+        let opened = open_at_once(name, flags)?;
+        let (held, found) = (stat_of(&descriptor)?, stat_of(&opened)?);
+        let is_same = (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino);
+        if is_same { Ok(opened) } else { Err(error) }
+    })
 }
 
 fn duplicate(descriptor: RawFd, name: &Path) -> Result<OwnedFd> {
