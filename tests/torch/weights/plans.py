@@ -88,6 +88,9 @@ one = {f"whole{rank % 3}": None, "rows0": np.s_[: 10 * (rank + 1)]}
 same(load_file(path, device, plan=one, group=world, exchange="host"), one)
 assert (ps.last_report().note == f"{size} rank(s), nothing to exchange") == (size <= 3)
 
+# A tensor without elements alone.
+same(load_file(path, device, plan={"empty": None}, group=world, exchange="host"), {"empty": None})
+
 # Ranks whose plans have nothing in common, in an order of their own.
 draw = random.Random(10 * size + rank)
 for _ in range(6):

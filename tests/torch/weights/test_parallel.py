@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.torch.processes import run_ranks
 
-from penstock.torch.safetensors.tensor_parallel import _Run
+from penstock.torch.safetensors.header import Entry
+from penstock.torch.safetensors.layout import Part
+from penstock.torch.safetensors.tensor_parallel import _Run, _Space, runs_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -36,6 +38,20 @@ def test_ranks_read_their_slices_into_memory_of_their_gpus(size, weights):
     if not torch.distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
     run(weights, "cuda", size)
+
+
+@given(st.lists(st.integers(1, 3), max_size=12))
+def test_pieces_become_runs_at_regular_distances(gaps):
+    starts = np.cumsum([8, *(10 * gap for gap in gaps)]).astype(np.uint64)
+    end = int(starts[-1]) + 10
+    space = _Space([Entry("t", "U8", (end - 8,), 8, end)])
+    part = Part("t", "U8", (len(starts), 10), 8, 8 + 10 * len(starts), starts)
+    found, target = [], 5
+    for run in runs_of(part, space, 5):
+        assert run.target == target
+        found += [run.place + row * run.step for row in range(run.rows)]
+        target += run.rows * run.length
+    assert found == (starts.astype(int) - 8).tolist()
 
 
 @given(st.data())

@@ -1,10 +1,10 @@
-"""Loads of a different plan by each rank of a process group, where each byte is read by one rank.
+"""Loads of a different plan by each rank of a process group, which exchange what several need.
 
 Ranks of tensor parallelism want columns of the same tensors. Read by each rank for itself, the
 file's rows are read by all ranks, in short pieces. Here the ranks divide the bytes of these tensors
 among them: window by window, each rank reads a share, the shares are exchanged, and each rank
-copies its own columns out of the window. Tensors of which each rank wants other rows need no
-exchange: each rank reads its own.
+copies its own columns out of the window. Rows of a tensor, and a tensor
+that only one rank wants, are read by that rank alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -75,17 +75,15 @@ def load_plans(
     Raises:
         RankError: A rank has failed. All ranks get it.
     """
-    load = _Load(group, exchange)
     try:
-        found = load.run(filename, device, plan, pin, options)
+        with closing(_Load(group, exchange)) as load:
+            found = load.run(filename, device, plan, pin, options)
     except RankError:
         group.free()
         raise
     except BaseException:
         group.leave()
         raise
-    finally:
-        load.close()
     group.free()
     return found
 
@@ -141,7 +139,8 @@ class _Opened:
         columns = self._count([wish.columns for wish in wishes])
         whole = self._count([wish.whole for wish in wishes])
         flags = ((columns > 0) | (whole > 1)).tolist()
-        return [entry for entry, flag in zip(self._entries.values(), flags, strict=True) if flag]
+        pairs = zip(self._entries.values(), flags, strict=True)
+        return [entry for entry, flag in pairs if flag and entry.nbytes]
 
     def differs(self) -> Error:
         """Return the error if other ranks have opened another file."""
@@ -268,10 +267,11 @@ class _Load:
 
     def close(self) -> None:
         """Cancel what is under way, and close the files."""
-        for started in self._started:
-            started.stop()
-        for opened in self._opened:
-            opened.file.close()
+        with ExitStack() as ends:
+            for opened in self._opened:
+                ends.callback(opened.file.close)
+            for started in self._started:
+                ends.callback(started.stop)
 
 
 class _Own:
@@ -385,13 +385,17 @@ def runs_of(part: AnyPart, space: _Space, target: int) -> list[_Run]:
         return [_Run(place, part.nbytes, part.nbytes, 1, target)]
     length = part.nbytes // len(starts)
     places = space.place(starts.astype(np.int64))
+    steps = np.diff(places)
+    changes = (np.flatnonzero(np.diff(steps)) + 1).tolist()  # places of another step than before
     runs, at = [], 0
-    while at < len(places):
-        step = int(places[at + 1] - places[at]) if at + 1 < len(places) else length
-        differs = np.flatnonzero(np.diff(places[at:]) != step)
-        count = int(differs[0]) + 1 if len(differs) else len(places) - at
-        runs.append(_Run(int(places[at]), step, length, count, target + at * length))
-        at += count
+    for end in [*changes, len(places)]:
+        if end <= at:  # the step between two runs
+            continue
+        # The last piece of a run is followed by another step, and belongs to it.
+        last = min(end + 1, len(places))
+        step = int(steps[at]) if at < len(steps) else length
+        runs.append(_Run(int(places[at]), step, length, last - at, target + at * length))
+        at = last
     return runs
 
 
@@ -406,7 +410,8 @@ class _Columns:
         self._layout = lay_out(parts)
         self._memory = maker.allocate(self._layout.nbytes, pin=pin)
         self._window = min(max(WINDOW // unit, 1), -(-space.nbytes // unit)) * unit
-        self.ring = maker.allocate(WINDOWS * self._window)
+        self._count = min(WINDOWS, -(-space.nbytes // self._window))
+        self.ring = maker.allocate(self._count * self._window)
         pairs = zip(parts, self._layout.places, strict=True)
         runs = [run for part, place in pairs if part.nbytes for run in runs_of(part, space, place)]
         self._runs = deque(sorted(runs))
@@ -425,11 +430,11 @@ class _Columns:
             length = min(self._window, self._space.nbytes - begin)
             share = -(-length // (size * _SHARE)) * _SHARE
             bounds = [begin + min(rank * share, length) for rank in range(size + 1)]
-            yield number % WINDOWS * self._window, bounds
+            yield number % self._count * self._window, bounds
 
     def start(self) -> None:
         """Start the first reads."""
-        for _ in range(WINDOWS - 1):
+        for _ in range(max(self._count - 1, 1)):
             self._read()
 
     def _read(self) -> None:
@@ -512,6 +517,8 @@ class _Columns:
                 made.cancel()
                 with suppress(Error):
                     made.wait()
+        with suppress(Error):  # copies out of the ring, after an interruption
+            wait_for(self._stream, self._opened.maker.ordinal)
         self._copies.close()
 
     def tensors(self) -> dict[str, Any]:
