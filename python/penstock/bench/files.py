@@ -177,7 +177,7 @@ def _cached(descriptor: int, offset: int, nbytes: int) -> int:
     where, found = _Range(offset, nbytes), _CacheStat()
     arguments = (ctypes.byref(where), ctypes.byref(found), 0)
     failed = _libc.syscall(_SYS_CACHESTAT, descriptor, *arguments)
-    # On a stacked file system, such as overlay, the pages belong to a file below, and none is found.
+    # On a stacked file system, such as overlay, the pages belong to a file below: none is found.
     if failed or not found.cached:
         return _by_mincore(descriptor, offset, nbytes)
     return int(found.cached)
