@@ -23,8 +23,8 @@ _INTRODUCTION = """\
 
 A failure is one line on standard error, with a remedy. The exit status is 2 if a command,
 an option or its form is not known, or an option of `bench` is refused, and 1 for other failures,
-unless the section of a command names another. A size is a number of bytes or a text such as `64KiB`,
-`1.5GiB` and `1GB`.
+unless the section of a command names another. A size is a number of bytes or a text such as
+`64KiB`, `1.5GiB` and `1GB`.
 """
 _ALL_BENCHMARKS = "Options of all benchmarks"
 
