@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.dist.gathering import Gathering
 from penstock.dist.mpi.ranks import this_host
-from penstock.frameworks import with_gpu
+from penstock.frameworks import loaded, with_gpu
 
 from .ranks import Ranks
 
@@ -72,3 +72,14 @@ def nccl(ranks: Ranks, folder: Path) -> Any:
         keys = {"rank": ranks.rank, "world_size": ranks.size}
         distributed.init_process_group("nccl", init_method=store, **keys)
     return distributed.group.WORLD
+
+
+def end() -> None:
+    """End the process group of :func:`nccl`, if there is one. Collective.
+
+    The file by which its ranks have met must still be there: NCCL's threads read it until then,
+    and wait for it if it is missing.
+    """
+    torch: Any = loaded("torch")
+    if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

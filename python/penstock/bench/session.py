@@ -26,7 +26,7 @@ from penstock import text_file
 from penstock.same_file import conflict
 from penstock.signals import undisturbed
 
-from . import figures, files, machine
+from . import figures, files, group, machine
 from .figures import Figure
 from .measure import (
     LEFT_OUT,
@@ -282,6 +282,7 @@ def measure(
         with _folder(common, ranks) as folder, _progress(common, ranks) as progress:
             session = Session(name, title, common, ranks, folder, common.folder, progress)
             work(session)
+            group.end()
         status = session.finish()
         ranks.leave()
         return status
