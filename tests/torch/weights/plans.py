@@ -88,6 +88,11 @@ one = {f"whole{rank % 3}": None, "rows0": np.s_[: 10 * (rank + 1)]}
 same(load_file(path, device, plan=one, group=world, exchange="host"), one)
 assert (ps.last_report().note == f"{size} rank(s), nothing to exchange") == (size <= 3)
 
+# Nor are columns that only one rank wants.
+one = {f"columns{rank % 3}": np.s_[:, : 10 * (rank + 1)]}
+same(load_file(path, device, plan=one, group=world, exchange="host"), one)
+assert (ps.last_report().note == f"{size} rank(s), nothing to exchange") == (size <= 3)
+
 # A tensor without elements alone.
 same(load_file(path, device, plan={"empty": None}, group=world, exchange="host"), {"empty": None})
 
@@ -107,6 +112,10 @@ for wrong, words in (("peer", "exchange"), ("host", "no file has tensor 'none'")
     asked = {"none": None} if wrong == "host" and rank == size - 1 else {"whole0": None}
     with pytest.raises(RankError, match=words):
         load_file(path, device, plan=asked, group=world, exchange=wrong)
+
+if device == "cpu":
+    with pytest.raises(RankError, match="NCCL exchanges GPU memory"):
+        load_file(path, device, plan=plan, group=world, exchange="nccl")
 
 
 class Broken(tensor_parallel._Columns):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from penstock import arrays, pinned
 from penstock._native import ffi
 from penstock.dist.group import Group, made_by_all
+from penstock.dist.mpi.ranks import RankError
 from penstock.dist.replicated import peers
 from penstock.dist.torch_group import TorchGroup
 from penstock.errors import InvalidError, UnavailableError
@@ -24,6 +25,9 @@ _PIECE = 16 << 20
 _STAGING = 256 << 20
 """Bytes of host memory for the pieces of all ranks, at most."""
 _BYTES = np.dtype("u1")
+
+_kept: list[Any] = []
+"""Memory into which other ranks may still copy, because this rank left an exchange early."""
 
 
 class Exchange(Protocol):
@@ -70,15 +74,15 @@ class ThroughHost(_WithoutEnd):
 
     words = "shares exchanged through host memory"
 
-    def __init__(self, group: Group, view: arrays.View) -> None:
+    def __init__(self, group: Group, view: arrays.View, step: str) -> None:
         _check_host_memory(group)
-        self._group = group
+        self._group, self._step = group, f"{step} (shares)"
         memory = ffi.buffer(ffi.cast("char *", view.pointer), view.nbytes)
         self._memory = np.frombuffer(memory, _BYTES)
 
     def share(self, bounds: Sequence[int]) -> None:
         """Exchange the shares of a round."""
-        self._group.share(self._memory, bounds, "load_replicated (shares)")
+        self._group.share(self._memory, bounds, self._step)
 
 
 class StagedThroughHost(_WithoutEnd):
@@ -87,10 +91,10 @@ class StagedThroughHost(_WithoutEnd):
     A copy that fails does not keep this rank from the steps that follow; :meth:`finish` raises it.
     """
 
-    def __init__(self, group: Group, view: arrays.View, why: str) -> None:
+    def __init__(self, group: Group, view: arrays.View, step: str, why: str) -> None:
         _check_host_memory(group)
         self.words = f"shares exchanged through host memory: {why}"
-        self._group, self._view = group, view
+        self._group, self._view, self._step = group, view, f"{step} (shares)"
         self._piece = max(min(_PIECE, _STAGING // group.size), 1)
         self._staging = pinned.empty((min(self._piece * group.size, view.nbytes),), _BYTES)
         self._error: Exception | None = None
@@ -106,7 +110,7 @@ class StagedThroughHost(_WithoutEnd):
             places = np.cumsum([0, *(stop - start for start, stop in parts)]).tolist()
             own = self._group.rank
             self._copy([(places[own], parts[own])], to_host=True)
-            self._group.share(self._staging, places, "load_replicated (shares)")
+            self._group.share(self._staging, places, self._step)
             others = [pair for at, pair in enumerate(zip(places, parts, strict=False)) if at != own]
             self._copy(others, to_host=False)
 
@@ -185,21 +189,38 @@ class _Bytes:
         }
 
 
-def choose(requested: str, group: Group, view: arrays.View, is_one_host: bool) -> Exchange:
-    """Return the exchange for a result. Collective: all ranks return the same one.
+@contextmanager
+def kept_if_left(group: Group, view: arrays.View) -> Iterator[None]:
+    """Never free the memory of a view if this rank leaves the block while others may exchange.
+
+    That is so after every exception but one that all ranks get in the same step.
+    """
+    try:
+        yield
+    except BaseException as raised:
+        if group.is_broken or not isinstance(raised, RankError):
+            _kept.append(view)
+        raise
+
+
+def choose(
+    requested: str, group: Group, view: arrays.View, is_one_host: bool, call: str
+) -> Exchange:
+    """Return the exchange for memory that all ranks fill. Collective: all return the same one.
 
     Args:
         requested: One of :data:`WAYS`.
         group: All ranks.
-        view: The memory of the result.
+        view: The memory.
         is_one_host: Whether all ranks are on one host.
+        call: The function that the errors name.
 
     Raises:
         RankError: The requested way is not possible on a rank.
     """
     on_gpu = view.device >= 0
     has_nccl = isinstance(group, TorchGroup) and group.has_nccl()
-    step, why = f"load_replicated (exchange={requested!r})", "it was requested"
+    step, why = f"{call} (exchange={requested!r})", "it was requested"
     if requested in ("nccl", "peer") and not on_gpu:
         group.agree(
             step, InvalidError(f"{requested!r} is for GPU memory, and the result is on the host")
@@ -209,7 +230,7 @@ def choose(requested: str, group: Group, view: arrays.View, is_one_host: bool) -
     if group.size == 1 or not view.nbytes:
         return Alone()
     if not on_gpu:
-        return made_by_all(group, step, lambda: ThroughHost(group, view))
+        return made_by_all(group, step, lambda: ThroughHost(group, view, call))
     if has_nccl and requested in ("auto", "nccl"):
         assert isinstance(group, TorchGroup)
         of_torch = group
@@ -221,7 +242,7 @@ def choose(requested: str, group: Group, view: arrays.View, is_one_host: bool) -
         why = f"rank {found.rank}: {found.why}"
         if requested == "peer":
             group.agree(step, UnavailableError(found.why) if group.rank == found.rank else None)
-    return made_by_all(group, step, lambda: StagedThroughHost(group, view, why))
+    return made_by_all(group, step, lambda: StagedThroughHost(group, view, call, why))
 
 
 def _check_host_memory(group: Group) -> None:

@@ -40,9 +40,6 @@ _POLL = 2e-4
 """Seconds between two looks at what has arrived."""
 _STEP = "load_replicated"
 
-_kept: list[Any] = []
-"""Results into which other ranks may still copy, because this rank left the call early."""
-
 
 def load_replicated(
     source: Any,
@@ -237,13 +234,9 @@ def _load(
     try:
         source, result, view, rounds, reads = shared.together(f"{_STEP} (memory)", prepare)
         group.agree(f"{_STEP} (into {_in_memory(view)})")
-        try:
-            exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1)
+        with ways.kept_if_left(group, view):
+            exchange = ways.choose(call.exchange, group, view, len(set(hosts)) == 1, _STEP)
             _fill(group, source, reads, exchange, rounds)
-        except BaseException as raised:
-            if group.is_broken or not isinstance(raised, RankError):
-                _kept.append(view)
-            raise
     except BaseException:
         for reads in started:
             reads.stop()

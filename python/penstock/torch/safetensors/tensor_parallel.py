@@ -3,8 +3,8 @@
 Ranks of tensor parallelism want columns of the same tensors. Read by each rank for itself, the
 file's rows are read by all ranks, in short pieces. Here the ranks divide the bytes of these tensors
 among them: window by window, each rank reads a share, the shares are exchanged, and each rank
-copies its own columns out of the window. Rows of a tensor, and a tensor
-that only one rank wants, are read by that rank alone.
+copies its own columns out of the window. Rows of a tensor, and a tensor that only one rank wants,
+are read by that rank alone.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ class _Wish(NamedTuple):
     """What a rank wants of a file."""
 
     identity: tuple[int, ...]
+    wanted: bytes
+    """A bit for each tensor: whether any of it is wanted."""
     columns: bytes
     """A bit for each tensor: whether columns of it are wanted."""
     whole: bytes
@@ -119,9 +121,10 @@ class _Opened:
         except BaseException:
             self.file.close()
             raise
+        some = {part.name for part in self.parts}
         columns = {part.name for part in self.parts if isinstance(part, Part) and part.has_pieces}
         whole = {part.name for part in self.parts if part.nbytes == entries[part.name].nbytes}
-        self.wish = _Wish(self.file.file.identity(), self._bits(columns), self._bits(whole))
+        self.wish = _Wish(self.file.file.identity(), *map(self._bits, (some, columns, whole)))
 
     def _bits(self, names: set[str]) -> bytes:
         bits = np.fromiter((name in names for name in self._entries), bool, len(self._entries))
@@ -135,10 +138,13 @@ class _Opened:
         return found
 
     def exchanged(self, wishes: Sequence[_Wish]) -> list[Entry]:
-        """Return the tensors that are exchanged: of which a rank wants columns, or several all."""
-        columns = self._count([wish.columns for wish in wishes])
-        whole = self._count([wish.whole for wish in wishes])
-        flags = ((columns > 0) | (whole > 1)).tolist()
+        """Return the tensors that are exchanged.
+
+        Several ranks want bytes of them, and one of these wants columns, or several want all.
+        """
+        _, *bits = zip(*wishes, strict=True)
+        wanted, columns, whole = map(self._count, bits)
+        flags = ((wanted > 1) & (columns > 0) | (whole > 1)).tolist()
         pairs = zip(self._entries.values(), flags, strict=True)
         return [entry for entry, flag in pairs if flag and entry.nbytes]
 
@@ -210,6 +216,11 @@ class _Load:
                 remedy=f"use one of {', '.join(WAYS)}",
             )
         maker = frameworks.choose("pt", device)
+        if self._exchange == "nccl" and maker.ordinal == HOST:
+            raise WeightsError(
+                "NCCL exchanges GPU memory, and the tensors go to the host",
+                remedy='use exchange="host", or a device such as "cuda"',
+            )
         if isinstance(self._group, TorchGroup) and maker.ordinal != HOST:
             self._group.use_gpu(maker.ordinal)
         there: set[str] = set()
@@ -246,8 +257,9 @@ class _Load:
         error: Exception | None = None
         if columns is not None:
             view = arrays.view(columns.ring.owner)
-            exchange = ways.choose(self._exchange, group, view, is_one_host)
-            error = columns.fill(exchange)
+            with ways.kept_if_left(group, view):
+                exchange = ways.choose(self._exchange, group, view, is_one_host, _STEP)
+                error = columns.fill(exchange)
             self._words = exchange.words
         found: dict[str, Any] = {}
         try:
