@@ -563,7 +563,7 @@ PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 /* A part of a dataset to read, and the array to fill, for the functions below. */
 typedef struct penstock_piece {
     const penstock_selection *selection; /* NULL selects all */
-    penstock_array array;                /* one whose type is 0 reads nothing */
+    const penstock_array *array;         /* NULL reads nothing */
 } penstock_piece;
 
 /* Reads `pieces[i]` of `datasets[i]`, all as one request: parts that are close together in a file are
