@@ -17,7 +17,7 @@ use crate::error::guard;
 use crate::options::COptions;
 use crate::report::{self, CReport, check_size};
 use crate::request::{AnyRequest, CRequest, store};
-use crate::structs::check_complete;
+use crate::structs::arguments;
 
 #[repr(C)]
 struct CAxis {
@@ -51,10 +51,9 @@ pub(crate) unsafe fn selection_of(
     of_points: impl FnOnce(usize, &[u64]) -> Result<Selection>,
 ) -> Result<Option<Selection>> {
     // SAFETY: by contract of this function.
-    let Some(selection) = (unsafe { selection.as_ref() }) else {
+    let Some(selection) = (unsafe { arguments(selection, "selection")? }) else {
         return Ok(None);
     };
-    check_complete::<CSelection>(selection.struct_size, "selection")?;
     let rank = usize::try_from(selection.rank)
         .ok()
         .filter(|rank| *rank <= H5S_MAX_RANK)
