@@ -63,6 +63,10 @@ pub(crate) unsafe fn selection_of(
                 selection.rank
             ))
         })?;
+    let form = selection.form;
+    if !matches!(form, POINTS | RUNS) {
+        return Err(Error::invalid(format!("{form} is no form of a selection")));
+    }
     if !selection.axes.is_null() || rank == 0 {
         // SAFETY: by contract, one axis for each dimension.
         let axes = unsafe { list(selection.axes, rank as u64, "axes")? };
@@ -70,13 +74,9 @@ pub(crate) unsafe fn selection_of(
         let axes = axes.iter().map(|axis| unsafe { axis_of(axis) });
         return Ok(Some(Selection::Grid(axes.collect::<Result<_>>()?)));
     }
-    match selection.form {
-        POINTS => {}
-        RUNS => {
-            // SAFETY: by contract, three numbers for each run.
-            return unsafe { runs_of(selection) }.map(Some);
-        }
-        form => return Err(Error::invalid(format!("{form} is no form of a selection"))),
+    if form == RUNS {
+        // SAFETY: by contract, three numbers for each run.
+        return unsafe { runs_of(selection) }.map(Some);
     }
     let numbers = selection.point_count.saturating_mul(rank as u64);
     // SAFETY: by contract, `rank` numbers for each point.

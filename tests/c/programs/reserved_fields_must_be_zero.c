@@ -38,6 +38,17 @@ int main(void) {
     CHECK(penstock_stored_read_submit(file, stored, NULL, &array, NULL, NULL, 0, &request) ==
           PENSTOCK_ERR_INVALID);
     CHECK(strstr(last_error().message, "penstock_decoding") != NULL);
+
+    /* A form that is not defined yet, also where it has no meaning. */
+    array.decoding = NULL;
+    const penstock_axis axis = {0, 1, 4096, NULL};
+    penstock_selection selection = PENSTOCK_SELECTION_INIT;
+    selection.rank = 1;
+    selection.axes = &axis;
+    selection.form = 2;
+    CHECK(penstock_stored_read_submit(file, stored, &selection, &array, NULL, NULL, 0, &request) ==
+          PENSTOCK_ERR_INVALID);
+    CHECK(strstr(last_error().message, "2 is no form of a selection") != NULL);
     OK(penstock_stored_close(stored));
     OK(penstock_close(file));
     return 0;
