@@ -55,7 +55,8 @@ test:
 	exit $$status
 	@echo "make test: everything passed"
 
-# All of `make test` with more cases, then the slow tests; takes hours.
+# All of `make test` with more cases, then the slow tests; takes hours. A run with other values than these does
+# not count for a release: scripts/release reads them here.
 test-long: export STANDIN_MARKERS :=
 test-long: export PENSTOCK_TEST_CASES := all
 test-long: export PENSTOCK_TEST_SECONDS ?= 0
@@ -68,6 +69,7 @@ test-long: export PENSTOCK_TEST_MPI_PROGRAMS ?= 2000
 test-long: export PENSTOCK_TEST_THREADS_SECONDS ?= 3
 test-long: export PENSTOCK_TEST_PARALLEL ?= $(ALL_PARALLEL)
 test-long:
+	scripts/release --begin test-long
 	$(MAKE) test
 	$(MAKE) test-loom
 	$(MAKE) test-kernels

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Makes the wheels for PyPI and the source distribution, in `dist`. `make wheels` runs it.
 
+No file gets there before all have passed the checks.
+
     scripts/wheels.py [x86_64] [aarch64]    # both by default
 
 Its interpreter has the packages of `scripts/wheel-tools.txt`. It needs a Rust toolchain with the
@@ -31,13 +33,21 @@ PAGE = {"x86_64": 4 << 10, "aarch64": 64 << 10}
 # The licences of the crates that the libraries contain. hatch_build.py writes them.
 NOTICES = ".dist-info/licenses/THIRD-PARTY-NOTICES.txt"
 LIBRARY = "libpenstock.so.1"
-# What the libraries export: what their callers look up, and no more.
+HEADERS = ROOT / "crates/capi/include"
+FUNCTIONS = {
+    name
+    for header in HEADERS.glob("*.h")
+    for name in re.findall(r"^PENSTOCK_API .*?\b(penstock_\w+)\(", header.read_text(), re.M)
+}
+PLUGIN = {"H5PLget_plugin_type", "H5PLget_plugin_info"}
+# The libraries of a wheel, and what their callers look up in each. They export no more, except for
+# LIBRARY, in which the plugins look up functions that no header declares.
 EXPORTS = {
-    LIBRARY: r"penstock_\w+",
-    "_core.abi3.so": "PyInit__core",
-    "libhdf5_vfd_penstock.so": "H5PLget_plugin_(type|info)",
-    "libhdf5_vol_penstock_async.so": "H5PLget_plugin_(type|info)",
-    "libpenstock_legate.so": "H5Pset_fapl_gds",
+    LIBRARY: FUNCTIONS,
+    "_core.abi3.so": {"PyInit__core"},
+    "libhdf5_vfd_penstock.so": PLUGIN,
+    "libhdf5_vol_penstock_async.so": PLUGIN,
+    "libpenstock_legate.so": {"H5Pset_fapl_gds"},
 }
 
 # The functions of libgcc_s.so.1 that Rust's standard library calls, by version of the symbols. Zig
@@ -92,14 +102,19 @@ def main() -> None:
     # All toolchains are sought before the first wheel, which takes minutes.
     toolchains = {architecture: toolchain(architecture) for architecture in architectures}
 
-    build("--sdist", arguments.dist, dict(os.environ))
-    made = [make(arch, found, arguments.dist) for arch, found in toolchains.items()]
-    for wheel in made:
+    made = FOLDER / "made"
+    shutil.rmtree(made, ignore_errors=True)
+    build("--sdist", made, dict(os.environ))
+    wheels = [make(arch, found, made) for arch, found in toolchains.items()]
+    for wheel in wheels:
         report(wheel)
-    if faults := [f"{wheel.name}: {fault}" for wheel in made for fault in faults_of(wheel)]:
+    if faults := [f"{wheel.name}: {fault}" for wheel in wheels for fault in faults_of(wheel)]:
         sys.exit("\n".join(faults))
-    files = [*made, *arguments.dist.glob("penstock-*.tar.gz")]
-    run([sys.executable, "-m", "twine", "check", "--strict", *files], dict(os.environ))
+    run([sys.executable, "-m", "twine", "check", "--strict", *made.iterdir()], dict(os.environ))
+    arguments.dist.mkdir(parents=True, exist_ok=True)
+    for path in made.iterdir():
+        shutil.move(path, arguments.dist / path.name)
+        print(f"made: {arguments.dist / path.name}")
 
 
 def triple(architecture: str) -> str:
@@ -136,8 +151,8 @@ def has_target(folder: Path, target: str) -> bool:
     return found.returncode == 0 and any(Path(found.stdout.strip()).glob("libstd-*.rlib"))
 
 
-def make(architecture: str, tools: Path, dist: Path) -> Path:
-    """Make the wheel of an architecture, repaired by auditwheel; return its path in `dist`."""
+def make(architecture: str, tools: Path, made: Path) -> Path:
+    """Make the wheel of an architecture, repaired by auditwheel; return its path in `made`."""
     folder = FOLDER / architecture
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -159,12 +174,11 @@ def make(architecture: str, tools: Path, dist: Path) -> Path:
     }
     build("--wheel", folder, environment)
     (plain,) = folder.glob("penstock-*.whl")
-    wheel = dist / plain.name.replace("-linux_", "-manylinux_{}_{}_".format(*GLIBC))
-    wheel.unlink(missing_ok=True)
+    wheel = made / plain.name.replace("-linux_", "-manylinux_{}_{}_".format(*GLIBC))
     # auditwheel finds the oldest glibc that the wheel runs on. It takes names of platforms for this
     # machine's processor only.
     audit = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--plat", "auto"]
-    run([*audit, "--wheel-dir", dist, plain], environment)
+    run([*audit, "--wheel-dir", made, plain], environment)
     if not wheel.exists():
         sys.exit(f"auditwheel gave {plain.name} another tag than {wheel.name}")
     return wheel
@@ -222,9 +236,11 @@ def faults_of(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         if not any(name.endswith(NOTICES) for name in archive.namelist()):
             faults.append(f"lacks {NOTICES}")
-        for name in archive.namelist():
-            if is_library(name):
-                faults += library_faults(read_library(archive, name), architecture)
+        names = [name for name in archive.namelist() if is_library(name)]
+        missing = EXPORTS.keys() - {Path(name).name for name in names}
+        faults += [f"lacks {name}" for name in sorted(missing)]
+        for name in names:
+            faults += library_faults(read_library(archive, name), architecture)
     return faults
 
 
@@ -243,8 +259,10 @@ def library_faults(library: Library, architecture: str) -> list[str]:
         faults.append(f"has a segment aligned at {library.alignment}, less than a page")
     if "libgcc_s.so.1" not in library.needed:
         faults.append("has an unwinder of its own")
-    for name in sorted(library.exports):
-        if not re.fullmatch(EXPORTS.get(library.name, ""), name):
+    wanted = EXPORTS.get(library.name, set())
+    faults += [f"lacks the function {name}" for name in sorted(wanted - library.exports)]
+    for name in sorted(library.exports - wanted):
+        if library.name != LIBRARY or not name.startswith("penstock_"):
             faults.append(f"exports {name}")
     faults += [
         f"needs {name}, which the glibc of the tag lacks"

@@ -49,6 +49,21 @@ def test_the_page_has_the_options_that_the_code_takes(source, keys, section):
     assert listed("options.md", section) == set(known.split(", "))
 
 
+@pytest.mark.parametrize(("at", "part"), [(0, "vfd"), (1, "vol")])
+def test_the_header_has_the_options_that_the_code_takes(at, part):
+    lists = (HEADERS / "penstock_hdf5.h").read_text().split(" key=value pairs, ")[1:]
+    lines = re.findall(r"^ \*     (\w[^|]*?)(?:   |\||$)", lists[at].partition("*/")[0], re.M)
+    found = {word.partition("=")[0] for line in lines for word in re.split("[,;] ?", line)}
+    known = set()
+    for file, keys in (
+        ("engine/src/options.rs", r'KEYS: &str =\s+"([\w, ]+)"'),
+        (f"{part}/src/settings.rs", r'(?:KEYS: &str = |parse_with\(text, )"([\w, ]+)"'),
+    ):
+        known |= set(re.search(keys, (ROOT / "crates" / file).read_text())[1].split(", "))
+    # The function uses the connector of the list.
+    assert found == known - {"under_vol", "under_info"}
+
+
 def test_the_page_has_the_fields_of_a_report():
     (report,) = [
         node

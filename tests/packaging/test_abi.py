@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from tests.packaging import abi
 
 import penstock
 from penstock._declarations import ffi
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,41 @@ def test_the_interface_is_the_committed_one():
         "which gives the library another SONAME. See docs/reference/compatibility.md."
     )
     assert not found - committed, "python -m tests.packaging.abi > tests/packaging/abi.txt"
+
+
+def structs():
+    kinds = {name: ffi.typeof(name) for name in ffi.list_types()[0]}
+    return {name: k for name, k in kinds.items() if k.kind == "struct" and abi.size_of(k)}
+
+
+def may_grow(kind):
+    while kind.kind == "array":
+        kind = kind.item
+    return kind.kind == "struct" and kind.fields[0][0] == "struct_size"
+
+
+def test_no_struct_contains_one_that_may_grow():
+    members = [
+        (f"{name}.{field}", found.type)
+        for name, kind in structs().items()
+        for field, found in kind.fields
+    ]
+    assert [member for member, kind in members if may_grow(kind)] == []
+
+
+def test_a_struct_that_may_grow_has_no_padding_at_its_end():
+    # A new field would lie in it, and struct_size would not show whether the program has the field.
+    for name, kind in structs().items():
+        last = kind.fields[-1][1]
+        assert not may_grow(kind) or last.offset + ffi.sizeof(last.type) == ffi.sizeof(kind), name
+
+
+def test_the_page_names_the_structs_that_never_change():
+    page = (ROOT / "docs/reference/compatibility.md").read_text()
+    names = page.partition("so the stride of an array of them stays:")[2].partition(".")[0]
+    assert set(re.findall(r"`(\w+)`", names)) == {
+        name for name, kind in structs().items() if not may_grow(kind)
+    }
 
 
 def test_library_header_and_package_have_one_version(library):

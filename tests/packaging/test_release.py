@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -28,9 +29,22 @@ FILES = {
     ),
     "packaging/conda/recipe.yaml": f'context:\n  version: "{VERSION}"\n',
     "packaging/spack/package.py": f'    version("{VERSION}")\n',
+    "Makefile": (
+        "SECONDS := 60\ntest-long: export LONG_SECONDS ?= $(SECONDS)\ntest-long: export WHO :=\n"
+    ),
+    "scripts/lint-release": "#!/bin/sh\necho 3 of 3 checks passed.\n",
     MODULE: "answer = 42\n",
     ".gitignore": "/dist/\n/target/\n",
 }
+IN_WHEEL = {
+    "crates/capi/include/penstock.h": "penstock/include/penstock.h",
+    "crates/capi/include/penstock_hdf5.h": "penstock/include/penstock_hdf5.h",
+    "packaging/libpenstock.so": "penstock/lib/libpenstock.so",
+    "packaging/penstock-config.cmake": "penstock/lib/cmake/penstock/penstock-config.cmake",
+}
+FILES |= {name: "the same in the wheel\n" for name in IN_WHEEL if name not in FILES}
+LONG = {"LONG_SECONDS": "60", "WHO": "", "MAKEFLAGS": " -j2 --jobserver-auth=3,4 -- LANES=2"}
+"""What `make test-long` sets."""
 
 
 class Repository:
@@ -40,8 +54,9 @@ class Repository:
     def make(self) -> None:
         for name, text in FILES.items():
             self.write(name, text)
-        (self.path / "scripts").mkdir()
         shutil.copy(ROOT / "scripts/release", self.path / "scripts")
+        (self.path / "scripts/lint-release").chmod(0o755)
+        (self.path / "link").symlink_to("packaging/spack/package.py")
         self.git("init", "--quiet", "--initial-branch=main")
         self.commit()
 
@@ -66,10 +81,23 @@ class Repository:
         """Commit all files; the tests pass, and the wheels are made."""
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message=all")
-        self.release("--record", "test-long")
-        self.make_dist({name: self.path / name for name in FILES})
+        self.git("update-ref", "refs/remotes/origin/main", "HEAD")
+        self.test()
+        self.make_dist()
 
-    def make_dist(self, files: dict[str, Path]) -> None:
+    def test(self, change=lambda: None, **environment: str) -> str:
+        """Pass `make test-long`, while something may change; return what it says."""
+        begun = self.release("--begin", "test-long", **environment)
+        change()
+        recorded = self.release("--record", "test-long", **environment)
+        assert (begun.returncode, recorded.returncode) == (0, 0), begun.stderr + recorded.stderr
+        return begun.stdout + recorded.stdout
+
+    def make_dist(self, changed: dict[str, Path | None] | None = None) -> None:
+        """Make the files of a release, from other files than the tree's or from none."""
+        names = self.git("ls-files").split()
+        files = {name: self.path / name for name in names} | (changed or {})
+        files = {name: path for name, path in files.items() if path is not None}
         dist = self.path / "dist"
         dist.mkdir(exist_ok=True)
         with tarfile.open(dist / f"penstock-{VERSION}.tar.gz", "w:gz") as archive:
@@ -79,15 +107,20 @@ class Repository:
             wheel = dist / f"penstock-{VERSION}-cp310-abi3-manylinux_2_28_{name}.whl"
             with zipfile.ZipFile(wheel, "w") as archive:
                 for file, path in files.items():
-                    if file.startswith("python/"):
-                        archive.write(path, file.removeprefix("python/"))
+                    if file.startswith("python/") or file in IN_WHEEL:
+                        archive.write(path, IN_WHEEL.get(file, file.removeprefix("python/")))
 
-    def release(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = os.environ | {
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_COMMITTER_NAME": "test",
-            "GIT_COMMITTER_EMAIL": "test",
-        }
+    def release(self, *words: str, **others: str) -> subprocess.CompletedProcess[str]:
+        environment = (
+            os.environ
+            | LONG
+            | others
+            | {
+                "GIT_CONFIG_GLOBAL": "/dev/null",
+                "GIT_COMMITTER_NAME": "test",
+                "GIT_COMMITTER_EMAIL": "test",
+            }
+        )
         return subprocess.run(
             [self.path / "scripts/release", *words],
             env=environment,
@@ -105,7 +138,7 @@ def template(tmp_path_factory):
 
 @pytest.fixture
 def repository(template, tmp_path):
-    return Repository(shutil.copytree(template, tmp_path / "repository"))
+    return Repository(shutil.copytree(template, tmp_path / "repository", symlinks=True))
 
 
 def test_tag_has_the_section_of_the_changelog(repository):
@@ -118,7 +151,7 @@ def test_tag_has_the_section_of_the_changelog(repository):
 def test_dry_run_shows_every_check_and_makes_no_tag(repository):
     done = repository.release("--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 7
+    assert len([line for line in done.stdout.splitlines() if line.startswith("ok ")]) == 8
     assert not repository.git("tag", "--list")
 
 
@@ -165,10 +198,27 @@ def test_a_changed_tree_is_refused(repository):
     assert "1 files are not committed, such as new.txt" in repository.release("--dry-run").stdout
 
 
-def test_a_placeholder_is_refused(repository):
-    repository.write("mkdocs.yml", "repo_url: https://" + "forge" + ".invalid/OWNER/penstock\n")
+@pytest.mark.parametrize("address", ["forge" + ".invalid/a", "github.com/OWN" + "ER/penstock"])
+def test_a_placeholder_is_refused(repository, address):
+    repository.write("mkdocs.yml", f"repo_url: https://{address}\n")
     repository.commit()
-    assert "FAILED  mkdocs.yml: has a placeholder" in repository.release("--dry-run").stdout
+    for words in (["--dry-run"], ["--only-versions"]):
+        done = repository.release(*words)
+        assert done.returncode == 1
+        assert "FAILED  mkdocs.yml: has a placeholder" in done.stdout
+
+
+def test_a_failure_of_git_is_no_success(repository):
+    (repository.path / ".git/index").write_text("not an index")
+    done = repository.release("--only-versions")
+    assert done.returncode == 1
+    assert "failed: git grep" in done.stderr
+
+
+def test_a_linter_that_was_skipped_is_refused(repository):
+    repository.write("scripts/lint-release", "#!/bin/sh\necho 1 SKIPPED; [ $1 != --strict ]\n")
+    repository.commit()
+    assert "lint-release --strict: failed: 1 SKIPPED" in repository.release("--dry-run").stdout
 
 
 def test_another_branch_is_refused(repository):
@@ -183,10 +233,69 @@ def test_tests_of_another_commit_do_not_count(repository):
     assert "no run of `make test-long` has passed here" in repository.release().stdout
 
 
+def test_tests_of_a_commit_are_recorded(repository):
+    assert repository.test() == ""
+    assert "FAILED  tests" not in repository.release("--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda it: it.git("commit", "--quiet", "--allow-empty", "--message=x"), "another commit"),
+        (lambda it: it.write(MODULE, "answer = 43\n"), "files have changed meanwhile"),
+        (lambda it: it.write("new.txt", ""), "files have changed meanwhile"),
+        (lambda it: it.write(MODULE, FILES[MODULE]), "files have changed meanwhile"),
+    ],
+    ids=["commit", "change", "new file", "restored change"],
+)
+def test_tests_during_which_something_changes_are_not_recorded(repository, change, reason):
+    assert reason in repository.test(lambda: change(repository))
+    assert "no run of `make test-long` has passed here" in repository.release("--dry-run").stdout
+
+
 def test_tests_of_a_changed_tree_are_not_recorded(repository):
     repository.write(MODULE, "answer = 43\n")
-    repository.release("--record", "test-long")
+    assert "files are not committed" in repository.test()
     assert not (repository.path / "target/passed/test-long").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"LONG_SECONDS": "1"}, "LONG_SECONDS is '1', and not '60'"),
+        ({"WHO": "me"}, "WHO is 'me', and not ''"),
+        ({"MAKEFLAGS": "i"}, "make has the flags i"),
+        ({"MAKEFLAGS": "ke -j2 -- LANES=2"}, "make has the flags ke"),
+        ({"MAKEFLAGS": " -- PARTS=lint"}, "make was called with PARTS"),
+        ({"PYTEST_ADDOPTS": "-k none"}, "PYTEST_ADDOPTS is '-k none'"),
+    ],
+)
+def test_tests_that_were_shortened_are_not_recorded(repository, environment, reason):
+    assert reason in repository.test(**environment)
+    assert "no run of `make test-long` has passed here" in repository.release("--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("LANES=3", ""), ("PENSTOCK_FUZZ_SECONDS=1", "PENSTOCK_FUZZ_SECONDS is '1'")]
+)
+def test_the_values_of_the_makefile_are_those_of_a_release(repository, word, said):
+    values = r"^(?:ALL_PARALLEL .*|export .*|test-long: export .*)$"
+    lines = re.findall(values, (ROOT / "Makefile").read_text(), re.M)
+    recipe = "test-long:\n\t@scripts/release --begin test-long\n"
+    repository.write("Makefile", "\n".join([*lines, recipe]))
+    repository.git("add", "--all")
+    repository.git("commit", "--quiet", "--message=make")
+    unset = {*re.findall(r"export (\w+)", "\n".join(lines)), "MAKEFLAGS"}
+    done = subprocess.run(
+        ["make", "--silent", "test-long", word],
+        cwd=repository.path,
+        env={name: value for name, value in os.environ.items() if name not in unset},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert bool(done.stdout) == bool(said)
+    assert said in done.stdout
 
 
 def test_a_version_that_is_tagged_is_refused(repository):
@@ -204,11 +313,26 @@ def test_missing_wheels_are_refused(repository):
     assert "manylinux*_aarch64.whl is missing; run `make wheels`" in repository.release().stdout
 
 
-def test_wheels_of_other_sources_are_refused(repository, tmp_path):
-    other = tmp_path / "other.py"
-    other.write_text("answer = 43\n")
-    repository.make_dist({name: repository.path / name for name in FILES} | {MODULE: other})
-    assert repository.release().stdout.count(f"has another {MODULE} than this commit") == 3
+@pytest.mark.parametrize("name", [MODULE, "crates/capi/include/penstock_hdf5.h"])
+def test_archives_of_other_sources_are_refused(repository, tmp_path, name):
+    (tmp_path / "other").write_text("other\n")
+    repository.make_dist({name: tmp_path / "other"})
+    assert repository.release().stdout.count(f"has another {name} than this commit") == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "archives"),
+    [("Makefile", 1), ("link", 1), (MODULE, 3), ("crates/capi/include/penstock_hdf5.h", 3)],
+)
+def test_archives_that_lack_a_file_are_refused(repository, name, archives):
+    repository.make_dist({name: None})
+    assert repository.release().stdout.count(f"lacks {name}; run `make wheels`") == archives
+
+
+def test_a_source_distribution_with_another_file_is_refused(repository, tmp_path):
+    (tmp_path / "notes.txt").write_text("private")
+    repository.make_dist({"docs/notes.txt": tmp_path / "notes.txt"})
+    assert "has docs/notes.txt, which git has not; run `make wheels`" in repository.release().stdout
 
 
 def test_wheels_that_are_older_than_the_commit_are_refused(repository):
@@ -222,6 +346,13 @@ def test_the_workflow_compares_the_tag_with_the_files(repository):
     done = repository.release("--only-versions", "--tag", "v0.1.1")
     assert done.returncode == 1
     assert "it is v0.1.1, but Cargo.toml has version 0.1.0" in done.stdout
+
+
+def test_the_workflow_refuses_a_commit_that_is_not_on_main(repository):
+    repository.git("commit", "--quiet", "--allow-empty", "--message=more")
+    done = repository.release("--only-versions")
+    assert done.returncode == 1
+    assert "origin/main does not contain this commit" in done.stdout
 
 
 def test_the_notes_of_the_release_are_the_section_of_the_changelog(repository):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -72,6 +73,43 @@ def test_a_trial_that_cannot_be_made_has_its_reason_in_the_table(script):
     ).splitlines()
     assert "| not possible: no Python |" in lines[-1]
     assert len({line.count("|") for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        ({}, 0),
+        ({"failed": "CMake"}, 1),
+        ({"failed": "smoke tests"}, 1),
+        ({"pages": (), "steps": [], "not_possible": "no Python"}, 1),
+        ({"runs": [{"page_size": 65536, "steps": [], "not_possible": "no such pages"}]}, 1),
+    ],
+    ids=["passed", "failed step", "failed run", "no trial", "no run"],
+)
+def test_the_status_is_0_only_if_all_was_tried_and_passed(
+    script, tmp_path, monkeypatch, found, status
+):
+    changes = dict(found)
+    failed = [changes.pop("failed")] if "failed" in found else []
+    monkeypatch.setattr(script, "attempt", lambda *_: record(script, *failed, **changes))
+    assert run(script, tmp_path, monkeypatch) == status
+
+
+def test_a_missing_wheel_is_an_error(script, tmp_path, monkeypatch, capsys):
+    other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
+    assert run(script, tmp_path, monkeypatch, machine=other) == 1
+    assert f"not possible: no wheel for {platform.machine()}" in capsys.readouterr().out
+
+
+def run(script, tmp_path, monkeypatch, machine="x86_64") -> int:
+    """The status of a run with a wheel for a machine, in the trial on this one."""
+    (tmp_path / f"penstock-0.1.0-cp310-abi3-manylinux_2_28_{machine}.whl").touch()
+    (here,) = (name for name, known in script.MACHINES.items() if known == platform.machine())
+    words = [str(tmp_path), "--only", f"trixie-{here}", "--chroots", str(tmp_path / "chroots")]
+    monkeypatch.setattr(script.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["try-wheels", *words])
+    return script.main()
 
 
 def test_a_folder_is_removed_with_its_files(script, tmp_path):

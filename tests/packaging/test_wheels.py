@@ -32,7 +32,7 @@ PORTABLE = wheels.Library(
     soname="libpenstock.so.1",
     needed=frozenset({"libc.so.6", "libgcc_s.so.1"}),
     versions=frozenset({"GLIBC_2.17", "GLIBC_2.28", "GCC_3.0"}),
-    exports=frozenset({"penstock_load", "penstock_version"}),
+    exports=frozenset({*wheels.FUNCTIONS, "penstock_driver_class"}),
     unresolved=frozenset(),
     run_path=False,
     alignment=64 << 10,
@@ -65,7 +65,8 @@ def test_a_portable_library_has_no_faults():
         ({"versions": frozenset({"GLIBC_2.28.9", "GLIBC_3.0"})}, "needs GLIBC_3.0"),
         ({"needed": PORTABLE.needed | {"libstdc++.so.6"}}, "needs libstdc++.so.6"),
         ({"needed": frozenset({"libc.so.6"})}, "has an unwinder of its own"),
-        ({"exports": frozenset({"penstock_load", "ZSTD_compress"})}, "exports ZSTD_compress"),
+        ({"exports": PORTABLE.exports | {"ZSTD_compress"}}, "exports ZSTD_compress"),
+        ({"exports": PORTABLE.exports - {"penstock_read"}}, "lacks the function penstock_read"),
         (
             {"unresolved": frozenset({"gettid"})},
             "needs gettid, which the glibc of the tag lacks",
@@ -104,13 +105,60 @@ def wheel_of(folder: Path, *files: str) -> Path:
     return wheel
 
 
-def test_a_wheel_without_the_licences_of_others_is_refused(tmp_path):
-    wheel = wheel_of(tmp_path, "penstock/__init__.py")
-    assert wheels.faults_of(wheel) == [f"lacks {wheels.NOTICES}"]
+LICENCES = f"penstock-0.1.0{wheels.NOTICES}"
+FILES = {LICENCES, *(f"penstock/lib/{name}" for name in wheels.EXPORTS)}
+
+
+@pytest.fixture(autouse=True)
+def portable(monkeypatch):
+    """The libraries of wheels, whose files are empty here, have no faults."""
+
+    def read(_, name):
+        name = Path(name).name
+        return replace(PORTABLE, name=name, exports=frozenset(wheels.EXPORTS[name]))
+
+    monkeypatch.setattr(wheels, "read_library", read)
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_wheel_that_lacks_a_library_or_licence_is_refused(tmp_path, file):
+    (fault,) = wheels.faults_of(wheel_of(tmp_path, *FILES - {file}))
+    assert fault == f"lacks {wheels.NOTICES if file == LICENCES else Path(file).name}"
+
+
+def test_a_library_of_a_wheel_that_exports_nothing_is_refused(tmp_path, monkeypatch):
+    empty = replace(PORTABLE, name="libpenstock_legate.so", exports=frozenset())
+    monkeypatch.setattr(wheels, "read_library", lambda *_: empty)
+    faults = wheels.faults_of(wheel_of(tmp_path, *FILES))
+    assert set(faults) == {"libpenstock_legate.so lacks the function H5Pset_fapl_gds"}
+
+
+@pytest.mark.parametrize("faults", [[], ["has a fault"]])
+def test_only_files_that_passed_the_checks_are_in_dist(tmp_path, monkeypatch, faults):
+    dist = tmp_path / "dist"
+
+    def build(_kind, folder, _environment):
+        folder.mkdir(parents=True)
+        (folder / "penstock-0.1.0.tar.gz").touch()
+
+    monkeypatch.setattr(wheels, "FOLDER", tmp_path / "wheels")
+    monkeypatch.setattr(wheels, "toolchain", lambda _: tmp_path)
+    monkeypatch.setattr(wheels, "build", build)
+    monkeypatch.setattr(wheels, "make", lambda _, _tools, made: wheel_of(made))
+    monkeypatch.setattr(wheels, "report", lambda _: None)
+    monkeypatch.setattr(wheels, "run", lambda *_: None)
+    monkeypatch.setattr(wheels, "faults_of", lambda _: faults)
+    monkeypatch.setattr(sys, "argv", ["wheels.py", "aarch64", "--dist", str(dist)])
+    if faults:
+        with pytest.raises(SystemExit, match=r"aarch64\.whl: has a fault"):
+            wheels.main()
+    else:
+        wheels.main()
+    assert {path.suffix for path in dist.glob("*")} == (set() if faults else {".whl", ".gz"})
 
 
 def test_a_wheel_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    wheel = wheel_of(tmp_path, f"penstock-0.1.0{wheels.NOTICES}")
+    wheel = wheel_of(tmp_path, *FILES)
     assert wheels.faults_of(wheel) == []
     monkeypatch.setattr(wheels, "MOST_BYTES", 10)
     assert wheels.faults_of(wheel) == [f"{wheel.stat().st_size} bytes, more than 10"]

@@ -5,8 +5,14 @@
  *   - A function that returns int returns a penstock_status, unless its comment says otherwise. For
  *     any status but PENSTOCK_OK, PENSTOCK_PENDING and PENSTOCK_TURN, penstock_last_error() describes
  *     the failure on the calling thread.
- *   - Structs that may grow start with struct_size. Set it to the size of the struct, as the *_INIT
- *     macros do, so that a program built with an older header keeps working.
+ *   - A struct that starts with struct_size may get more fields at its end. Set struct_size to the size of
+ *     the struct and every other field to a value or 0, as the *_INIT macros do, so that a program keeps
+ *     working with a newer or an older library. A function that reads the struct returns
+ *     PENSTOCK_ERR_INVALID if a field that this library does not know, or a reserved field, is not 0; one that
+ *     fills it sets these fields to 0. Functions take one such struct by its address: none is an element of
+ *     an array, or part of another struct, which refers to it by a pointer.
+ *   - The other structs never change, so an array of them has the same stride for ever. Their reserved
+ *     fields follow the same rule.
  *   - A pointer may be to pageable, pinned, managed or device memory; Penstock queries the CUDA
  *     driver for its kind. Offset, length and pointer may have any alignment.
  *   - The library never prints, exits or throws. It must not be used in a child of fork() after its
@@ -563,7 +569,7 @@ PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 /* A part of a dataset to read, and the array to fill, for the functions below. */
 typedef struct penstock_piece {
     const penstock_selection *selection; /* NULL selects all */
-    penstock_array array;                /* one whose type is 0 reads nothing */
+    const penstock_array *array;         /* NULL reads nothing */
 } penstock_piece;
 
 /* Reads `pieces[i]` of `datasets[i]`, all as one request: parts that are close together in a file are

@@ -8,7 +8,10 @@
  * with its other HDF5 calls.
  *
  * Options are key=value pairs, separated by semicolons, as in HDF5_DRIVER_CONFIG:
- *     threads, block, route, direct, io, queue_depth, durable   as for penstock_options_parse
+ *     threads, block, route, direct, io, queue_depth, slots, durable
+ *                       as for penstock_options_parse
+ *     scratch, decode   the same; of use to the connector above the driver only, since HDF5 itself
+ *                       decodes and encodes the chunks that it transfers through the driver
  *     mode=auto|sec2|direct|sec2+pinned|direct+pinned|posix-mt|gds
  *                       how GPU data is moved: auto is Penstock's engine; the other modes are for
  *                       comparison
@@ -45,13 +48,18 @@ PENSTOCK_API int penstock_hdf5_file_report(int64_t file_id, char **json);
  * "penstock_async under_vol=0;under_info={};..." with HDF5_PLUGIN_PATH does the same.
  *
  * Options are NULL or key=value pairs, separated by semicolons:
- *     threads, block, route, direct, io, queue_depth, durable   as for the driver
+ *     threads, block, route, direct, io, queue_depth, slots, durable, scratch, decode
+ *                       as for penstock_options_parse; those that are not set are the driver's, if
+ *                       penstock is the driver of the file
  *     copy=auto|always|never
  *                       whether a write that continues after its call copies its data, so that the
  *                       caller may reuse the memory; auto is the same as always
- *     max_mem_mb=N      the most MiB for such copies. The default is HDF5_ASYNC_MAX_MEM_MB or, without
- *                       it, a quarter of the free memory. A write that would exceed the limit waits for
- *                       other writes or runs synchronously
+ *     max_mem_mb=N      the most MiB of host and GPU memory for the copies of all files of the process. The
+ *                       default is HDF5_ASYNC_MAX_MEM_MB or, without it, a quarter of the memory that is
+ *                       available (MemAvailable of /proc/meminfo) when the first write of the file is
+ *                       copied, and 64 at least. A write that has no room beside the copies of pending ones
+ *                       waits for them. One that exceeds the limit by itself, or whose copy cannot be
+ *                       allocated, runs synchronously; with 0, each does
  *     log=FILE          the file to which the connector logs which calls ran synchronously, and why
  *     implicit=0|1      whether calls without an event set may continue after they have returned
  *     small=SIZE        smaller transfers are left to HDF5, and complete when the call returns; by default

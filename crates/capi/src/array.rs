@@ -8,15 +8,15 @@ use penstock_sys::hdf5::{H5S_MAX_RANK, hid_t};
 
 use crate::arguments::{list, null, optional_list};
 use crate::decoding::{CDecoding, decoding_of};
-use crate::structs::check_complete;
+use crate::structs::{arguments, check_reserved};
 
 #[repr(C)]
 pub(crate) struct CArray {
     struct_size: usize,
     data: *mut c_void,
-    pub(crate) element: hid_t,
+    element: hid_t,
     rank: i32,
-    reserved: i32,
+    reserved: u32,
     shape: *const u64,
     strides: *const i64,
     decoding: *const CDecoding,
@@ -37,8 +37,8 @@ pub(crate) struct Array<'a> {
 pub(crate) unsafe fn array_of<'a>(array: *const CArray) -> Result<Array<'a>> {
     const MOST: u64 = 2 * H5S_MAX_RANK as u64;
     // SAFETY: by contract of this function.
-    let array = unsafe { array.as_ref() }.ok_or_else(|| null("array"))?;
-    check_complete::<CArray>(array.struct_size, "array")?;
+    let array = unsafe { arguments(array, "array")? }.ok_or_else(|| null("array"))?;
+    check_reserved(array.reserved, "array")?;
     let rank = u64::try_from(array.rank).ok().filter(|rank| *rank <= MOST);
     let rank = rank.ok_or_else(|| {
         Error::invalid(format!(

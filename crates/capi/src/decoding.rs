@@ -3,7 +3,7 @@
 use penstock_codec::convert::{Arithmetic, DecodeRules, Sign};
 use penstock_engine::error::{Error, Result};
 
-use crate::structs::check_complete;
+use crate::structs::{arguments, check_reserved};
 
 #[repr(C)]
 pub(crate) struct CDecoding {
@@ -12,7 +12,7 @@ pub(crate) struct CDecoding {
     arithmetic: i32,
     scale: f64,
     offset: f64,
-    reserved: i32,
+    reserved: u32,
     fill_count: i32,
     fills: [f64; DecodeRules::MOST_FILLS],
 }
@@ -23,10 +23,10 @@ pub(crate) struct CDecoding {
 /// `decoding` is null or as the header requires.
 pub(crate) unsafe fn decoding_of(decoding: *const CDecoding) -> Result<Option<DecodeRules>> {
     // SAFETY: by contract of this function.
-    let Some(decoding) = (unsafe { decoding.as_ref() }) else {
+    let Some(decoding) = (unsafe { arguments(decoding, "decoding")? }) else {
         return Ok(None);
     };
-    check_complete::<CDecoding>(decoding.struct_size, "decoding")?;
+    check_reserved(decoding.reserved, "decoding")?;
     rules(decoding).map(Some)
 }
 

@@ -24,7 +24,7 @@ use crate::selection::{CSelection, check_outputs, hand_over, selection_of};
 #[repr(C)]
 pub(crate) struct CPiece {
     selection: *const CSelection,
-    array: CArray,
+    array: *const CArray,
 }
 
 #[repr(C)]
@@ -75,11 +75,11 @@ unsafe fn start(
         }
         let mut parts: Vec<Option<DatasetPart<'_>>> = Vec::with_capacity(pieces.len());
         for (piece, selection) in pieces.iter().zip(&selections) {
-            if piece.array.element == 0 {
+            if piece.array.is_null() {
                 parts.push(None);
                 continue;
             }
-            let array = array_of(&raw const piece.array)?;
+            let array = array_of(piece.array)?;
             parts.push(Some(DatasetPart {
                 selection: selection.as_ref(),
                 memory_type: array.element,

@@ -9,7 +9,7 @@ use penstock_engine::size;
 
 use crate::arguments::{null, place_of, string_of};
 use crate::error::guard;
-use crate::structs::{check_size, fill};
+use crate::structs::{check_size, fill, size_of_arguments};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -64,11 +64,8 @@ pub(crate) unsafe fn read(options: *const COptions) -> Result<Options> {
     if options.is_null() {
         return Ok(Options::default());
     }
-    // SAFETY: every version of the struct starts with its size.
-    let size = unsafe {
-        check_size(options.cast(), "options")?;
-        (*options).struct_size
-    };
+    // SAFETY: by contract of this function.
+    let size = unsafe { size_of_arguments(options, "options")? };
     let mut known = COptions::default();
     // SAFETY: by contract, `size` bytes are readable; every bit pattern is a valid COptions.
     unsafe {

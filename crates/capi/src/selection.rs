@@ -17,7 +17,7 @@ use crate::error::guard;
 use crate::options::COptions;
 use crate::report::{self, CReport, check_size};
 use crate::request::{AnyRequest, CRequest, store};
-use crate::structs::check_complete;
+use crate::structs::arguments;
 
 #[repr(C)]
 struct CAxis {
@@ -51,10 +51,9 @@ pub(crate) unsafe fn selection_of(
     of_points: impl FnOnce(usize, &[u64]) -> Result<Selection>,
 ) -> Result<Option<Selection>> {
     // SAFETY: by contract of this function.
-    let Some(selection) = (unsafe { selection.as_ref() }) else {
+    let Some(selection) = (unsafe { arguments(selection, "selection")? }) else {
         return Ok(None);
     };
-    check_complete::<CSelection>(selection.struct_size, "selection")?;
     let rank = usize::try_from(selection.rank)
         .ok()
         .filter(|rank| *rank <= H5S_MAX_RANK)
@@ -64,6 +63,10 @@ pub(crate) unsafe fn selection_of(
                 selection.rank
             ))
         })?;
+    let form = selection.form;
+    if !matches!(form, POINTS | RUNS) {
+        return Err(Error::invalid(format!("{form} is no form of a selection")));
+    }
     if !selection.axes.is_null() || rank == 0 {
         // SAFETY: by contract, one axis for each dimension.
         let axes = unsafe { list(selection.axes, rank as u64, "axes")? };
@@ -71,13 +74,9 @@ pub(crate) unsafe fn selection_of(
         let axes = axes.iter().map(|axis| unsafe { axis_of(axis) });
         return Ok(Some(Selection::Grid(axes.collect::<Result<_>>()?)));
     }
-    match selection.form {
-        POINTS => {}
-        RUNS => {
-            // SAFETY: by contract, three numbers for each run.
-            return unsafe { runs_of(selection) }.map(Some);
-        }
-        form => return Err(Error::invalid(format!("{form} is no form of a selection"))),
+    if form == RUNS {
+        // SAFETY: by contract, three numbers for each run.
+        return unsafe { runs_of(selection) }.map(Some);
     }
     let numbers = selection.point_count.saturating_mul(rank as u64);
     // SAFETY: by contract, `rank` numbers for each point.

@@ -25,7 +25,7 @@ use crate::handle::Table;
 use crate::options::COptions;
 use crate::request::{AnyRequest, CRequest, SubmitArguments, store, submit_options};
 use crate::selection::{CSelection, selection_of};
-use crate::structs::{check_complete, check_size, fill};
+use crate::structs::{arguments, check_reserved, check_size, fill};
 
 /// The type to which a `penstock_stored *` points; see [`crate::handle`].
 pub(crate) enum CStored {}
@@ -192,6 +192,7 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
         let filters: Result<Vec<Filter>> = filters
             .iter()
             .map(|filter| {
+                check_reserved(filter.reserved, "filter")?;
                 let values = list(filter.values, u64::from(filter.value_count), "values")?;
                 Ok(Filter {
                     id: filter.id,
@@ -295,8 +296,7 @@ unsafe extern "C" fn penstock_stored_open(
     guard(|| unsafe {
         refuse_fork()?;
         let place = place_of(stored, "stored")?;
-        let from = array.as_ref().ok_or_else(|| null("array"))?;
-        check_complete::<CStoredArray>(from.struct_size, "stored_array")?;
+        let from = arguments(array, "stored_array")?.ok_or_else(|| null("array"))?;
         *place = STORED.insert(StoredDescription::new(array_described(from)?, from.number));
         Ok(())
     })

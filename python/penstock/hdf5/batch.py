@@ -33,9 +33,9 @@ from penstock.stacks import Stack, Wanted, allocate_stacks
 from penstock.streams import one_stream
 
 _SHAPE = np.dtype([("rank", "i4"), ("type", "i4"), ("lengths", "u8")])
-_PIECE = np.dtype(
+_PIECE = np.dtype([("selection", "u8"), ("array", "u8")])
+_ARRAY = np.dtype(
     [
-        ("selection", "u8"),
         ("struct_size", "u8"),
         ("data", "u8"),
         ("type", "i8"),
@@ -46,8 +46,6 @@ _PIECE = np.dtype(
         ("decoding", "u8"),
     ]
 )
-_ARRAY = 8
-"""The offset of the array in a ``penstock_piece``."""
 
 
 class Destination(NamedTuple):
@@ -236,17 +234,19 @@ class Batch:
         view = arrays.view(shared, stream)
         rows = self._rows_of(view)
         for (shape, how, numbers), stack in zip(found, stacks, strict=True):
-            addresses = stack.address + stack.step * np.arange(len(numbers))
+            places = np.arange(len(numbers))
+            addresses = stack.address + stack.step * places
             lengths = np.array(shape, np.uint64)
-            self._kept.append(lengths)
-            rows["struct_size"][numbers] = ffi.sizeof("penstock_array")
-            rows["data"][numbers] = addresses
-            rows["type"][numbers] = how.memory.id
-            rows["rank"][numbers] = len(shape)
+            described = np.zeros(len(numbers), _ARRAY)
+            described["struct_size"] = ffi.sizeof("penstock_array")
+            described["data"] = addresses
+            described["type"] = how.memory.id
+            described["rank"] = len(shape)
+            described["shape"] = _address(lengths)
             if how.rules is not None:
-                self._kept.append(how.rules)
-                rows["decoding"][numbers] = int(ffi.cast("uintptr_t", how.rules))
-            rows["shape"][numbers] = lengths.__array_interface__["data"][0]
+                described["decoding"] = int(ffi.cast("uintptr_t", how.rules))
+            self._kept += [lengths, described, how.rules]
+            rows["array"][numbers] = _address(described) + _ARRAY.itemsize * places
             self._new.append((numbers, stack))
             if numbers[0] in self._selected:
                 for number, address in zip(numbers, addresses.tolist(), strict=True):
@@ -287,9 +287,8 @@ class Batch:
     ) -> None:
         described = Described(selection, memory)
         self._kept += [described, memory.type]
-        array = np.frombuffer(ffi.buffer(described.array), "u1")
-        rows[number : number + 1].view("u1")[_ARRAY:] = array
-        rows["selection"][number] = int(ffi.cast("uintptr_t", described.selection))
+        structs = described.selection, described.array
+        rows[number] = tuple(int(ffi.cast("uintptr_t", struct)) for struct in structs)
 
     def _rows_of(self, view: View) -> np.ndarray[Any, Any]:
         """Return the pieces that are read into the memory where a view is, and keep the view."""
@@ -433,5 +432,9 @@ def _select(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Selection | Non
     return None if found is None else Selection(found.shape, shape, found)
 
 
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 def _pointer(kind: str, array: np.ndarray[Any, Any]) -> CData:
-    return ffi.cast(kind, array.__array_interface__["data"][0])
+    return ffi.cast(kind, _address(array))

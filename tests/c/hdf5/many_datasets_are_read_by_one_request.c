@@ -46,14 +46,16 @@ int main(void) {
     const uint64_t shape[1] = {LENGTH}, part[1] = {10};
     const uint64_t points[10] = {9, 4999, 7, 0, 1, 2, 3, 100, 200, 300};
     penstock_piece pieces[COUNT];
-    memset(pieces, 0, sizeof pieces);
+    penstock_array arrays[COUNT];
     for (int n = 0; n < COUNT; n++) {
         const penstock_array array = PENSTOCK_ARRAY_INIT;
-        pieces[n].array = array;
-        pieces[n].array.data = values[n];
-        pieces[n].array.type = type;
-        pieces[n].array.rank = 1;
-        pieces[n].array.shape = shape;
+        arrays[n] = array;
+        arrays[n].data = values[n];
+        arrays[n].type = type;
+        arrays[n].rank = 1;
+        arrays[n].shape = shape;
+        pieces[n].selection = NULL;
+        pieces[n].array = &arrays[n];
     }
 
     /* All elements of open datasets, some of which HDF5 still holds in its cache. */
@@ -72,8 +74,8 @@ int main(void) {
     some.point_count = 10;
     pieces[0].selection = &range;
     pieces[1].selection = &some;
-    pieces[0].array.shape = pieces[1].array.shape = part;
-    pieces[2].array.type = 0;
+    arrays[0].shape = arrays[1].shape = part;
+    pieces[2].array = NULL;
     memset(values, 0, sizeof values);
     penstock_request *request = NULL;
     OK(penstock_dataset_read_many(made.datasets, pieces, 3, NULL, NULL, 0, NULL, &request));
@@ -97,8 +99,8 @@ int main(void) {
     for (int n = 0; n < COUNT; n++) {
         names[n] = made.names[n];
         pieces[n].selection = NULL;
-        pieces[n].array.type = type;
-        pieces[n].array.shape = shape;
+        pieces[n].array = &arrays[n];
+        arrays[n].shape = shape;
     }
     penstock_dataset_shape shapes[COUNT];
     penstock_datasets *opened = NULL;
@@ -118,7 +120,7 @@ int main(void) {
           PENSTOCK_ERR_INVALID);
 
     /* An error names the dataset. */
-    pieces[7].array.shape = part;
+    arrays[7].shape = part;
     CHECK(penstock_datasets_read(opened, pieces, COUNT, NULL, NULL, 0, NULL, NULL) ==
           PENSTOCK_ERR_INVALID);
     CHECK(strstr(last_error().message, "dataset /g/7") != NULL);

@@ -11,15 +11,17 @@ int main(void) {
     void *device = NULL;
     OK(penstock_device_alloc(0, sizeof values, &device));
     penstock_piece pieces[2];
-    memset(pieces, 0, sizeof pieces);
+    penstock_array arrays[2];
     for (int n = 0; n < 2; n++) {
         const penstock_array array = PENSTOCK_ARRAY_INIT;
-        pieces[n].array = array;
+        arrays[n] = array;
         /* The second dataset comes first in memory. */
-        pieces[n].array.data = (char *)device + (1 - n) * sizeof values[0];
-        pieces[n].array.type = id_of("H5T_NATIVE_INT_g");
-        pieces[n].array.rank = 2;
-        pieces[n].array.shape = shape;
+        arrays[n].data = (char *)device + (1 - n) * sizeof values[0];
+        arrays[n].type = id_of("H5T_NATIVE_INT_g");
+        arrays[n].rank = 2;
+        arrays[n].shape = shape;
+        pieces[n].selection = NULL;
+        pieces[n].array = &arrays[n];
     }
     OK(penstock_dataset_read_many(datasets, pieces, 2, NULL, NULL, 0, NULL, NULL));
     OK(penstock_copy(values, device, sizeof values));
@@ -28,7 +30,7 @@ int main(void) {
             for (int c = 0; c < COLUMNS; c++) CHECK(values[n][r][c] == value_at(r, c));
 
     /* Arrays of one call are in one memory. */
-    pieces[1].array.data = values[1];
+    arrays[1].data = values[1];
     CHECK(penstock_dataset_read_many(datasets, pieces, 2, NULL, NULL, 0, NULL, NULL) ==
           PENSTOCK_ERR_INVALID);
     CHECK(strstr(last_error().message, "other memory") != NULL);

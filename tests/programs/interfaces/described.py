@@ -58,5 +58,5 @@ def pieces(described: list[Described]) -> Any:
     made = ffi.new("penstock_piece[]", len(described))
     for piece, one in zip(made, described, strict=True):
         piece.selection = one.selection
-        piece.array = one.array[0]
+        piece.array = one.array
     return made
