@@ -21,7 +21,7 @@ use crate::file::system::FileSystem;
 use crate::file::{Access, File, open_fd, page_size, path_of};
 use crate::fork::refuse_fork;
 use crate::gpu::{self, Driver};
-use crate::options::{CHOICES, IO_MODES, Options, ROUTES, TRUTHS, name_of};
+use crate::options::{CHOICES, DECODERS, IO_MODES, Options, ROUTES, TRUTHS, name_of};
 use crate::profile;
 use crate::request::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 use crate::routes::uring;
@@ -393,6 +393,8 @@ fn describe_options() -> Value {
         "io": outer.io.map_or("auto", |io| name_of(io, &IO_MODES)),
         "direct": outer.direct.map_or("auto", |direct| name_of(direct, &CHOICES)),
         "durable": name_of(outer.durable.unwrap_or(false), &TRUTHS),
+        "scratch": text(outer.scratch.map(|n| n.to_string()), "auto"),
+        "decode": outer.decode.map_or("auto", |decode| name_of(decode, &DECODERS)),
     })
 }
 

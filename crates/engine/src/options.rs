@@ -272,7 +272,7 @@ pub(crate) const CHOICES: [(&str, Choice); 3] = [
     ("yes", Choice::Yes),
 ];
 pub(crate) const TRUTHS: [(&str, bool); 2] = [("no", false), ("yes", true)];
-const DECODERS: [(&str, Decoder); 3] = [
+pub(crate) const DECODERS: [(&str, Decoder); 3] = [
     ("auto", Decoder::Auto),
     ("cpu", Decoder::Cpu),
     ("gpu", Decoder::Gpu),

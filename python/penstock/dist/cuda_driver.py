@@ -43,7 +43,7 @@ class Driver:
     """The CUDA driver, with the primary context of a GPU."""
 
     def __init__(self, ordinal: int) -> None:
-        name = os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1")
+        name = os.environ.get("PENSTOCK_CUDA_LIBRARY") or "libcuda.so.1"
         try:
             self._cuda = ctypes.CDLL(name)
         except OSError as error:

@@ -99,7 +99,7 @@ fn is_empty(folder: &Path) -> bool {
 
 /// Whether the environment says PENSTOCK_PROFILE=off.
 fn is_off() -> bool {
-    environment::setting("PENSTOCK_PROFILE").is_some_and(|word| word == "off")
+    environment::setting("PENSTOCK_PROFILE").is_some_and(|word| word.eq_ignore_ascii_case("off"))
 }
 
 /// The folder of profiles: PENSTOCK_PROFILE_DIR, or else `penstock` in the user's configuration
