@@ -151,6 +151,35 @@ def test_an_unexpected_exception_names_itself_in_one_line(capsys):
     assert said.count("\n") == 1
 
 
+COMMAND = [sys.executable, "-c", "import penstock_command; penstock_command.main()"]
+
+
+@pytest.mark.parametrize("arguments", ["--version", "report", "run -- true"])
+def test_a_library_that_cannot_be_opened_is_an_error_in_one_line(tmp_path, arguments):
+    absent = str(tmp_path / "absent.so")
+    done = subprocess.run(
+        [*COMMAND, *arguments.split()],
+        env=os.environ | {"PENSTOCK_LIBRARY": absent},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"penstock: penstock cannot open its native library {absent}: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["numpy", "h5py", "rich", "typer"])
+def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path, module):
+    (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    done = subprocess.run(
+        [*COMMAND, "report"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 LATE = """
 import os, signal, sys, weakref
 from penstock.signals import ended_by_signals
