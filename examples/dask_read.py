@@ -2,8 +2,8 @@
 
     python examples/dask_read.py [FILE:DATASET] [--device cuda]
 
-Without a dataset, it makes a compressed one in a temporary folder. Needs penstock[dask], and CuPy
-for the GPU.
+Without a dataset, it makes a compressed one. The results go to a temporary folder. Needs
+penstock[dask], and CuPy for the GPU.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from penstock.dist import dask as penstock_dask
 
 
-def summary(path: str, dataset: str, device: str) -> None:
+def summary(path: str, dataset: str, device: str, folder: str) -> None:
     """Print some statistics of a dataset, and write its mean along the first dimension."""
     array = penstock_dask.from_hdf5(path, dataset, device=device)
     print(
@@ -27,10 +27,10 @@ def summary(path: str, dataset: str, device: str) -> None:
     began = time.perf_counter()
     low, mean, high = da.compute(array.min(), array.mean(), array.max())
     print(f"min {low:.3f}, mean {mean:.3f}, max {high:.3f} in {time.perf_counter() - began:.2f} s")
-    target = f"{path}.mean.h5"
+    target = Path(folder, f"{Path(path).name}.mean.h5")
     penstock_dask.to_hdf5(array.mean(axis=0), target, "mean", compression="gzip")
     with h5py.File(target) as file:
-        print(f"{Path(target).name}: {file['mean'].shape} of {file['mean'].dtype}")
+        print(f"{target.name}: {file['mean'].shape} of {file['mean'].dtype}")
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
             penstock_dask.to_hdf5(
                 noise.astype("f4"), path, dataset, chunks=(100, 64, 32), compression="gzip"
             )
-        summary(path, dataset, words.device)
+        summary(path, dataset, words.device, folder)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     legate --cpus 2 examples/legate_read.py [FILE:DATASET]
 
-Without a dataset, it makes a compressed one in a temporary folder. Needs penstock[legate].
+Without a dataset, it makes a compressed one. The copy goes to a temporary folder. Needs
+penstock[legate].
 """
 
 import argparse
@@ -33,7 +34,7 @@ def mean(array) -> float:
     return float(np.asarray(total.get_physical_store())[0]) / array.size
 
 
-def summary(path: str, dataset: str) -> None:
+def summary(path: str, dataset: str, folder: str) -> None:
     """Print the mean of a dataset, whole and by batches, and write a copy of it."""
     began = time.perf_counter()
     array = penstock_legate.from_file(path, dataset)
@@ -43,11 +44,11 @@ def summary(path: str, dataset: str) -> None:
     batches = (-(-shape[0] // 2), *shape[1:])
     for batch, first in penstock_legate.from_file_batched(path, dataset, batches):
         print(f"mean {mean(batch):.3f} from {first}")
-    target = f"{path}.copy.h5"
+    target = Path(folder, f"{Path(path).name}.copy.h5")
     penstock_legate.to_file(array, target, dataset)
     with h5py.File(path) as before, h5py.File(target) as after:
         is_equal = np.array_equal(before[dataset], after[dataset])
-        print(f"{Path(target).name}: {'the same' if is_equal else 'other'} elements by h5py")
+        print(f"{target.name}: {'the same' if is_equal else 'other'} elements by h5py")
 
 
 def main() -> None:
@@ -65,7 +66,7 @@ def main() -> None:
                 file.create_dataset(
                     dataset, data=noise, chunks=(100, 64, 32), compression="gzip", shuffle=True
                 )
-        summary(path, dataset)
+        summary(path, dataset, folder)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Ranks of an MPI program write one compressed HDF5 file, and read it back into their GPUs.
 
-    mpirun -n 4 python -m mpi4py examples/mpi_shared_write.py [FILE]
+    mpirun -n 4 python -m mpi4py examples/mpi_shared_write.py [NEW_FILE]
 
 Neither HDF5 nor h5py needs to be built with MPI. `-m mpi4py` ends all ranks if one of them fails.
+Without a name, the file is shared.h5, which the program removes at the end.
 """
 
+import os
 import sys
 import time
 
@@ -31,7 +33,7 @@ part = partition(shape, chunks, comm.size)[comm.rank]
 mine = field(part)
 comm.Barrier()
 began = time.perf_counter()
-with mpi.File(path, comm, mode="w") as file:
+with mpi.File(path, comm, mode="x") as file:
     data = file.create("rho", shape, "f4", chunks=chunks, compression="gzip", shuffle=True)
     data.write(mine, part)
 wrote = time.perf_counter() - began
@@ -54,3 +56,5 @@ if comm.rank == 0:
         f"in {wrote:.2f} s"
     )
     print(f"and read it into {device} memory in {read:.2f} s; h5py reads the same elements")
+    if len(sys.argv) == 1:
+        os.remove(path)

@@ -1,6 +1,7 @@
 /* Writes plot files between the steps of a computation, as AMReX does. Each step writes a file with a
  * group for each level of refinement: attributes, the boxes, and the data, by hyperslabs from buffers
- * that are overwritten right after the calls. The computation is emulated by sleeping.
+ * that are overwritten right after the calls. The computation is emulated by sleeping. The folder exists
+ * and has no plot files.
  *
  *     h5cc -shlib async_plotfile.c -o async_plotfile -ldl
  *     penstock run -- ./async_plotfile FOLDER                    # waits for each write
@@ -163,8 +164,8 @@ static void write_level(hid_t file, int level, const double *field, hid_t events
 static void write_plotfile(double *fields[], int step, hid_t events) {
     char name[4096];
     name_file(name, sizeof name, step);
-    hid_t file = made(H5Fcreate_async(name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT, events),
-                      "H5Fcreate");
+    hid_t file = made(H5Fcreate_async(name, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT, events),
+                      "creation of a new file");
     const double time = step * options.compute;
     write_number(file, "time", H5T_NATIVE_DOUBLE, &time, events);
     write_number(file, "num_levels", H5T_NATIVE_INT, &options.levels, events);

@@ -1,4 +1,6 @@
-/* Reads a file into GPU memory, and saves it from there under another name, atomically.
+/* Reads a file into GPU memory, and saves it from there under another name, atomically:
+ * a file of that name is replaced.
+ *
  * Without a GPU, the same calls work on host memory; only the report differs.
  *
  *     copy_file FROM TO

@@ -3,7 +3,7 @@
  * works with Penstock's driver.
  *
  *     h5cc -shlib gpu_write.c -o gpu_write -ldl       # or nvcc -x cu gpu_write.c -lhdf5 -o gpu_write
- *     penstock run --report ./gpu_write FILE [MEBIBYTES]
+ *     penstock run --report ./gpu_write NEW_FILE [MEBIBYTES]
  *
  * Compiled by nvcc, it calls the CUDA runtime. Compiled by any C compiler, it opens the CUDA driver
  * itself, so that no toolkit is needed. Without a GPU, it does the same with host memory.
@@ -84,7 +84,7 @@ static int from_gpu(void *to, const void *from, size_t size) {
 
 int main(int argc, char **argv) {
     if (argc < 2 || argc > 3) {
-        fprintf(stderr, "usage: gpu_write FILE [MEBIBYTES]\n");
+        fprintf(stderr, "usage: gpu_write NEW_FILE [MEBIBYTES]\n");
         return 2;
     }
     hsize_t count = (hsize_t)(argc == 3 ? atoi(argv[2]) : 64) * 1048576 / sizeof(float);
@@ -99,8 +99,8 @@ int main(int argc, char **argv) {
     if (!gpu) memcpy(field, made, size);
     if (gpu && !(to_gpu(field, made, size) && to_gpu(copy, found, size))) die("copy to the GPU");
 
-    hid_t file = H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (file < 0) die("H5Fcreate");
+    hid_t file = H5Fcreate(argv[1], H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+    if (file < 0) die("creation of a new file");
     hid_t space = H5Screate_simple(1, &count, NULL);
     hid_t dataset = H5Dcreate2(file, "field", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, H5P_DEFAULT,
                                H5P_DEFAULT);

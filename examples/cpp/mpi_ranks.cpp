@@ -2,12 +2,15 @@
 // reads the part of the next rank, while it adds up its own. Without GPUs, the same calls use host
 // memory.
 //
-//     mpirun -n 4 mpi_ranks FILE [MEBIBYTES]
+//     mpirun -n 4 mpi_ranks NEW_FILE [MEBIBYTES]
 #include <mpi.h>
 #include <penstock.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <numeric>
@@ -39,6 +42,15 @@ File open(const std::string &path, int flags) {
     penstock_file *file = nullptr;
     check(penstock_open(path.c_str(), flags, nullptr, &file));
     return File(file);
+}
+
+void make(const std::string &path) {
+    std::FILE *made = std::fopen(path.c_str(), "wx");
+    if (made == nullptr) {
+        std::cerr << "mpi_ranks: " << path << ": " << std::strerror(errno) << "\n";
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    std::fclose(made);
 }
 
 // Numbers in memory of one GPU, or of the host.
@@ -97,7 +109,7 @@ void run(const std::string &path, std::size_t count) {
     mine.fill(std::vector<double>(count, rank + 1.0));
 
     // Rank 0 makes the file; then each rank writes its range, and no byte beside it.
-    if (rank == 0) open(path, PENSTOCK_WRITE | PENSTOCK_CREATE | PENSTOCK_TRUNCATE);
+    if (rank == 0) make(path);
     MPI_Barrier(MPI_COMM_WORLD);
     const File file = open(path, PENSTOCK_READ | PENSTOCK_WRITE);
     check(penstock_write(file.get(), mine.data(), mine.bytes(), rank * mine.bytes(), nullptr, nullptr));
@@ -126,7 +138,7 @@ void run(const std::string &path, std::size_t count) {
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     if (argc != 2 && argc != 3) {
-        std::cerr << "usage: mpi_ranks FILE [MEBIBYTES]\n";
+        std::cerr << "usage: mpi_ranks NEW_FILE [MEBIBYTES]\n";
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     const std::size_t mebibytes = argc == 3 ? std::stoull(argv[2]) : 16;

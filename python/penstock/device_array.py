@@ -29,6 +29,7 @@ class DeviceArray:
         device: The CUDA ordinal.
 
     Raises:
+        InvalidError: ``device`` is negative or too large, or a length is negative.
         OutOfMemoryError: The GPU does not have that much memory left.
         UnavailableError: There is no such GPU.
 
@@ -44,7 +45,7 @@ class DeviceArray:
         if min(self._shape, default=0) < 0:
             raise InvalidError(f"shape {self._shape} has a negative length")
         self._element = element_type(dtype)
-        self._device = operator.index(device)
+        self._device = ordinal_of(device)
         self._memory = _Memory(self._device, math.prod(self._shape) * self._element.itemsize)
         self._pointer = self._memory.address
 
@@ -193,6 +194,18 @@ class DeviceArray:
             f"DeviceArray(shape={self._shape}, dtype={self._element.name}, "
             f"device='cuda:{self._device}')"
         )
+
+
+def ordinal_of(device: SupportsIndex) -> int:
+    """Return a CUDA ordinal, which is a C ``int``.
+
+    Raises:
+        InvalidError: It is negative or too large.
+    """
+    found = operator.index(device)
+    if not 0 <= found < 1 << 31:
+        raise InvalidError(f"device {device} is not a CUDA ordinal")
+    return found
 
 
 class _Memory:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from penstock import frameworks, pinned
-from penstock.device_array import DeviceArray
+from penstock.device_array import DeviceArray, ordinal_of
 from penstock.dtypes import ElementType, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, UnavailableError
 
@@ -112,15 +112,13 @@ def parse_device(device: Device) -> int | None:
     if isinstance(device, Placement):
         return device.ordinal
     if isinstance(device, (int, np.integer)) and not isinstance(device, bool):
-        if device < 0:
-            raise InvalidError(f"device {device} is not a CUDA ordinal")
-        return int(device)
+        return ordinal_of(device)
     if type(device).__module__.startswith("cupy"):
         return int(device.id)
     name, _, ordinal = str(device).partition(":")
     if name == "cpu":
         return HOST
-    if name in ("cuda", "gpu") and (not ordinal or ordinal.isdecimal()):
+    if name in ("cuda", "gpu") and (not ordinal or (ordinal.isdecimal() and len(ordinal) < 10)):
         return int(ordinal) if ordinal else None
     raise InvalidError(
         f"{device!r} is not a device", remedy='use "cpu", "cuda", "cuda:1" or a torch.device'

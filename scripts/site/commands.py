@@ -21,10 +21,11 @@ _INTRODUCTION = """\
 
 `scripts/site/commands.py` makes this page of the texts of `--help`.
 
-A failure is one line on standard error, with a remedy. The exit status is 2 if a command,
-an option or its form is not known, or an option of `bench` is refused, and 1 for other failures,
-unless the section of a command names another. A size is a number of bytes or a text such as
-`64KiB`, `1.5GiB` and `1GB`.
+A failure is one line on standard error, with a remedy; the usage may precede it. The exit status
+is 2 if the arguments are refused, and 1 for other failures, unless the section of a command names
+others. It is 130 after Ctrl-C. A size is a number of bytes or a text such as `64KiB`, `1.5GiB` and
+`1GB`. With `PYTHONOPTIMIZE=2`, Python strips docstrings, and so the texts of the commands from
+`--help`.
 """
 _ALL_BENCHMARKS = "Options of all benchmarks"
 

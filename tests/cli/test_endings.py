@@ -66,8 +66,9 @@ ODD = [
     ("read raw.bin --length 99999999999999999999", 2, "99999999999999999999"),
     ("read raw.bin --length 9223372036854775807", 1, ""),
     ("read raw.bin --offset 9223372036854775807 --length 5", 1, ""),
-    ("read raw.bin --threads 99999999999999999999", 1, "threads"),
-    ("read raw.bin --block 5KB --device cuda:x", 1, "cuda:x"),
+    ("read raw.bin --threads 99999999999999999999", 2, "threads"),
+    ("read raw.bin --block 5KB --device cuda:x", 2, "cuda:x"),
+    ("read raw.bin --device cuda:99999999999999999999", 2, "cuda:99999999999999999999"),
     ("read raw.bin:x", 1, "raw.bin"),
     ("read folder", 1, ""),
     ("read folder:x", 1, ""),
@@ -79,10 +80,13 @@ ODD = [
     ("verify folder", 2, "folder"),
     ("verify absent", 2, "absent"),
     ("verify odd.h5 --device cuda:99", 2, ""),
+    ("verify odd.h5 --device cuda:99999999999999999999", 2, "cuda:99999999999999999999"),
+    ("demo --device cuda:99999999999999999999", 2, "cuda:99999999999999999999"),
     ("demo --dir absent", 1, "absent"),
     ("demo --size 1MiB --dir raw.bin", 1, "raw.bin"),
     ("tune raw.bin", 2, "raw.bin"),
     ("tune . --budget 99999999999999999999", 2, "budget"),
+    ("tune . --device cuda:99999999999999999999", 2, "cuda:99999999999999999999"),
     ("report absent", 2, "absent"),
     ("report --html folder", 2, "folder"),
     ("bench hdf5-read raw.bin", 2, "raw.bin"),
@@ -145,6 +149,35 @@ def test_an_unexpected_exception_names_itself_in_one_line(capsys):
     said = capsys.readouterr().err
     assert said.startswith("penstock: unexpected IndexError: list index out of range;")
     assert said.count("\n") == 1
+
+
+COMMAND = [sys.executable, "-c", "import penstock_command; penstock_command.main()"]
+
+
+@pytest.mark.parametrize("arguments", ["--version", "report", "run -- true"])
+def test_a_library_that_cannot_be_opened_is_an_error_in_one_line(tmp_path, arguments):
+    absent = str(tmp_path / "absent.so")
+    done = subprocess.run(
+        [*COMMAND, *arguments.split()],
+        env=os.environ | {"PENSTOCK_LIBRARY": absent},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"penstock: penstock cannot open its native library {absent}: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["numpy", "h5py", "rich", "typer"])
+def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path, module):
+    (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    done = subprocess.run(
+        [*COMMAND, "report"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 LATE = """

@@ -78,7 +78,7 @@ def test_options_reach_the_transfer(penstock, raw_file):
 
 
 def test_unknown_route_is_refused_by_name(penstock, raw_file):
-    assert "teleport" in penstock("read", raw_file, "--route", "teleport", status=1).stderr
+    assert "teleport" in penstock("read", raw_file, "--route", "teleport", status=2).stderr
 
 
 def test_trace_is_chrome_json_with_spans(penstock, raw_file, tmp_path):

@@ -175,7 +175,7 @@ def test_a_report_without_files_says_that_nothing_was_done(penstock):
     ],
 )
 def test_a_bad_option_is_an_error_that_names_it_and_runs_nothing(penstock, key, options):
-    shown = penstock("run", *options, "echo", "ran", status=1)
+    shown = penstock("run", *options, "echo", "ran", status=2)
     assert key in shown.stderr
     assert shown.stdout == ""
     assert "Traceback" not in shown.stderr
@@ -233,6 +233,13 @@ def test_exit_status_is_passed_on(penstock, options):
 def test_a_command_that_is_not_there_is_status_127(penstock, options):
     shown = penstock("run", *options, "no-such-command", status=127)
     assert "no-such-command" in shown.stderr
+
+
+@BOTH_WAYS
+def test_a_command_without_a_name_is_refused(penstock, options):
+    assert (
+        "the name of the program is empty" in penstock("run", *options, "--", "", status=2).stderr
+    )
 
 
 @BOTH_WAYS

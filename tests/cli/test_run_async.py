@@ -122,7 +122,7 @@ def test_a_connector_that_cannot_lie_below_is_an_error(penstock, before):
     ],
 )
 def test_a_bad_option_is_an_error_that_names_it_and_runs_nothing(penstock, key, options):
-    shown = penstock("run", "--async", *options, "echo", "ran", status=1)
+    shown = penstock("run", "--async", *options, "echo", "ran", status=2)
     assert key in shown.stderr
     assert shown.stdout == ""
     assert "Traceback" not in shown.stderr

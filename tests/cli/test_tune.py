@@ -96,7 +96,7 @@ def test_a_profile_with_every_row_is_kept_and_no_file_is_left(penstock, kept, pl
 
 @pytest.mark.long
 def test_the_table_has_the_settings_tried_and_the_gain(penstock, kept, place):
-    shown = penstock("tune", place, "--budget", BUDGET, "--device", "cpu").stdout
+    shown = penstock("tune", place, "--budget", BUDGET, "--device", "cpu:0").stdout
     for word in ("Tried", "Default", "Tuned", "Gain", "large read, cached", "GB/s", "settings"):
         assert word in shown
     (path,) = kept.glob("*.json")
@@ -209,7 +209,7 @@ def test_a_file_system_without_room_is_refused(penstock, kept, place):
 
 
 def test_gpus_that_are_not_there_are_refused(penstock, kept, place):
-    assert_refused(penstock("tune", place, "--device", "99", status=2), "no GPU 99")
+    assert_refused(penstock("tune", place, "--device", "99", status=2), "no GPU 99; GPUs here: ")
     assert_refused(penstock("tune", place, "--devices", "0,0,x", status=2), "0,0,x")
     done = penstock("tune", place, "--device", "0", "--devices", "0,1", status=2)
     assert_refused(done, "--device")

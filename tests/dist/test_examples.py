@@ -26,6 +26,16 @@ def test_ranks_write_one_compressed_file(mpi, tmp_path):
         assert file["rho"].compression == "gzip"
 
 
+@pytest.mark.parametrize("mpi", [ANY], indirect=True)
+def test_ranks_leave_an_existing_file(mpi, tmp_path):
+    path = tmp_path / "mine.h5"
+    path.write_bytes(b"mine")
+    done = mpi.finish(mpi.start(EXAMPLES / "mpi_shared_write.py", path), 120)
+    assert done.status != 0
+    assert f"{path} exists" in done.output
+    assert path.read_bytes() == b"mine"
+
+
 def test_dask_reads_on_two_processes(tmp_path):
     pytest.importorskip("distributed", reason="distributed is not installed")
     done = subprocess.run(

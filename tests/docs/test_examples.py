@@ -42,18 +42,34 @@ def test_a_plain_h5py_program_reads_and_writes_through_the_driver(tmp_path):
     assert "temperatures.h5" in json.dumps(report)
 
 
+def test_a_plain_h5py_program_leaves_an_existing_file(tmp_path):
+    path = tmp_path / "mine.h5"
+    path.write_bytes(b"mine")
+    program = [sys.executable, EXAMPLES / "plain_h5py.py", path]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "File exists" in done.stderr
+    assert path.read_bytes() == b"mine"
+
+
 @pytest.mark.either
-def test_ranks_of_a_cxx_program_share_a_file(tmp_path):
+def test_ranks_of_a_cxx_program_share_a_new_file(tmp_path):
     if not (MPI / "mpicxx").exists():
         pytest.skip("no MPI of scripts/mpi: make build-hdf5-parallel")
-    program, library = tmp_path / "mpi_ranks", ps.library()
+    program, library, path = tmp_path / "mpi_ranks", ps.library(), tmp_path / "shared.bin"
     flags = [f"-I{ps.include_dir()}", library, f"-Wl,-rpath,{Path(library).parent}"]
     source = EXAMPLES / "cpp" / "mpi_ranks.cpp"
     output_of(MPI / "mpicxx", "-std=c++17", source, *flags, "-o", program)
-    command = [MPI / "mpiexec", "-n", "3", program, tmp_path / "shared.bin", "1"]
+    command = [MPI / "mpiexec", "-n", "3", program, path, "1"]
     output = output_of(*command, env=os.environ | YIELDS)
     assert output.startswith("3 ranks wrote 3145728 bytes from ")
     assert output.endswith(" memory; the sums are equal\n")
+
+    path.write_bytes(b"mine")
+    again = subprocess.run(command, env=os.environ | YIELDS, capture_output=True, text=True)
+    assert again.returncode != 0
+    assert "shared.bin: File exists" in again.stderr
+    assert path.read_bytes() == b"mine"
 
 
 def test_the_notebook_runs_and_shows_what_is_stored_in_it(tmp_path):

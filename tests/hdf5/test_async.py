@@ -91,3 +91,22 @@ def test_the_example_writes_the_same_with_an_event_set_and_without(
         )
         assert says in done.stdout
         assert len(list(folder.iterdir())) == 3
+
+
+@pytest.mark.parametrize("mode", [[], ["--async"]], ids=["alone", "async"])
+def test_the_example_leaves_existing_plot_files(hdf5, installed, tmp_path, mode):
+    path = tmp_path / "plt00000.h5"
+    path.write_bytes(b"mine")
+    connector = {
+        "HDF5_PLUGIN_PATH": str(installed.plugin_dir),
+        "HDF5_VOL_CONNECTOR": "penstock_async under_vol=0;under_info={}",
+    }
+    done = subprocess.run(
+        [hdf5.compile(EXAMPLE), "--steps=1", "--mebibytes=1", *mode, tmp_path],
+        capture_output=True,
+        text=True,
+        env=os.environ | (connector if mode else {}),
+    )
+    assert done.returncode == 1
+    assert "creation of a new file failed" in done.stderr
+    assert path.read_bytes() == b"mine"

@@ -62,6 +62,18 @@ def test_the_example_writes_and_reads_device_memory(hdf5, run):
             assert path in table
 
 
+@pytest.mark.parametrize("under", [[], [sys.executable, "-m", "penstock.cli", "run", "--"]])
+def test_the_example_leaves_an_existing_file(hdf5, tmp_path, under):
+    path = tmp_path / "file.h5"
+    path.write_bytes(b"mine")
+    command = [*under, hdf5.compile(EXAMPLE), path, "1"]
+    environment = os.environ | where_the_driver_of_the_gpu_is()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert "creation of a new file failed" in done.stderr
+    assert path.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("mode", ["sec2", "sec2+pinned", "posix-mt"])
 def test_the_example_moves_device_memory_in_the_ways_to_compare_with(hdf5, run, mode):
     shown, _, report = run(hdf5.compile(EXAMPLE), "file.h5", "8", options=("--mode", mode))

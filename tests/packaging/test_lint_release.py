@@ -26,6 +26,7 @@ def tree(tmp_path):
     folder = re.search(r"^python=\$tools/(.+)$", SCRIPT.read_text(), re.M)[1]
     for name in ("installed", "bin/cffconvert", "bin/python"):
         program(tmp_path / "target/lint-release" / folder / name)
+    program(tmp_path / ".github/workflows/ci.yml")
     for name in ("bash", "dirname"):
         (tmp_path / "path").mkdir(exist_ok=True)
         (tmp_path / "path" / name).symlink_to(shutil.which(name))
@@ -50,3 +51,8 @@ def test_all_checks_pass(tree):
     done = lint(tree, "--strict")
     assert done.returncode == 0, done.stderr
     assert "3 of 3 checks passed" in done.stdout
+
+
+def test_a_source_distribution_has_no_workflows_to_check(tree):
+    shutil.rmtree(tree / ".github")
+    assert "1 SKIPPED: the workflows, which only a git checkout has" in lint(tree).stderr

@@ -138,6 +138,12 @@ def test_wheel_holds_the_native_parts(unpacked):
         assert (unpacked / name).read_bytes() == source.read_bytes()
 
 
+def test_wheel_holds_the_module_that_its_command_starts(unpacked):
+    (entry_points,) = unpacked.glob("*.dist-info/entry_points.txt")
+    module = re.search(r"^penstock = (\w+):main$", entry_points.read_text(), re.M)[1]
+    assert (unpacked / f"{module}.py").is_file()
+
+
 def test_the_page_of_the_package_has_no_relative_links(unpacked):
     page = next(unpacked.glob("*.dist-info/METADATA")).read_text()
     assert "Project-URL: Source, https://" in page

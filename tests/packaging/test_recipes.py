@@ -74,3 +74,8 @@ def test_optional_packages_have_the_versions_of_the_extras(project, file, name):
     found = {names.get(name, name): version for name, version in found.items()}
     assert found
     assert found.items() <= wanted.items()
+
+
+def test_conda_makes_the_command_of_the_package(project):
+    command = project["project"]["scripts"]["penstock"]
+    assert f"- penstock = {command}\n" in CONDA.read_text()

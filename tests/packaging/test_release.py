@@ -359,3 +359,11 @@ def test_the_notes_of_the_release_are_the_section_of_the_changelog(repository):
     assert repository.release("--notes").stdout == "### Added\n\n- All.\n"
     repository.write("CHANGELOG.md", "# Changelog\n")
     assert repository.release("--notes").returncode == 1
+
+
+def test_a_source_distribution_is_not_released(repository):
+    shutil.rmtree(repository.path / ".git")
+    done = repository.release("--dry-run")
+    assert done.returncode == 1
+    assert done.stderr.startswith("scripts/release: a release is made from a git checkout")
+    assert done.stderr.count("\n") == 1

@@ -343,6 +343,25 @@ def test_lists_in_the_other_byte_order_are_those_of_the_netcdf4_engine(tmp_path,
         assert [one.tolist() for one in found.v.values] == [one.tolist() for one in wanted]
 
 
+@pytest.mark.parametrize("dtype", [">i2", "<i2", ">f8"])
+def test_lists_of_attributes_have_the_numbers_of_the_file(tmp_path, dtype):
+    path = tmp_path / "x.nc"
+    lists = np.empty(2, object)
+    lists[:] = np.array([258, 772], dtype), np.array([1286], dtype)
+    one = h5py.vlen_dtype(np.dtype(dtype))
+    with h5py.File(path, "w") as file:
+        file["v"] = 0
+        for attributes in (file.attrs, file["v"].attrs):
+            attributes.create("lists", lists, dtype=one)
+            attributes.create("list", lists[:1].reshape(()), dtype=one)
+    stored = path.read_bytes()
+    assert np.array([258, 772], dtype).tobytes() in stored
+    with opened(path) as found:
+        for attributes in (found.attrs, found.v.attrs):
+            assert [one.tolist() for one in attributes["lists"]] == [[258, 772], [1286]]
+            assert attributes["list"].tolist() == [258, 772]
+
+
 def test_strings_in_ascii_are_texts_too(tmp_path):
     with h5py.File(tmp_path / "x.nc", "w") as file:
         file.create_dataset("v", data=["a", "bb", ""], dtype=h5py.string_dtype("ascii"))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 import penstock as ps
-from penstock.cli import devices, samples
+from penstock.cli import devices, memory, samples
 from penstock.cli.output import AsJson, messages, print_json, results
 from penstock.signals import temporary_folder
 from penstock.units import gigabytes_per_second, parse_size, size
@@ -39,6 +39,12 @@ def demo(
     if total < 1 << 20:
         raise typer.BadParameter("the files need at least 1MiB", param_hint="--size")
     target = devices.choose(device)
+    # The kernel would kill the process. The most at a time is about the size of all files.
+    if total > (left := max(memory.left(), 0)):
+        raise typer.BadParameter(
+            f"{size(total)} of files need as much memory, and {size(left)} are left: choose fewer",
+            param_hint="--size",
+        )
     with temporary_folder("penstock-demo-", folder) as made:
         free = shutil.disk_usage(made).free
         if total * 1.1 > free:

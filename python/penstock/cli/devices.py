@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock import frameworks
+from penstock.cli.ending import refusing
+from penstock.placement import HOST, parse_device
 
 Device = Annotated[str | None, typer.Option(help="cuda, cuda:N or cpu; the first GPU by default.")]
 
@@ -34,12 +36,14 @@ class Target:
 
 def choose(requested: str | None) -> Target:
     """Return the requested device; by default, the first GPU or else host memory."""
-    if requested in ("cpu", "cpu:0"):
+    with refusing("--device"):
+        ordinal = parse_device("cuda" if requested is None else requested)
+    if ordinal == HOST:
         return Target("cpu", "host memory")
     cuda = ps.describe(None)["cuda"]
     if requested is None and not cuda["devices"]:
         return Target("cpu", "host memory (no GPU here)", cuda["reason"] or "no device found")
-    device = "cuda:0" if requested in (None, "cuda") else str(requested)
+    device = f"cuda:{ordinal or 0}"
     for found in cuda["devices"]:
         if device == f"cuda:{found['ordinal']}":
             return Target(device, f"{device}, {found['name']}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from penstock import Error
+from penstock import Error, InvalidError
 
 FAILED = 1
 _INTERRUPTED = 130
@@ -37,6 +37,15 @@ def in_one_sentence(status: int = FAILED) -> Iterator[None]:
             raise
         print(f"penstock: {sentence(error)}", file=sys.stderr)
         raise SystemExit(status) from None
+
+
+@contextmanager
+def refusing(flag: str | None = None) -> Iterator[None]:
+    """Turn the library's refusal of a value of the command line into typer's."""
+    try:
+        yield
+    except InvalidError as error:
+        raise typer.BadParameter(str(error), param_hint=flag) from None
 
 
 def sentence(error: Exception) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from penstock import paths
 from penstock.cli import connecting
+from penstock.cli.ending import refusing
 from penstock.hdf5.connector import SHARED
 from penstock.hdf5.driver import NAME, configuration
 
@@ -76,6 +77,7 @@ def environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str
     return wanted | settings(options, inherited)
 
 
+@refusing()
 def settings(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the plugins need, also those that are inherited as they are."""
     plugins = [paths.PLUGIN] if options.connector is None else [paths.PLUGIN, paths.CONNECTOR]

@@ -26,6 +26,7 @@ from rich.text import Text
 import penstock as ps
 from penstock import text_file
 from penstock.cli import comparison, devices
+from penstock.cli.ending import refusing
 from penstock.cli.output import AsJson, messages, plain, print_json, results
 from penstock.hdf5.source import files_of, split, why_no_dataset
 from penstock.same_file import conflict
@@ -110,7 +111,8 @@ def read(
         "decode": decode,
     }
     with ExitStack() as stack:
-        stack.enter_context(ps.options(**options))
+        with refusing():
+            stack.enter_context(ps.options(**options))
         if trace is not None:
             stack.enter_context(_traced(trace))
         if dataset is None:

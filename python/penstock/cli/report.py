@@ -45,7 +45,10 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what GPUs, cuFile, storage and HDF5 offer here: OK, WARN or NO, with a remedy."""
+    """Show what GPUs, cuFile, storage and HDF5 offer here: OK, WARN or NO, with a remedy.
+
+    The exit status is 2 if PATH does not exist, or the page cannot be written.
+    """
     if name == "":
         _refuse("the path is empty")  # which pathlib takes for the working folder
     path = None if name is None else Path(name)

@@ -164,6 +164,8 @@ def run(
     options = Options.of(
         given, option or (), io_use_vfd_gds, legate, connector if use_connector else None
     )
+    if not command[0]:
+        raise typer.BadParameter("the name of the program is empty", param_hint="COMMAND")
     if report_to is not None:
         words = [shutil.which(command[0]), *command, named["log"]]
         inputs = [Path(str(word)) for word in words if word]

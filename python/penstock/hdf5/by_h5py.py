@@ -191,7 +191,7 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
             if len(names) == 1:
                 converted = np.dtype([(names[0], converted)])
             return dataset.astype(converted)[selection]
-        return np.asarray(dataset[selection]).astype(wanted)[()]
+        return np.asarray(_elements(dataset, selection)).astype(wanted)[()]
 
 
 def _elements(dataset: Any, selection: Any) -> Any:

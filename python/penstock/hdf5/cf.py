@@ -174,11 +174,14 @@ def attributes_of(dataset: Any) -> dict[str, Any]:
 
     An attribute of one element is that element, and text is a ``str``.
     """
+    from penstock.hdf5.attributes import Attributes
+
     found: dict[str, Any] = {}
+    attributes = Attributes(dataset)
     for name in NAMES:
-        if name not in dataset.attrs:
+        if name not in attributes:
             continue
-        value = dataset.attrs[name]
+        value = attributes[name]
         if type(value).__name__ == "Empty":  # h5py's
             value = np.array([], value.dtype)
         if isinstance(value, np.ndarray) and value.size == 1 and value.ndim <= 1:

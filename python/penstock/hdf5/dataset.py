@@ -19,6 +19,7 @@ from penstock.hdf5 import (
     memory_types,
     pending,
     reading,
+    varying,
     writing,
 )
 from penstock.hdf5 import selection as selections
@@ -270,6 +271,7 @@ class Dataset(Object):
                 except OSError as error:
                     explain(self._h5py, error)
                     raise
+            varying.correct(value, np.dtype(dtype))
             return value if reorder is None else reorder(np.asarray(value))
 
         return View(self, dtype, read)

@@ -56,8 +56,10 @@ class Object:
 
     @property
     def attrs(self) -> Any:
-        """The attributes, an ``h5py.AttributeManager``."""
-        return self._h5py.attrs
+        """The attributes, an ``h5py.AttributeManager`` whose lists have the numbers of the file."""
+        from penstock.hdf5.attributes import Attributes
+
+        return Attributes(self._h5py)
 
     @property
     def ref(self) -> Any:

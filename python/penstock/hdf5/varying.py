@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.hdf5.library import lock
+
 
 def has_lists(kind: Any) -> bool:
     """Whether elements of an HDF5 type hold lists, other than strings."""
@@ -52,21 +54,23 @@ def _swap(found: Any, stored: np.dtype[Any]) -> None:
         for name in base.names:
             if _has_swapped(base[name]):
                 _swap(found[name], base[name])
-    elif isinstance(found, np.ndarray):
-        if not found.dtype.hasobject:
+    elif (held := _of_list(base)) is not None and isinstance(found, np.ndarray):
+        if found.dtype.names is not None:
+            _swap(found, held)
+        elif found.dtype.hasobject:
+            for one in found.flat:
+                _swap(one, base)
+        else:
             found.byteswap(inplace=True)
-            return
-        for one in found.flat:
-            _swap(one, stored)
 
 
 @lru_cache(maxsize=1)
 def _leaves_bytes() -> bool:
-    """Whether the h5py in use returns the bytes of the file. The caller has HDF5's lock."""
+    """Whether the h5py in use returns the bytes of the file."""
     import h5py
 
     other = np.dtype(np.int16).newbyteorder()
-    with h5py.File("penstock", "w", driver="core", backing_store=False) as file:
+    with lock(), h5py.File("penstock", "w", driver="core", backing_store=False) as file:
         lists = file.create_dataset("lists", (1,), h5py.vlen_dtype(other))
         lists[0] = np.ones(1, other)
         return bool(lists[0][0] != 1)

@@ -263,6 +263,8 @@ class _Reads(_Base):  # type: ignore[misc]
 def _described(path: str) -> _Described:
     import h5py
 
+    from penstock.hdf5.attributes import Attributes
+
     attributes: dict[str, dict[str, Any]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     dtypes: dict[str, np.dtype[Any]] = {}
@@ -271,7 +273,7 @@ def _described(path: str) -> _Described:
     with opened_file(path) as file:
 
         def visit(name: str, found: Any) -> None:
-            attributes[name] = dict(found.attrs)
+            attributes[name] = dict(Attributes(found))
             if isinstance(found, h5py.Dataset):
                 shapes[name], dtypes[name] = found.shape, found.dtype
 

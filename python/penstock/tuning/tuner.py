@@ -272,9 +272,10 @@ class _Row:
 
 def check_devices(devices: Sequence[int]) -> None:
     """Raise an error if a GPU does not exist or is named twice."""
-    there = len(ps.devices()) if any(device >= 0 for device in devices) else 0
+    there = range(len(ps.devices())) if any(device >= 0 for device in devices) else range(0)
     for device in devices:
-        if device >= there:
-            raise Error(f"there is no GPU {device}", remedy=f"GPUs here: {there}")
+        if device >= len(there):
+            known = ", ".join(map(str, there)) or "none"
+            raise Error(f"there is no GPU {device}; GPUs here: {known}")
     if len(set(devices)) != len(devices):
         raise Error(f"a GPU is named twice: {', '.join(map(str, devices))}")

@@ -378,6 +378,20 @@ def test_devices_are_understood(device, ordinal):
     assert parse_device(device) == ordinal
 
 
+@pytest.mark.parametrize(
+    "device",
+    [-1, 1 << 31, 1 << 70, "cuda:-1", f"cuda:{1 << 70}", "cuda:" + "9" * 5000],
+    ids=range(6),
+)
+def test_a_number_that_no_gpu_has_is_an_error(device, tmp_path):
+    ps.save(tmp_path / "f", np.zeros(3))
+    with pytest.raises(ps.InvalidError, match="device"):
+        ps.load(tmp_path / "f", dtype="f8", device=device)
+    if isinstance(device, int):
+        with pytest.raises(ps.InvalidError, match="device"):
+            ps.DeviceArray(3, device=device)
+
+
 def test_torch_devices_are_understood(torch):
     assert parse_device(torch.device("cuda", 1)) == 1
     assert parse_device(torch.device("cpu")) == -1
