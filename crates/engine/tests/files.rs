@@ -11,11 +11,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::process;
+use common::scene::{MAPPED, nth};
+use common::stream::CallerStream;
 use common::ways::{assert_reads, ways};
-use common::{Place, Sandbox, open, options, pattern, plain};
+use common::{Extras, Place, Sandbox, open, options, pattern, plain, process, repetitions};
 use penstock_engine::Extent;
 use penstock_engine::error::{Error, Kind};
+use penstock_engine::fault::Fault;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
@@ -506,26 +508,90 @@ fn a_descriptor_of_a_removed_file_can_be_opened_again() {
     assert_reads(&file, 0, &content);
 }
 
+/// Opens the file, and then takes the right to open it again from everybody but root.
+fn open_and_close_to_others(path: &FilePath) -> std::fs::File {
+    let set_mode = |mode| {
+        let permissions: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, permissions).unwrap();
+    };
+    set_mode(0o600);
+    let opened = open_elsewhere(path);
+    set_mode(0o000);
+    opened
+}
+
+/// As [`taken_up`], without the rights of root.
+fn duplicated(elsewhere: &std::fs::File, path: &FilePath) -> Arc<File> {
+    // SAFETY: both only concern this thread.
+    let file = unsafe {
+        let before = libc::setfsuid(65_534) as libc::uid_t;
+        assert!(std::fs::File::open(path).is_err());
+        let file = taken_up(elsewhere, path);
+        libc::setfsuid(before);
+        file
+    };
+    assert!(file.is_duplicate());
+    file
+}
+
 #[test]
 fn a_descriptor_whose_file_may_not_be_opened_any_more_is_duplicated() {
     let sandbox = Sandbox::new();
     let content = pattern(300_000, 2);
     let path = sandbox.path("secret.h5");
     std::fs::write(&path, &content).unwrap();
-    let elsewhere = open_elsewhere(&path);
-    let closed: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o0);
-    std::fs::set_permissions(&path, closed).unwrap();
-    // SAFETY: both only concern this thread. Without the rights of root, which may open all.
-    let file = unsafe {
-        let before = libc::setfsuid(65_534) as libc::uid_t;
-        assert!(std::fs::File::open(&path).is_err());
-        let file = taken_up(&elsewhere, &path);
-        libc::setfsuid(before);
-        file
-    };
+    let elsewhere = open_and_close_to_others(&path);
+    let file = duplicated(&elsewhere, &path);
     assert_reads(&file, 0, &content);
     drop(elsewhere);
     assert_reads(&file, 0, &content);
+}
+
+#[test]
+fn a_finished_request_keeps_no_lock_of_a_file_that_its_opener_has_closed() {
+    const LENGTH: u64 = 300_000;
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("locked.h5");
+    std::fs::write(&path, pattern(LENGTH as usize, 3)).unwrap();
+    let flock = |file: &std::fs::File, how| {
+        // SAFETY: flock on an open descriptor touches no memory.
+        unsafe { libc::flock(file.as_raw_fd(), how) == 0 }
+    };
+    let next = open_and_close_to_others(&path);
+    let all_ways = ways(&open(&path));
+    let stream = common::has_gpu().then(CallerStream::new);
+    for round in 0..repetitions::or_more(1000, 10_000) {
+        let (place, set) = all_ways[round % all_ways.len()];
+        let operation = if round % 4 == 0 && set.route != options(MAPPED).route {
+            Operation::Write
+        } else {
+            Operation::Read
+        };
+        let elsewhere = open_and_close_to_others(&path);
+        assert!(flock(&elsewhere, libc::LOCK_SH | libc::LOCK_NB));
+        let file = duplicated(&elsewhere, &path);
+        let memory = place.memory(LENGTH as usize, 0);
+        let extras = Extras {
+            faults: (round % 5 == 0).then(|| nth(1, Fault::Errno(libc::EIO))),
+            // Pinned pages are not released while a stream waits for a request.
+            stream: stream.as_ref().map(CallerStream::held),
+            ..Extras::default()
+        };
+        let whole = [(0, LENGTH, 0)];
+        let request = memory
+            .start_with(&file, operation, &whole, set, extras)
+            .unwrap();
+        drop((file, elsewhere));
+        if round % 3 == 0 {
+            request.cancel();
+        }
+        while request.test().finished().is_none() {}
+        assert!(
+            flock(&next, libc::LOCK_EX | libc::LOCK_NB),
+            "{round}: {place:?} {set:?}"
+        );
+        flock(&next, libc::LOCK_UN);
+    }
 }
 
 #[test]

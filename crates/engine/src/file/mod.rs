@@ -98,7 +98,7 @@ pub struct File {
     /// The mount, determined when a request first needs it.
     mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
-    /// Requests of this file. Each is counted until it no longer keeps the file open.
+    /// The requests of this file that are not finished.
     pub(crate) users: Arc<InFlight>,
     /// Whether the file system refuses reads that do not wait for a medium.
     refuses_cached_reads: AtomicBool,
@@ -157,15 +157,8 @@ impl File {
         };
         match open_again(descriptor, name, access.mode()?) {
             Ok(opened) => File::of_opened(opened, name, access, options),
-            // The file's permissions have changed since it was opened. A duplicate shares position
-            // and locks with the descriptor: HDF5's lock lasts until the duplicate is closed, too.
-            Err(_) => {
-                let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
-                Ok(File {
-                    is_duplicate: true,
-                    ..file
-                })
-            }
+            // The file's permissions have changed since it was opened.
+            Err(_) => File::of_duplicate(descriptor, name, access, options),
         }
     }
 
@@ -218,8 +211,23 @@ impl File {
             Err(e) if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
                 Err(Error::os(&e, "cannot open the file of the descriptor again").in_file(&name))
             }
-            Err(_) => File::of_opened(duplicate(descriptor, &name)?, &name, access, options),
+            Err(_) => File::of_duplicate(descriptor, &name, access, options),
         }
+    }
+
+    /// Duplicates the descriptor, which shares position and locks with the duplicate: HDF5's lock
+    /// lasts until the duplicate is closed, too.
+    fn of_duplicate(
+        descriptor: RawFd,
+        name: &Path,
+        access: Access,
+        options: Options,
+    ) -> Result<File> {
+        let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
+        Ok(File {
+            is_duplicate: true,
+            ..file
+        })
     }
 
     /// Takes over a file that the caller has just created and opened for reading and writing.
