@@ -594,6 +594,27 @@ fn a_finished_request_keeps_no_lock_of_a_file_that_its_opener_has_closed() {
     }
 }
 
+/// Calls `act` on a thread for which nothing is in /proc; `None` if that takes rights that are missing.
+fn without_proc<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
+    let hide = || {
+        let none = std::ptr::null();
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        let (root, proc, kind) = (c"/".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr());
+        // SAFETY: these change the mount namespace of this thread alone.
+        unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, root, none, private, none.cast()) == 0
+                && libc::mount(kind, proc, kind, 0, none.cast()) == 0
+        }
+    };
+    let done =
+        std::thread::scope(|scope| scope.spawn(|| hide().then(act)).join().expect("no panic"));
+    if done.is_none() {
+        eprintln!("SKIPPED: /proc cannot be hidden without rights");
+    }
+    done
+}
+
 #[test]
 fn without_proc_a_descriptor_is_opened_again_by_its_name_if_that_is_the_same_file() {
     let sandbox = Sandbox::new();
@@ -601,28 +622,42 @@ fn without_proc_a_descriptor_is_opened_again_by_its_name_if_that_is_the_same_fil
     std::fs::write(&path, pattern(5000, 1)).unwrap();
     std::fs::write(&other, b"another").unwrap();
     let elsewhere = open_elsewhere(&path);
-    let hidden = std::thread::scope(|scope| {
-        let without_proc = || {
-            let none = std::ptr::null();
-            let private = libc::MS_REC | libc::MS_PRIVATE;
-            let (root, proc, kind) = (c"/".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr());
-            // SAFETY: these change the mount namespace of this thread alone.
-            let failed = unsafe {
-                libc::unshare(libc::CLONE_NEWNS) != 0
-                    || libc::mount(none, root, none, private, none.cast()) != 0
-                    || libc::mount(kind, proc, kind, 0, none.cast()) != 0
-            };
-            (!failed).then(|| (taken_up(&elsewhere, &path), taken_up(&elsewhere, &other)))
-        };
-        scope.spawn(without_proc).join().unwrap()
-    });
-    let Some((by_name, of_another_name)) = hidden else {
-        return eprintln!("SKIPPED: /proc cannot be hidden without rights");
+    let taken_up = || (taken_up(&elsewhere, &path), taken_up(&elsewhere, &other));
+    let Some((by_name, of_another_name)) = without_proc(taken_up) else {
+        return;
     };
     assert!(!by_name.is_duplicate());
     assert!(of_another_name.is_duplicate());
     assert_reads(&by_name, 0, &pattern(5000, 1));
     assert_reads(&of_another_name, 0, &pattern(5000, 1));
+}
+
+#[test]
+fn without_proc_direct_io_opens_the_file_by_its_name_if_that_is_the_same_file() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 4);
+    let [path, lost, replaced] = ["named.bin", "lost.bin", "replaced.bin"].map(|n| sandbox.path(n));
+    for path in [&path, &lost, &replaced] {
+        std::fs::write(path, &content).unwrap();
+    }
+    let files = [&path, &lost, &replaced].map(|path| open(path));
+    std::fs::remove_file(&lost).unwrap();
+    // The new file cannot have the number of the old one, which is open.
+    std::fs::remove_file(&replaced).unwrap();
+    std::fs::write(&replaced, pattern(300_000, 5)).unwrap();
+    let there = files[0].system().direct.is_some();
+    let Some(direct) = without_proc(|| files.each_ref().map(|file| file.has_direct())) else {
+        return;
+    };
+    assert_eq!(direct, [there, false, false]);
+    for file in files {
+        let memory = Place::Host.memory(content.len(), 0);
+        let whole = [(0, content.len() as u64, 0)];
+        memory
+            .transfer(&file, Operation::Read, &whole, options("direct=auto"))
+            .unwrap();
+        assert!(memory.bytes(content.len()) == content);
+    }
 }
 
 #[test]
