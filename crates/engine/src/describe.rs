@@ -15,7 +15,7 @@ use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::layout::{self, Component};
 use crate::file::mount::Mount;
-use crate::file::residency::{has_cachestat, residency};
+use crate::file::residency::{Residency, has_cachestat};
 use crate::file::room::limit;
 use crate::file::system::FileSystem;
 use crate::file::{File, open_fd, page_size};
@@ -268,7 +268,7 @@ impl Location {
             "stripe_size": system.stripe,
             "layout": layout::of(fd).iter().map(component).collect::<Vec<_>>(),
             "file_bytes": self.bytes(),
-            "cached": self.bytes().and_then(|bytes| residency(fd, &system, 0, bytes)),
+            "cached": self.bytes().and_then(|bytes| Residency::of(fd, &system).share(fd, 0, bytes)),
             "reason": self.reason,
         })
     }

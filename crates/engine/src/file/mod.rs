@@ -36,6 +36,7 @@ pub use crate::page::page_size;
 use crate::sync::Recover;
 use mount::Mount;
 use position::Operation;
+use residency::Residency;
 use system::FileSystem;
 use turns::Turns;
 
@@ -95,6 +96,8 @@ pub struct File {
     /// not open.
     direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
+    /// How the cached share is found, determined when a request first needs it.
+    residency: OnceLock<Residency>,
     /// The mount, determined when a request first needs it.
     mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
@@ -272,6 +275,7 @@ impl File {
             buffered,
             is_duplicate: false,
             direct: OnceLock::new(),
+            residency: OnceLock::new(),
             mount: OnceLock::new(),
             options: Mutex::new(options),
             users: Arc::new(InFlight::new()),
