@@ -15,10 +15,10 @@ use crate::engine::engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::layout::{self, Component};
 use crate::file::mount::Mount;
-use crate::file::residency::{has_cachestat, residency};
+use crate::file::residency::{Residency, has_cachestat};
 use crate::file::room::limit;
 use crate::file::system::FileSystem;
-use crate::file::{Access, File, open_fd, page_size, path_of};
+use crate::file::{File, open_fd, page_size};
 use crate::fork::refuse_fork;
 use crate::gpu::{self, Driver};
 use crate::options::{CHOICES, DECODERS, IO_MODES, Options, ROUTES, TRUTHS, name_of};
@@ -268,7 +268,7 @@ impl Location {
             "stripe_size": system.stripe,
             "layout": layout::of(fd).iter().map(component).collect::<Vec<_>>(),
             "file_bytes": self.bytes(),
-            "cached": self.bytes().and_then(|bytes| residency(fd, &system, 0, bytes)),
+            "cached": self.bytes().and_then(|bytes| Residency::of(fd, &system).share(fd, 0, bytes)),
             "reason": self.reason,
         })
     }
@@ -290,14 +290,8 @@ impl Location {
                 "cuFile starts, but there is no file here on which to test it",
             ));
         };
-        let file = File::open(&path_of(fd.as_raw_fd()), Access::READ, Options::default())?;
-        file.cufile_handle(cufile::driver()?, false)
-            .map(drop)
-            .map_err(|e| {
-                Error::new(e.kind(), e.cause())
-                    .remedy(e.remedy_text())
-                    .in_file(&self.path)
-            })
+        let file = File::of_descriptor(fd.as_raw_fd(), &self.path, false, Options::default())?;
+        file.cufile_handle(cufile::driver()?, false).map(drop)
     }
 }
 

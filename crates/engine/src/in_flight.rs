@@ -6,15 +6,16 @@
 //! are removed from the front, so the oldest remaining round decides for every wait.
 
 use std::collections::VecDeque;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::sync::{Condvar, Mutex, Recover};
 
 /// The requests of this process.
-pub(crate) static REQUESTS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
+pub(crate) static REQUESTS: LazyLock<Arc<InFlight>> = LazyLock::new(|| Arc::new(InFlight::new()));
 
 /// The requests of this process that finish without steps of their submitter.
-pub(crate) static WITHOUT_STEPS: LazyLock<InFlight> = LazyLock::new(InFlight::new);
+pub(crate) static WITHOUT_STEPS: LazyLock<Arc<InFlight>> =
+    LazyLock::new(|| Arc::new(InFlight::new()));
 
 /// Counts requests from [`enter`](Self::enter) to [`leave`](Self::leave).
 pub(crate) struct InFlight {

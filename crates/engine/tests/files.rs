@@ -11,11 +11,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::process;
+use common::scene::{MAPPED, nth};
+use common::stream::CallerStream;
 use common::ways::{assert_reads, ways};
-use common::{Place, Sandbox, open, options, pattern, plain};
+use common::{Extras, Place, Sandbox, open, options, pattern, plain, process, repetitions};
 use penstock_engine::Extent;
 use penstock_engine::error::{Error, Kind};
+use penstock_engine::fault::Fault;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::{Access, File};
 use penstock_engine::options::Options;
@@ -506,26 +508,111 @@ fn a_descriptor_of_a_removed_file_can_be_opened_again() {
     assert_reads(&file, 0, &content);
 }
 
+/// Opens the file, and then takes the right to open it again from everybody but root.
+fn open_and_close_to_others(path: &FilePath) -> std::fs::File {
+    let set_mode = |mode| {
+        let permissions: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, permissions).unwrap();
+    };
+    set_mode(0o600);
+    let opened = open_elsewhere(path);
+    set_mode(0o000);
+    opened
+}
+
+/// As [`taken_up`], without the rights of root.
+fn duplicated(elsewhere: &std::fs::File, path: &FilePath) -> Arc<File> {
+    // SAFETY: both only concern this thread.
+    let file = unsafe {
+        let before = libc::setfsuid(65_534) as libc::uid_t;
+        assert!(std::fs::File::open(path).is_err());
+        let file = taken_up(elsewhere, path);
+        libc::setfsuid(before);
+        file
+    };
+    assert!(file.is_duplicate());
+    file
+}
+
 #[test]
 fn a_descriptor_whose_file_may_not_be_opened_any_more_is_duplicated() {
     let sandbox = Sandbox::new();
     let content = pattern(300_000, 2);
     let path = sandbox.path("secret.h5");
     std::fs::write(&path, &content).unwrap();
-    let elsewhere = open_elsewhere(&path);
-    let closed: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o0);
-    std::fs::set_permissions(&path, closed).unwrap();
-    // SAFETY: both only concern this thread. Without the rights of root, which may open all.
-    let file = unsafe {
-        let before = libc::setfsuid(65_534) as libc::uid_t;
-        assert!(std::fs::File::open(&path).is_err());
-        let file = taken_up(&elsewhere, &path);
-        libc::setfsuid(before);
-        file
-    };
+    let elsewhere = open_and_close_to_others(&path);
+    let file = duplicated(&elsewhere, &path);
     assert_reads(&file, 0, &content);
     drop(elsewhere);
     assert_reads(&file, 0, &content);
+}
+
+#[test]
+fn a_finished_request_keeps_no_lock_of_a_file_that_its_opener_has_closed() {
+    const LENGTH: u64 = 300_000;
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("locked.h5");
+    std::fs::write(&path, pattern(LENGTH as usize, 3)).unwrap();
+    let flock = |file: &std::fs::File, how| {
+        // SAFETY: flock on an open descriptor touches no memory.
+        unsafe { libc::flock(file.as_raw_fd(), how) == 0 }
+    };
+    let next = open_and_close_to_others(&path);
+    let all_ways = ways(&open(&path));
+    let stream = common::has_gpu().then(CallerStream::new);
+    for round in 0..repetitions::or_more(1000, 10_000) {
+        let (place, set) = all_ways[round % all_ways.len()];
+        let operation = if round % 4 == 0 && set.route != options(MAPPED).route {
+            Operation::Write
+        } else {
+            Operation::Read
+        };
+        let elsewhere = open_and_close_to_others(&path);
+        assert!(flock(&elsewhere, libc::LOCK_SH | libc::LOCK_NB));
+        let file = duplicated(&elsewhere, &path);
+        let memory = place.memory(LENGTH as usize, 0);
+        let extras = Extras {
+            faults: (round % 5 == 0).then(|| nth(1, Fault::Errno(libc::EIO))),
+            // Pinned pages are not released while a stream waits for a request.
+            stream: stream.as_ref().map(CallerStream::held),
+            ..Extras::default()
+        };
+        let whole = [(0, LENGTH, 0)];
+        let request = memory
+            .start_with(&file, operation, &whole, set, extras)
+            .unwrap();
+        drop((file, elsewhere));
+        if round % 3 == 0 {
+            request.cancel();
+        }
+        while request.test().finished().is_none() {}
+        assert!(
+            flock(&next, libc::LOCK_EX | libc::LOCK_NB),
+            "{round}: {place:?} {set:?}"
+        );
+        flock(&next, libc::LOCK_UN);
+    }
+}
+
+/// Calls `act` on a thread for which nothing is in /proc; `None` if that takes rights that are missing.
+fn without_proc<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
+    let hide = || {
+        let none = std::ptr::null();
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        let (root, proc, kind) = (c"/".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr());
+        // SAFETY: these change the mount namespace of this thread alone.
+        unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, root, none, private, none.cast()) == 0
+                && libc::mount(kind, proc, kind, 0, none.cast()) == 0
+        }
+    };
+    let done =
+        std::thread::scope(|scope| scope.spawn(|| hide().then(act)).join().expect("no panic"));
+    if done.is_none() {
+        eprintln!("SKIPPED: /proc cannot be hidden without rights");
+    }
+    done
 }
 
 #[test]
@@ -535,28 +622,42 @@ fn without_proc_a_descriptor_is_opened_again_by_its_name_if_that_is_the_same_fil
     std::fs::write(&path, pattern(5000, 1)).unwrap();
     std::fs::write(&other, b"another").unwrap();
     let elsewhere = open_elsewhere(&path);
-    let hidden = std::thread::scope(|scope| {
-        let without_proc = || {
-            let none = std::ptr::null();
-            let private = libc::MS_REC | libc::MS_PRIVATE;
-            let (root, proc, kind) = (c"/".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr());
-            // SAFETY: these change the mount namespace of this thread alone.
-            let failed = unsafe {
-                libc::unshare(libc::CLONE_NEWNS) != 0
-                    || libc::mount(none, root, none, private, none.cast()) != 0
-                    || libc::mount(kind, proc, kind, 0, none.cast()) != 0
-            };
-            (!failed).then(|| (taken_up(&elsewhere, &path), taken_up(&elsewhere, &other)))
-        };
-        scope.spawn(without_proc).join().unwrap()
-    });
-    let Some((by_name, of_another_name)) = hidden else {
-        return eprintln!("SKIPPED: /proc cannot be hidden without rights");
+    let taken_up = || (taken_up(&elsewhere, &path), taken_up(&elsewhere, &other));
+    let Some((by_name, of_another_name)) = without_proc(taken_up) else {
+        return;
     };
     assert!(!by_name.is_duplicate());
     assert!(of_another_name.is_duplicate());
     assert_reads(&by_name, 0, &pattern(5000, 1));
     assert_reads(&of_another_name, 0, &pattern(5000, 1));
+}
+
+#[test]
+fn without_proc_direct_io_opens_the_file_by_its_name_if_that_is_the_same_file() {
+    let sandbox = Sandbox::new();
+    let content = pattern(300_000, 4);
+    let [path, lost, replaced] = ["named.bin", "lost.bin", "replaced.bin"].map(|n| sandbox.path(n));
+    for path in [&path, &lost, &replaced] {
+        std::fs::write(path, &content).unwrap();
+    }
+    let files = [&path, &lost, &replaced].map(|path| open(path));
+    std::fs::remove_file(&lost).unwrap();
+    // The new file cannot have the number of the old one, which is open.
+    std::fs::remove_file(&replaced).unwrap();
+    std::fs::write(&replaced, pattern(300_000, 5)).unwrap();
+    let there = files[0].system().direct.is_some();
+    let Some(direct) = without_proc(|| files.each_ref().map(|file| file.has_direct())) else {
+        return;
+    };
+    assert_eq!(direct, [there, false, false]);
+    for file in files {
+        let memory = Place::Host.memory(content.len(), 0);
+        let whole = [(0, content.len() as u64, 0)];
+        memory
+            .transfer(&file, Operation::Read, &whole, options("direct=auto"))
+            .unwrap();
+        assert!(memory.bytes(content.len()) == content);
+    }
 }
 
 #[test]

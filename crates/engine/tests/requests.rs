@@ -243,7 +243,6 @@ fn a_finished_request_keeps_no_file_open_although_workers_have_not_begun() {
     let (file, memory) = (&scene.file, &scene.memory);
     let report = memory.transfer(file, Operation::Read, &WHOLE, set);
     assert_eq!(report.unwrap().bytes(), SIZE);
-    file.wait_until_unused();
     assert_eq!(Arc::strong_count(file), 1);
     for (request, latch) in hanging {
         latch.0.lift();

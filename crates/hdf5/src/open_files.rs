@@ -191,19 +191,22 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// Makes one from a descriptor that HDF5 may close afterwards. The file is held open if its name no
-    /// longer leads to it.
-    pub(crate) fn of_descriptor(descriptor: RawFd) -> Result<SourceFile> {
-        // Opened again instead of duplicated: a duplicate would keep HDF5's lock.
-        let same = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+    /// Makes one from a descriptor that HDF5 may close afterwards, of a file that HDF5 has opened by
+    /// `name`. The file is held open if its name no longer leads to it.
+    pub(crate) fn of_descriptor(descriptor: RawFd, name: &Path) -> Result<SourceFile> {
         let failed = |cause: std::io::Error| {
-            let cause = format!("cannot open HDF5's descriptor of a source file: {cause}");
+            let cause = format!("cannot find HDF5's descriptor of a source file: {cause}");
             Error::new(Kind::Io, cause)
         };
-        let path = fs::read_link(&same).map_err(failed)?;
-        let known = identity(&fs::metadata(&same).map_err(failed)?);
+        let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
+            .or_else(|_| std::path::absolute(name))
+            .map_err(failed)?;
+        let stat = stat_of(&descriptor).map_err(failed)?;
+        let known = (stat.st_dev, stat.st_ino);
         let is_named = fs::metadata(&path).is_ok_and(|about| identity(&about) == known);
-        SourceFile::new(&same, path, known, is_named)
+        // A duplicate would keep HDF5's lock.
+        let open = || File::opened_again(descriptor, &path, Options::default());
+        SourceFile::new(open, path.clone(), known, is_named)
     }
 
     pub(crate) fn of_path(path: &Path) -> Result<SourceFile> {
@@ -214,17 +217,23 @@ impl SourceFile {
                 identity(&opened.metadata()?)
             }
         };
-        SourceFile::new(path, path.to_owned(), known, true)
+        let open = || File::open(path, Access::READ, Options::default());
+        SourceFile::new(open, path.to_owned(), known, true)
     }
 
-    fn new(at: &Path, path: PathBuf, identity: Identity, is_named: bool) -> Result<SourceFile> {
+    fn new(
+        open: impl Fn() -> Result<File>,
+        path: PathBuf,
+        identity: Identity,
+        is_named: bool,
+    ) -> Result<SourceFile> {
         refuse_fork()?;
         let mut source = SourceFile {
             path,
             identity,
             held: None,
         };
-        match source.find_or_open(at) {
+        match source.find_or_open(open) {
             Ok(file) if !is_named || may_stay_open(&file) => source.held = Some(file),
             Err(error) if !(is_named && error.is_out_of_descriptors()) => return Err(error),
             _ => {}
@@ -232,7 +241,7 @@ impl SourceFile {
         Ok(source)
     }
 
-    fn find_or_open(&self, at: &Path) -> Result<Arc<File>> {
+    fn find_or_open(&self, open: impl Fn() -> Result<File>) -> Result<Arc<File>> {
         let key = Key {
             identity: self.identity,
             is_writable: false,
@@ -241,7 +250,6 @@ impl SourceFile {
         if let Some(open) = registry().find(key) {
             return Ok(open);
         }
-        let open = || File::open_as(at, &self.path, Options::default());
         let opened = with_room(close_recent, open)?;
         self.verify(&opened.metadata()?)?;
         Ok(register(key, opened))
@@ -286,11 +294,13 @@ impl OnDemand for SourceFile {
     fn open(&self) -> Result<Arc<File>> {
         const TRIES: usize = 1000;
         const PAUSE: Duration = Duration::from_millis(1);
-        let mut opened = self.find_or_open(&self.path);
+        let find_or_open =
+            || self.find_or_open(|| File::open(&self.path, Access::READ, Options::default()));
+        let mut opened = find_or_open();
         let mut tries = 0;
         while tries < TRIES && opened.as_ref().is_err_and(Error::is_out_of_descriptors) {
             thread::sleep(PAUSE);
-            opened = self.find_or_open(&self.path);
+            opened = find_or_open();
             tries += 1;
         }
         opened.inspect(|file| keep_recent(self.identity, file))

@@ -353,10 +353,7 @@ impl DriverFile {
         file.account
             .report_closed(&file.path, file.settings().mode_name());
         // Closes the engine's descriptors first, because a network file system may report a failure
-        // at the last close. A worker may still be leaving a request whose outcome was reported.
-        if let Some(engine) = file.engine.get() {
-            engine.wait_until_unused();
-        }
+        // at the last close. No request uses them: the driver waits for each.
         drop(file.engine);
         use std::os::fd::IntoRawFd;
         // SAFETY: the file owned the descriptor, which is not used any more.

@@ -3,8 +3,6 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use penstock_engine::Recover;
 use penstock_engine::error::Result;
@@ -127,18 +125,10 @@ impl Container {
     /// Closes the descriptor when the application closes a file object of this container. Otherwise
     /// it would stay open as long as objects and wrappers of the file.
     pub(crate) fn closes(&self, file: *mut c_void) {
-        /// Time for a worker to release the file after its last block.
-        const TIME_TO_RELEASE: Duration = Duration::from_millis(5);
         if self.file.get() == Some(&(file as usize)) {
             self.is_closed.store(true, Relaxed);
         }
         drop(self.list.lock().recover().take());
-        let opened = self.opened.lock().recover().take();
-        if let Some((_, file)) = opened {
-            let since = Instant::now();
-            while Arc::strong_count(&file) > 1 && since.elapsed() < TIME_TO_RELEASE {
-                thread::yield_now();
-            }
-        }
+        drop(self.opened.lock().recover().take());
     }
 }

@@ -36,6 +36,7 @@ pub use crate::page::page_size;
 use crate::sync::Recover;
 use mount::Mount;
 use position::Operation;
+use residency::Residency;
 use system::FileSystem;
 use turns::Turns;
 
@@ -95,10 +96,12 @@ pub struct File {
     /// not open.
     direct: OnceLock<Result<OwnedFd>>,
     system: FileSystem,
+    /// How the cached share is found, determined when a request first needs it.
+    residency: OnceLock<Residency>,
     /// The mount, determined when a request first needs it.
     mount: OnceLock<Option<Arc<Mount>>>,
     options: Mutex<Options>,
-    /// Requests of this file. Each is counted until it no longer keeps the file open.
+    /// The requests of this file that are not finished.
     pub(crate) users: Arc<InFlight>,
     /// Whether the file system refuses reads that do not wait for a medium.
     refuses_cached_reads: AtomicBool,
@@ -135,12 +138,21 @@ impl File {
         if access.truncate {
             flags |= libc::O_TRUNC;
         }
-        File::open_at(path, path, access, flags, options)
-    }
-
-    /// Opens the file `at` for reading. Errors name it `name`.
-    pub fn open_as(at: &Path, name: &Path, options: Options) -> Result<File> {
-        File::open_at(at, name, Access::READ, libc::O_RDONLY, options)
+        // A mapping for writes needs a descriptor that can read, too.
+        let wider = match flags & libc::O_ACCMODE {
+            libc::O_WRONLY => flags & !libc::O_ACCMODE | libc::O_RDWR,
+            _ => flags,
+        };
+        let buffered = open_at_once(path, wider)
+            .or_else(|error| {
+                if wider == flags {
+                    Err(error)
+                } else {
+                    open_at_once(path, flags)
+                }
+            })
+            .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
+        File::of_opened(buffered, path, access, options)
     }
 
     /// Opens the file of a descriptor again, for reading and, if `writes`, for writing. Errors name
@@ -157,16 +169,17 @@ impl File {
         };
         match open_again(descriptor, name, access.mode()?) {
             Ok(opened) => File::of_opened(opened, name, access, options),
-            // The file's permissions have changed since it was opened. A duplicate shares position
-            // and locks with the descriptor: HDF5's lock lasts until the duplicate is closed, too.
-            Err(_) => {
-                let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
-                Ok(File {
-                    is_duplicate: true,
-                    ..file
-                })
-            }
+            // The file's permissions have changed since it was opened.
+            Err(_) => File::of_duplicate(descriptor, name, access, options),
         }
+    }
+
+    /// As [`of_descriptor`](Self::of_descriptor) for reading. A file that cannot be opened again is
+    /// an error.
+    pub fn opened_again(descriptor: RawFd, name: &Path, options: Options) -> Result<File> {
+        let opened = open_again(descriptor, name, libc::O_RDONLY)
+            .map_err(|e| Error::os(&e, "cannot open the file").in_file(name))?;
+        File::of_opened(opened, name, Access::READ, options)
     }
 
     /// Whether the file could not be opened again, so that it shares locks with the descriptor from
@@ -218,8 +231,23 @@ impl File {
             Err(e) if flags & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
                 Err(Error::os(&e, "cannot open the file of the descriptor again").in_file(&name))
             }
-            Err(_) => File::of_opened(duplicate(descriptor, &name)?, &name, access, options),
+            Err(_) => File::of_duplicate(descriptor, &name, access, options),
         }
+    }
+
+    /// Duplicates the descriptor, which shares position and locks with the duplicate: HDF5's lock
+    /// lasts until the duplicate is closed, too.
+    fn of_duplicate(
+        descriptor: RawFd,
+        name: &Path,
+        access: Access,
+        options: Options,
+    ) -> Result<File> {
+        let file = File::of_opened(duplicate(descriptor, name)?, name, access, options)?;
+        Ok(File {
+            is_duplicate: true,
+            ..file
+        })
     }
 
     /// Takes over a file that the caller has just created and opened for reading and writing.
@@ -238,30 +266,6 @@ impl File {
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
     }
 
-    fn open_at(
-        at: &Path,
-        path: &Path,
-        access: Access,
-        flags: i32,
-        options: Options,
-    ) -> Result<File> {
-        // A mapping for writes needs a descriptor that can read, too.
-        let wider = match flags & libc::O_ACCMODE {
-            libc::O_WRONLY => flags & !libc::O_ACCMODE | libc::O_RDWR,
-            _ => flags,
-        };
-        let buffered = open_at_once(at, wider)
-            .or_else(|error| {
-                if wider == flags {
-                    Err(error)
-                } else {
-                    open_at_once(at, flags)
-                }
-            })
-            .map_err(|e| Error::os(&e, "cannot open the file").in_file(path))?;
-        File::of_opened(buffered, path, access, options)
-    }
-
     fn of_opened(buffered: OwnedFd, path: &Path, access: Access, options: Options) -> Result<File> {
         refuse_unseekable(path, &buffered)?;
         Ok(File {
@@ -271,6 +275,7 @@ impl File {
             buffered,
             is_duplicate: false,
             direct: OnceLock::new(),
+            residency: OnceLock::new(),
             mount: OnceLock::new(),
             options: Mutex::new(options),
             users: Arc::new(InFlight::new()),
@@ -473,7 +478,7 @@ impl File {
             return Err(self.without_direct());
         }
         let flags = self.access.mode()? | libc::O_DIRECT;
-        open_fd(&path_of(self.buffered_fd()), flags).map_err(|e| match e.raw_os_error() {
+        open_again(self.buffered_fd(), &self.path, flags).map_err(|e| match e.raw_os_error() {
             Some(libc::EINVAL | libc::EOPNOTSUPP) => self.without_direct(),
             _ => Error::os(&e, "cannot open the file for direct I/O").in_file(&self.path),
         })
@@ -526,11 +531,12 @@ fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     let opened = open_fd(path, flags | libc::O_NONBLOCK)?;
     // With O_NONBLOCK, io_uring would return EAGAIN instead of waiting for the medium.
     // SAFETY: fcntl with F_SETFL on an open descriptor touches no memory.
-    unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, 0) };
+    unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, flags) };
     Ok(opened)
 }
 
-/// Opens the file of a descriptor again: through /proc or, where there is none, by its name.
+/// Opens the file of a descriptor again: through /proc or, where there is none, by its name. A name
+/// that leads to another file is an error.
 fn open_again(descriptor: RawFd, name: &Path, flags: i32) -> io::Result<OwnedFd> {
     open_at_once(&path_of(descriptor), flags).or_else(|error| {
         let opened = open_at_once(name, flags)?;

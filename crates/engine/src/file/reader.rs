@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::room::limit;
-use super::{File, open_fd, path_of};
+use super::{File, open_again};
 use crate::sync::Recover;
 
 /// The descriptors of single workers that all files hold.
@@ -58,7 +58,7 @@ impl File {
         let idle = self.readers.lock().recover().pop();
         let open = || {
             let _held = Held::take()?;
-            let fd = open_fd(&path_of(self.buffered_fd()), libc::O_RDONLY).ok()?;
+            let fd = open_again(self.buffered_fd(), &self.path, libc::O_RDONLY).ok()?;
             Some(OwnDescriptor { fd, _held })
         };
         let descriptor = idle.or_else(open)?;

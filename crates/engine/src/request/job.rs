@@ -12,7 +12,7 @@ use crate::changes::Changing;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::file::turns::Turns;
-use crate::in_flight::{REQUESTS, Round, WITHOUT_STEPS};
+use crate::in_flight::{InFlight, Round};
 use crate::sync::Recover;
 use crate::trace;
 
@@ -28,9 +28,8 @@ pub(crate) struct Job {
     pub turns: Option<(Arc<Turns>, usize)>,
     /// Whether the submitter has a share of the work.
     pub has_steps: bool,
-    /// The rounds in which the request entered [`REQUESTS`] and, without steps, [`WITHOUT_STEPS`].
-    pub entered: Round,
-    pub without_steps: Option<Round>,
+    /// The counters that the request has entered, each with the round, until it is finished.
+    pub entered: Vec<(Arc<InFlight>, Round)>,
     /// Present until no worker touches files any more.
     pub changing: Mutex<Option<Changing>>,
     /// The owner of the buffers, kept until no worker touches them any more.
@@ -117,21 +116,17 @@ impl Job {
                 self.tracker.progress.fail(Error::panicked(&*panic));
             }
         }
+        let operation = task.operation();
         let owner = self.owner.lock().recover().take();
-        // This runs code of the submitter. The request must finish even if that code panics.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(owner)));
+        // A finished request has no file open: a duplicate of HDF5's descriptor would keep HDF5's
+        // lock. The owner runs code of the submitter. The request must finish even if that panics.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop((task, owner))));
         let tracker = &self.tracker;
-        trace::request(
-            task.operation(),
-            tracker.submitted,
-            tracker.counters.total(),
-        );
+        trace::request(operation, tracker.submitted, tracker.counters.total());
         drop(self.changing.lock().recover().take());
         tracker.finish();
-        task.finished();
-        REQUESTS.leave(self.entered);
-        if let Some(entered) = self.without_steps {
-            WITHOUT_STEPS.leave(entered);
+        for (requests, round) in &self.entered {
+            requests.leave(*round);
         }
     }
 }

@@ -37,7 +37,7 @@ use crate::file::turns::Turns;
 use crate::fork::refuse_fork;
 use crate::gpu::Context;
 use crate::gpu::stream::{Flag, Stream};
-use crate::in_flight::{REQUESTS, WITHOUT_STEPS};
+use crate::in_flight::{InFlight, REQUESTS, WITHOUT_STEPS};
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::plan::Extent;
@@ -238,7 +238,6 @@ fn transfer_job(
     let turns = turns.map(|most| (Arc::clone(&file.turns), most));
     let transfer = Transfer {
         file: Arc::clone(file),
-        entered: file.users.enter(),
         operation,
         parts,
         ending,
@@ -246,7 +245,15 @@ fn transfer_job(
         last,
     };
     let transfer = Box::new(transfer);
-    Ok(make_job(engine, transfer, tracker, (lanes, turns), owner))
+    let users = Some(&file.users);
+    Ok(make_job(
+        engine,
+        transfer,
+        tracker,
+        (lanes, turns),
+        users,
+        owner,
+    ))
 }
 
 fn make_job(
@@ -254,17 +261,18 @@ fn make_job(
     task: Box<dyn Task>,
     tracker: Tracker,
     (lanes, turns): (usize, Option<(Arc<Turns>, usize)>),
+    users: Option<&Arc<InFlight>>,
     owner: Option<Box<dyn Any + Send>>,
 ) -> NewJob {
     let has_steps = tracker.progress.has_steps();
-    let entered = REQUESTS.enter();
-    let without_steps = (!has_steps).then(|| WITHOUT_STEPS.enter());
+    let without_steps = (!has_steps).then_some(&*WITHOUT_STEPS);
+    let counters = [users, without_steps, Some(&*REQUESTS)];
+    let entered = counters.into_iter().flatten();
     let job = Job {
         engine,
         task: RwLock::new(Some(task)),
         has_steps,
-        entered,
-        without_steps,
+        entered: entered.map(|all| (Arc::clone(all), all.enter())).collect(),
         changing: Mutex::new(Some(Changing::begin())),
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
@@ -315,8 +323,7 @@ fn run_here(engine: &Engine, (job, lanes): NewJob) -> Result<Report> {
     Ok(tracker.report())
 }
 
-/// `count` tasks that serve a job. The last one takes the given handle, because the last handle of
-/// a job may close its file and the submitter must not be the one to drop it.
+/// `count` tasks that serve a job.
 fn tasks(job: Arc<Job>, count: usize) -> Vec<Runnable> {
     std::iter::repeat_n(job, count)
         .map(|job| Box::new(move || job.serve()) as Runnable)

@@ -39,7 +39,8 @@ use crate::staging::Ring;
 ///
 /// At most as many workers as the order names call [`serve`](Self::serve) at the same time. When
 /// all of them have returned, the request concludes, once and on one thread: [`end`](Self::end) or
-/// [`clean_up`](Self::clean_up), then [`finished`](Self::finished).
+/// [`clean_up`](Self::clean_up). The task is dropped, with the files that it has open, before the
+/// outcome is published.
 pub trait Task: Send + Sync {
     /// One worker's share. Returns when this worker finds nothing left to do, or when
     /// [`Share::stopping`] is true. Nothing that it started then touches any memory.
@@ -81,9 +82,6 @@ pub trait Task: Send + Sync {
     /// last step or, if the request was stopped, when all workers have left. Not called if the
     /// submitter drops the request instead of taking its steps.
     fn end_steps(&self) {}
-
-    /// Drops all that the task owns, such as files. The outcome is published by then.
-    fn finished(self: Box<Self>) {}
 }
 
 /// A task, and what the engine needs to make a request of it.
@@ -130,7 +128,7 @@ impl TaskOrder {
         if let Some(note) = &self.note {
             tracker.counters.note(note);
         }
-        make_job(engine, self.task, tracker, (lanes, None), owner)
+        make_job(engine, self.task, tracker, (lanes, None), None, owner)
     }
 }
 

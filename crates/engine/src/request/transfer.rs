@@ -12,7 +12,6 @@ use crate::file::File;
 use crate::file::mapping::Mappings;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
-use crate::in_flight::Round;
 use crate::memory::Memory;
 use crate::plan::{Block, Extent, Plan};
 use crate::routes::{Route, Work};
@@ -187,8 +186,6 @@ pub(crate) enum Ending {
 
 pub(super) struct Transfer {
     pub file: Arc<File>,
-    /// The round in which the request entered [`File::users`].
-    pub entered: Round,
     pub operation: Operation,
     pub parts: Vec<Part>,
     pub ending: Ending,
@@ -414,13 +411,6 @@ impl Task for Transfer {
 
     fn operation(&self) -> Operation {
         self.operation
-    }
-
-    fn finished(self: Box<Self>) {
-        let users = Arc::clone(&self.file.users);
-        let entered = self.entered;
-        drop(self);
-        users.leave(entered);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::dataset::{
     flush, read_chunk_table,
 };
 use crate::library::{Id, Session};
-use crate::open_files::{Identity, SourceFile, identity, most_descriptors};
+use crate::open_files::{Identity, SourceFile, identity, identity_of, most_descriptors};
 use penstock_array::ChunkTable;
 
 use super::files::{Origin, PREFIXES, unescaped};
@@ -377,7 +377,14 @@ impl<'a> Sources<'a> {
                 &format!("is in {file}, which is not one plain file"),
             ));
         };
-        let file = SourceFile::of_descriptor(descriptor)?;
+        let name = &info.file.name;
+        let file = SourceFile::of_descriptor(descriptor, name).map_err(|error| {
+            if error.is_out_of_descriptors() {
+                Stop::Failed(error)
+            } else {
+                unreadable(name, error.cause())
+            }
+        })?;
         let known = self.source_files.entry(file.identity());
         Ok(known.or_insert_with(|| Arc::new(file)).clone())
     }
@@ -414,9 +421,7 @@ fn whereabouts(info: &DatasetInfo, name: &Path) -> Result<(PathBuf, Identity), S
     let Some(descriptor) = info.file.descriptor else {
         return Err(Stop::Hdf5("its file is not one plain file".to_owned()));
     };
-    let open = fs::metadata(format!("/proc/self/fd/{descriptor}"))
-        .map(|meta| identity(&meta))
-        .map_err(|error| unreadable(name, &error.to_string()))?;
+    let open = identity_of(descriptor).ok_or_else(|| unreadable(name, "HDF5 has closed it"))?;
     if name.is_absolute() {
         return Ok((name.to_owned(), open));
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import time
@@ -167,6 +168,39 @@ def test_a_transfer_without_a_descriptor_left_is_carried_out_by_hdf5(path):
             dataset.write(255 - data)
             dataset.read(out=out)
         np.testing.assert_array_equal(out, 255 - data)
+
+
+@contextmanager
+def files_cannot_be_opened_again(path) -> Iterator[None]:
+    """Penstock then duplicates HDF5's descriptor, which shares HDF5's lock."""
+    user = os.geteuid()
+    path.chmod(0o000)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        path.chmod(0o600)
+
+
+@pytest.mark.parametrize("connector", [None, "penstock_async"])
+@pytest.mark.parametrize("driver", [None, "penstock"])
+def test_a_file_that_was_closed_after_its_requests_is_not_locked(path, driver, connector):
+    data = rows(100_000)
+    with h5py.File(path, "w", locking=True) as file:
+        file["x"] = data
+    # A lock belongs to the file, whatever process has opened it.
+    with path.open("rb") as other:
+        for turn in range(20):
+            with ps.File(path, "r+", driver=driver, connector=connector, locking=True) as file:
+                with files_cannot_be_opened_again(path):
+                    request = file["x"].write_async(data) if turn % 2 else file["x"].read_async()
+                while not request.done:
+                    pass
+                request.wait()
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(other, fcntl.LOCK_UN)
 
 
 SOURCES = 300

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -106,3 +108,24 @@ def test_a_mapping_of_no_elements_is_read_as_an_empty_array(tmp_path):
     with ps.File(tmp_path / "v.h5") as file:
         read = [file["x"][()], file["x"].read_async().wait(), *file.read_many(["x"])]
     assert [(one.shape, one.dtype) for one in read] == [((0,), np.dtype("i4"))] * 3
+
+
+READ = """
+import sys, numpy as np, penstock as ps
+from penstock.hdf5 import small
+small.LIMIT = 0
+with ps.File(sys.argv[1]) as file:
+    np.save(sys.argv[2], file["x"].read())
+print(ps.last_report().route, ps.last_report().note)
+"""
+
+
+def test_sources_are_read_by_their_names_where_proc_is_not_mounted(virtual):
+    out = virtual.parent / "out.npy"
+    hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hide, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("/proc cannot be hidden without rights")
+    read = [sys.executable, "-c", READ, virtual, out]
+    done = subprocess.run([*hide, *read], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["host"]
+    np.testing.assert_array_equal(np.load(out), numbers(1))

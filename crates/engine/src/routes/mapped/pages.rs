@@ -40,7 +40,7 @@ pub(super) fn stretches(spans: &[Span]) -> Vec<Range<u64>> {
 /// The outcome of mapping a stretch.
 pub(super) enum MapOutcome {
     Pinned(Map),
-    /// The driver or the file system refuses to pin pages of this file.
+    /// Pages of this file cannot be pinned.
     Refused,
     /// The process has reached its limit of mappings.
     NoRoom,
@@ -53,6 +53,10 @@ impl Map {
         stretch: Range<u64>,
         context: &Arc<Context>,
     ) -> Result<MapOutcome> {
+        // Pages may stay pinned after the request, and would keep the lock of the descriptor.
+        if work.file.is_duplicate() {
+            return Ok(MapOutcome::Refused);
+        }
         let page = page_size();
         let length = stretch.end - stretch.start;
         let offset = stretch.start / page * page;
