@@ -44,13 +44,13 @@ File open(const std::string &path, int flags) {
     return File(file);
 }
 
-void make(const std::string &path) {
+bool make(const std::string &path) {
     std::FILE *made = std::fopen(path.c_str(), "wx");
     if (made == nullptr) {
         std::cerr << "mpi_ranks: " << path << ": " << std::strerror(errno) << "\n";
-        MPI_Abort(MPI_COMM_WORLD, 1);
+        return false;
     }
-    std::fclose(made);
+    return std::fclose(made) == 0;
 }
 
 // Numbers in memory of one GPU, or of the host.
@@ -99,7 +99,7 @@ int device_of_rank() {
     return devices > 0 ? rank % devices : -1;
 }
 
-void run(const std::string &path, std::size_t count) {
+int run(const std::string &path, std::size_t count) {
     int rank = 0, ranks = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -109,8 +109,9 @@ void run(const std::string &path, std::size_t count) {
     mine.fill(std::vector<double>(count, rank + 1.0));
 
     // Rank 0 makes the file; then each rank writes its range, and no byte beside it.
-    if (rank == 0) make(path);
-    MPI_Barrier(MPI_COMM_WORLD);
+    int made = rank == 0 && make(path);
+    MPI_Bcast(&made, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (!made) return 1;
     const File file = open(path, PENSTOCK_READ | PENSTOCK_WRITE);
     check(penstock_write(file.get(), mine.data(), mine.bytes(), rank * mine.bytes(), nullptr, nullptr));
     MPI_Barrier(MPI_COMM_WORLD);
@@ -131,6 +132,7 @@ void run(const std::string &path, std::size_t count) {
                   << (device < 0 ? "host" : "GPU") << " memory; the sums are "
                   << (total[0] == total[1] ? "equal" : "different") << "\n";
     }
+    return 0;
 }
 
 }  // namespace
@@ -142,6 +144,7 @@ int main(int argc, char **argv) {
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     const std::size_t mebibytes = argc == 3 ? std::stoull(argv[2]) : 16;
-    run(argv[1], (mebibytes << 20) / sizeof(double));
+    const int status = run(argv[1], (mebibytes << 20) / sizeof(double));
     MPI_Finalize();
+    return status;
 }
