@@ -41,7 +41,7 @@ def _kernel(facts: Mapping[str, Any]) -> Line:
     return _SECTION.warn(
         "Kernel",
         f"{facts['kernel']}, without cachestat(2)",
-        "Penstock calls mincore(2) instead, for the first 4 MiB of a file only.",
+        "Penstock calls mincore(2) instead, for samples of a large file.",
         "Linux 6.5 or later has cachestat(2); a container may have to allow the call.",
     )
 

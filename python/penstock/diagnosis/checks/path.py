@@ -137,7 +137,7 @@ def _cached(facts: Mapping[str, Any], system: Mapping[str, Any]) -> Line:
         return _SECTION.unknown(
             "In the page cache", "neither cachestat(2) nor mincore(2) works", "Allow cachestat(2)."
         )
-    of = f"of {length}" if facts["cachestat"] else f"of the first 4 MiB of {length}"
+    of = f"of {length}" if facts["cachestat"] else f"of samples of {length}"
     return _SECTION.ok(
         "In the page cache",
         f"{share:.0%} {of}",
