@@ -1,0 +1,57 @@
+"""What ``durable`` promises of HDF5 files, seen by the system calls of a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+PROGRAM = """
+import os
+import numpy as np
+import penstock as ps
+file = ps.File("f.h5", "w")
+file.create_dataset("old", (100,), "f8")
+file.h5py.flush()
+os.path.exists("/begin")
+with ps.options(durable={durable}):
+    {act}
+os._exit(0)
+"""
+
+ACTS = {
+    "flush": "file.attrs['a'] = 1; file.flush()",
+    "close": "file.attrs['a'] = 1; file.close()",
+    "array": "file['x'] = np.ones(1000)",
+    "list": "file.create_dataset('x', data=[[1, 2], [3, 4]])",
+    "text": "file.create_dataset('x', data='text')",
+}
+
+
+def calls(folder, act, durable):
+    """The calls on the HDF5 file, in their order, after the program has made it."""
+    program = PROGRAM.format(act=ACTS[act], durable=durable)
+    traced = ["strace", "-f", "-y", "-e", "trace=fdatasync,pwrite64,?access,?stat,?newfstatat"]
+    command = [*traced, "-o", "trace", sys.executable, "-c", program]
+    subprocess.run(command, cwd=folder, check=True, timeout=120, env=os.environ)
+    text = (folder / "trace").read_text().partition('"/begin"')[2]
+    return re.findall(r"(fdatasync|pwrite64)\(\d+<[^>]*f\.h5>", text)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_what_is_made_under_durable_options_is_on_the_medium(tmp_path, act):
+    made = calls(tmp_path, act, durable=True)
+    assert "fdatasync" in made
+    if act != "close":  # which ends with the superblock
+        assert made[-1] == "fdatasync"
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_without_durable_nothing_is_synced(tmp_path, act):
+    assert "fdatasync" not in calls(tmp_path, act, durable=False)
