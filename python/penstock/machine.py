@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Any, Literal, cast
 
 from penstock import arrays, memory, request
 from penstock._native import NULL, ffi, is_loaded, lib, text
+from penstock.ending import at_end
 from penstock.errors import check
 from penstock.files import Path, encode
 
@@ -66,7 +66,7 @@ def trace(path: Path) -> Iterator[None]:
         check(lib.penstock_trace_stop())
 
 
-@atexit.register
+@at_end
 def _drain_at_exit() -> None:
     """Finish pending requests before the interpreter frees the memory that they use."""
     if is_loaded():  # else a forked child would load a copy, which has nothing to finish

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
+from penstock.ending import watch
 from penstock.errors import Error, InvalidError, WaitTimeout, check, failure
 from penstock.files import NativeFile
 from penstock.report import Report, from_native
@@ -230,6 +231,7 @@ class Request(Generic[A]):
         """
         if len(_pending) >= _scan_at:
             _discard_finished()
+        watch()
         native = self._native
         _add(native)
         status = start(native.handle)

@@ -58,7 +58,8 @@ def test_spack_has_the_requirements(project, workspace):
     words = re.findall(r'^ +depends_on\("([^"]+)"(?:, type="build")?\)$', SPACK.read_text(), re.M)
     python = {"python": numbers(project["project"]["requires-python"].removeprefix(">="))}
     rust = {"rust": numbers(workspace["rust-version"])}
-    assert requirements(words) == run | build | python | rust | {"c": (), "cxx": ()}
+    of_spack = {"c": (), "cxx": (), "hdf5": (1, 14)}
+    assert requirements(words) == run | build | python | rust | of_spack
 
 
 @pytest.mark.parametrize(("file", "name"), [(CONDA, "run_constraints"), (SPACK, "variants")])

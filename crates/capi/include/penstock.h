@@ -641,7 +641,8 @@ PENSTOCK_API int penstock_hdf5_settle_path(const char *path);
 /* If `options`, merged with those of the process, request durability: does what penstock_hdf5_settle does, flushes
  * the file and syncs it, so that what HDF5 itself has written is on the medium. Otherwise does nothing. Returns
  * PENSTOCK_ERR_INVALID if HDF5 cannot flush a file now: see penstock_request_turn. With 0 in place of the object, only
- * this is checked, so that a program can refuse a durable write before HDF5 writes anything. */
+ * this is checked, so that a program can refuse a durable write before HDF5 writes anything. Returns
+ * PENSTOCK_ERR_UNAVAILABLE for a virtual dataset, one in external files, and a driver that does not use one plain file. */
 PENSTOCK_API int penstock_hdf5_sync(penstock_hid object, const penstock_options *options);
 /* Mark the beginning and the end of a call of HDF5 that calls functions of the program on this thread, such as
  * H5Lvisit. Pairs may nest. HDF5 (1.14, 2.x) cannot flush a file in such a function, and could not later either if it

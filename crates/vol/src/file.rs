@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use penstock_engine::error::{Error, Result};
+use penstock_engine::file::File;
+use penstock_engine::options_without_engine;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5F_SCOPE_LOCAL, H5P_DEFAULT, herr_t, hid_t};
 
@@ -22,9 +24,10 @@ use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
 use super::under::Under;
 use super::wrapped::Wrapped;
+use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{ErrorSite, FAIL, SUCCEED, error_site, run_callback};
 use penstock_hdf5::transfer::conflicts::Pending;
-use penstock_hdf5::transfer::{Planned, Refused};
+use penstock_hdf5::transfer::{Planned, Refused, file_to_sync};
 
 const OPEN: ErrorSite = error_site(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
 const SPECIFIC: ErrorSite = error_site(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
@@ -434,6 +437,24 @@ unsafe extern "C" fn optional(
     }
 }
 
+/// Returns the file of an object, to be synced, if its settings request durability and it is open for
+/// writing.
+///
+/// # Safety
+/// The thread is inside a callback on `under`, an object of this kind.
+unsafe fn durable_file(under: &Under, kind: H5I_type_t) -> Result<Option<Arc<File>>> {
+    let container = &under.container;
+    let options = options_without_engine(container.policy.settings.options)?;
+    if options.durable != Some(true) || container.is_parallel {
+        return Ok(None);
+    }
+    // SAFETY: the caller guarantees this.
+    let id = unsafe { TemporaryId::of(under, kind)? };
+    // SAFETY: the thread is inside a call of this HDF5.
+    let session = unsafe { Session::begin(under.library().hdf5) };
+    file_to_sync(&session, id.get())
+}
+
 /// Flushes a file, or the file of another object, after the pending operations on it.
 ///
 /// # Safety
@@ -454,7 +475,16 @@ unsafe fn flush(
             };
             let call = under.calls.H5VLfile_specific;
             let container = &under.container;
-            container.in_call(|| call(under.object, under.id, &mut args, dxpl_id, req))
+            let status =
+                container.in_call(|| call(under.object, under.id, &mut args, dxpl_id, req));
+            if status < 0 || under.is_internal {
+                return status;
+            }
+            let synced = under.run_callback(|| match durable_file(under, passed.obj_type)? {
+                Some(file) => file.sync(),
+                None => Ok(()),
+            });
+            synced.map_or(FAIL, |()| status)
         };
         attempt(obj, ApiCall::NONE, |under| {
             let _quiet = Quiet::begin(under.library());
@@ -492,10 +522,18 @@ unsafe fn flush(
 
 unsafe extern "C" fn close_file(file: *mut c_void, _dxpl_id: hid_t, req: Req) -> herr_t {
     let native = |under: &Under, req: Req| {
-        under.container.closes(under.object);
+        // HDF5 writes until it has closed its descriptor.
         // SAFETY: HDF5 closes the file, now or in an earlier call that deferred the close.
+        let to_sync = unsafe { durable_file(under, H5I_FILE) };
+        under.container.closes(under.object);
+        // SAFETY: as above.
         let status =
             unsafe { (under.calls.H5VLfile_close)(under.object, under.id, H5P_DEFAULT, req) };
+        if status >= 0
+            && let Err(error) = to_sync.and_then(|file| file.map_or(Ok(()), |file| file.sync()))
+        {
+            under.container.policy.failures.add(error);
+        }
         if let (true, Some(shared)) = (status >= 0, under.container.shared.get()) {
             shared.closed();
         }

@@ -30,9 +30,6 @@ from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
 from penstock.streams import wait_for
 
-_ONLY_CHECK = 0
-"""No object: ``penstock_hdf5_sync`` then refuses a durable write that HDF5 cannot flush now."""
-
 
 def no_elements(array: Any) -> Finished[Any]:
     """Return the request of a write of no elements."""
@@ -242,7 +239,8 @@ def write(
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
     with lock():
-        check(lib.penstock_hdf5_sync(_ONLY_CHECK, options))
+        # Refuses, before HDF5 writes, a durable write that cannot be kept.
+        check(lib.penstock_hdf5_sync(dataset.id.id, options))
         pending.wait_for_dataset(dataset, request.WRITE)
         try:
             dataset[selection] = value

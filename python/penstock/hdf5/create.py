@@ -11,6 +11,7 @@ from penstock import arrays, frameworks
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import dropped, memory_types
+from penstock.hdf5.library import make_durable
 from penstock.hdf5.writing import write
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
@@ -37,6 +38,8 @@ def create(
         made = group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
         dropped.adopt(made, file)
         dropped.watch(made)
+        if data is not None:
+            make_durable(made)
         return made
     lengths = view.shape if shape is None else lengths_of(shape)
     if math.prod(lengths) != math.prod(view.shape):

@@ -13,7 +13,6 @@ if the file is closed otherwise, and at once if there is no such file.
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import weakref
@@ -24,6 +23,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from penstock import request
+from penstock.ending import at_end
 from penstock.errors import Error, IOFailure
 from penstock.hdf5 import pending
 from penstock.hdf5.library import creation_property, lock
@@ -256,7 +256,7 @@ def _kept_errors(identifier: Any, file: Any) -> Iterator[None]:
         _unwritten.append(_Unwritten(h5py.Dataset(identifier), file, error))
 
 
-@atexit.register
+@at_end
 def _at_exit() -> None:
     """Print the errors of files that the program does not close."""
     global _is_ending

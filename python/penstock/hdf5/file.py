@@ -11,7 +11,7 @@ from penstock.errors import Error, IncompatibleError, InvalidError
 from penstock.hdf5 import dropped, pending, pickling
 from penstock.hdf5.connector import open_file
 from penstock.hdf5.group import Group
-from penstock.hdf5.library import lock
+from penstock.hdf5.library import lock, make_durable
 from penstock.hdf5.objects import open_readonly, unwrap, wrap
 
 
@@ -150,7 +150,8 @@ class File(Group):
     def flush(self) -> None:
         """Wait for the pending requests of the file, and make HDF5 write its buffers to the file.
 
-        This also waits for those of datasets that external links of the file led to.
+        With the option ``durable``, what HDF5 has written is then on the medium. This also waits
+        for the pending requests of datasets that external links of the file led to.
 
         Raises:
             Error: A write failed, and no caller has waited for its request; or HDF5 could not write
@@ -158,11 +159,13 @@ class File(Group):
         """
         self._wait()
         self._h5py.flush()
+        make_durable(self._h5py)
 
     def close(self) -> None:
         """Wait for the pending requests of the file, and close it with all objects in it.
 
-        A file that was open before is left open. A second call does nothing.
+        With the option ``durable``, the file is flushed to the medium first. A file that was open
+        before is left open. A second call does nothing.
 
         Raises:
             Error: As :meth:`flush`. The file is closed nevertheless.
@@ -172,6 +175,8 @@ class File(Group):
         try:
             if self._h5py:
                 self._wait()
+                if self._closes and self.mode != "r":
+                    make_durable(self._h5py)
         except Error as failure:
             try:
                 self._close()

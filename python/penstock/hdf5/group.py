@@ -10,7 +10,7 @@ import numpy as np
 from penstock._keys import ReadKeys
 from penstock.hdf5 import copying, create, many, pending
 from penstock.hdf5.dataset import Dataset
-from penstock.hdf5.library import calls_back, creation_properties, lock
+from penstock.hdf5.library import calls_back, creation_properties, lock, make_durable
 from penstock.hdf5.objects import Object, unwrap, wrap
 from penstock.shapes import Shape
 
@@ -44,8 +44,10 @@ class Group(Object, MutableMapping[str, Any]):
 
         item = unwrap(item)
         if not isinstance(item, (h5py.HLObject, h5py.SoftLink, h5py.ExternalLink, np.dtype)):
-            item = self.create_dataset(None, data=item).h5py
-        self._h5py[name] = item
+            self._h5py[name] = self.create_dataset(None, data=item).h5py
+            make_durable(self._h5py)  # the link; the dataset had no name when it was written
+        else:
+            self._h5py[name] = item
 
     def __delitem__(self, name: str) -> None:
         """Wait for the pending requests of the file, and remove a name from the group."""

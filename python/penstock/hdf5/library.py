@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import ffi, lib
+from penstock._options import resolve
 from penstock.errors import IncompatibleError, InvalidError, IOFailure, check
 
 _lock: Any = None
@@ -40,6 +41,15 @@ def _bind() -> Any:
                 break
             _lock = phil
     return phil
+
+
+def make_durable(located: Any) -> None:
+    """Flush and sync the file of an h5py object, if the options in force request durability.
+
+    For what HDF5 has written itself. A write by the library syncs its file at its end.
+    """
+    with lock():
+        check(lib.penstock_hdf5_sync(located.id.id, resolve({})))
 
 
 def _in_child() -> None:

@@ -30,6 +30,8 @@ pub struct FileInfo {
     pub is_swmr: bool,
     /// Whether offsets are those of one plain file.
     pub is_plain: bool,
+    /// Whether there is no file: it is HDF5's driver `core` that holds the bytes, and stores them nowhere.
+    pub is_in_memory: bool,
     /// Size in bytes of the page buffer, which may hold changed raw data.
     pub page_buffer: usize,
     /// Size in bytes of the sieve buffer, which may hold changed contiguous data.
@@ -90,6 +92,7 @@ impl FileInfo {
             is_writable: intent & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE) != 0,
             is_swmr: intent & (H5F_ACC_SWMR_READ | H5F_ACC_SWMR_WRITE) != 0,
             is_plain: access.is_plain,
+            is_in_memory: access.is_in_memory,
             page_buffer: access.page_buffer,
             sieve_buffer: access.sieve_buffer,
             user_block,
@@ -149,6 +152,7 @@ fn size_with_allocated(session: &Session<'_>, file: &Id) -> Result<u64> {
 #[derive(Default)]
 struct Access {
     is_plain: bool,
+    is_in_memory: bool,
     descriptor: Option<i32>,
     page_buffer: usize,
     sieve_buffer: usize,
@@ -182,6 +186,13 @@ impl Access {
         if access.is_plain && !handle.is_null() {
             // SAFETY: with these drivers the handle is the address of the descriptor, an int.
             access.descriptor = Some(unsafe { *handle.cast::<c_int>() });
+        }
+        if !access.is_plain {
+            let (mut increment, mut is_stored) = (0, true);
+            // SAFETY: an owned identifier, and places for both results. Fails for other drivers.
+            let status =
+                unsafe { (hdf5.H5Pget_fapl_core)(list.get(), &mut increment, &mut is_stored) };
+            access.is_in_memory = status >= 0 && !is_stored;
         }
         Ok(access)
     }

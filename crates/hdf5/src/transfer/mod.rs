@@ -29,7 +29,9 @@ pub use execution::{
     Opened, PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many, may_make_durable,
     nothing_is_pending, small_read, start, wait_for_dataset, wait_for_file, wait_for_path,
 };
-pub use hdf5_state::{InCall, cannot_flush, inside, is_inside, may_flush, unresolved_count};
+pub use hdf5_state::{
+    InCall, cannot_flush, file_to_sync, inside, is_inside, may_flush, unresolved_count,
+};
 pub use prepare::{
     Planned, Refused, StoredDataset, describe, is_cut_off, prepare, prepare_dataset_for_copy,
     prepare_for_copy, prepare_or_refuse,

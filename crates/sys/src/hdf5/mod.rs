@@ -323,6 +323,11 @@ table! {
                 iter_data: *mut c_void
             ) -> c_int;
             fn H5Pget_driver(plist_id: hid_t) -> hid_t;
+            fn H5Pget_fapl_core(
+                fapl_id: hid_t,
+                increment: *mut usize,
+                backing_store: *mut bool
+            ) -> herr_t;
             /// Registers the driver, or adds a reference to it, and copies the string.
             fn H5Pset_driver_by_name(
                 plist_id: hid_t,

@@ -13,7 +13,9 @@ use crate::transfer::conflicts::{
     Access, AccessSet, FileKey, access_set, by_hdf5, finish_before, identity, in_file, is_empty,
     is_idle, key_of_object, unfinished_storage,
 };
-use crate::transfer::hdf5_state::{cannot_flush, flush_and_sync, inside, may_flush};
+use crate::transfer::hdf5_state::{
+    cannot_flush, flush_and_sync, inside, may_flush, refuse_elsewhere,
+};
 use crate::transfer::request::FileSelection;
 
 /// Returns whether [`wait_for_dataset`] and [`wait_for_file`] would neither wait nor report
@@ -97,7 +99,12 @@ pub unsafe fn make_durable(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
             unsafe { wait_for_file(hdf5, object)? };
         }
         // SAFETY: as above.
-        flush_and_sync(&unsafe { Session::begin(hdf5) }, object)
+        let session = unsafe { Session::begin(hdf5) };
+        // Files and groups have no description.
+        if let Ok(info) = DatasetInfo::read(&session, object) {
+            refuse_elsewhere(&info)?;
+        }
+        flush_and_sync(&session, object)
     })
 }
 

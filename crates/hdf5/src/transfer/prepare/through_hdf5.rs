@@ -23,7 +23,7 @@ use penstock_sys::hdf5::{H5P_DEFAULT, H5S_ALL, hid_t};
 use crate::conversion::{Conversion, byte_order};
 use crate::dataset::{DatasetInfo, MemoryType};
 use crate::library::{Id, Session};
-use crate::transfer::hdf5_state::{cannot_flush, may_flush};
+use crate::transfer::hdf5_state::{cannot_flush, may_flush, refuse_elsewhere};
 use crate::transfer::request::{
     DatasetTransfer, Dataspace, FileSelection, Hdf5Selection, HostBuffer, MemoryShape,
     memory_selection,
@@ -175,13 +175,14 @@ impl LibraryCall {
     ) -> Result<LibraryCall> {
         let is_durable = transfer.operation == Operation::Write
             && merged_options(transfer.options)?.durable == Some(true);
-        if is_durable && !may_flush() {
-            return Err(cannot_flush());
+        if is_durable {
+            refuse_elsewhere(info)?;
+            may_flush().then_some(()).ok_or_else(cannot_flush)?;
         }
         Ok(LibraryCall {
             operation: transfer.operation,
             dataset: WrittenDataset {
-                is_durable: is_durable && info.file.descriptor.is_some(),
+                is_durable,
                 ..WrittenDataset::new(session, transfer.dataset, Arc::clone(info))
             },
             memory_type: transfer.memory_type,
