@@ -108,6 +108,20 @@ for _ in range(6):
         drawn[name] = draw.choice([None, index, (slice(None), *index[1:])])
     same(load_file(path, device, plan=drawn, group=world, exchange="host"), drawn)
 
+# A rank that fails before it has read anything, with a plan and without.
+last = rank == size - 1
+for asked, words in (
+    ({}, "there is no such file|No such file"),
+    ({"device_map": {"": 0}}, "one device of each rank"),
+    ({"plan": 5}, "not iterable"),
+    ({"plan": {"whole0": np.s_[::0]}}, "'whole0'.*zero"),
+    ({"plan": {"whole0": "x"}}, "'whole0'"),
+):
+    here = folder / "missing.safetensors" if last and not asked else path
+    plan_of_others = {"plan": {"whole0": None}} if "plan" in asked else {}
+    with pytest.raises(RankError, match=f"(?s)rank {size - 1}.*({words})"):
+        load_file(here, device, group=world, **(asked if last else plan_of_others))
+
 for wrong, words in (("peer", "exchange"), ("host", "no file has tensor 'none'")):
     asked = {"none": None} if wrong == "host" and rank == size - 1 else {"whole0": None}
     with pytest.raises(RankError, match=words):

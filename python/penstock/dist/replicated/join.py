@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.dist.gathering import Gathering
 from penstock.dist.group import Group
-from penstock.dist.mpi.ranks import Ranks
+from penstock.dist.mpi.ranks import RankError, Ranks
 from penstock.dist.torch_group import TorchGroup
 from penstock.errors import IncompatibleError, InvalidError
+
+
+@contextmanager
+def joined(comm: Any, timeout: float) -> Iterator[Group]:
+    """Use the group of :func:`join` in a block. Collective.
+
+    After an exception that the other ranks do not get in the same step, this rank leaves the group.
+    """
+    group = join(comm, timeout)
+    try:
+        yield group
+    except RankError:
+        group.free()
+        raise
+    except BaseException:
+        group.leave()
+        raise
+    group.free()
 
 
 def join(comm: Any, timeout: float) -> Group:

@@ -15,10 +15,10 @@ from penstock import arrays, report, transfer
 from penstock._options import OptionKeys
 from penstock.dist.group import Group, made_by_all
 from penstock.dist.launched import Launched
-from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, RankError, this_host
+from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, this_host
 from penstock.dist.mpi.shared import Shared
 from penstock.dist.replicated import exchange as ways
-from penstock.dist.replicated.join import join
+from penstock.dist.replicated.join import joined
 from penstock.dist.replicated.source import About, Arguments, Source, look, name_of
 from penstock.dist.torch_group import TorchGroup
 from penstock.dtypes import element_type
@@ -104,26 +104,17 @@ def load_replicated(
     >>> x = load_replicated("run.h5:rho", MPI.COMM_WORLD, device="cuda")  # mpirun
     """
     began = time.perf_counter_ns()
-    group = join(comm, timeout)
-    call: _Call | None = None
-    error: Exception | None = None
-    try:
-        arguments = Arguments(source, dtype, shape, transfer.offset_of(offset), None)
-        call = _Call(arguments, device, out, stream, like, pin, piece, exchange)
-        if isinstance(group, TorchGroup) and call.ordinal is not None:
-            group.use_gpu(call.ordinal)
-    except Exception as raised:  # reported to the other ranks in the first step
-        error = raised
-    try:
-        found = _load(group, call, error, options, began)
-    except RankError:
-        group.free()
-        raise
-    except BaseException:
-        group.leave()
-        raise
-    group.free()
-    return found
+    with joined(comm, timeout) as group:
+        call: _Call | None = None
+        error: Exception | None = None
+        try:
+            arguments = Arguments(source, dtype, shape, transfer.offset_of(offset), None)
+            call = _Call(arguments, device, out, stream, like, pin, piece, exchange)
+            if isinstance(group, TorchGroup) and call.ordinal is not None:
+                group.use_gpu(call.ordinal)
+        except Exception as raised:  # reported to the other ranks in the first step
+            error = raised
+        return _load(group, call, error, options, began)
 
 
 class _Call:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock import arrays, dlpack, frameworks, pinned
+from penstock._collector import paused_collector
 from penstock._core import export_array, import_arrays
 from penstock.device_array import DeviceArray
 from penstock.dtypes import ElementType, element_type, numpy_dtype
@@ -79,6 +80,15 @@ def choose(name: str, device: Any) -> Framework:
     raise WeightsTypeError(
         f"framework {name} is invalid", remedy='use "pt", "np", "cupy" or "device"'
     )
+
+
+def named_tensors(
+    maker: Framework, memory: Memory, places: list[int], parts: Sequence[AnyPart]
+) -> dict[str, Any]:
+    """Return the tensors of parts of a memory, by name."""
+    with paused_collector():
+        tensors = maker.tensors(memory, places, parts)
+        return dict(zip((part.name for part in parts), tensors, strict=True))
 
 
 class _OneByOne:

@@ -7,21 +7,16 @@ from contextlib import ExitStack
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from penstock._collector import paused_collector
 from penstock._native import ffi
 from penstock._options import OptionKeys
 from penstock.files import Path
-from penstock.placement import HOST
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
-from penstock.torch.safetensors.frameworks import Framework, Memory
+from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import header_in
 from penstock.torch.safetensors.layout import (
-    ALIGNMENT,
     AnyPart,
-    is_aligned,
     lay_out,
-    lay_out_contiguous,
 )
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
 from penstock.torch.safetensors.opened import Reading, WeightsFile
@@ -85,23 +80,18 @@ def load_file(
     >>> state = load_file("model.safetensors", device="cuda")
     >>> half = load_file(path, "cuda", plan={"up.weight": np.s_[: n // 2]})
     """
+    if group is not None and plan is not None:
+        from penstock.torch.safetensors.tensor_parallel import load_plans
+
+        return load_plans(filename, device, device_map, plan, group, exchange, pin, options)
+    if group is not None:
+        from penstock.torch.safetensors.replicated import load_by_all
+
+        return load_by_all(filename, device, device_map, group, exchange, pin, options)
+    if exchange != "auto":
+        raise WeightsError(f"exchange={exchange!r} needs a group")
     if plan is not None and not isinstance(plan, Mapping):
         plan = dict.fromkeys(plan)
-    if group is not None:
-        if device_map is not None:
-            raise WeightsError("a group loads tensors to one device of each rank")
-        if plan is not None:
-            from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT
-            from penstock.dist.replicated.join import join
-            from penstock.torch.safetensors.tensor_parallel import load_plans
-
-            return load_plans(
-                filename, device, plan, join(group, DEFAULT_TIMEOUT), exchange, pin, options
-            )
-        found: dict[str, Any] = {}
-        for path, names in files_of(filename).items():
-            found |= _load_replicated(path, names, device, group, exchange, pin, options)
-        return found
     return _Load(files_of(filename), device, device_map, plan, backend, copy, pin, options).run()
 
 
@@ -120,15 +110,15 @@ def load(data: bytes | bytearray | memoryview) -> dict[str, Any]:
 def load_bytes(data: bytes | bytearray | memoryview, framework: str) -> dict[str, Any]:
     """Load tensors of a framework from the bytes of a file."""
     maker = frameworks.choose(framework, "cpu")
-    header = header_in(data, "the data")
+    source = memoryview(data).cast("B")
+    header = header_in(source, "the data")
     parts = list(header.entries.values())
     layout = lay_out(parts)
     memory = maker.allocate(layout.nbytes)
     target = ffi.buffer(ffi.cast("char *", memory.address), memory.nbytes)
-    source = memoryview(data).cast("B")
     for offset, length, at in layout.ranges.tolist():
         target[at : at + length] = source[offset : offset + length]
-    return _tensors(maker, memory, layout.places, parts)
+    return frameworks.named_tensors(maker, memory, layout.places, parts)
 
 
 class _Load:
@@ -241,52 +231,3 @@ class _Started:
                 made.wait()
             self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))
         return self.found
-
-
-def _load_replicated(
-    path: str,
-    names: list[str] | None,
-    device: Any,
-    group: Any,
-    exchange: str,
-    pin: bool,
-    options: OptionKeys,
-) -> dict[str, Any]:
-    """Load a file into the memory of each rank. All bytes of the file stay together in it."""
-    from penstock.dist import load_replicated
-    from penstock.dist.replicated.source import KnownFile
-
-    maker = frameworks.choose("pt", device)
-    file = WeightsFile(path, "pread", options)
-    try:
-        header = file.header
-        known = KnownFile(file.name, file.file.identity())
-        wanted = header.entries if names is None else names
-        parts = [file.entry(name) for name in wanted]
-    finally:
-        file.close()
-    shift, places = lay_out_contiguous(parts, header.begin)
-    nbytes = header.end - header.begin
-    memory = maker.allocate(nbytes + ALIGNMENT, pin=pin)
-    if nbytes:
-        load_replicated(
-            known,
-            group,
-            offset=header.begin,
-            out=memory.owner[shift : shift + nbytes],
-            exchange=exchange,
-            **options,
-        )
-    found = _tensors(maker, memory, places, parts)
-    for part, place in zip(parts, places, strict=True):
-        if not is_aligned(part, place) and maker.ordinal != HOST:
-            found[part.name] = found[part.name].clone()
-    return found
-
-
-def _tensors(
-    maker: Framework, memory: Memory, places: list[int], parts: Sequence[AnyPart]
-) -> dict[str, Any]:
-    with paused_collector():
-        tensors = maker.tensors(memory, places, parts)
-        return dict(zip(map(_name_of, parts), tensors, strict=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -229,19 +230,28 @@ def parts_of(
         if index is None or index is Ellipsis:
             parts.append(entry)
             continue
-        try:
+        with _naming(file, entry):
             part = slices.part_of(entry, index) if slices.is_basic(index) else None
-        except IndexError as error:
-            raise WeightsError(
-                f"{file.name}: tensor {name!r} of shape {list(entry.shape)}: {error}",
-                path=file.name,
-            ) from None
         if part is None or (is_mapped and part.starts is not None):
             others[name] = index
         else:
             parts.append(part)
     parts.sort(key=lambda part: part.begin)
     return parts, others
+
+
+@contextmanager
+def _naming(file: WeightsFile, entry: Entry) -> Iterator[None]:
+    """Let the errors of an index name the file and the tensor."""
+    try:
+        yield
+    except (IndexError, TypeError, ValueError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(
+            f"{file.name}: tensor {entry.name!r} of shape {list(entry.shape)}: {error}",
+            path=file.name,
+        ) from None
 
 
 def read_plan(
@@ -253,5 +263,6 @@ def read_plan(
     names = (part.name for part in parts)
     found = dict(zip(names, file.read(parts, framework, copy=copy, pin=pin), strict=True))
     for name, index in others.items():
-        found[name] = _by_mapping(file, framework, name, index)
+        with _naming(file, file.entry(name)):
+            found[name] = _by_mapping(file, framework, name, index)
     return {name: found[name] for name in plan}

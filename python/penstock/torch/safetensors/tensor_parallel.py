@@ -23,8 +23,9 @@ from penstock._native import ffi, pointer
 from penstock._options import OptionKeys
 from penstock.dist.cuda_driver import Driver
 from penstock.dist.group import Group, made_by_all
-from penstock.dist.mpi.ranks import RankError, this_host
+from penstock.dist.mpi.ranks import DEFAULT_TIMEOUT, this_host
 from penstock.dist.replicated import exchange as ways
+from penstock.dist.replicated.join import joined
 from penstock.dist.torch_group import TorchGroup
 from penstock.errors import Error, InvalidError
 from penstock.files import Path
@@ -38,8 +39,9 @@ from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.layout import AnyPart, Part, lay_out
-from penstock.torch.safetensors.open import parts_of, read_plan
+from penstock.torch.safetensors.open import Plan, parts_of, read_plan
 from penstock.torch.safetensors.opened import Reading, WeightsFile
+from penstock.torch.safetensors.replicated import refuse_map
 from penstock.torch.safetensors.sharded import files_of
 
 WAYS = ("auto", "nccl", "host")
@@ -55,8 +57,9 @@ _STEP = "load_file(plan=, group=)"
 def load_plans(
     filename: Path,
     device: Any,
-    plan: Mapping[str, Any],
-    group: Group,
+    device_map: object,
+    plan: Plan,
+    group: Any,
     exchange: str,
     pin: bool,
     options: OptionKeys,
@@ -66,8 +69,9 @@ def load_plans(
     Args:
         filename: The file, index or folder.
         device: The device of this rank.
+        device_map: ``None``; anything else is refused.
         plan: The tensors and slices of this rank.
-        group: All ranks.
+        group: All ranks: a process group of torch.distributed, or a communicator of MPI.
         exchange: One of :data:`WAYS`: by default, each rank reads its own bytes.
         pin: Whether host memory is page-locked.
         options: Options of the reads.
@@ -75,17 +79,8 @@ def load_plans(
     Raises:
         RankError: A rank has failed. All ranks get it.
     """
-    try:
-        with closing(_Load(group, exchange)) as load:
-            found = load.run(filename, device, plan, pin, options)
-    except RankError:
-        group.free()
-        raise
-    except BaseException:
-        group.leave()
-        raise
-    group.free()
-    return found
+    with joined(group, DEFAULT_TIMEOUT) as members, closing(_Load(members, exchange)) as load:
+        return load.run(filename, device, device_map, plan, pin, options)
 
 
 class _Wish(NamedTuple):
@@ -171,7 +166,8 @@ class _Load:
         self,
         filename: Path,
         device: Any,
-        plan: Mapping[str, Any],
+        device_map: object,
+        plan: Plan,
         pin: bool,
         options: OptionKeys,
     ) -> dict[str, Any]:
@@ -180,7 +176,9 @@ class _Load:
         maker: Framework | None = None
         error: Exception | None = None
         try:
-            maker = self._open(filename, device, plan, options)
+            refuse_map(device_map)
+            indices = plan if isinstance(plan, Mapping) else dict.fromkeys(plan)
+            maker = self._open(filename, device, indices, options)
         except Exception as raised:  # reported to the other ranks in the first step
             error = raised
         on_gpu = maker is not None and maker.ordinal != HOST
@@ -201,7 +199,7 @@ class _Load:
         elapsed = time.perf_counter_ns() - began
         note = f"{group.size} rank(s), {self._words or 'nothing to exchange'}"
         report.remember(report.together(self._reports, maker.ordinal, elapsed, note))
-        return {name: found[name] for name in plan}
+        return {name: found[name] for name in indices}
 
     def _open(
         self,
