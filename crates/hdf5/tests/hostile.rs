@@ -81,6 +81,7 @@ fn info(shape: Vec<u64>, element: usize, layout: Layout, file_size: u64) -> Data
             is_writable: false,
             is_swmr: false,
             is_plain: true,
+            is_in_memory: false,
             page_buffer: 0,
             sieve_buffer: 0,
             user_block: 0,

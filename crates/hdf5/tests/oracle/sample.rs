@@ -37,6 +37,7 @@ pub fn info(shape: &[u64], element: usize, layout: Layout, file_size: u64) -> Da
             is_writable: false,
             is_swmr: false,
             is_plain: true,
+            is_in_memory: false,
             page_buffer: 0,
             sieve_buffer: 0,
             user_block: 0,
