@@ -14,10 +14,7 @@ from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import header_in
-from penstock.torch.safetensors.layout import (
-    AnyPart,
-    lay_out,
-)
+from penstock.torch.safetensors.layout import AnyPart, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
 from penstock.torch.safetensors.opened import Reading, WeightsFile
 from penstock.torch.safetensors.sharded import device_for, files_of
@@ -63,8 +60,8 @@ def load_file(
             ``torch.distributed.group.WORLD`` is the default group.
         exchange: How ranks of a group exchange, as for :func:`penstock.dist.load_replicated`. With
             a plan, each rank reads its own bytes by default. ``"nccl"`` and ``"host"`` exchange the
-            tensors of which a rank wants columns, or several ranks all, in windows of 128 MiB,
-            three of which are in memory meanwhile.
+            tensors that several ranks want, if one wants columns or several want all, in windows of
+            128 MiB, three of which are in memory meanwhile.
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
