@@ -29,7 +29,7 @@ pub(crate) struct Job {
     /// Whether the submitter has a share of the work.
     pub has_steps: bool,
     /// The counters that the request has entered, each with the round, until it is finished.
-    pub entered: Vec<(Arc<InFlight>, Round)>,
+    pub entered: [Option<(Arc<InFlight>, Round)>; 3],
     /// Present until no worker touches files any more.
     pub changing: Mutex<Option<Changing>>,
     /// The owner of the buffers, kept until no worker touches them any more.
@@ -125,7 +125,7 @@ impl Job {
         trace::request(operation, tracker.submitted, tracker.counters.total());
         drop(self.changing.lock().recover().take());
         tracker.finish();
-        for (requests, round) in &self.entered {
+        for (requests, round) in self.entered.iter().flatten() {
             requests.leave(*round);
         }
     }

@@ -267,12 +267,11 @@ fn make_job(
     let has_steps = tracker.progress.has_steps();
     let without_steps = (!has_steps).then_some(&*WITHOUT_STEPS);
     let counters = [users, without_steps, Some(&*REQUESTS)];
-    let entered = counters.into_iter().flatten();
     let job = Job {
         engine,
         task: RwLock::new(Some(task)),
         has_steps,
-        entered: entered.map(|all| (Arc::clone(all), all.enter())).collect(),
+        entered: counters.map(|counter| counter.map(|all| (Arc::clone(all), all.enter()))),
         changing: Mutex::new(Some(Changing::begin())),
         tracker: Arc::new(tracker),
         to_begin: AtomicUsize::new(lanes),
