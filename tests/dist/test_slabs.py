@@ -80,21 +80,21 @@ def test_slabs_that_no_plane_separates_are_compared(turns):
 def test_a_hundred_thousand_disjoint_slabs_take_a_second_or_so(shape, chunks):
     rows = rows_of_parts(shape, chunks, 10**5)
     rows = rows[(rows[:, 3::2] > rows[:, 2::2]).all(axis=1)]
-    began = time.perf_counter()
+    began = time.process_time()
     refuse_overlap("x", rows)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("is_outer", [True, False], ids=["time steps", "between others"])
 def test_two_hundred_writes_of_a_thousand_ranks_take_seconds(is_outer):
     plan = Plan("x", (200, 1000) if is_outer else (1000, 200), {}, {})
-    began = time.perf_counter()
+    began = time.process_time()
     for number in range(200):
         table = rows_of_parts((1000,), (1,), 1000, number)
         place = np.tile([number, number + 1], (1000, 1))
         before, after = (place, table[:, 2:]) if is_outer else (table[:, 2:], place)
         plan.enter([np.hstack([table[:, :2], before, after])])
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     written = np.concatenate(plan.slabs)
     assert len(written) == 200 * 1000
     assert (np.diff(written[:, 1]) >= 0).all()
@@ -105,7 +105,7 @@ def test_two_hundred_writes_of_a_thousand_ranks_take_seconds(is_outer):
 
 def test_a_hundred_thousand_slabs_of_the_same_elements_are_refused_at_once():
     rows = np.tile(row_of(0, 0, (range(5), range(5))), (10**5, 1))
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(InvalidError, match="the same elements"):
         refuse_overlap("x", rows)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

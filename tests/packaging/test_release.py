@@ -129,6 +129,14 @@ class Repository:
         )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_options_of_pytest():
+    """A run of tests with options does not count for a release."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTEST_ADDOPTS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     path = tmp_path_factory.mktemp("repository")

@@ -226,16 +226,23 @@ def many_chunks(tmp_path):
 
 @pytest.mark.parametrize("selection", [(), np.s_[1:]], ids=["all", "a part"])
 def test_the_time_of_a_report_counts_from_the_call(many_chunks, selection):
-    start = perf_counter()
-    ps.read(many_chunks, selection)
-    assert ps.last_report().seconds > 0.7 * (perf_counter() - start)
+    def share():
+        start = perf_counter()
+        ps.read(many_chunks, selection)
+        return ps.last_report().seconds / (perf_counter() - start)
+
+    # Other processes may delay the return of a call.
+    assert any(share() > 0.7 for _ in range(10))
 
 
 def test_the_time_of_a_request_counts_from_the_call(many_chunks):
-    start = perf_counter()
-    request = ps.read_async(many_chunks)
-    request.wait()
-    assert request.report.seconds > 0.7 * (perf_counter() - start)
+    def share():
+        start = perf_counter()
+        request = ps.read_async(many_chunks)
+        request.wait()
+        return request.report.seconds / (perf_counter() - start)
+
+    assert any(share() > 0.7 for _ in range(10))
 
 
 @pytest.mark.parametrize("pieces", [{"compression": "gzip"}, {}], ids=["decoded", "plain"])
