@@ -251,7 +251,8 @@ PENSTOCK_API int penstock_file_identity(penstock_file *file, uint64_t *inode, ui
                                         int64_t *modified_ns);
 /* Sets the length of the file; new bytes read as zero. */
 PENSTOCK_API int penstock_truncate(penstock_file *file, uint64_t bytes);
-/* Flushes data and size to stable storage. */
+/* Flushes data and size to stable storage and, with the first call for the file in this process, also its
+ * name: it syncs the folder. */
 PENSTOCK_API int penstock_sync(penstock_file *file);
 /* Replaces the file's options for later requests. */
 PENSTOCK_API int penstock_set_options(penstock_file *file, const penstock_options *options);

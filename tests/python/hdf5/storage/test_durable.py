@@ -41,11 +41,15 @@ ACTS = {
 def calls(folder, act, durable):
     """The calls on the HDF5 file, in their order, after the program has made it."""
     program = PROGRAM.format(act=ACTS[act], durable=durable)
-    traced = ["strace", "-f", "-y", "-e", "trace=fdatasync,pwrite64,?access,?stat,?newfstatat"]
-    command = [*traced, "-o", "trace", sys.executable, "-c", program]
-    subprocess.run(command, cwd=folder, check=True, timeout=120, env=os.environ)
-    text = (folder / "trace").read_text().partition('"/begin"')[2]
+    text = trace(folder, program).partition('"/begin"')[2]
     return re.findall(r"(fdatasync|pwrite64)\(\d+<[^>]*f\.h5>", text)
+
+
+def trace(folder, program):
+    calls = "trace=fsync,fdatasync,pwrite64,?access,?stat,?newfstatat"
+    command = ["strace", "-f", "-y", "-e", calls, "-o", "trace", sys.executable, "-c", program]
+    subprocess.run(command, cwd=folder, check=True, timeout=120, env=os.environ)
+    return (folder / "trace").read_text()
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -71,6 +75,40 @@ def test_the_connector_syncs_what_hdf5_writes(tmp_path, monkeypatch, filters, en
         sys.modules[__name__], "PROGRAM", PROGRAM.replace('"w"', f'"w", {connector}')
     )
     assert calls(tmp_path, "connector", durable=False)[-1] == "fdatasync"
+
+
+@pytest.mark.parametrize("act", [*ACTS, "connector", "write"])
+@pytest.mark.parametrize("folder", [".", "other"])
+def test_the_folder_of_a_file_is_synced_once(tmp_path, act, folder):
+    """Also if the program changes its folder, and if the next file gets the same inode."""
+    acts = {
+        "connector": "file.h5py['x'] = np.ones(1000); file.h5py.flush()",
+        "write": "ps.write(file['old'], np.ones(100))",
+    }
+    more = ", connector='penstock_async', connector_options={'durable': 'yes'}"
+    program = f"""
+import os
+import numpy as np
+import penstock as ps
+os.mkdir("other")
+for name in ("f.h5", "g.h5"):
+    file = ps.File(name, "w"{more if act == "connector" else ""})
+    file.create_dataset("old", (100,), "f8")
+    os.chdir({folder!r})
+    with ps.options(durable=True):
+        {(ACTS | acts)[act]}
+        if file.h5py:
+            file.h5py["y"] = np.ones(1000)
+            file.flush()
+    os.chdir({str(tmp_path)!r})
+    file.close()
+    os.remove(name)
+"""
+    born = subprocess.run(["stat", "-c", "%W", tmp_path], capture_output=True, check=True).stdout
+    if int(born) == 0:
+        pytest.skip("the file system does not distinguish files with the same inode")
+    synced = re.findall(r"fsync\(\d+<([^>]*)>", trace(tmp_path, program))
+    assert synced == [str(tmp_path)] * 2
 
 
 def refused(dataset):
