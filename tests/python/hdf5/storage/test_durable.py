@@ -31,6 +31,7 @@ os._exit(0)
 
 ACTS = {
     "flush": "file.attrs['a'] = 1; file.flush()",
+    "dataset": "file['old'].h5py[:] = 1; file['old'].flush()",
     "close": "file.attrs['a'] = 1; file.close()",
     "array": "file['x'] = np.ones(1000)",
     "list": "file.create_dataset('x', data=[[1, 2], [3, 4]])",
@@ -134,6 +135,20 @@ def test_durable_is_refused_for_external_files(tmp_path):
     with ps.File(tmp_path / "f.h5", "w") as file:
         external = [(str(tmp_path / "raw"), 0, 800)]
         refused(file.create_dataset("x", (100,), "f8", external=external))
+
+
+def test_a_flush_of_a_virtual_dataset_is_refused_in_a_file_that_is_open_for_writing(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        layout = h5py.VirtualLayout((100,), "f8")
+        file.create_virtual_dataset("x", layout)
+    for mode in ("r", "r+"):
+        with ps.File(tmp_path / "f.h5", mode) as file, ps.options(durable=True):
+            dataset = file["x"]
+            if mode == "r":
+                dataset.flush()
+                continue
+            with pytest.raises(ps.UnavailableError, match="durable is not available"):
+                dataset.flush()
 
 
 def test_durable_is_refused_for_virtual_datasets(tmp_path):

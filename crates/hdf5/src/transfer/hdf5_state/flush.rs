@@ -40,8 +40,12 @@ pub(in crate::transfer) fn refuse_unsyncable(file: &FileInfo) -> Result<()> {
         .in_file(&file.name))
 }
 
-/// Refuses a durable write of a dataset whose elements are not in the file that is synced.
+/// Refuses durability for a dataset whose elements are not in the file that is synced. Those of a file that is open
+/// for reading do not change.
 pub(in crate::transfer) fn refuse_elsewhere(info: &DatasetInfo) -> Result<()> {
+    if !info.file.is_writable {
+        return Ok(());
+    }
     let (cause, remedy) = match info.layout {
         Layout::External(_) => (
             "durable is not available for a dataset in external files",
