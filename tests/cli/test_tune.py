@@ -240,7 +240,7 @@ def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place,
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, number):
-    command = [sys.executable, "-m", "penstock.cli", "tune", str(place), "--device", "cpu"]
+    command = [sys.executable, "-m", "penstock_command", "tune", str(place), "--device", "cpu"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
