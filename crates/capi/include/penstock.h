@@ -164,8 +164,9 @@ typedef struct penstock_error {
     const char *message; /* all of it in one or two sentences */
 } penstock_error;
 
-/* One range of a vectored transfer. The ranges of a read may overlap in the file but not in memory;
- * those of a write must not overlap in the file. */
+/* One range of a vectored transfer. The ranges of a read may overlap in the file. Where they overlap in
+ * memory, each byte is of one of them, and which one is unspecified. Ranges of a write that overlap in the
+ * file are refused by PENSTOCK_ERR_INVALID. */
 typedef struct penstock_range {
     uint64_t offset; /* in the file */
     uint64_t length;
