@@ -18,7 +18,7 @@ type Identity = (u64, u64, SystemTime);
 
 /// The files whose names [`sync`] has brought to the medium, at most [`MOST`].
 static NAMED: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
-const MOST: usize = 64;
+const MOST: usize = 1024;
 
 /// Brings data and size of an open file to the medium and, the first time in this process, its name, since the file may
 /// be new. `path` is the name in errors, and leads to the file where there is no /proc.
