@@ -1,4 +1,4 @@
-"""The command `penstock`. Outside of the package, it also reports that the package cannot load."""
+"""The command `penstock` and `python -m penstock_command`; report a package that cannot load."""
 
 from __future__ import annotations
 
@@ -17,3 +17,7 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -102,7 +102,7 @@ with h5py.File(sys.argv[1], "w") as file:
 PYTHON
     fi
     read -ra words <<<"$(documents_arguments "$1")"
-    timeout --kill-after=10 "$2" python3 -m penstock.cli bench "${1%-shared}" "${words[@]}" "${place[@]}" \
+    timeout --kill-after=10 "$2" python3 -m penstock_command bench "${1%-shared}" "${words[@]}" "${place[@]}" \
         --json "$results/bench-$1.json"
 }
 

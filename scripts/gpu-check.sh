@@ -53,7 +53,7 @@ rust_tests() {
 # in a folder of its own.
 hdf5_programs() { # FOLDER
     local program skipped=0 passed=0 status=0 code folder
-    HDF5_PLUGIN_PATH=$(env -u HDF5_DRIVER -u HDF5_VOL_CONNECTOR python3 -m penstock.cli --plugin-dir)
+    HDF5_PLUGIN_PATH=$(env -u HDF5_DRIVER -u HDF5_VOL_CONNECTOR python3 -m penstock_command --plugin-dir)
     export HDF5_PLUGIN_PATH LD_LIBRARY_PATH=$site/penstock/lib PENSTOCK_TEST_MEMORY=device
     for program in "$PWD/dist-gpu/$1"/*; do
         folder=$(mktemp -d "$files/penstock-$1-XXXXXX")
@@ -88,7 +88,7 @@ connector_programs() {
 }
 
 report() {
-    python3 -m penstock.cli report "$files" --measure --json --html "${OUT:-$logs}/report.html" \
+    python3 -m penstock_command report "$files" --measure --json --html "${OUT:-$logs}/report.html" \
         >"$logs/report.json" || return
     python3 -m json.tool "$logs/report.json"
 }
@@ -117,7 +117,7 @@ fi
 if compgen -G 'dist-gpu/connector/*' >/dev/null; then
     part "connector programs" 300 bash -c connector_programs
 fi
-part "demo" 120 python3 -m penstock.cli demo --size 1GiB --dir "$files"
+part "demo" 120 python3 -m penstock_command demo --size 1GiB --dir "$files"
 part "report" 60 bash -c report
 
 if [[ -n ${OUT-} ]]; then

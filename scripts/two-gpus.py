@@ -208,7 +208,7 @@ def replicated(devices: list[int], size: int, folder: Path, end: float) -> list[
     """Return the tables of the benchmark of ``load_replicated`` with a rank for each GPU."""
     with NamedTemporaryFile("r", suffix=".json") as file:
         command = [
-            *(sys.executable, "-m", "penstock.cli", "bench", "scaling"),
+            *(sys.executable, "-m", "penstock_command", "bench", "scaling"),
             *("--kinds", "replicated", "--n_rank", str(len(devices)), "--size", str(size)),
             *("--peers", "none", "--dir", str(folder), "--json", file.name),
         ]

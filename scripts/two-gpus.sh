@@ -19,9 +19,9 @@ status=0
 timeout --kill-after=10 475 python3 scripts/two-gpus.py --dir "$files" --json "$results/two-gpus.json" "$@" |
     tee "$results/two-gpus.txt" || status=$?
 if [[ -n ${TUNE-} ]]; then
-    python3 -m penstock.cli tune "$files" --devices 0,1 --budget "$TUNE" --json \
+    python3 -m penstock_command tune "$files" --devices 0,1 --budget "$TUNE" --json \
         >"$results/tune.json" || status=$?
-    python3 -m penstock.cli tune "$files" --show | tee "$results/tune.txt"
+    python3 -m penstock_command tune "$files" --show | tee "$results/tune.txt"
 fi
 rmdir "$files" 2>/dev/null
 exit "$status"

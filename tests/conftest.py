@@ -135,7 +135,7 @@ class Installed:
 @pytest.fixture(scope="session")
 def installed() -> Installed:
     def path_of(option: str) -> Path:
-        return Path(run(sys.executable, "-m", "penstock.cli", option).strip())
+        return Path(run(sys.executable, "-m", "penstock_command", option).strip())
 
     return Installed(
         path_of("--cmake-dir"),

@@ -93,8 +93,15 @@ class Place:
         os.unlink(name, dir_fd=self._folder)
 
     def sync(self) -> None:
-        """Flush the names in the folder to the medium."""
-        descriptor = os.open(".", _FOLDER, dir_fd=self._folder)
+        """Flush the names in the folder to the medium.
+
+        If the folder may be written but not read, flush all file systems.
+        """
+        try:
+            descriptor = os.open(".", _FOLDER, dir_fd=self._folder)
+        except OSError:
+            os.sync()
+            return
         try:
             os.fsync(descriptor)
         finally:

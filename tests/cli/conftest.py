@@ -16,7 +16,7 @@ from tests.cli.prepared import Prepared
 class Command:
     """Runs `penstock ...` in a process of its own."""
 
-    words = (sys.executable, "-m", "penstock.cli")
+    words = (sys.executable, "-m", "penstock_command")
     """The command for tests that start it themselves, as a shell does."""
 
     def __init__(self, prepared: Prepared) -> None:

@@ -125,4 +125,4 @@ if __name__ == "__main__":
         served = os.getpid()
         serve(channel)
     if os.getpid() != served:
-        runpy.run_module("penstock.cli", run_name="__main__", alter_sys=True)
+        runpy.run_module("penstock_command", run_name="__main__", alter_sys=True)

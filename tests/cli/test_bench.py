@@ -406,7 +406,7 @@ def test_what_needs_a_gpu_says_so_where_there_is_none(penstock, folder, words, o
 @pytest.mark.parametrize("ranks", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_benchmark_that_is_interrupted_leaves_nothing(folder, number, ranks):
-    command = [sys.executable, "-m", "penstock.cli", "bench", "tensor", "--dir", str(folder)]
+    command = [sys.executable, "-m", "penstock_command", "bench", "tensor", "--dir", str(folder)]
     running = subprocess.Popen(
         [*command, "--mb_size", "16", "--loop", "100000", "--n_rank", ranks],
         stdout=subprocess.PIPE,

@@ -34,7 +34,7 @@ def hdf5():
 def bench(hdf5, folder):
     """Runs the benchmark, also of a program in place of the command, and gives what it prints."""
 
-    def run(*words, program=("-m", "penstock.cli"), launcher=(), status=0, prefix=None):
+    def run(*words, program=("-m", "penstock_command"), launcher=(), status=0, prefix=None):
         command = [ROOT / "scripts/mpi", hdf5.mpi, *launcher, sys.executable, *program, "bench"]
         command += ["plotfile", "--shared", "--hdf5", prefix or hdf5.prefix, "--dir", folder]
         done = subprocess.run(

@@ -179,7 +179,7 @@ def test_hdf5_read_tells_the_file_system_of_the_file(bench, odd, monkeypatch):
 
 def start(folder, *words, **environment):
     """Three ranks, each with a file in the folder, that go on for a long time."""
-    command = [sys.executable, "-m", "penstock.cli", "bench", "tensor", "--dir", str(folder)]
+    command = [sys.executable, "-m", "penstock_command", "bench", "tensor", "--dir", str(folder)]
     running = subprocess.Popen(
         [*command, "--mb_size", "2", "--loop", "100000", "--n_rank", "3", *words],
         stdout=subprocess.PIPE,

@@ -151,7 +151,7 @@ def test_an_unexpected_exception_names_itself_in_one_line(capsys):
     assert said.count("\n") == 1
 
 
-COMMAND = [sys.executable, "-c", "import penstock_command; penstock_command.main()"]
+COMMAND = [sys.executable, "-m", "penstock_command"]
 
 
 @pytest.mark.parametrize("arguments", ["--version", "report", "run -- true"])

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock._options import resolve
 from penstock.cli import app
+from penstock.cli.tune import _ordinals
 from penstock.tuning import cufile, files, measure, tuner
 from penstock.tuning.profiles import Slot, Store
 from penstock.tuning.rows import ROWS as ROWS_IN_ORDER
@@ -210,9 +211,15 @@ def test_a_file_system_without_room_is_refused(penstock, kept, place):
 
 def test_gpus_that_are_not_there_are_refused(penstock, kept, place):
     assert_refused(penstock("tune", place, "--device", "99", status=2), "no GPU 99; GPUs here: ")
-    assert_refused(penstock("tune", place, "--devices", "0,0,x", status=2), "0,0,x")
+    assert_refused(penstock("tune", place, "--devices", "0,x", status=2), "'x' is not a device")
+    assert_refused(penstock("tune", place, "--devices", "cpu,0", status=2), "without the host")
     done = penstock("tune", place, "--device", "0", "--devices", "0,1", status=2)
     assert_refused(done, "--device")
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu:0", "cpu:1"])
+def test_the_host_has_the_names_of_other_commands(name):
+    assert _ordinals(name, None) == _ordinals(None, name) == [-1]
 
 
 def test_show_and_clear_exclude_each_other(penstock, kept, place):
@@ -240,7 +247,7 @@ def test_where_cufile_does_not_start_its_keys_are_refused(penstock, kept, place,
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_neither_files_nor_processes_nor_a_profile(kept, place, number):
-    command = [sys.executable, "-m", "penstock.cli", "tune", str(place), "--device", "cpu"]
+    command = [sys.executable, "-m", "penstock_command", "tune", str(place), "--device", "cpu"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )

@@ -177,6 +177,22 @@ def test_an_error_after_the_file_has_its_name_says_so(tmp_path, monkeypatch, rep
         assert not file["x"][()].any()
 
 
+def test_a_folder_that_may_not_be_read_is_flushed_with_all_file_systems(tmp_path, monkeypatch):
+    usual, flushed = os.open, []
+
+    def unreadable(path, *arguments, **keys):
+        if path == ".":
+            raise PermissionError(errno.EACCES, "the folder cannot be read")
+        return usual(path, *arguments, **keys)
+
+    storage = Storage(tmp_path / "x.h5", {"libver": "v110"})
+    storage.create("x", arguments())
+    monkeypatch.setattr(os, "open", unreadable)
+    monkeypatch.setattr(os, "sync", lambda: flushed.append(True))
+    storage.finish(durable=True)
+    assert flushed
+
+
 @pytest.mark.parametrize("name", ["x" * 225, "x" * 255, "é" * 127, "x" * 223 + "éé"], ids=len)
 def test_a_name_can_be_as_long_as_the_file_system_allows(tmp_path, name):
     storage = Storage(tmp_path / name, {})

@@ -35,7 +35,7 @@ def test_the_page_of_the_examples_names_each():
 
 
 def test_a_plain_h5py_program_reads_and_writes_through_the_driver(tmp_path):
-    run = [sys.executable, "-m", "penstock.cli", "run", "--report-to", "report.json", "--"]
+    run = [sys.executable, "-m", "penstock_command", "run", "--report-to", "report.json", "--"]
     output = output_of(*run, sys.executable, EXAMPLES / "plain_h5py.py", cwd=tmp_path)
     assert output == "(365, 45, 90) in K: 280.0 294.3 288.8 271.2 265.7\n"
     report = json.loads((tmp_path / "report.json").read_text())

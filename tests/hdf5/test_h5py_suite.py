@@ -20,7 +20,7 @@ EXPECTED: dict[str, str] = {
 
 def test_nothing_fails_that_passes_with_the_default_driver(passes_with_h5py, tmp_path):
     report = tmp_path / "report.json"
-    run = (sys.executable, "-m", "penstock.cli", "run", "--report-to", str(report), "--")
+    run = (sys.executable, "-m", "penstock_command", "run", "--report-to", str(report), "--")
     passed_with, failed_with = outcomes(tmp_path / "penstock", prefix=run)
     assert failed_with & passes_with_h5py <= EXPECTED.keys()
     assert passes_with_h5py - passed_with <= EXPECTED.keys()

@@ -23,7 +23,7 @@ def run(tmp_path):
 
     def under_penstock(*command: str | Path, options: tuple[str, ...] = ()):
         report = tmp_path / "report.json"
-        penstock_run = [sys.executable, "-m", "penstock.cli", "run", *options]
+        penstock_run = [sys.executable, "-m", "penstock_command", "run", *options]
         done = subprocess.run(
             [*penstock_run, "--report", "--report-to", report, "--", *command],
             cwd=tmp_path,
@@ -62,7 +62,7 @@ def test_the_example_writes_and_reads_device_memory(hdf5, run):
             assert path in table
 
 
-@pytest.mark.parametrize("under", [[], [sys.executable, "-m", "penstock.cli", "run", "--"]])
+@pytest.mark.parametrize("under", [[], [sys.executable, "-m", "penstock_command", "run", "--"]])
 def test_the_example_leaves_an_existing_file(hdf5, tmp_path, under):
     path = tmp_path / "file.h5"
     path.write_bytes(b"mine")

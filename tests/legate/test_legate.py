@@ -46,7 +46,15 @@ def run(legate_python, environment, tmp_path):
 
     def under_penstock(*options: str, prefix: tuple[str, ...] = ()):
         report = tmp_path / "report.json"
-        penstock = [sys.executable, "-m", "penstock.cli", "run", "--report-to", report, *options]
+        penstock = [
+            sys.executable,
+            "-m",
+            "penstock_command",
+            "run",
+            "--report-to",
+            report,
+            *options,
+        ]
         program = [legate_python, PROGRAM, tmp_path / "from.h5", tmp_path / "to.h5"]
         done = subprocess.run(
             [*penstock, "--", *prefix, *program],

@@ -27,7 +27,7 @@ FILTERS = [
     {"chunks": (64, 64), "compression": "lzf", "fletcher32": True},
     {"chunks": (64, 64), "scaleoffset": 0},
 ]
-PENSTOCK = [sys.executable, "-m", "penstock.cli"]
+PENSTOCK = [sys.executable, "-m", "penstock_command"]
 
 
 def run(*command: str | Path) -> str:

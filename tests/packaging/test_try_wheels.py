@@ -95,20 +95,60 @@ def test_the_status_is_0_only_if_all_was_tried_and_passed(
     assert run(script, tmp_path, monkeypatch) == status
 
 
+@pytest.mark.parametrize(
+    ("other", "status", "counts"),
+    [
+        ((), 0, "1 passed, 0 failed, 1 skipped"),
+        (("CMake",), 1, "0 passed, 1 failed, 1 skipped"),
+        (None, 1, "0 passed, 0 failed, 2 skipped"),
+    ],
+    ids=["passed", "failed", "all skipped"],
+)
+def test_a_release_that_is_not_served_is_skipped_and_counted(
+    script, tmp_path, monkeypatch, capsys, other, status, counts
+):
+    skipped = record(script, pages=(), steps=[], skipped="not served")
+    records = [skipped, skipped if other is None else record(script, *other)]
+    monkeypatch.setattr(script, "attempt", lambda *_: records.pop())
+    (here,) = (name for name, known in script.MACHINES.items() if known == platform.machine())
+    more = ["--only", f"buster-{here}"]
+    assert run(script, tmp_path, monkeypatch, more=more) == status
+    found = capsys.readouterr()
+    assert counts in found.out
+    assert "skipped: not served" in found.out
+    assert f"buster-{here}: begins" in found.err
+
+
+def test_a_release_that_the_mirror_does_not_serve_is_asked_for_once(script, tmp_path, monkeypatch):
+    said = "E: Failed getting release file http://mirror/dists/buster/Release"
+    calls = []
+
+    def debootstrap(command, **_):
+        calls.append(command)
+        return script.subprocess.CompletedProcess(command, 1, "", said)
+
+    monkeypatch.setattr(script.subprocess, "run", debootstrap)
+    chroots = script.Chroots(tmp_path)
+    for _ in range(2):
+        with pytest.raises(script.SkippedError, match="does not serve"):
+            chroots.made("buster", "amd64")
+    assert len(calls) == 1
+
+
 def test_a_missing_wheel_is_an_error(script, tmp_path, monkeypatch, capsys):
     other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
     assert run(script, tmp_path, monkeypatch, machine=other) == 1
     assert f"not possible: no wheel for {platform.machine()}" in capsys.readouterr().out
 
 
-def run(script, tmp_path, monkeypatch, machine="x86_64") -> int:
-    """The status of a run with a wheel for a machine, in the trial on this one."""
+def run(script, tmp_path, monkeypatch, machine="x86_64", more=()) -> int:
+    """The status of a run with a wheel for a machine, in the trial on this one and in more."""
     (tmp_path / f"penstock-0.1.0-cp310-abi3-manylinux_2_28_{machine}.whl").touch()
     (here,) = (name for name, known in script.MACHINES.items() if known == platform.machine())
     words = [str(tmp_path), "--only", f"trixie-{here}", "--chroots", str(tmp_path / "chroots")]
     monkeypatch.setattr(script.os, "geteuid", lambda: 0)
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["try-wheels", *words])
+    monkeypatch.setattr(sys, "argv", ["try-wheels", *words, *more])
     return script.main()
 
 

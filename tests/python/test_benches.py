@@ -139,7 +139,7 @@ def test_a_result_becomes_a_page_with_its_tables_and_figures(tmp_path: Path) -> 
     (pages / "tensor.md").write_text("of another day\n")
     (pages / "small.md").write_text("as it was\n")
     words = ("bench", "tensor", "--mb_size", "1", "-i", "1", "--dir", tmp_path, "--json", saved)
-    assert _run("penstock.cli", *words).returncode == 0
+    assert _run("penstock_command", *words).returncode == 0
     done = _run("benches.documents", saved, "--into", pages, "--figures", drawn)
     assert done.returncode == 0, done.stderr
     text = (pages / "tensor.md").read_text()

@@ -164,8 +164,9 @@ typedef struct penstock_error {
     const char *message; /* all of it in one or two sentences */
 } penstock_error;
 
-/* One range of a vectored transfer. The ranges of a read may overlap in the file but not in memory;
- * those of a write must not overlap in the file. */
+/* One range of a vectored transfer. The ranges of a read may overlap in the file. Where they overlap in
+ * memory, each byte is of one of them, and which one is unspecified. Ranges of a write that overlap in the
+ * file are refused by PENSTOCK_ERR_INVALID. */
 typedef struct penstock_range {
     uint64_t offset; /* in the file */
     uint64_t length;
@@ -251,7 +252,8 @@ PENSTOCK_API int penstock_file_identity(penstock_file *file, uint64_t *inode, ui
                                         int64_t *modified_ns);
 /* Sets the length of the file; new bytes read as zero. */
 PENSTOCK_API int penstock_truncate(penstock_file *file, uint64_t bytes);
-/* Flushes data and size to stable storage. */
+/* Flushes data and size to stable storage and, with the first call for the file in this process, also its
+ * name: it syncs the folder. */
 PENSTOCK_API int penstock_sync(penstock_file *file);
 /* Replaces the file's options for later requests. */
 PENSTOCK_API int penstock_set_options(penstock_file *file, const penstock_options *options);

@@ -21,7 +21,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::file::{File, answer, open_in, uninterrupted};
+use crate::file::medium::{sync_all, sync_folder};
+use crate::file::{File, is_unable, open_in};
 use crate::options::Options;
 use crate::sync::Recover;
 use calls::entry_of;
@@ -151,18 +152,14 @@ impl Replacement {
         if !durable {
             return Ok(());
         }
-        to_medium(self.file.buffered_fd())
+        sync_all(self.file.buffered_fd())
             .map_err(|e| Error::os(&e, "cannot bring the data to the medium"))
     }
 
-    /// Brings the entry of the folder to the medium. If the folder may be written but not read,
-    /// syncs the whole file system.
     fn sync_folder(&self) -> io::Result<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-        match open_in(self.path.folder(), c".", flags, 0) {
-            Ok(folder) => to_medium(folder.as_raw_fd()),
-            Err(_) => whole_to_medium(self.file.buffered_fd()),
-        }
+        let folder = open_in(self.path.folder(), c".", flags, 0);
+        sync_folder(folder, self.file.buffered_fd())
     }
 }
 
@@ -227,28 +224,6 @@ fn unnamed(folder: RawFd) -> io::Result<Option<OwnedFd>> {
     Ok(Some(
         open_in(libc::AT_FDCWD, &entry, flags, 0).unwrap_or(opened),
     ))
-}
-
-/// Brings a file or folder to the medium, or its whole file system where that cannot sync less.
-fn to_medium(fd: RawFd) -> io::Result<()> {
-    // SAFETY: fsync on an open descriptor touches no memory of this process.
-    match uninterrupted(|| answer(unsafe { libc::fsync(fd) })) {
-        Err(e) if is_unable(&e) => whole_to_medium(fd),
-        synced => synced,
-    }
-}
-
-fn whole_to_medium(fd: RawFd) -> io::Result<()> {
-    // SAFETY: syncfs on an open descriptor touches no memory of this process.
-    uninterrupted(|| answer(unsafe { libc::syncfs(fd) }))
-}
-
-/// Whether a system call failed because the file system lacks the feature.
-fn is_unable(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
-    )
 }
 
 #[cfg(test)]

@@ -766,17 +766,55 @@ fn a_durable_write_of_any_way_is_in_the_file() {
     }
 }
 
+/// As [`ways`], with that of cuFile.
+fn all_ways(file: &File) -> Vec<(Place, Options)> {
+    let cufile = (Place::Device, options("route=gds"));
+    let gpu = common::has_gpu().then_some(cufile);
+    ways(file).into_iter().chain(gpu).collect()
+}
+
 #[test]
-fn an_overlapping_write_is_refused_before_anything_is_written() {
+fn an_overlapping_write_of_any_way_is_refused_before_anything_is_written() {
     let sandbox = Sandbox::new();
     let file = sandbox.file("file.bin", &[1; 100]);
-    let memory = Place::Host.memory(100, 0);
-    let pieces = [(0, 10, 0), (9, 10, 50)];
-    let error = memory
-        .transfer(&file, Operation::Write, &pieces, options(""))
-        .unwrap_err();
-    assert_eq!(error.kind(), Kind::Invalid);
-    assert_eq!(plain(file.path()), [1; 100]);
+    for (place, set) in all_ways(&file) {
+        let memory = place.memory(100, 0);
+        let pieces = [(0, 10, 0), (9, 10, 50)];
+        let error = memory
+            .transfer(&file, Operation::Write, &pieces, set)
+            .unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{place:?} {set:?}");
+        assert_eq!(plain(file.path()), [1; 100]);
+    }
+}
+
+#[test]
+fn where_ranges_of_a_read_overlap_in_memory_each_byte_is_of_one_of_them() {
+    let sandbox = Sandbox::new();
+    let content = pattern(400_000, 5);
+    let file = sandbox.file("file.bin", &content);
+    // Few long ranges, and so many short ones that they could be planned as rows.
+    for (count, length, step, pitch) in [(3, 100_000, 130_000, 70_000), (2000, 100, 150, 60)] {
+        let pieces: Vec<_> = (0..count).map(|i| (i * step, length, i * pitch)).collect();
+        let bytes = ((count - 1) * pitch + length) as usize;
+        for (place, set) in all_ways(&file) {
+            let memory = place.memory(bytes, 0);
+            match memory.transfer(&file, Operation::Read, &pieces, set) {
+                Err(error) if error.kind() == Kind::Unavailable => continue,
+                done => drop(done.unwrap()),
+            }
+            for (at, found) in (0..).zip(memory.bytes(bytes)) {
+                let last = (at / pitch).min(count - 1);
+                let mut of = (0..=last)
+                    .rev()
+                    .map(|i| (i, at - i * pitch))
+                    .take_while(|(_, inside)| *inside < length);
+                let is_of =
+                    |(i, inside): (u64, u64)| content[(i * step + inside) as usize] == found;
+                assert!(of.any(is_of), "{place:?} {set:?}: byte {at}");
+            }
+        }
+    }
 }
 
 #[test]

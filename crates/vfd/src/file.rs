@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
 
 use penstock_engine::Recover;
 use penstock_engine::error::{Error, Result};
+use penstock_engine::file::medium;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::stripe::{self, Striping};
 use penstock_engine::file::{File, answer, uninterrupted};
@@ -287,9 +288,7 @@ impl DriverFile {
         if !self.writes || self.settings_in_force()?.options.durable != Some(true) {
             return Ok(());
         }
-        // SAFETY: fdatasync on an open descriptor affects no memory of this process.
-        uninterrupted(|| answer(unsafe { libc::fdatasync(self.descriptor) }))
-            .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
+        medium::sync(self.descriptor, &self.path)
     }
 
     /// Restores the page buffer of the access property list. HDF5 has already read the list.

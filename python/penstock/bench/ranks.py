@@ -200,7 +200,7 @@ def launch(launcher: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 def _this_command() -> list[str]:
-    return [sys.executable, "-m", "penstock.cli", *sys.argv[1:]]
+    return [sys.executable, "-m", "penstock_command", *sys.argv[1:]]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _BY_TYPER: Any = (typer.Exit, typer.Abort, typer.BadParameter.__mro__[2])
 def in_one_sentence(status: int = FAILED) -> Iterator[None]:
     """Turn an exception into a sentence on standard error and an exit status.
 
-    With `python -X dev -m penstock.cli`, exceptions keep their tracebacks.
+    With `python -X dev -m penstock_command`, exceptions keep their tracebacks.
     """
     try:
         yield
@@ -55,5 +55,5 @@ def sentence(error: Exception) -> str:
         return words or type(error).__name__
     return (
         f"unexpected {type(error).__name__}: {words}; please report it with the traceback of "
-        "python -X dev -m penstock.cli"
+        "python -X dev -m penstock_command"
     )

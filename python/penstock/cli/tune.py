@@ -21,6 +21,7 @@ import penstock as ps
 from penstock import cufile_json, text_file
 from penstock.cli.ending import in_one_sentence
 from penstock.cli.output import AsJson, messages, plain, print_json, print_table, results
+from penstock.placement import HOST, parse_device
 from penstock.same_file import conflict
 from penstock.tuning import cufile, profiles, tuner
 from penstock.tuning.measure import WrongBytesError
@@ -30,7 +31,6 @@ from penstock.units import rate
 
 WRONG, REFUSED = 1, 2
 _CUFILE_SHARE = 0.4
-_HOST = ("cpu", "cpu:0")
 
 
 def tune(
@@ -44,7 +44,7 @@ def tune(
         str, typer.Option(metavar="TIME", help="Longest time to search, such as 30s or 2m.")
     ] = "60s",
     device: Annotated[
-        str | None, typer.Option(metavar="N", help="A GPU, or cpu; the first GPU by default.")
+        str | None, typer.Option(metavar="N", help="N, cuda:N or cpu; the first GPU by default.")
     ] = None,
     devices: Annotated[
         str | None, typer.Option(metavar="N,N", help="Several GPUs, tuned to work together.")
@@ -105,17 +105,19 @@ def parse_time(text: str) -> float:
 def _ordinals(device: str | None, devices: str | None) -> list[int]:
     if device is not None and devices is not None:
         _refuse("--device and --devices exclude each other")
-    if device in _HOST:
-        return [-1]
     named = devices if devices is not None else device
     if named is None:
-        return [0] if ps.describe(None)["cuda"]["devices"] else [-1]
-    words = [word.strip().removeprefix("cuda:") for word in named.split(",")]
-    if not all(re.fullmatch(r"\d{1,4}", word) for word in words):
-        _refuse(f"GPUs must be given as numbers, such as 0 or 0,1, not {named!r}")
-    ordinals = [int(word) for word in words]
+        return [0] if ps.describe(None)["cuda"]["devices"] else [HOST]
+    ordinals = [_ordinal(word.strip()) for word in named.split(",")]
+    if HOST in ordinals and len(ordinals) > 1:
+        _refuse(f"several devices are GPUs, without the host: {named}")
     tuner.check_devices(ordinals)
     return ordinals
+
+
+def _ordinal(word: str) -> int:
+    """Return the ordinal of a device, which may be a number alone."""
+    return parse_device(int(word) if word.isdecimal() else word) or 0
 
 
 def _store(path: Path) -> profiles.Store:
@@ -127,7 +129,7 @@ def _store(path: Path) -> profiles.Store:
 
 
 def _require_cufile(path: Path, ordinals: list[int], out: Path) -> None:
-    if ordinals == [-1]:
+    if ordinals == [HOST]:
         _refuse("--cufile needs a GPU")
     found = ps.describe(path)["cufile"]
     if not found["starts"] or found["reason"]:

@@ -24,7 +24,13 @@ from penstock.hdf5 import (
 )
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
-from penstock.hdf5.library import creation_properties, creation_property, explain, lock
+from penstock.hdf5.library import (
+    creation_properties,
+    creation_property,
+    explain,
+    lock,
+    make_durable,
+)
 from penstock.hdf5.objects import Object
 from penstock.hdf5.quick import QuickReader, drop
 from penstock.hdf5.rows import rows_at_a_time
@@ -392,10 +398,15 @@ class Dataset(Object):
             )  # fails in a forked child, which keeps nothing
 
     def flush(self) -> None:
-        """Wait for the pending requests of the dataset, and make HDF5 write its buffers."""
+        """Wait for the pending requests of the dataset, and make HDF5 write its buffers.
+
+        With the option ``durable``, what HDF5 has written of the whole file is then on the medium,
+        as after :meth:`File.flush`.
+        """
         with lock():
             pending.wait_for_dataset(self._h5py, request.WRITE)
             self._h5py.flush()
+            make_durable(self._h5py)
 
     def resize(self, size: Any, axis: SupportsIndex | None = None) -> None:
         """Change the lengths of the dataset as ``h5py.Dataset.resize`` does.

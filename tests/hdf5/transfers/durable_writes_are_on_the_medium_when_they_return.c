@@ -1,11 +1,12 @@
-/* This program intercepts the system calls of all libraries, and records the writes and their syncs
- * to the medium. */
+/* This program intercepts the system calls of all libraries, and records the writes and the syncs to
+ * the medium of the file and of its folder. */
 #include "../memory.h"
 
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
-static _Atomic bool is_cached;
+static _Atomic bool is_cached, is_named;
 
 ssize_t pwrite64(int descriptor, const void *memory, size_t bytes, off64_t offset) {
     is_cached = true;
@@ -28,6 +29,12 @@ int fdatasync(int descriptor) {
     return (int)syscall(SYS_fdatasync, descriptor);
 }
 
+int fsync(int descriptor) {
+    struct stat status;
+    is_named |= fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+    return (int)syscall(SYS_fsync, descriptor);
+}
+
 static void write_and_look(size_t count) {
     int *these = values(count, 1);
     void *memory = new_memory_with(these, count * sizeof *these);
@@ -35,6 +42,7 @@ static void write_and_look(size_t count) {
     hid_t dataset = create_dataset(file, "x", count, H5P_DEFAULT);
     OK(write_whole(dataset, memory));
     CHECK(!is_cached);
+    CHECK(is_named);
     OK(H5Dclose(dataset));
     OK(H5Gclose(H5Gcreate2(file, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)));
     OK(H5Fflush(file, H5F_SCOPE_GLOBAL));

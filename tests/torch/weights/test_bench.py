@@ -15,7 +15,7 @@ def test_ranks_are_measured_together_and_one_of_them_alone(tmp_path):
     results = tmp_path / "results.json"
     words = ["bench", "weights", "--size", "1MiB", "--tensors", "4", "--small", "0"]
     words += ["--device", "cpu", "--n-rank", "2", "-i", "1", "--no-warm-up"]
-    command = [sys.executable, "-m", "penstock.cli", *words, "--json", str(results)]
+    command = [sys.executable, "-m", "penstock_command", *words, "--json", str(results)]
     done = subprocess.run(
         [*command, "--dir", str(tmp_path)], capture_output=True, text=True, timeout=240
     )

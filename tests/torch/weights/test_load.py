@@ -192,6 +192,9 @@ def test_an_error_names_the_file_and_the_remedy(weights, tmp_path):
             load_file(weights, device)
     with pytest.raises((ps.UnavailableError, RuntimeError)):
         load_file(weights, f"cuda:{torch.cuda.device_count()}")
+    for device in ("xpu", "mps", "hpu:0"):  # no machine of the tests has them
+        with pytest.raises(ps.UnavailableError, match=f"torch cannot use device {device}: .*cpu"):
+            load_file(weights, device)
     with pytest.raises(ps.InvalidError, match="threads"):
         load_file(weights, threads=-1)
 

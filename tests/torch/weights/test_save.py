@@ -91,7 +91,22 @@ def test_a_folder_that_is_not_there_is_an_error_of_both_libraries(tmp_path):
     assert isinstance(caught.value, ps.NotFoundError)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant")
+def nested(layout):
+    return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.ones(2)
+
+
+def quantized():
+    return torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant", "ignore:.*nested", "ignore:.*quantize")
 def test_what_a_file_cannot_have_is_refused(tmp_path):
     whole = torch.zeros(4, 4)
     cases = [
@@ -101,7 +116,12 @@ def test_what_a_file_cannot_have_is_refused(tmp_path):
         ([whole], ValueError, "Expected a dict"),
         ({"x": whole, "y": whole[1:]}, RuntimeError, "share memory"),
         ({"x": torch.zeros(2, dtype=torch.complex128)}, SafetensorError, "complex128"),
-        ({"x": torch.zeros(2, device="meta")}, RuntimeError, "meta"),
+        ({"x": torch.zeros(2, device="meta")}, RuntimeError, "'x' is on the device meta"),
+        ({"x": torch.zeros(0, device="meta")}, RuntimeError, "'x' is on the device meta"),
+        ({"x": nested(torch.strided)}, ValueError, "nested tensor: `x`.*unbind"),
+        ({"x": nested(torch.jagged)}, ValueError, "nested tensor: `x`.*unbind"),
+        ({"x": fake()}, ps.InvalidError, "'x': .* has no memory"),
+        ({"x": quantized()}, SafetensorError, "'x': .*quint8; save dequantize"),
         ({"__metadata__": whole}, SafetensorError, "__metadata__"),
     ]
     for tensors, kind, message in cases:

@@ -4,6 +4,7 @@
 mod cached;
 pub(crate) mod layout;
 pub(crate) mod mapping;
+pub mod medium;
 pub(crate) mod mount;
 pub(crate) mod near;
 pub mod position;
@@ -259,10 +260,7 @@ impl File {
 
     /// The result of fstat(2).
     pub fn metadata(&self) -> Result<std::fs::Metadata> {
-        // SAFETY: the descriptor is open as long as `self`, and is not closed by the value here.
-        let file = unsafe { std::fs::File::from_raw_fd(self.buffered_fd()) };
-        let file = ManuallyDrop::new(file);
-        uninterrupted(|| file.metadata())
+        metadata_of(self.buffered_fd())
             .map_err(|e| Error::os(&e, "cannot read the file's status").in_file(&self.path))
     }
 
@@ -386,14 +384,9 @@ impl File {
         self.truncate(bytes)
     }
 
-    /// Brings data and size of the file to the medium.
-    ///
-    /// # Errors
-    /// The failed system call. An unknown part of the data is then on the medium.
+    /// Brings data and size of the file to the medium, and its name: see [`medium::sync`].
     pub fn sync(&self) -> Result<()> {
-        // SAFETY: fdatasync on an open descriptor touches no memory of this process.
-        uninterrupted(|| answer(unsafe { libc::fdatasync(self.buffered_fd()) }))
-            .map_err(|e| Error::os(&e, "cannot bring the data to the medium").in_file(&self.path))
+        medium::sync(self.buffered_fd(), &self.path)
     }
 
     /// Allocates blocks for a range and, if `lengthens`, extends the file to its end. Returns false
@@ -559,6 +552,13 @@ fn status(path: &Path, fd: &OwnedFd) -> Result<libc::stat> {
     stat_of(fd).map_err(|e| Error::os(&e, "cannot read the file's status").in_file(path))
 }
 
+/// The status of an open file, as the standard library has it.
+pub(crate) fn metadata_of(descriptor: RawFd) -> io::Result<std::fs::Metadata> {
+    // SAFETY: the descriptor is open, and is not closed by the value here.
+    let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
+    uninterrupted(|| file.metadata())
+}
+
 /// As fstat(2), repeated when a signal interrupts it.
 pub fn stat_of(file: &impl AsRawFd) -> io::Result<libc::stat> {
     let mut stat = MaybeUninit::uninit();
@@ -637,4 +637,12 @@ pub fn answer(status: i32) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
+}
+
+/// Whether a system call failed because the file system lacks the feature.
+pub(crate) fn is_unable(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
+    )
 }

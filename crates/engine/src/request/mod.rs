@@ -63,7 +63,9 @@ use transfer::{Ending, Transfer};
 pub struct Order<'a> {
     /// The direction.
     pub operation: Operation,
-    /// The ranges, in any order. Those of a write must not overlap in the file.
+    /// The ranges, in any order. Those of a write must not overlap in the file: that is refused. Those of a read
+    /// should not overlap in memory: each byte there is then of one of them, on every route, and which is
+    /// unspecified.
     pub extents: &'a [Extent],
     /// The options of this call. The outer levels complete them.
     pub options: Options,

@@ -31,6 +31,10 @@ class WeightsError(InvalidError, SafetensorError):
     """A file of weights, or what is asked of it, is not valid."""
 
 
+class WeightsIndexError(WeightsError, IndexError):
+    """An index selects nothing of its tensor, or what cannot be read alone."""
+
+
 class WeightsTypeError(IncompatibleError, SafetensorError):
     """There is no array for a tensor's data type, framework or device."""
 

@@ -216,7 +216,7 @@ def _torch_device(torch: Any, device: Any) -> Any:
 
     Raises:
         WeightsTypeError: It is none for tensors of a file.
-        UnavailableError: The GPU is not there.
+        UnavailableError: The device is not there.
     """
     if device is None:
         device = "cpu"
@@ -230,8 +230,16 @@ def _torch_device(torch: Any, device: Any) -> Any:
         found = torch.device(device)
     except RuntimeError as error:
         raise WeightsTypeError(f"device {device} is invalid: {error}") from None
-    if found.type != "cuda":
+    if found.type == "cpu":
         return found
+    if found.type != "cuda":
+        try:
+            return torch.empty(0, device=found).device
+        except (AssertionError, ImportError, RuntimeError) as error:
+            raise UnavailableError(
+                f"torch cannot use device {device}: {str(error).partition('. ')[0]}",
+                remedy='use another device, or "cpu"',
+            ) from None
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = found.index
     if index is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock._options import OptionKeys
 from penstock.torch.safetensors import frameworks, slices
-from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.errors import WeightsError, WeightsIndexError
 from penstock.torch.safetensors.header import BITS, Entry
 from penstock.torch.safetensors.layout import AnyPart
 from penstock.torch.safetensors.opened import Source, WeightsFile
@@ -187,10 +187,12 @@ def read_index(
 ) -> Any:
     """Return what an index selects of a tensor."""
     if name in ("np", "numpy"):
-        index = slices.check_plain(entry, index)
+        with _naming(file, entry):
+            index = slices.check_plain(entry, index)
         return np.array(_by_mapping(file, framework, entry.name, index))
     if slices.is_basic(index) and not file.is_mapped(framework, copy=False, pin=False):
-        part = slices.part_of(entry, index)
+        with _naming(file, entry):
+            part = slices.part_of(entry, index)
         if part is not None:
             (made,) = file.read([part], framework)
             return made
@@ -201,9 +203,13 @@ def _by_mapping(file: WeightsFile, framework: frameworks.Framework, name: str, i
     """Return what an index selects of a tensor. The pages with it are read on the host."""
     entry, memory = file.entry(name), file.mapped()
     if BITS[entry.dtype] >= 8:
-        return framework.finished(framework.of_host(memory, entry.begin, entry)[index])
+        whole = framework.of_host(memory, entry.begin, entry)
+        with _naming(file, entry):
+            found = whole[index]
+        return framework.finished(found)
     # The library's array has packed bytes, whose index would be another one.
-    part = slices.packed_part_of(entry, index)
+    with _naming(file, entry):
+        part = slices.packed_part_of(entry, index)
     place = part.begin
     if part.starts is not None:
         length = part.nbytes // len(part.starts)
@@ -220,7 +226,8 @@ def parts_of(
     Parts of a mapping are of one piece.
 
     Raises:
-        WeightsError: A name is not in the file, or an index is none for its tensor.
+        WeightsError: A name is not in the file.
+        WeightsIndexError: An index is none for its tensor.
     """
     indices = plan if isinstance(plan, Mapping) else dict.fromkeys(plan)
     parts: list[AnyPart] = []
@@ -246,10 +253,9 @@ def _naming(file: WeightsFile, entry: Entry) -> Iterator[None]:
     try:
         yield
     except (IndexError, TypeError, ValueError) as error:
-        if isinstance(error, WeightsError):
-            raise
-        raise WeightsError(
-            f"{file.name}: tensor {entry.name!r} of shape {list(entry.shape)}: {error}",
+        raise WeightsIndexError(
+            f"{file.name}: tensor {entry.name!r} of {entry.dtype} and shape {list(entry.shape)}: "
+            f"{error}",
             path=file.name,
         ) from None
 
@@ -263,6 +269,5 @@ def read_plan(
     names = (part.name for part in parts)
     found = dict(zip(names, file.read(parts, framework, copy=copy, pin=pin), strict=True))
     for name, index in others.items():
-        with _naming(file, file.entry(name)):
-            found[name] = _by_mapping(file, framework, name, index)
+        found[name] = _by_mapping(file, framework, name, index)
     return {name: found[name] for name in plan}

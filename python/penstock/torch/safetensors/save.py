@@ -14,7 +14,7 @@ from penstock._native import NULL, ffi, lib
 from penstock._options import OptionKeys, resolve
 from penstock._place import Place
 from penstock.dtypes import element_type
-from penstock.errors import Error, IncompatibleError
+from penstock.errors import Error
 from penstock.files import WRITE, NativeFile, Path, path_of_new
 from penstock.staging import to_host
 from penstock.streams import one_stream
@@ -50,8 +50,9 @@ def save_file(
             power failure.
 
     Raises:
-        ValueError: A tensor is sparse or not contiguous, or it is none.
-        RuntimeError: Tensors share memory: save a model with :func:`save_model`.
+        ValueError: A tensor is sparse, nested or not contiguous, or it is none.
+        RuntimeError: Tensors share memory: save a model with :func:`save_model`. Or one is on the
+            device ``meta``.
         WeightsError: The format does not have the data type: a ``SafetensorError``.
         WeightsIOError: The file cannot be written: a ``SafetensorError`` and an ``OSError``.
     """
@@ -79,6 +80,11 @@ def check_tensors(tensors: Any) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(
                 f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}"
+            )
+        if tensor.is_nested:
+            raise ValueError(
+                f"You are trying to save a nested tensor: `{name}` which the format does not have. "
+                "Save the tensors of its `.unbind()`, or `.to_padded_tensor(0)`."
             )
         if tensor.layout != torch.strided:
             sparse.append(name)
@@ -109,6 +115,11 @@ def check_memory(tensors: Mapping[str, Any]) -> None:
     """Raise an error if a tensor of torch has no memory, or less than it needs."""
     torch: Any = frameworks.installed("torch")
     for name, tensor in tensors.items():
+        if tensor.device.type == "meta":
+            raise NotImplementedError(
+                f"tensor {name!r} is on the device meta, where tensors have no data: save it after "
+                "its data are there, as after `.to_empty()` and a load of the module"
+            )
         if tensor.layout == torch.strided and tensor.device.type in ("cpu", "cuda"):
             try:
                 frameworks.address(tensor)
@@ -166,7 +177,7 @@ def _described(
             raise WeightsError(f"the name {name!r} is not text")
         try:
             views[name], dtype, shape = _memory(tensor)
-        except IncompatibleError as error:
+        except Error as error:
             raise error.about(f"tensor {name!r}") from None
         described[name] = dtype, shape
     start, entries = encode_header(described, metadata)
@@ -182,6 +193,11 @@ def _memory(tensor: Any) -> tuple[arrays.View, str, tuple[int, ...]]:
             native = view.dtype.numpy.newbyteorder("=")
             view = arrays.source(np.asarray(view.array).astype(native))
         return view, format_name(view.dtype.name), view.shape
+    if tensor.is_quantized:
+        raise WeightsTypeError(
+            f"the format has no quantized types such as {tensor.dtype}",
+            remedy="save dequantize(), or int_repr() with scale and zero point",
+        )
     dtype = format_name(str(tensor.dtype).removeprefix("torch."))
     plain = tensor.detach()
     if plain.device.type not in ("cpu", "cuda"):

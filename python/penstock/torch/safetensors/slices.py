@@ -1,4 +1,4 @@
-"""Slices of tensors in a file: which bytes of it they need."""
+"""Slices of tensors in a file: which bytes of it they need. Callers add names to the errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.errors import WeightsIndexError
 from penstock.torch.safetensors.header import BITS, Entry
 from penstock.torch.safetensors.layout import Part
 
@@ -38,8 +38,8 @@ def part_of(entry: Entry, index: Any, shortest: int = SHORTEST) -> Part | None:
     ``None`` is returned if a step is negative, or if pieces have fewer than ``shortest`` bytes.
 
     Raises:
-        IndexError: The index is outside the tensor, or has too many dimensions.
-        WeightsError: A piece begins or ends inside a byte.
+        IndexError: The index is outside the tensor, or has too many dimensions; or a piece begins
+            or ends inside a byte.
     """
     bits = BITS[entry.dtype]
     shape, origin, strides = _strided(entry.shape, index)
@@ -50,9 +50,8 @@ def part_of(entry: Entry, index: Any, shortest: int = SHORTEST) -> Part | None:
     count = math.prod(shape[:inner])
     begin = origin * bits
     if run % 8 or begin % 8 or any(strides[d] * bits % 8 for d in range(inner)):
-        raise WeightsError(
-            f"tensor {entry.name!r} of {entry.dtype} and shape {list(entry.shape)}: what "
-            f"[{_listed(index)}] selects does not begin and end at whole bytes",
+        raise WeightsIndexError(
+            f"what [{_listed(index)}] selects does not begin and end at whole bytes",
             remedy=f"an element has {bits} bits: select multiples of {math.lcm(bits, 8) // bits}",
         )
     run //= 8
@@ -74,14 +73,13 @@ def packed_part_of(entry: Entry, index: Any) -> Part:
     """Return the part of a tensor whose elements are less than a byte, with pieces of any length.
 
     Raises:
-        IndexError: The index is outside the tensor, or has too many dimensions.
-        WeightsError: A piece begins or ends inside a byte, or the index has lists or masks.
+        IndexError: As for :func:`part_of`, or the index has lists or masks.
     """
     part = part_of(entry, index, shortest=1) if is_basic(index) else None
     if part is None:
-        raise WeightsError(
-            f"tensor {entry.name!r}: elements of {entry.dtype} are less than a byte, and are "
-            "selected by integers and slices with positive steps",
+        raise WeightsIndexError(
+            f"elements of {entry.dtype} are less than a byte, and are selected by integers and "
+            "slices with positive steps",
             remedy="index get_tensor(), which returns the packed bytes",
         )
     return part
@@ -134,11 +132,11 @@ def check_plain(entry: Entry, index: Any) -> Any:
         The index to apply.
 
     Raises:
-        WeightsError: It leaves the tensor, or is a list.
+        IndexError: It leaves the tensor, or is a list.
     """
     if isinstance(index, list):
         if index:
-            raise WeightsError("Non empty lists are not implemented")
+            raise WeightsIndexError("Non empty lists are not implemented")
         return slice(0, 0)
     parts, shape = _expanded(index, len(entry.shape)), entry.shape
     made = []
@@ -150,11 +148,11 @@ def check_plain(entry: Entry, index: Any) -> Any:
             raise TypeError(f"a {type(part).__name__} is no index of a tensor in a file")
         at = part.__index__()
         if at < -length:
-            raise WeightsError(f"Invalid index {at} for dimension {d} of size {length}")
+            raise WeightsIndexError(f"Invalid index {at} for dimension {d} of size {length}")
         made.append(at + length if at < 0 else at)
     shown = f"Error during slicing [{_listed(tuple(made))}] with shape {list(shape)}: "
     if len(parts) > len(shape):
-        raise WeightsError(f"{shown}more slicing indexes than dimensions in tensor")
+        raise WeightsIndexError(f"{shown}more slicing indexes than dimensions in tensor")
     for d, part in reversed(list(enumerate(made))):
         start, stop = (part.start, part.stop) if isinstance(part, slice) else (part, part + 1)
         outside = None
@@ -163,7 +161,7 @@ def check_plain(entry: Entry, index: Any) -> Any:
         elif stop is not None and stop > shape[d]:
             outside = stop - 1
         if outside is not None and not _is_empty(part):
-            raise WeightsError(
+            raise WeightsIndexError(
                 f"{shown}index {outside} out of bounds for tensor dimension #{d} of size {shape[d]}"
             )
     return tuple(made)
@@ -176,7 +174,7 @@ def _expanded(index: Any, dimensions: int) -> tuple[Any, ...]:
     if not places:
         return parts
     if len(places) > 1:
-        raise WeightsError("an index can only have a single ellipsis ('...')")
+        raise WeightsIndexError("an index can only have a single ellipsis ('...')")
     (at,) = places
     fill = (slice(None),) * (dimensions - len(parts) + 1)
     return (*parts[:at], *fill, *parts[at + 1 :])

@@ -331,7 +331,7 @@ def test_the_environment_chooses_it_for_files_of_penstock_s_too(path, values):
         "    assert (file['x'].h5py[:] == np.arange(300_000)).all()\n"
         "print('equal')\n"
     )
-    command = [sys.executable, "-m", "penstock.cli", "run", "--async", "--async-implicit", "--"]
+    command = [sys.executable, "-m", "penstock_command", "run", "--async", "--async-implicit", "--"]
     command += [sys.executable, "-c", script, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
     assert done.stdout == "equal\n", done.stderr

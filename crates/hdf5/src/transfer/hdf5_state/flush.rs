@@ -1,11 +1,10 @@
 //! Makes what HDF5 buffers of a file durable.
 
-use std::mem::ManuallyDrop;
-use std::os::fd::FromRawFd;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_engine::file::File;
+use penstock_engine::file::medium;
 use penstock_engine::file::position::Operation;
 use penstock_sys::hdf5::{H5F_SCOPE_LOCAL, hid_t};
 
@@ -25,11 +24,7 @@ pub(in crate::transfer) fn flush_and_sync(session: &Session<'_>, object: hid_t) 
     let Some(descriptor) = info.descriptor else {
         return refuse_unsyncable(&info);
     };
-    // SAFETY: HDF5 keeps the descriptor open throughout the session, and closes it itself.
-    let file = ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor) });
-    file.sync_data().map_err(|error| {
-        Error::os(&error, "cannot bring the data to the medium").in_file(&info.name)
-    })
+    medium::sync(descriptor, &info.name)
 }
 
 /// Refuses durability for a file that is open for writing by a driver without a descriptor of one plain
@@ -45,8 +40,12 @@ pub(in crate::transfer) fn refuse_unsyncable(file: &FileInfo) -> Result<()> {
         .in_file(&file.name))
 }
 
-/// Refuses a durable write of a dataset whose elements are not in the file that is synced.
+/// Refuses durability for a dataset whose elements are not in the file that is synced. Those of a file that is open
+/// for reading do not change.
 pub(in crate::transfer) fn refuse_elsewhere(info: &DatasetInfo) -> Result<()> {
+    if !info.file.is_writable {
+        return Ok(());
+    }
     let (cause, remedy) = match info.layout {
         Layout::External(_) => (
             "durable is not available for a dataset in external files",

@@ -1,3 +1,0 @@
-from penstock.cli import main
-
-main()
