@@ -52,8 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
-def pytest_collection_finish() -> None:
-    """Leave what all tests share out of garbage collections, of which they make thousands."""
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections() -> None:
+    """Leave what is there out of garbage collections, of which the tests make thousands."""
     gc.collect()
     gc.freeze()
 

@@ -660,7 +660,7 @@ mod tests {
         #[test]
         fn every_byte_of_rows_is_planned_exactly_once_and_fits_its_slot(
             all in prop::collection::vec(
-                (1u64..20, 1u64..3000, prop_oneof![0u64..300, 0u64..9000], 0u64..200, 0u64..5000), 1..6),
+                (1u64..12, 1u64..3000, prop_oneof![0u64..300, 0u64..9000], 0u64..200, 0u64..5000), 1..4),
             block_pages in 1u64..5,
         ) {
             let (mut offset, mut memory) = (0, 0);
