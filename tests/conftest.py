@@ -59,6 +59,11 @@ def quick_collections() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter free at its end what torch would otherwise report as leaked."""
+    gc.unfreeze()
+
+
 def run(*command: str | Path, **options: object) -> str:
     """Return the standard output; a failure shows both streams."""
     done = subprocess.run(
