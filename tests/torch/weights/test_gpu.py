@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -131,6 +134,49 @@ def test_a_save_waits_for_the_stream_that_fills_a_tensor(tmp_path):
             x += 1
         save_file({"x": x}, tmp_path / "x")
     assert load_file(tmp_path / "x")["x"].unique().tolist() == [200.0]
+
+
+TWO_GPUS = """
+import ctypes, sys
+import torch
+import penstock as ps
+import penstock.torch as pt
+
+def keep_busy(gpu):
+    with torch.cuda.device(gpu):
+        launch = ctypes.CDLL("libcudart.so.13").cudaLaunchHostFunc
+        launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+        assert launch(torch.cuda.current_stream().cuda_stream, usleep, 200_000) == 0
+
+ones, path = torch.ones(1000).pin_memory(), sys.argv[1]
+for save, load in ((pt.save_file, pt.load_file), (pt.save, lambda path: pt.load(path, "cpu"))):
+    for busy in (0, 1):
+        tensors = {str(gpu): torch.zeros(1000).to(f"cuda:{gpu}") for gpu in (0, 1)}
+        keep_busy(busy)
+        tensors[str(busy)].copy_(ones, non_blocking=True)
+        save(tensors, path)
+        assert load(path)[str(busy)].tolist() == [1] * 1000
+
+ps.save(path, torch.ones(2000))
+arrays = [torch.zeros(1000).to(f"cuda:{gpu}") for gpu in (0, 1)]
+keep_busy(1)
+before = torch.ones(1000).pin_memory()
+before.copy_(arrays[1], non_blocking=True)
+ps.load_many(path, [(0, arrays[0]), (4000, arrays[1])])
+torch.cuda.synchronize(1)
+assert before.tolist() == [0] * 1000
+assert arrays[1].tolist() == [1] * 1000
+"""
+
+
+@needs_torch
+def test_a_request_waits_for_the_default_streams_of_all_its_gpus(tmp_path):
+    if "stand-in" not in torch.cuda.get_device_name() and torch.cuda.device_count() < 2:
+        pytest.skip("it needs two GPUs")
+    environment = os.environ | {"CUDASIM_DEVICES": "2"}
+    command = [sys.executable, "-c", TWO_GPUS, tmp_path / "x"]
+    subprocess.run(command, env=environment, timeout=240, check=True)
 
 
 @needs_torch
