@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -249,6 +250,45 @@ def test_a_plan_of_a_prefetch_may_have_steps(weights, tensors):
         for name, tensor in loader:
             wanted = tensors[name] if plan[name] is None else tensors[name][plan[name]]
             assert_equal(tensor, wanted)
+
+
+def test_a_loader_hands_out_all_tensors_after_its_file_is_closed(weights, tensors, tmp_path):
+    plan = {"odd": np.s_[::2], "cube": [2, 1], "matrix": None}
+    with safe_open(weights, "pt") as opened:
+        loader = opened.prefetch(plan)
+    with ExitStack() as others:
+        for number in range(8):  # the descriptor of one is that of the file before
+            others.enter_context(open(tmp_path / str(number), "wb+"))
+        for name, tensor in loader:
+            assert_equal(tensor, tensors[name] if plan[name] is None else tensors[name][plan[name]])
+
+
+STEPS = {"odd": np.s_[::2], "matrix": [3, 1], "float4_e2m1fn_x2": np.s_[::2]}
+
+
+def with_steps(path, way):
+    """Return what indices select that need no read of their own, in one way."""
+    if way == "slice":
+        with safe_open(path, "pt", backend="pread") as opened:
+            return {name: opened.get_slice(name)[index] for name, index in STEPS.items()}
+    if way == "load_file":
+        return load_file(path, plan=STEPS, pin=True)
+    if way == "prefetch":
+        with safe_open(path, "pt") as opened, opened.prefetch(STEPS) as loader:
+            return dict(loader)
+    with safe_open(path, "pt", backend=way) as opened:
+        return opened.get_tensors(STEPS, copy=way == "mmap")
+
+
+@pytest.mark.parametrize("way", ["slice", "load_file", "prefetch", "pread", "mmap"])
+def test_what_is_read_or_copied_does_not_change_with_the_file(way, weights):
+    found = with_steps(weights, way)
+    before = {name: tensor.clone() for name, tensor in found.items()}
+    with open(weights, "r+b") as file:
+        file.write(bytes(weights.stat().st_size))
+    for name, tensor in found.items():
+        assert_equal(tensor, before[name])
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def test_an_open_file_keeps_its_tensors_whatever_takes_its_name(tmp_path):

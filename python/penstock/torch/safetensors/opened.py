@@ -95,6 +95,8 @@ class WeightsFile:
     def mapped(self) -> Memory:
         """Return a private mapping of the file: writes there do not reach it."""
         with self._mapping:
+            if not self._release.alive:
+                raise WeightsError("File is closed")  # its descriptor may be that of another file
             if self._mapped is None:
                 self._mapped = self._map()
             return self._mapped
@@ -156,8 +158,9 @@ class WeightsFile:
 
     def close(self) -> None:
         """Close the file. Tensors of its mapping stay valid."""
-        self._mapped = None
-        self._release()
+        with self._mapping:
+            self._mapped = None
+            self._release()
         self.file.close()
 
 
