@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import numpy as np  # noqa: E402
 
+import penstock as ps  # noqa: E402
+from penstock import request  # noqa: E402
+from penstock.errors import IOFailure  # noqa: E402
 from penstock.torch import SafetensorError, load_file, safe_open, save_file  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
@@ -263,6 +267,30 @@ def test_a_loader_hands_out_all_tensors_after_its_file_is_closed(weights, tensor
             assert_equal(tensor, tensors[name] if plan[name] is None else tensors[name][plan[name]])
 
 
+def test_a_tensor_that_could_not_be_taken_may_be_taken_again(weights):
+    with safe_open(weights, "pt") as opened, opened.prefetch({"odd": [100]}) as loader:
+        for _ in range(2):
+            with pytest.raises(IndexError):
+                loader.take("odd")
+
+
+def test_a_prefetch_with_threads_has_the_other_options_of_the_file(weights, monkeypatch):
+    found = []
+
+    def submit(*arguments, **keys):
+        found.append(arguments[4])
+        return request.submit(*arguments, **keys)
+
+    monkeypatch.setattr(
+        "penstock.torch.safetensors.opened.request",
+        SimpleNamespace(**{**vars(request), "submit": submit}),
+    )
+    with ps.options(queue_depth=5):
+        opened = safe_open(weights, "pt", block="64KiB")
+    with opened, opened.prefetch(threads=3):
+        assert [(one.threads, one.block, one.queue_depth) for one in found] == [(3, 65536, 5)]
+
+
 STEPS = {"odd": np.s_[::2], "matrix": [3, 1], "float4_e2m1fn_x2": np.s_[::2]}
 
 
@@ -289,6 +317,20 @@ def test_what_is_read_or_copied_does_not_change_with_the_file(way, weights):
     for name, tensor in found.items():
         assert_equal(tensor, before[name])
         assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def test_an_error_of_a_prefetch_names_the_tensor(weights, monkeypatch):
+    with safe_open(weights, "pt") as opened:
+        offset = opened.get_tensor_meta("matrix").begin + 4096
+
+        def fail(_):
+            raise IOFailure("the medium failed", offset=offset)
+
+        with opened.prefetch(["cube", "matrix"]) as loader:
+            monkeypatch.setattr(request.Request, "wait", fail)
+            with pytest.raises(IOFailure, match="tensor 'matrix': the medium failed"):
+                loader.take("matrix")
+            monkeypatch.undo()
 
 
 def test_an_open_file_keeps_its_tensors_whatever_takes_its_name(tmp_path):

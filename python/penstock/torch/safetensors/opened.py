@@ -15,7 +15,7 @@ import numpy as np
 from penstock import arrays, request, transfer
 from penstock._collector import paused_collector
 from penstock._native import CData, ffi
-from penstock._options import OptionKeys, resolve
+from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
 from penstock.placement import HOST
@@ -55,7 +55,8 @@ class WeightsFile:
                 f"backend {backend!r} is invalid", remedy='use "mmap" (the default) or "pread"'
             )
         self._backend = backend
-        self.options: CData = resolve(options)
+        self._keys = dict(current()) | {k: v for k, v in options.items() if v is not None}
+        self.options: CData = resolve(self._keys)
         try:
             if isinstance(path, (str, bytes, os.PathLike)):
                 self.name = os.fsdecode(path)
@@ -91,6 +92,10 @@ class WeightsFile:
     def is_mapped(self, framework: Framework, *, copy: bool, pin: bool) -> bool:
         """Whether tensors are parts of the file's mapping."""
         return self._backend == "mmap" and framework.ordinal == HOST and not copy and not pin
+
+    def options_with(self, **keys: Any) -> CData:
+        """Return the options of the reads with others."""
+        return resolve(self._keys | keys)
 
     def mapped(self) -> Memory:
         """Return a private mapping of the file: writes there do not reach it."""
@@ -199,11 +204,12 @@ class Reading:
     def start(self, threads: int | None = None) -> Request[None]:
         """Start to read, by as many workers."""
         ranges, count = self._native()
-        options = self._file.options if threads is None else resolve({"threads": threads})
+        file = self._file
+        options = file.options if threads is None else file.options_with(threads=threads)
         stream = self._view.stream
         with self._named():
             return request.submit(
-                self._file.file,
+                file.file,
                 request.READ,
                 ranges,
                 count,
@@ -213,6 +219,11 @@ class Reading:
                 array=None,
                 keep=self._memories,
             )
+
+    def wait(self, made: Request[None]) -> None:
+        """Wait for what :meth:`start` has started."""
+        with self._named():
+            made.wait()
 
     def tensors(self) -> list[Any]:
         """Return the tensors in the order of the parts."""
