@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from penstock.torch.safetensors.layout import ALIGNMENT
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from penstock.torch import load_file, load_model, safe_open, save_file  # noqa: E402
-from penstock.torch.safetensors import save  # noqa: E402
+from penstock.torch.safetensors import frameworks, replicated, save  # noqa: E402
+from penstock.torch.safetensors.header import Entry  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
 
@@ -220,6 +222,18 @@ def test_a_stream_may_use_tensors_at_once(tmp_path):
         found = load_file(tmp_path / "x", "cuda")["x"]
         with torch.cuda.stream(torch.cuda.Stream()):
             assert int(found[-1]) == (1 << 18) - 1
+
+
+@needs_torch
+def test_unaligned_tensors_of_a_group_are_complete_for_any_stream():
+    maker = frameworks.choose("pt", "cuda")
+    memory = maker.allocate(64)
+    entries, places = [Entry("x", "F32", (4,), 1, 17)], [1]
+    torch.cuda._sleep(200_000_000)  # work of this stream that the copy of the tensor follows
+    prepared = SimpleNamespace(memory=memory, places=places, entries=entries)
+    found = replicated._tensors(maker, prepared)
+    assert found["x"].data_ptr() % ALIGNMENT == 0
+    assert torch.cuda.current_stream().query()
 
 
 @needs_torch

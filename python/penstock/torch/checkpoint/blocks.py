@@ -14,6 +14,7 @@ from penstock._native import NULL
 from penstock.errors import Error
 from penstock.files import NativeFile
 from penstock.request import Request
+from penstock.streams import wait_for
 from penstock.torch.checkpoint.archive import StoredTensor, bytes_of
 from penstock.torch.checkpoint.storages import new_storage
 from penstock.torch.checkpoint.transfers import Ranges, runs
@@ -124,6 +125,8 @@ class Blocks:
             frameworks.note_write(target)
         for block in self._copied:
             self._copy(block)
+        for gpu in {block.target.device for block in self._copied if block.target.is_cuda}:
+            wait_for(frameworks.torch_pending(gpu.index), gpu.index)
 
     def _add_ranges(self, block: _Block) -> bool:
         """Add the ranges of a block, if its elements can go straight to their places."""
