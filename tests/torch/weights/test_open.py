@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -235,6 +236,17 @@ def test_prefetched_tensors_are_handed_out_once(plan, weights, tensors):
             loader.take("matrix")
         with pytest.raises(SafetensorError, match="not in the plan"):
             loader.take("none")
+
+
+def test_a_tensor_of_a_shape_that_torch_has_not_is_an_error_with_its_name(tmp_path):
+    about = {"dtype": "F32", "shape": [1 << 63, 0], "data_offsets": [0, 0]}
+    header = json.dumps({"x": about}, separators=(",", ":")).encode()
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header)
+    with (
+        safe_open(tmp_path / "x", "pt") as opened,
+        pytest.raises(SafetensorError, match="tensor 'x': torch has none of shape"),
+    ):
+        opened.get_tensor("x")
 
 
 def test_a_loader_that_is_closed_hands_out_nothing(weights, tensors):
