@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, frameworks, request, transfer
-from penstock._native import ffi
+from penstock import frameworks, request, transfer
 from penstock._options import resolve
-from penstock.dtypes import element_type
 from penstock.files import READ, NativeFile
-from penstock.torch.safetensors.layout import RANGE
 
 NAME = "penstock"
 _POLL = 1e-4
@@ -91,27 +88,17 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
             for (first, last), end in zip(ranges, ends, strict=True)
         ]
         wanted = np.array(
-            [(first, last - first, address + first - self._origin) for first, last in ranges], RANGE
+            [(first, last - first, address + first - self._origin) for first, last in ranges],
+            transfer.RANGE,
         )
         if not len(wanted) or not nbytes:
             return
         ordinal = -1 if self.device.type.value == "cpu" else self.device.index or 0
         # The allocation may have been freed with work queued on the current stream.
         stream = frameworks.torch_pending(ordinal) if ordinal >= 0 else None
-        view = arrays.View(
-            address, nbytes, (nbytes,), element_type("uint8"), None, device=ordinal, stream=stream
-        )
         self._file = NativeFile(self.metadata.src, READ)
-        self._request = request.submit(
-            self._file,
-            request.READ,
-            ffi.cast("penstock_range *", wanted.__array_interface__["data"][0]),
-            len(wanted),
-            self._options,
-            stream=view.stream,
-            flags=transfer.stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
-            array=None,
-            keep=view,
+        self._request = transfer.start(
+            self._file, request.READ, wanted, self._options, stream=stream, keep=None
         )
 
     def prepare_tensors(self, gbuf: Any, owner: Any = None) -> Any:

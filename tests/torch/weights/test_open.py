@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import pytest
 
@@ -287,16 +286,13 @@ def test_a_tensor_that_could_not_be_taken_may_be_taken_again(weights):
 
 
 def test_a_prefetch_with_threads_has_the_other_options_of_the_file(weights, monkeypatch):
-    found = []
+    found, submit = [], request.submit
 
-    def submit(*arguments, **keys):
+    def noted(*arguments, **keys):
         found.append(arguments[4])
-        return request.submit(*arguments, **keys)
+        return submit(*arguments, **keys)
 
-    monkeypatch.setattr(
-        "penstock.torch.safetensors.opened.request",
-        SimpleNamespace(**{**vars(request), "submit": submit}),
-    )
+    monkeypatch.setattr(request, "submit", noted)
     with ps.options(queue_depth=5):
         opened = safe_open(weights, "pt", block="64KiB")
     with opened, opened.prefetch(threads=3):

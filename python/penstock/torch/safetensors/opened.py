@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock import arrays, request, transfer
 from penstock._collector import paused_collector
-from penstock._native import CData, ffi
+from penstock._native import CData
 from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
@@ -23,7 +23,7 @@ from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
-from penstock.torch.safetensors.layout import RANGE, AnyPart, lay_out
+from penstock.torch.safetensors.layout import AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
 
@@ -189,34 +189,31 @@ class Reading:
         pairs = list(zip(plans, self._memories, strict=True))
         self._plans = plans
         ranges = [plan.move_to(memory.address) for plan, memory in pairs]
-        self._ranges = ranges[0] if len(ranges) == 1 else np.concatenate(ranges, dtype=RANGE)
+        self._ranges = (
+            ranges[0] if len(ranges) == 1 else np.concatenate(ranges, dtype=transfer.RANGE)
+        )
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
 
     def run(self) -> None:
         """Read, and return when all bytes are there."""
         if self.nbytes:
-            ranges, count = self._native()
-            file = self._file
+            file, ranges = self._file, transfer.native_ranges(self._ranges)
+            count = len(self._ranges)
             with self._named():
                 transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
 
     def start(self, threads: int | None = None) -> Request[None]:
         """Start to read, by as many workers."""
-        ranges, count = self._native()
         file = self._file
         options = file.options if threads is None else file.options_with(threads=threads)
-        stream = self._view.stream
         with self._named():
-            return request.submit(
+            return transfer.start(
                 file.file,
                 request.READ,
-                ranges,
-                count,
+                self._ranges,
                 options,
-                stream=stream,
-                flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
-                array=None,
+                stream=self._view.stream,
                 keep=self._memories,
             )
 
@@ -241,10 +238,6 @@ class Reading:
             memory, place = self._memories[0], self._plans[0].places[number]
         (made,) = self._framework.tensors(memory, (place,), (part,))
         return made
-
-    def _native(self) -> tuple[CData, int]:
-        start = self._ranges.__array_interface__["data"][0]
-        return ffi.cast("penstock_range *", start), len(self._ranges)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
