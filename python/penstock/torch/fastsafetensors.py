@@ -75,13 +75,14 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
             nbytes = self._allocation or last - self._origin
         buffer = self.framework.alloc_tensor_memory(nbytes, self.device)
         try:
-            self._start(ranges, int(buffer.get_base_address()), nbytes)
+            self._start(ranges, buffer, nbytes)
         except BaseException:
             self.framework.free_tensor_memory(buffer, self.device)
             raise
         return buffer
 
-    def _start(self, ranges: Sequence[tuple[int, int]], address: int, nbytes: int) -> None:
+    def _start(self, ranges: Sequence[tuple[int, int]], buffer: Any, nbytes: int) -> None:
+        address = int(buffer.get_base_address())
         ends = itertools.accumulate(last - first for first, last in ranges)
         self._arrived_before = [
             (first, last, end - (last - first))
@@ -98,7 +99,7 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
         stream = frameworks.torch_pending(ordinal) if ordinal >= 0 else None
         self._file = NativeFile(self.metadata.src, READ)
         self._request = transfer.start(
-            self._file, request.READ, wanted, self._options, stream=stream, keep=None
+            self._file, request.READ, wanted, self._options, stream=stream, keep=buffer
         )
 
     def prepare_tensors(self, gbuf: Any, owner: Any = None) -> Any:
