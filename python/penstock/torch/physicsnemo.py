@@ -64,7 +64,7 @@ class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
 
     def _new(self, dataset: Any, shape: tuple[int, ...], make: Callable[..., Any]) -> Any:
         kind = torch_dtype(torch, element_type(dataset.dtype.newbyteorder("=")))
-        return make(shape, dtype=kind, pin_memory=self.pin_memory)
+        return make(shape, dtype=kind, device="cpu", pin_memory=self.pin_memory)
 
     def close(self) -> None:
         """Close the file."""
