@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock import arrays, report, request, transfer
 from penstock._keys import ArrayKeys
-from penstock._native import CData, ffi, lib, new_report
+from penstock._native import CData, lib, new_report
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, IncompatibleError, InvalidError, check
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FORM = "(offset, out) or (offset, shape, dtype)"
-_RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
 def load_many(
@@ -68,8 +67,8 @@ def load_many(
         loading = _Loading(pieces, given.device, given.after, blocking=True)
         if loading.stream is None and loading.nbytes <= transfer.INTERRUPTIBLE:
             done = new_report()
-            ranges, count = loading.ranges()
-            check(lib.penstock_readv(file.handle, ranges, count, given.options, done))
+            ranges = transfer.native_ranges(loading.ranges)
+            check(lib.penstock_readv(file.handle, ranges, len(loading.ranges), given.options, done))
             report.remember(done)
         else:
             flags = transfer.stream_flags(loading.stream, explicit=False) | request.CALLER_WAITS
@@ -132,8 +131,8 @@ class _Loading:
         ]
         self.arrays: list[Any] = [piece[1] if len(piece) == 2 else None for piece in given]
         self._copies: list[tuple[arrays.View, Callable[[], None] | None]] = []
-        self._ranges = np.zeros(len(given), _RANGE)
-        self._ranges["offset"] = [_offset(piece[0], number) for number, piece in enumerate(given)]
+        self.ranges = np.zeros(len(given), transfer.RANGE)
+        self.ranges["offset"] = [_offset(piece[0], number) for number, piece in enumerate(given)]
         new: dict[Any, list[int]] = {}
         for number, piece in enumerate(given):
             if len(piece) == 3:
@@ -146,15 +145,15 @@ class _Loading:
                     view, copy_back = arrays.contiguous_destination(piece[1], after), None
             except Error as error:
                 raise error.about(f"piece {number}") from error
-            self._ranges["length"][number] = view.nbytes
-            self._ranges["buffer"][number] = view.pointer
+            self.ranges["length"][number] = view.nbytes
+            self.ranges["buffer"][number] = view.pointer
             self._copies.append((view, copy_back))
         arrays.refuse_overlap(view for view, _ in self._copies)
         self._views = [view for view, _ in self._copies]
         if new:
             self._add_new(new, device, after)
         self.stream = one_stream((view.stream, view.device) for view in self._views)
-        self.nbytes = int(self._ranges["length"].sum())
+        self.nbytes = int(self.ranges["length"].sum())
 
     def _add_new(self, new: dict[Any, list[int]], device: Device, after: int | None) -> None:
         """Make new arrays of the shapes and types, each for some pieces."""
@@ -169,31 +168,25 @@ class _Loading:
         stacks, memory = allocate_stacks(wanted, device, after)
         self._views.append(arrays.view(memory, after))
         for some, stack, numbers in zip(wanted, stacks, new.values(), strict=True):
-            self._ranges["length"][numbers] = math.prod(some.shape) * some.dtype.itemsize
-            self._ranges["buffer"][numbers] = stack.address + stack.step * np.arange(len(numbers))
+            self.ranges["length"][numbers] = math.prod(some.shape) * some.dtype.itemsize
+            self.ranges["buffer"][numbers] = stack.address + stack.step * np.arange(len(numbers))
             for number, array in zip(numbers, stack.arrays(), strict=True):
                 self.arrays[number] = array
 
     def _set(self, number: int, array: Any, after: int | None) -> None:
         view = arrays.view(array, after)
         self.arrays[number] = array
-        self._ranges["length"][number] = view.nbytes
-        self._ranges["buffer"][number] = view.pointer
+        self.ranges["length"][number] = view.nbytes
+        self.ranges["buffer"][number] = view.pointer
         self._views.append(view)
-
-    def ranges(self) -> tuple[Any, int]:
-        """Return the ranges as an array of ``penstock_range``, and their number."""
-        start = self._ranges.__array_interface__["data"][0]
-        return ffi.cast("penstock_range *", start), len(self._ranges)
 
     def submit(self, file: NativeFile, options: Any, flags: int) -> Request[list[Any]]:
         """Start a request."""
-        ranges, count = self.ranges()
         return request.submit(
             file,
             request.READ,
-            ranges,
-            count,
+            transfer.native_ranges(self.ranges),
+            len(self.ranges),
             options,
             stream=self.stream,
             flags=flags,

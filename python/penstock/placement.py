@@ -141,7 +141,7 @@ def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
     if device.pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
         memory = torch.from_numpy(pinned.empty((math.prod(shape) * dtype.itemsize,), _BYTES))
         return memory.view(found).reshape(shape)
-    return torch.empty(shape, dtype=found, pin_memory=device.pin)
+    return torch.empty(shape, dtype=found, device="cpu", pin_memory=device.pin)
 
 
 def torch_dtype(torch: Any, dtype: ElementType) -> Any:

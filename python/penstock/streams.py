@@ -11,6 +11,7 @@ from penstock._native import ffi, lib, pointer
 from penstock.errors import IncompatibleError, InvalidError, check
 
 _LEGACY = 1  # CU_STREAM_LEGACY, the same stream as the handle 0
+_DEFAULTS = (0, 2)  # the legacy default stream and CU_STREAM_PER_THREAD, of any GPU
 _POLL_SECONDS = 1e-3
 _END = 1 << 8 * ffi.sizeof("void *")
 """The first number that is not an address: a cast to a pointer would change it."""
@@ -58,13 +59,18 @@ def wait_for(stream: int | None, device: int) -> None:
 def one_stream(streams: Iterable[tuple[int | None, int]]) -> int | None:
     """Return a stream that a request is to follow, after waiting for all other ones.
 
+    The default streams of all GPUs have the same handles. A request follows that of the first GPU
+    whose memory it has, so those of several GPUs are waited for.
+
     Args:
         streams: The streams of the request's memory, ``None`` for none, each with its device.
     """
-    found = {stream: device for stream, device in streams if stream is not None}
-    first = next(iter(found), None)
-    for stream, device in found.items():
-        if stream != first:
+    given = set(streams)
+    is_shared = len({device for _, device in given if device >= 0}) > 1
+    found = sorted((stream, device) for stream, device in given if stream is not None)
+    first = found[0][0] if found else None
+    for stream, device in found:
+        if stream != first or (is_shared and stream in _DEFAULTS):
             wait_for(stream, device)
     return first
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
+import numpy as np
+
 from penstock import arrays, report, request
-from penstock._native import NULL, CData, lib, new_report, pointer
+from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import EndOfFileError, Error, InvalidError, check
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 A = TypeVar("A")
+
+RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
+"""A ``penstock_range``."""
 
 # Larger transfers are made as requests: Ctrl-C can interrupt the wait for a request.
 INTERRUPTIBLE = 1 << 30
@@ -250,6 +255,38 @@ def move(
         keep=view,
     )
     finish(made)
+
+
+def start(
+    file: NativeFile,
+    operation: int,
+    ranges: np.ndarray[Any, Any],
+    options: CData,
+    *,
+    stream: int | None,
+    keep: object,
+) -> Request[None]:
+    """Start to move ranges, an array of :data:`RANGE`, after the work queued on a stream.
+
+    The caller does nothing but wait for the request.
+    """
+    flags = stream_flags(stream, explicit=False) | request.CALLER_WAITS
+    return request.submit(
+        file,
+        operation,
+        native_ranges(ranges),
+        len(ranges),
+        options,
+        stream=stream,
+        flags=flags,
+        array=None,
+        keep=keep,
+    )
+
+
+def native_ranges(ranges: np.ndarray[Any, Any]) -> CData:
+    """Return the address of an array of :data:`RANGE` for a call, which copies the ranges."""
+    return ffi.cast("penstock_range *", ranges.__array_interface__["data"][0])
 
 
 def complete(view: arrays.View, copy_back: Callable[[], None] | None) -> None:

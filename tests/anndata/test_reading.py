@@ -16,7 +16,9 @@ import scipy.sparse as sp
 from tests.anndata.cells import CELLS, GENES, cells_of, matrix
 
 from penstock import Error, InvalidError
-from penstock.anndata import read_h5ad
+from penstock.anndata import read_h5ad, stored
+from penstock.anndata.libraries import Maker
+from penstock.anndata.reading import read_sparse
 
 Write = Callable[..., str]
 
@@ -54,6 +56,33 @@ def test_a_file_is_what_anndata_reads(write: Write, kind: str) -> None:
     found, wanted = read_h5ad(path), anndata.io.read_h5ad(path)
     assert type(found.X) is type(wanted.X)
     _assert_same(found, wanted)
+
+
+def test_elements_that_were_never_written_are_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((20,))
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.attrs.update({"encoding-type": "csr_matrix", "shape": (1, 9)})
+        space = h5py.h5s.create_simple((40,))
+        for name, kind in ((b"data", h5py.h5t.IEEE_F32LE), (b"indices", h5py.h5t.STD_I32LE)):
+            made = h5py.h5d.create(file.id, name, kind, space, properties)
+            h5py.Dataset(made)[:20] = 1
+        file["indptr"] = [0, 40]
+        empty = Maker.empty
+
+        def used_before(*arguments: Any) -> Any:
+            array = empty(*arguments)
+            array.fill(7)
+            return array
+
+        monkeypatch.setattr(Maker, "empty", used_before)
+        described = stored.sparse(file, "x.h5", "/")
+        found = read_sparse(file, described, Maker("cpu", None), {})
+    for array in (found.data, found.indices):
+        assert array.tolist() == [1] * 20 + [0] * 20
 
 
 def _assert_same(found: Any, wanted: Any) -> None:

@@ -321,8 +321,13 @@ pub(crate) fn import_arrays<'py>(
     let mut kinds: HashMap<(usize, usize), Option<Kind>> = HashMap::new();
     let mut made = Vec::with_capacity(parts.len());
     for (part, place) in parts.iter().zip(places) {
-        let (dtype, shape) = (part.get_item(1)?, part.get_item(2)?);
         let (begin, end): (u64, u64) = (part.get_item(3)?.extract()?, part.get_item(4)?.extract()?);
+        let nbytes = end.saturating_sub(begin);
+        if !(1..longest).contains(&nbytes) {
+            made.push(None); // a shape without elements may have lengths that DLPack has not
+            continue;
+        }
+        let (dtype, shape) = (part.get_item(1)?, part.get_item(2)?);
         let key = (dtype.as_ptr().addr(), shape.as_ptr().addr());
         let kind = match kinds.get(&key) {
             Some(known) => known,
@@ -333,9 +338,8 @@ pub(crate) fn import_arrays<'py>(
                 kinds.entry(key).or_insert(kind.transpose()?)
             }
         };
-        let nbytes = end.saturating_sub(begin);
         made.push(match kind {
-            Some((code, layout)) if 0 < nbytes && nbytes < longest => {
+            Some((code, layout)) => {
                 let export = Box::new(Export {
                     layout: layout.clone(),
                     owner: owner.clone_ref(py),
@@ -347,7 +351,7 @@ pub(crate) fn import_arrays<'py>(
                     None => make.call1((capsule_of(py, tensor, export)?,))?,
                 })
             }
-            _ => None,
+            None => None,
         });
     }
     Ok(made)

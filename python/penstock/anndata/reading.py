@@ -13,7 +13,7 @@ from penstock.anndata import stored
 from penstock.anndata.libraries import Maker, cupy_matrix, needs_cupy, scipy_matrix
 from penstock.anndata.stored import Matrix
 from penstock.data.files import opened_file
-from penstock.hdf5.many import read_many
+from penstock.hdf5.many import read_many, start_into
 from penstock.placement import Device
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def read_into(group: Any, matrix: Matrix, maker: Maker, data: Any, options: Opti
     count = int(matrix.indptr[-1])
     indices = maker.empty(count, maker.index_type(count, matrix.shape[matrix.format == "csr"]))
     if count:
-        pieces = [(group[name], np.s_[:count]) for name in ("data", "indices")]
-        read_many(pieces, out=[data, indices], **options)
+        datasets = group["data"], group["indices"]
+        start_into(datasets, [np.s_[:count]] * 2, [data, indices], options).wait()
         matrix.check_indices(*maker.bounds(indices))
     return indices
 

@@ -20,7 +20,7 @@ from penstock.dtypes import element_type
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import times
 from penstock.hdf5.blocks import blocks
-from penstock.hdf5.many import read_many
+from penstock.hdf5.many import read_many, start_into
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.placement import (
@@ -111,7 +111,7 @@ def _fields(
     made = {name: _new(dataset, name, where) for name in names}
     is_divided = on_host or any(not isinstance(array, DeviceArray) for array in made.values())
     if stored.hasobject or not is_divided:
-        read_many([(dataset, name) for name in names], out=list(made.values()), **options)
+        start_into([dataset] * len(names), names, list(made.values()), options).wait()
         return made
     rows = max(_BLOCK // max(stored.itemsize * math.prod(dataset.shape[1:]), 1), 1)
     if dataset.chunks:

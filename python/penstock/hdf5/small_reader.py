@@ -21,7 +21,7 @@ from penstock.errors import check
 from penstock.hdf5 import memory_types, small
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import lock, seems_writable
-from penstock.placement import Device, Placement, allocate, is_numpy
+from penstock.placement import Device, Placement, allocate, is_numpy, parse_device
 from penstock.report import remember
 from penstock.request import Request
 
@@ -246,7 +246,9 @@ class SmallReader:
         else:
             torch = frameworks.loaded("torch")
             assert torch is not None
-            out = torch.empty(shape, dtype=dtype, device=device)
+            ordinal = None if device == "cuda" else parse_device(device)
+            name = "cuda" if ordinal is None else f"cuda:{ordinal}"
+            out = torch.empty(shape, dtype=dtype, device=name)
         if self._stored.isnative:
             self._readers.setdefault(out.dtype, self._own)
         return out

@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, frameworks, request, transfer
-from penstock._native import ffi
+from penstock import frameworks, request, transfer
 from penstock._options import resolve
-from penstock.dtypes import element_type
 from penstock.files import READ, NativeFile
-from penstock.torch.safetensors.layout import RANGE
 
 NAME = "penstock"
 _POLL = 1e-4
@@ -78,40 +75,31 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
             nbytes = self._allocation or last - self._origin
         buffer = self.framework.alloc_tensor_memory(nbytes, self.device)
         try:
-            self._start(ranges, int(buffer.get_base_address()), nbytes)
+            self._start(ranges, buffer, nbytes)
         except BaseException:
             self.framework.free_tensor_memory(buffer, self.device)
             raise
         return buffer
 
-    def _start(self, ranges: Sequence[tuple[int, int]], address: int, nbytes: int) -> None:
+    def _start(self, ranges: Sequence[tuple[int, int]], buffer: Any, nbytes: int) -> None:
+        address = int(buffer.get_base_address())
         ends = itertools.accumulate(last - first for first, last in ranges)
         self._arrived_before = [
             (first, last, end - (last - first))
             for (first, last), end in zip(ranges, ends, strict=True)
         ]
         wanted = np.array(
-            [(first, last - first, address + first - self._origin) for first, last in ranges], RANGE
+            [(first, last - first, address + first - self._origin) for first, last in ranges],
+            transfer.RANGE,
         )
         if not len(wanted) or not nbytes:
             return
         ordinal = -1 if self.device.type.value == "cpu" else self.device.index or 0
         # The allocation may have been freed with work queued on the current stream.
         stream = frameworks.torch_pending(ordinal) if ordinal >= 0 else None
-        view = arrays.View(
-            address, nbytes, (nbytes,), element_type("uint8"), None, device=ordinal, stream=stream
-        )
         self._file = NativeFile(self.metadata.src, READ)
-        self._request = request.submit(
-            self._file,
-            request.READ,
-            ffi.cast("penstock_range *", wanted.__array_interface__["data"][0]),
-            len(wanted),
-            self._options,
-            stream=view.stream,
-            flags=transfer.stream_flags(view.stream, explicit=False) | request.CALLER_WAITS,
-            array=None,
-            keep=view,
+        self._request = transfer.start(
+            self._file, request.READ, wanted, self._options, stream=stream, keep=buffer
         )
 
     def prepare_tensors(self, gbuf: Any, owner: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -44,7 +45,7 @@ class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
         if not self._is_directory:
             row = slice(index, index + 1)
             tensors = {
-                field: self._empty(dataset, (1, *dataset.shape[1:]))
+                field: self._new(dataset, (1, *dataset.shape[1:]), torch.empty)
                 for field, dataset in self._datasets.items()
             }
             parts = [Part(self._datasets[field], row, out) for field, out in tensors.items()]
@@ -52,15 +53,18 @@ class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
             return {field: out[0] for field, out in tensors.items()}
         with opened_file(str(self._files[index])) as file:
             datasets = {field: opened_dataset(file, "", field) for field in self.fields}
-            tensors = {field: self._empty(one, one.shape) for field, one in datasets.items()}
+            # Zeros, as a read may leave elements that were never written.
+            tensors = {
+                field: self._new(one, one.shape, torch.zeros) for field, one in datasets.items()
+            }
             for field, out in tensors.items():
                 # Without a reader, which only several reads of an open file are worth.
                 read_placed(datasets[field], None, (), out.numpy(), None, None, None, {})
         return tensors
 
-    def _empty(self, dataset: Any, shape: tuple[int, ...]) -> Any:
+    def _new(self, dataset: Any, shape: tuple[int, ...], make: Callable[..., Any]) -> Any:
         kind = torch_dtype(torch, element_type(dataset.dtype.newbyteorder("=")))
-        return torch.empty(shape, dtype=kind, pin_memory=self.pin_memory)
+        return make(shape, dtype=kind, device="cpu", pin_memory=self.pin_memory)
 
     def close(self) -> None:
         """Close the file."""

@@ -142,6 +142,14 @@ def test_a_torch_tensor_is_made_in_host_memory(folder, way, torch):
         assert not tensor.is_pinned() or not torch.cuda.is_available()
 
 
+@EACH_WAY
+def test_the_default_device_of_torch_changes_nothing(folder, way, torch):
+    with torch.device("meta"):
+        tensors = way(folder, like="torch"), way(folder, device=torch.device("cpu"))
+    for tensor in tensors:
+        np.testing.assert_array_equal(tensor.numpy(), NUMBERS)
+
+
 def test_a_torch_tensor_has_the_type_requested(folder, torch):
     tensor = ps.read(f"{folder}/x.h5:zipped", np.s_[0, :256], like="torch", dtype="bfloat16")
     assert tensor.dtype == torch.bfloat16

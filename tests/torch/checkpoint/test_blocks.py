@@ -88,3 +88,16 @@ def test_a_tensor_whose_memory_is_freed_is_refused(tmp_path: Path) -> None:
     described = archive.StoredTensor(torch.float32, 0, (20,), (4,))
     with NativeFile(path, READ) as file, pytest.raises(ps.InvalidError, match=r"0 bytes|no memory"):
         blocks.Blocks(file, 1 << 20).add(described, (0,), target)
+
+
+def test_autograd_notices_that_a_tensor_was_read_into(tmp_path: Path) -> None:
+    (tmp_path / "tensor.bin").write_bytes(bytes(4096))
+    described = archive.StoredTensor(torch.float32, 0, (1024,), (4,))
+    weights = torch.ones(1024, requires_grad=True)
+    loss = (weights * weights).sum()
+    with NativeFile(tmp_path / "tensor.bin", READ) as file:
+        reading = blocks.Blocks(file, at_once=1)
+        reading.add(described, [0], weights.detach())
+        reading.finish()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,24 @@ def test_tensors_of_other_strides_and_types_are_filled(tmp_path: Path) -> None:
     dcp.load(loaded, storage_reader=checkpoint.PenstockReader(tmp_path))
     for name, value in loaded.items():
         assert bool((value == saved[name]).all()), name
+
+
+def test_tensors_that_are_converted_are_complete_for_any_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dcp.save({"one": torch.ones(1000)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    ranges = import_module("penstock.torch.checkpoint.blocks").Ranges
+    move = ranges.move
+
+    def move_and_work(*arguments: Any) -> None:
+        move(*arguments)
+        torch.cuda._sleep(200_000_000)  # work of this stream that the conversion follows
+
+    monkeypatch.setattr(ranges, "move", move_and_work)
+    loaded = {"one": torch.zeros(1000, dtype=torch.float64, device="cuda")}
+    dcp.load(loaded, storage_reader=checkpoint.PenstockReader(tmp_path))
+    assert torch.cuda.current_stream().query()
+    assert bool((loaded["one"] == 1).all())
 
 
 def test_safetensors_files_are_saved_and_loaded(tmp_path: Path) -> None:

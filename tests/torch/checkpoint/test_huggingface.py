@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import penstock as ps
 
 from .conftest import assert_same, blank, tensors, torch
 
@@ -138,6 +141,21 @@ def test_an_object_that_is_no_tensor_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(dcp.api.CheckpointException, match="'names' is a Python object"):
         dcp.save({"names": [1]}, storage_writer=Writer(path=str(tmp_path)))
     assert not os.listdir(tmp_path)
+
+
+def test_a_file_with_two_parts_of_a_tensor_is_refused_by_name(tmp_path: Path) -> None:
+    class InTwoParts(dcp.DefaultSavePlanner):
+        def resolve_data(self, item: Any) -> Any:
+            return torch.zeros(5)
+
+    planner, writer = InTwoParts(), Writer(path=str(tmp_path))
+    planner.set_up_planner({"x": torch.zeros(10)}, is_coordinator=True)
+    writer.set_up_storage_writer(is_coordinator=True)
+    plan = writer.prepare_local_plan(planner.create_local_plan())
+    (plan,) = writer.prepare_global_plan([replace(plan, items=plan.items * 2)])
+    with pytest.raises(ps.IncompatibleError, match="several parts of 'x'"):
+        writer.write_data(plan, planner)
+    assert not list(tmp_path.iterdir())
 
 
 def test_offsets_that_lie_are_refused_by_name(tmp_path: Path) -> None:

@@ -58,6 +58,25 @@ def test_samples_of_a_folder_are_the_same(tmp_path: Path) -> None:
     assert_same(HDF5Reader(tmp_path, **arguments), theirs.HDF5Reader(tmp_path, **arguments))
 
 
+def test_elements_that_were_never_written_are_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((20,))
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(tmp_path / "sample_0.h5", "w") as file:
+        space = h5py.h5s.create_simple((40,))
+        points = h5py.h5d.create(file.id, b"points", h5py.h5t.IEEE_F32LE, space, properties)
+        h5py.Dataset(points)[:20] = 1
+
+    def used_before(shape: Any, **keys: Any) -> torch.Tensor:
+        return torch.full(shape, 7, **keys)
+
+    monkeypatch.setattr(torch, "empty", used_before)
+    sample, _ = HDF5Reader(tmp_path, file_pattern="sample_*.h5")[0]
+    assert sample["points"].tolist() == [1] * 20 + [0] * 20
+
+
 def test_a_field_of_numbers_is_read(path: Path) -> None:
     assert HDF5Reader(path)[3][0]["number"] == 3
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +17,8 @@ from penstock.torch.safetensors.layout import ALIGNMENT
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from penstock.torch import load_file, load_model, safe_open, save_file  # noqa: E402
-from penstock.torch.safetensors import save  # noqa: E402
+from penstock.torch.safetensors import frameworks, replicated, save  # noqa: E402
+from penstock.torch.safetensors.header import Entry  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
 
@@ -133,6 +138,49 @@ def test_a_save_waits_for_the_stream_that_fills_a_tensor(tmp_path):
     assert load_file(tmp_path / "x")["x"].unique().tolist() == [200.0]
 
 
+TWO_GPUS = """
+import ctypes, sys
+import torch
+import penstock as ps
+import penstock.torch as pt
+
+def keep_busy(gpu):
+    with torch.cuda.device(gpu):
+        launch = ctypes.CDLL("libcudart.so.13").cudaLaunchHostFunc
+        launch.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+        assert launch(torch.cuda.current_stream().cuda_stream, usleep, 200_000) == 0
+
+ones, path = torch.ones(1000).pin_memory(), sys.argv[1]
+for save, load in ((pt.save_file, pt.load_file), (pt.save, lambda path: pt.load(path, "cpu"))):
+    for busy in (0, 1):
+        tensors = {str(gpu): torch.zeros(1000).to(f"cuda:{gpu}") for gpu in (0, 1)}
+        keep_busy(busy)
+        tensors[str(busy)].copy_(ones, non_blocking=True)
+        save(tensors, path)
+        assert load(path)[str(busy)].tolist() == [1] * 1000
+
+ps.save(path, torch.ones(2000))
+arrays = [torch.zeros(1000).to(f"cuda:{gpu}") for gpu in (0, 1)]
+keep_busy(1)
+before = torch.ones(1000).pin_memory()
+before.copy_(arrays[1], non_blocking=True)
+ps.load_many(path, [(0, arrays[0]), (4000, arrays[1])])
+torch.cuda.synchronize(1)
+assert before.tolist() == [0] * 1000
+assert arrays[1].tolist() == [1] * 1000
+"""
+
+
+@needs_torch
+def test_a_request_waits_for_the_default_streams_of_all_its_gpus(tmp_path):
+    if "stand-in" not in torch.cuda.get_device_name() and torch.cuda.device_count() < 2:
+        pytest.skip("it needs two GPUs")
+    environment = os.environ | {"CUDASIM_DEVICES": "2"}
+    command = [sys.executable, "-c", TWO_GPUS, tmp_path / "x"]
+    subprocess.run(command, env=environment, timeout=240, check=True)
+
+
 @needs_torch
 def test_the_gpu_needs_no_more_than_the_tensors(tmp_path):
     save_file({str(n): torch.zeros(1 << 22) for n in range(24)}, tmp_path / "x")
@@ -174,6 +222,18 @@ def test_a_stream_may_use_tensors_at_once(tmp_path):
         found = load_file(tmp_path / "x", "cuda")["x"]
         with torch.cuda.stream(torch.cuda.Stream()):
             assert int(found[-1]) == (1 << 18) - 1
+
+
+@needs_torch
+def test_unaligned_tensors_of_a_group_are_complete_for_any_stream():
+    maker = frameworks.choose("pt", "cuda")
+    memory = maker.allocate(64)
+    entries, places = [Entry("x", "F32", (4,), 1, 17)], [1]
+    torch.cuda._sleep(200_000_000)  # work of this stream that the copy of the tensor follows
+    prepared = SimpleNamespace(memory=memory, places=places, entries=entries)
+    found = replicated._tensors(maker, prepared)
+    assert found["x"].data_ptr() % ALIGNMENT == 0
+    assert torch.cuda.current_stream().query()
 
 
 @needs_torch

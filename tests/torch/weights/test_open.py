@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -10,6 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import numpy as np  # noqa: E402
 
+import penstock as ps  # noqa: E402
+from penstock import request  # noqa: E402
+from penstock.errors import IOFailure  # noqa: E402
 from penstock.torch import SafetensorError, load_file, safe_open, save_file  # noqa: E402
 
 from .conftest import assert_equal  # noqa: E402
@@ -242,6 +247,17 @@ def test_prefetched_tensors_are_handed_out_once(plan, weights, tensors):
             loader.take("none")
 
 
+def test_a_tensor_of_a_shape_that_torch_has_not_is_an_error_with_its_name(tmp_path):
+    about = {"dtype": "F32", "shape": [1 << 63, 0], "data_offsets": [0, 0]}
+    header = json.dumps({"x": about}, separators=(",", ":")).encode()
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header)
+    with (
+        safe_open(tmp_path / "x", "pt") as opened,
+        pytest.raises(SafetensorError, match="tensor 'x': torch has none of shape"),
+    ):
+        opened.get_tensor("x")
+
+
 def test_a_loader_that_is_closed_hands_out_nothing(weights, tensors):
     with safe_open(weights, "pt") as opened:
         loader = opened.prefetch()
@@ -259,6 +275,80 @@ def test_a_plan_of_a_prefetch_may_have_steps(weights, tensors):
         for name, tensor in loader:
             wanted = tensors[name] if plan[name] is None else tensors[name][plan[name]]
             assert_equal(tensor, wanted)
+
+
+def test_a_loader_hands_out_all_tensors_after_its_file_is_closed(weights, tensors, tmp_path):
+    plan = {"odd": np.s_[::2], "cube": [2, 1], "matrix": None}
+    with safe_open(weights, "pt") as opened:
+        loader = opened.prefetch(plan)
+    with ExitStack() as others:
+        for number in range(8):  # the descriptor of one is that of the file before
+            others.enter_context(open(tmp_path / str(number), "wb+"))
+        for name, tensor in loader:
+            assert_equal(tensor, tensors[name] if plan[name] is None else tensors[name][plan[name]])
+
+
+def test_a_tensor_that_could_not_be_taken_may_be_taken_again(weights):
+    with safe_open(weights, "pt") as opened, opened.prefetch({"odd": [100]}) as loader:
+        for _ in range(2):
+            with pytest.raises(IndexError):
+                loader.take("odd")
+
+
+def test_a_prefetch_with_threads_has_the_other_options_of_the_file(weights, monkeypatch):
+    found, submit = [], request.submit
+
+    def noted(*arguments, **keys):
+        found.append(arguments[4])
+        return submit(*arguments, **keys)
+
+    monkeypatch.setattr(request, "submit", noted)
+    with ps.options(queue_depth=5):
+        opened = safe_open(weights, "pt", block="64KiB")
+    with opened, opened.prefetch(threads=3):
+        assert [(one.threads, one.block, one.queue_depth) for one in found] == [(3, 65536, 5)]
+
+
+STEPS = {"odd": np.s_[::2], "matrix": [3, 1], "float4_e2m1fn_x2": np.s_[::2]}
+
+
+def with_steps(path, way):
+    """Return what indices select that need no read of their own, in one way."""
+    if way == "slice":
+        with safe_open(path, "pt", backend="pread") as opened:
+            return {name: opened.get_slice(name)[index] for name, index in STEPS.items()}
+    if way == "load_file":
+        return load_file(path, plan=STEPS, pin=True)
+    if way == "prefetch":
+        with safe_open(path, "pt") as opened, opened.prefetch(STEPS) as loader:
+            return dict(loader)
+    with safe_open(path, "pt", backend=way) as opened:
+        return opened.get_tensors(STEPS, copy=way == "mmap")
+
+
+@pytest.mark.parametrize("way", ["slice", "load_file", "prefetch", "pread", "mmap"])
+def test_what_is_read_or_copied_does_not_change_with_the_file(way, weights):
+    found = with_steps(weights, way)
+    before = {name: tensor.clone() for name, tensor in found.items()}
+    with open(weights, "r+b") as file:
+        file.write(bytes(weights.stat().st_size))
+    for name, tensor in found.items():
+        assert_equal(tensor, before[name])
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def test_an_error_of_a_prefetch_names_the_tensor(weights, monkeypatch):
+    with safe_open(weights, "pt") as opened:
+        offset = opened.get_tensor_meta("matrix").begin + 4096
+
+        def fail(_):
+            raise IOFailure("the medium failed", offset=offset)
+
+        with opened.prefetch(["cube", "matrix"]) as loader:
+            monkeypatch.setattr(request.Request, "wait", fail)
+            with pytest.raises(IOFailure, match="tensor 'matrix': the medium failed"):
+                loader.take("matrix")
+            monkeypatch.undo()
 
 
 def test_an_open_file_keeps_its_tensors_whatever_takes_its_name(tmp_path):

@@ -14,6 +14,7 @@ from penstock._native import NULL
 from penstock.errors import Error
 from penstock.files import NativeFile
 from penstock.request import Request
+from penstock.streams import wait_for
 from penstock.torch.checkpoint.archive import StoredTensor, bytes_of
 from penstock.torch.checkpoint.storages import new_storage
 from penstock.torch.checkpoint.transfers import Ranges, runs
@@ -73,6 +74,7 @@ class Blocks:
         self._file, self._at_once = file, at_once
         self._ranges = Ranges()
         self._copied: list[_Block] = []
+        self._in_place: list[torch.Tensor] = []
         self.requests: list[Request[None]] = []
         """Those that are not finished. They use the memory of the targets."""
 
@@ -97,9 +99,11 @@ class Blocks:
             return
         offset = stored.offset + sum(map(operator.mul, offsets, stored.strides))
         block = _Block(stored, offset, target)
-        if not self._in_place(block):
+        if not self._add_ranges(block):
             self._copied.append(block)
-        elif self._ranges.nbytes >= self._at_once:
+            return
+        self._in_place.append(target)
+        if self._ranges.nbytes >= self._at_once:
             self.start()
 
     def add_bytes(self, memory: Any, offset: int) -> None:
@@ -117,10 +121,14 @@ class Blocks:
         while self.requests:
             transfer.finish(self.requests[0])
             del self.requests[0]
+        for target in self._in_place:
+            frameworks.note_write(target)
         for block in self._copied:
             self._copy(block)
+        for gpu in {block.target.device for block in self._copied if block.target.is_cuda}:
+            wait_for(frameworks.torch_pending(gpu.index), gpu.index)
 
-    def _in_place(self, block: _Block) -> bool:
+    def _add_ranges(self, block: _Block) -> bool:
         """Add the ranges of a block, if its elements can go straight to their places."""
         target, (dtype, _, _, steps) = block.target, block.stored
         simple = type(target) in (torch.Tensor, torch.nn.Parameter)

@@ -105,6 +105,11 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                     f"{key!r} is {_described(data)}, which a safetensors file cannot hold",
                     remedy="save it by PenstockWriter, or leave it out of the state dict",
                 )
+            if key in tensors:  # of which torch's writer would save the last
+                raise IncompatibleError(
+                    f"this rank has several parts of {key!r}, and a safetensors file holds one",
+                    remedy="save it by PenstockWriter",
+                )
             tensors[key] = data
             offsets[key] = {layout.SAVED_OFFSETS_KEY: list(item.tensor_data.chunk.offsets)}
             info = torch_files._StorageInfo(name, 0, data.nbytes)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock import arrays, request, transfer
-from penstock._native import CData, ffi
+from penstock._native import CData
 from penstock._options import OptionKeys, resolve
 from penstock._place import Place
 from penstock.errors import InvalidError
@@ -18,8 +18,6 @@ from penstock.frameworks import torch_pending
 from penstock.request import Request
 from penstock.streams import one_stream
 from penstock.torch.checkpoint.archive import Part
-
-_RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 
 
 class Ranges:
@@ -67,7 +65,7 @@ class Ranges:
 
     def add_many(self, memory: Any, offsets: Any, lengths: Any, addresses: Any) -> None:
         """Add parts of an array or tensor, given as arrays of numbers of bytes."""
-        ranges = np.empty(len(offsets), _RANGE)
+        ranges = np.empty(len(offsets), transfer.RANGE)
         ranges["offset"], ranges["length"], ranges["buffer"] = offsets, lengths, addresses
         self._many.append(ranges)
         self.nbytes += int(ranges["length"].sum())
@@ -75,20 +73,11 @@ class Ranges:
 
     def submit(self, file: NativeFile, operation: int, options: CData) -> Request[None]:
         """Start to move all ranges."""
-        ranges = np.concatenate([np.array(self._single, _RANGE), *self._many])
+        ranges = np.concatenate([np.array(self._single, transfer.RANGE), *self._many])
         streams = [(view.stream, view.device) for view in self._views]
         stream = one_stream(streams + [(torch_pending(gpu), gpu) for gpu in sorted(self._gpus)])
-        return request.submit(
-            file,
-            operation,
-            ffi.cast("penstock_range *", ranges.__array_interface__["data"][0]),
-            len(ranges),
-            options,
-            stream=stream,
-            flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
-            array=None,
-            keep=(self._views, self._storages),
-        )
+        keep = self._views, self._storages
+        return transfer.start(file, operation, ranges, options, stream=stream, keep=keep)
 
     def move(self, file: NativeFile, operation: int, options: CData) -> None:
         """Move all ranges."""

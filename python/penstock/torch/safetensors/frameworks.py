@@ -56,6 +56,9 @@ class Framework(Protocol):
     def of_host(self, memory: Memory, place: int, part: AnyPart) -> Any:
         """Return a tensor in host memory, which :meth:`finished` moves to the device."""
 
+    def copied(self, tensor: Any, *, pin: bool) -> Any:
+        """Return a copy of a tensor in host memory, in host memory of its own."""
+
     def finished(self, tensor: Any) -> Any:
         """Return a tensor that has been filled, on the device that was asked for."""
 
@@ -100,6 +103,9 @@ class _OneByOne:
             self.finished(self.tensor(memory, place, part))
             for place, part in zip(places, parts, strict=True)
         ]
+
+    def copied(self, tensor: Any, *, pin: bool) -> Any:
+        return np.array(tensor)
 
     def finished(self, tensor: Any) -> Any:
         return tensor
@@ -167,9 +173,7 @@ class _Torch:
                     f"tensor {name!r}: torch has none of shape {list(shape)}"
                 ) from error
         if part.nbytes == memory.nbytes:
-            owner = memory.owner
-            # Not as_tensor, which would move it to torch's default device.
-            plain = self._torch.from_numpy(owner) if isinstance(owner, np.ndarray) else owner
+            plain = self._bytes_of(memory)
         else:
             capsule = export_array(
                 memory.address + place,
@@ -183,6 +187,15 @@ class _Torch:
             plain = self._import(capsule)
         # Without detach, autograd would take it for a view of one that others share.
         return plain.view(wanted).view(shape).detach()
+
+    def _bytes_of(self, memory: Memory) -> Any:
+        owner = memory.owner
+        # Not as_tensor, which would move it to torch's default device.
+        return self._torch.from_numpy(owner) if isinstance(owner, np.ndarray) else owner
+
+    def copied(self, tensor: Any, *, pin: bool) -> Any:
+        plain = self._bytes_of(self.allocate(tensor.nbytes, pin=pin))
+        return plain.view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
     def finished(self, tensor: Any) -> Any:
         return tensor if tensor.device == self.device else tensor.to(self.device)

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from penstock.torch.safetensors.header import Entry
+from penstock.transfer import RANGE
 
 ALIGNMENT = 16
 """The alignment in bytes of a tensor whose length is a multiple of it: kernels load vectors."""
-RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
-"""A ``penstock_range``."""
 
 
 class Part(NamedTuple):

@@ -225,6 +225,6 @@ class _Started:
         """Wait for all requests, and return the tensors."""
         for reading, made in self._requests:
             if made is not None:
-                made.wait()
+                reading.wait(made)
             self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))
         return self.found

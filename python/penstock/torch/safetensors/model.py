@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock import arrays, frameworks, request, transfer
-from penstock._native import ffi
 from penstock._options import OptionKeys
 from penstock.files import Path
 from penstock.streams import one_stream
 from penstock.torch.safetensors import dtypes
 from penstock.torch.safetensors.frameworks import choose
 from penstock.torch.safetensors.header import Entry
-from penstock.torch.safetensors.layout import RANGE
 from penstock.torch.safetensors.load import load_file
 from penstock.torch.safetensors.open import read_plan
 from penstock.torch.safetensors.opened import WeightsFile
@@ -179,17 +177,14 @@ def _read(file: WeightsFile, pieces: Sequence[tuple[int, arrays.View]]) -> None:
     if not pieces:
         return
     views = [view for _, view in pieces]
-    ranges = np.array([(begin, view.nbytes, view.pointer) for begin, view in pieces], RANGE)
+    ranges = [(begin, view.nbytes, view.pointer) for begin, view in pieces]
     stream = one_stream((view.stream, view.device) for view in views)
-    made = request.submit(
+    made = transfer.start(
         file.file,
         request.READ,
-        ffi.cast("penstock_range *", ranges.__array_interface__["data"][0]),
-        len(ranges),
+        np.array(ranges, transfer.RANGE),
         file.options,
         stream=stream,
-        flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
-        array=None,
         keep=views,
     )
     transfer.finish(made)

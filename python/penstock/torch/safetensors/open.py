@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from penstock._options import OptionKeys
+from penstock.placement import HOST
 from penstock.torch.safetensors import frameworks, slices
 from penstock.torch.safetensors.errors import WeightsError, WeightsIndexError
 from penstock.torch.safetensors.header import BITS, Entry
@@ -151,13 +152,13 @@ class safe_open:  # noqa: N801 - the name in the package safetensors
             framework = frameworks.choose(self._name, device)
         planned = list(file.header.entries) if plan is None else plan
         parts, others = parts_of(file, planned, is_mapped=False)
-        return PrefetchLoader(
-            file,
-            parts,
-            framework,
-            threads,
-            {name: partial(_by_mapping, file, framework, name, at) for name, at in others.items()},
-        )
+        reads = {}
+        if others:
+            memory = file.mapped()  # now, as the file may be closed before the loader
+            for name, index in others.items():
+                entry = file.entry(name)
+                reads[name] = partial(_by_mapping, file, memory, framework, entry, index, copy=True)
+        return PrefetchLoader(file, parts, framework, threads, reads)
 
     def _part(self, entry: Entry, index: Any) -> Any:
         file, framework = self._file(), self._framework
@@ -189,33 +190,55 @@ def read_index(
     if name in ("np", "numpy"):
         with _naming(file, entry):
             index = slices.check_plain(entry, index)
-        return np.array(_by_mapping(file, framework, entry.name, index))
-    if slices.is_basic(index) and not file.is_mapped(framework, copy=False, pin=False):
+        return np.array(_by_mapping(file, file.mapped(), framework, entry, index, copy=False))
+    is_mapped = file.is_mapped(framework, copy=False, pin=False)
+    if slices.is_basic(index) and not is_mapped:
         with _naming(file, entry):
             part = slices.part_of(entry, index)
         if part is not None:
             (made,) = file.read([part], framework)
             return made
-    return _by_mapping(file, framework, entry.name, index)
+    return _by_mapping(file, file.mapped(), framework, entry, index, copy=not is_mapped)
 
 
-def _by_mapping(file: WeightsFile, framework: frameworks.Framework, name: str, index: Any) -> Any:
-    """Return what an index selects of a tensor. The pages with it are read on the host."""
-    entry, memory = file.entry(name), file.mapped()
+def _by_mapping(
+    file: WeightsFile,
+    memory: frameworks.Memory,
+    framework: frameworks.Framework,
+    entry: Entry,
+    index: Any,
+    *,
+    copy: bool,
+    pin: bool = False,
+) -> Any:
+    """Return what an index selects of a tensor. The pages with it are read on the host.
+
+    Args:
+        file: The file, which errors name.
+        memory: Its mapping, which also serves after the file is closed.
+        framework: What makes the tensor.
+        entry: The tensor in the file.
+        index: The index.
+        copy: Whether a tensor in host memory has memory of its own, and not that of the mapping.
+        pin: Whether that memory is page-locked.
+    """
     if BITS[entry.dtype] >= 8:
         whole = framework.of_host(memory, entry.begin, entry)
         with _naming(file, entry):
             found = whole[index]
-        return framework.finished(found)
-    # The library's array has packed bytes, whose index would be another one.
-    with _naming(file, entry):
-        part = slices.packed_part_of(entry, index)
-    place = part.begin
-    if part.starts is not None:
-        length = part.nbytes // len(part.starts)
-        pieces = np.lib.stride_tricks.sliding_window_view(memory.owner, length)[part.starts]
-        memory, place = frameworks.host_memory(pieces.ravel()), 0
-    return framework.finished(framework.of_host(memory, place, part))
+    else:
+        # The library's array has packed bytes, whose index would be another one.
+        with _naming(file, entry):
+            part = slices.packed_part_of(entry, index)
+        place = part.begin
+        if part.starts is not None:
+            length = part.nbytes // len(part.starts)
+            pieces = np.lib.stride_tricks.sliding_window_view(memory.owner, length)[part.starts]
+            memory, place = frameworks.host_memory(pieces.ravel()), 0
+        found = framework.of_host(memory, place, part)
+    if copy and framework.ordinal == HOST:
+        found = framework.copied(found, pin=pin)
+    return framework.finished(found)
 
 
 def parts_of(
@@ -269,5 +292,8 @@ def read_plan(
     names = (part.name for part in parts)
     found = dict(zip(names, file.read(parts, framework, copy=copy, pin=pin), strict=True))
     for name, index in others.items():
-        found[name] = _by_mapping(file, framework, name, index)
+        entry, memory = file.entry(name), file.mapped()
+        found[name] = _by_mapping(
+            file, memory, framework, entry, index, copy=not is_mapped, pin=pin
+        )
     return {name: found[name] for name in plan}

@@ -14,8 +14,8 @@ import numpy as np
 
 from penstock import arrays, request, transfer
 from penstock._collector import paused_collector
-from penstock._native import CData, ffi
-from penstock._options import OptionKeys, resolve
+from penstock._native import CData
+from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
 from penstock.placement import HOST
@@ -23,7 +23,7 @@ from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
-from penstock.torch.safetensors.layout import RANGE, AnyPart, lay_out
+from penstock.torch.safetensors.layout import AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
 
@@ -55,7 +55,8 @@ class WeightsFile:
                 f"backend {backend!r} is invalid", remedy='use "mmap" (the default) or "pread"'
             )
         self._backend = backend
-        self.options: CData = resolve(options)
+        self._keys = dict(current()) | {k: v for k, v in options.items() if v is not None}
+        self.options: CData = resolve(self._keys)
         try:
             if isinstance(path, (str, bytes, os.PathLike)):
                 self.name = os.fsdecode(path)
@@ -92,9 +93,15 @@ class WeightsFile:
         """Whether tensors are parts of the file's mapping."""
         return self._backend == "mmap" and framework.ordinal == HOST and not copy and not pin
 
+    def options_with(self, **keys: Any) -> CData:
+        """Return the options of the reads with others."""
+        return resolve(self._keys | keys)
+
     def mapped(self) -> Memory:
         """Return a private mapping of the file: writes there do not reach it."""
         with self._mapping:
+            if not self._release.alive:
+                raise WeightsError("File is closed")  # its descriptor may be that of another file
             if self._mapped is None:
                 self._mapped = self._map()
             return self._mapped
@@ -156,8 +163,9 @@ class WeightsFile:
 
     def close(self) -> None:
         """Close the file. Tensors of its mapping stay valid."""
-        self._mapped = None
-        self._release()
+        with self._mapping:
+            self._mapped = None
+            self._release()
         self.file.close()
 
 
@@ -181,35 +189,38 @@ class Reading:
         pairs = list(zip(plans, self._memories, strict=True))
         self._plans = plans
         ranges = [plan.move_to(memory.address) for plan, memory in pairs]
-        self._ranges = ranges[0] if len(ranges) == 1 else np.concatenate(ranges, dtype=RANGE)
+        self._ranges = (
+            ranges[0] if len(ranges) == 1 else np.concatenate(ranges, dtype=transfer.RANGE)
+        )
         self._view = arrays.view(self._memories[0].owner)
         self.nbytes = int(self._ranges["length"].sum())
 
     def run(self) -> None:
         """Read, and return when all bytes are there."""
         if self.nbytes:
-            ranges, count = self._native()
-            file = self._file
+            file, ranges = self._file, transfer.native_ranges(self._ranges)
+            count = len(self._ranges)
             with self._named():
                 transfer.move(file.file, request.READ, ranges, count, self._view, file.options)
 
     def start(self, threads: int | None = None) -> Request[None]:
         """Start to read, by as many workers."""
-        ranges, count = self._native()
-        options = self._file.options if threads is None else resolve({"threads": threads})
-        stream = self._view.stream
+        file = self._file
+        options = file.options if threads is None else file.options_with(threads=threads)
         with self._named():
-            return request.submit(
-                self._file.file,
+            return transfer.start(
+                file.file,
                 request.READ,
-                ranges,
-                count,
+                self._ranges,
                 options,
-                stream=stream,
-                flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
-                array=None,
+                stream=self._view.stream,
                 keep=self._memories,
             )
+
+    def wait(self, made: Request[None]) -> None:
+        """Wait for what :meth:`start` has started."""
+        with self._named():
+            made.wait()
 
     def tensors(self) -> list[Any]:
         """Return the tensors in the order of the parts."""
@@ -227,10 +238,6 @@ class Reading:
             memory, place = self._memories[0], self._plans[0].places[number]
         (made,) = self._framework.tensors(memory, (place,), (part,))
         return made
-
-    def _native(self) -> tuple[CData, int]:
-        start = self._ranges.__array_interface__["data"][0]
-        return ffi.cast("penstock_range *", start), len(self._ranges)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

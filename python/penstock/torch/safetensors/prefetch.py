@@ -60,17 +60,17 @@ class PrefetchLoader:
             raise WeightsError(f"tensor {name!r} was taken before")
         if self._is_closed:
             raise WeightsError(f"tensor {name!r} cannot be taken: the loader is closed")
-        del self._left[name]
         if name in self._others:
-            return self._others[name]()
-        assert self._reading is not None
-        number = self._numbers[name]
-        self._wait(self._ends[number])
-        tensor = self._reading.tensor(number)
-        self._unread -= 1
-        if not self._unread:
-            self._wait(self._ends[-1])
-            self._reading = None  # the memory is freed with the tensors
+            tensor = self._others[name]()
+        else:
+            assert self._reading is not None
+            number = self._numbers[name]
+            self._wait(self._ends[number if self._unread > 1 else -1])
+            tensor = self._reading.tensor(number)
+            self._unread -= 1
+            if not self._unread:
+                self._reading = None  # the memory is freed with the tensors
+        del self._left[name]
         return tensor
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
@@ -80,8 +80,8 @@ class PrefetchLoader:
 
     def _wait(self, arrived: int) -> None:
         """Wait until as many bytes have arrived, in the order of the file."""
-        made = self._request
-        if made is None:
+        made, reading = self._request, self._reading
+        if made is None or reading is None:
             return
         while arrived < self._ends[-1] and not made.done():
             if made.arrived() >= arrived:
@@ -89,7 +89,7 @@ class PrefetchLoader:
             time.sleep(_POLL)
         self._request = None
         try:
-            made.wait()
+            reading.wait(made)
         except BaseException:
             self._is_closed, self._reading = True, None  # no tensor is complete
             raise

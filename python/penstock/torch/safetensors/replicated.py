@@ -12,7 +12,9 @@ from penstock.dist.replicated.join import joined
 from penstock.dist.replicated.source import KnownFile
 from penstock.dist.torch_group import TorchGroup
 from penstock.files import Path
+from penstock.frameworks import torch_pending
 from penstock.placement import HOST
+from penstock.streams import wait_for
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory, named_tensors
@@ -100,7 +102,9 @@ def _prepared(
 
 def _tensors(maker: Framework, file: _Prepared) -> dict[str, Any]:
     found = named_tensors(maker, file.memory, file.places, file.entries)
-    for entry, place in zip(file.entries, file.places, strict=True):
-        if not is_aligned(entry, place) and maker.ordinal != HOST:
-            found[entry.name] = found[entry.name].clone()
+    if maker.ordinal != HOST:
+        for entry, place in zip(file.entries, file.places, strict=True):
+            if not is_aligned(entry, place):
+                found[entry.name] = found[entry.name].clone()
+        wait_for(torch_pending(maker.ordinal), maker.ordinal)
     return found

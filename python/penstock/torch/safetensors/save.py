@@ -21,7 +21,6 @@ from penstock.streams import one_stream
 from penstock.torch.safetensors.dtypes import PACKED, format_name
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError, of_save
 from penstock.torch.safetensors.header import Entry, encode_header
-from penstock.torch.safetensors.layout import RANGE
 from penstock.torch.safetensors.shared import find_shared_tensors
 
 if TYPE_CHECKING:
@@ -218,7 +217,7 @@ def _write(
     options: Any,
 ) -> None:
     head = np.frombuffer(start, np.uint8)
-    ranges = np.empty(len(entries) + 1, RANGE)
+    ranges = np.empty(len(entries) + 1, transfer.RANGE)
     ranges[0] = 0, len(start), head.__array_interface__["data"][0]
     ranges["offset"][1:] = [entry.begin for entry in entries.values()]
     ranges["length"][1:] = [entry.nbytes for entry in entries.values()]
@@ -227,17 +226,7 @@ def _write(
     ranges = ranges[ranges["length"] > 0]
     with NativeFile(descriptor, WRITE) as file:
         stream = one_stream((view.stream, view.device) for view in views.values())
-        address = ranges.__array_interface__["data"][0]
+        keep = head, views
         transfer.finish(
-            request.submit(
-                file,
-                request.WRITE,
-                ffi.cast("penstock_range *", address),
-                len(ranges),
-                options,
-                stream=stream,
-                flags=transfer.stream_flags(stream, explicit=False) | request.CALLER_WAITS,
-                array=None,
-                keep=(head, views),
-            )
+            transfer.start(file, request.WRITE, ranges, options, stream=stream, keep=keep)
         )

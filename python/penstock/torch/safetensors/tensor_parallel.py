@@ -300,7 +300,7 @@ class _Own:
     def finish(self) -> dict[str, Any]:
         """Wait for the bytes, and return the tensors by name."""
         if self._made is not None:
-            self._made.wait()
+            self._reading.wait(self._made)
             self.reports.append(self._made.report)
         names = (part.name for part in self._reading.parts)
         return dict(zip(names, self._reading.tensors(), strict=True))

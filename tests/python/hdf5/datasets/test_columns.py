@@ -104,6 +104,29 @@ def test_columns_go_to_device_arrays(path: Path, records: Any, names: list[str])
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("count", [40, 400_000])
+def test_records_that_were_never_written_are_zeros_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    record = np.dtype([("a", "f8"), ("b", "i8")])
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((20,))
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(tmp_path / "holes.h5", "w") as file:
+        kind, space = h5py.h5t.py_create(record), h5py.h5s.create_simple((count,))
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"t", kind, space, properties))
+        dataset[:20] = np.ones(20, record)
+
+    def used_before(shape: Any, element: Any, *_: Any) -> Any:
+        return ps.DeviceArray.from_numpy(np.full(shape, 7, element.numpy))
+
+    monkeypatch.setattr(module, "allocate", used_before)
+    found = ps.read_columns(f"{tmp_path / 'holes.h5'}:t", device="cuda", like="device")
+    for name in "ab":
+        assert found[name].numpy().tolist() == [1] * 20 + [0] * (count - 20)
+
+
+@pytest.mark.gpu
 def test_columns_go_to_tensors_on_the_gpu(path: Path, records: Any, torch: Any) -> None:
     from tests.torch_kernels import kernels_on_cpu
 

@@ -43,6 +43,17 @@ def device(request, torch):
     return request.param
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("torch_cuda", "quick_only")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:00", "gpu", "gpu:0"])
+def test_each_name_of_a_gpu_is_that_of_a_small_read(path, device):
+    with ps.File(path) as file:
+        for _ in range(2):  # the second one knows torch's type
+            found = file["x"].read(3, device=device)
+            assert (found.device.type, found.device.index) == ("cuda", 0)
+            assert np.array_equal(found.cpu().numpy(), ROW)
+
+
 @pytest.mark.usefixtures("quick_only")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("mode", ["read", "async"])
