@@ -116,6 +116,14 @@ def test_a_save_that_finds_no_space_leaves_the_last_checkpoint(tmp_path: Path, k
     assert after == before
 
 
+def test_a_save_whose_second_file_fails_leaves_not_the_first(tmp_path: Path) -> None:
+    small, large = torch.ones(1 << 10), torch.ones(1 << 20)
+    writer = checkpoint.PenstockWriter(tmp_path, single_file_per_rank=False)
+    with file_size_limit(1 << 20), pytest.raises(dcp.api.CheckpointException, match="too large"):
+        dcp.save({"a": small, "b": large}, storage_writer=writer)
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"

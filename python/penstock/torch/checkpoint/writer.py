@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -63,14 +63,15 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
             groups = [[item] for item in plan.items]
         results: list[WriteResult] = []
         names: list[str] = []
-        for items in groups:
-            with self._claim(plan.storage_data.prefix) as name:
+        with ExitStack() as claims:
+            for items in groups:
+                name = claims.enter_context(self._claim(plan.storage_data.prefix))
                 place = Place(Path(self.path) / name)
                 with place.replacement(durable=self.sync_files) as descriptor:
                     results += self._write_items(descriptor, name, items, planner)
                 names.append(name)
-        if self.sync_files and groups:
-            place.sync()
+            if self.sync_files and groups:
+                place.sync()
         self._names = names
         return finished(results)
 
