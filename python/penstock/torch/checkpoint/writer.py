@@ -32,8 +32,7 @@ from penstock.torch.checkpoint.transfers import write
 _MOST_COPIED = 1 << 30
 """Bytes of copies of tensors that are not contiguous, at most, before they are written."""
 
-_DATA_FILE = re.compile(r"\.?__(\d+)_\d+\.distcp(-[0-9a-f]{16})?")
-"""A file of a checkpoint, or one that a process was about to write when it was killed."""
+_DATA_FILE = re.compile(r"__(\d+)_\d+\.distcp")
 
 
 class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
