@@ -91,12 +91,16 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
                     path=str(file),
                     remedy="give each checkpoint that is saved at the same time its own folder",
                 )
-        place = Place(path)
-        place.replace(pickle.dumps(metadata))
+        used = {info.relative_path for info in metadata.storage_data.values()}
+        place, content = Place(path), pickle.dumps(metadata)
+        try:
+            place.replace(content)
+        except BaseException:
+            self._remove_unless_named(used, path, content)
+            raise
         if self.sync_files:
             place.sync()
         if before is not None:
-            used = {info.relative_path for info in metadata.storage_data.values()}
             self._remove_superseded(used, before)
 
     def _owner(self) -> int | None:
@@ -124,6 +128,13 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
             with suppress(OSError):
                 path.unlink()
             raise
+
+    def _remove_unless_named(self, used: set[str], metadata: Path, content: bytes) -> None:
+        """Remove the files of a checkpoint, unless its metadata is in place."""
+        with suppress(OSError):
+            if not metadata.exists() or metadata.read_bytes() != content:
+                for name in used:
+                    (Path(self.path) / name).unlink(missing_ok=True)
 
     def _remove_superseded(self, used: set[str], before: int) -> None:
         """Remove data files that are not used and not newer than the metadata that was replaced.
