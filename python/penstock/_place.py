@@ -7,20 +7,19 @@ rights of the new one, as it does for ``penstock.save``.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import weakref
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Final
 
 from penstock._native import CData, ffi, lib
 from penstock.errors import Error, check
 from penstock.files import encode
 
 _DESCRIPTORS = "/proc/self/fd"
-_LONGEST_NAME: Final = 255
-"""Bytes of a name, at most: NAME_MAX."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -120,21 +119,23 @@ class Place:
         file is still there. An exception of a signal handler at the very beginning of the block
         leaves the new file until Python frees the block.
         """
-        hidden = self._hidden()
+        hidden = _hidden()
         shown = str(self.path.with_name(hidden))
         try:
             unnamed = self._create_unnamed()
             if unnamed is not None:
                 shown = os.readlink(f"{_DESCRIPTORS}/{unnamed}")
-            descriptor = self.create(hidden) if unnamed is None else unnamed
+            descriptor = self._create_locked(hidden) if unnamed is None else unnamed
             try:
                 yield descriptor
                 self._complete(descriptor, durable=durable)
                 if unnamed is not None:
+                    _lock(unnamed)
                     os.link(f"{_DESCRIPTORS}/{unnamed}", hidden, dst_dir_fd=self._folder)
+                os.close(os.dup(descriptor))  # NFS may report here that the disk is full
+                self.rename(hidden)  # before the lock ends
             finally:
                 os.close(descriptor)
-            self.rename(hidden)
         except BaseException as error:
             self._give_up(hidden, error)
             if isinstance(error, Error) and error.path == shown:
@@ -147,6 +148,16 @@ class Place:
             with contextlib.suppress(OSError):  # not all file systems have such files
                 return os.open(".", os.O_RDWR | os.O_TMPFILE, 0o600, dir_fd=self._folder)
         return None
+
+    def _create_locked(self, name: str) -> int:
+        while True:
+            descriptor = self.create(name)
+            _lock(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                if os.path.samestat(found, os.fstat(descriptor)):
+                    return descriptor
+            os.close(descriptor)  # another process removed the file before it was locked
 
     def _complete(self, descriptor: int, *, durable: bool = True) -> None:
         self.take_rights(descriptor)
@@ -161,10 +172,10 @@ class Place:
 
     def try_to_create(self) -> None:
         """Raise an error if :meth:`replace` could make no file."""
-        hidden = self._hidden()
+        hidden = _hidden()
         try:
             os.close(self.create(hidden))
-            self.remove(hidden)
+            self._discard(hidden)
         except BaseException:
             self._discard(hidden)
             raise
@@ -173,16 +184,23 @@ class Place:
         with contextlib.suppress(OSError):
             self.remove(name)
 
-    def _hidden(self) -> str:
-        # The random name is unique among processes, also those on other machines.
-        ending = f"-{secrets.token_hex(8)}"
-        return f".{_cut(self.name, _LONGEST_NAME - 1 - len(ending))}{ending}"
+
+def _hidden() -> str:
+    """Return a name of which the library removes files of dead processes: those without a lock."""
+    return f".penstock-{_boot()}-{os.getpid()}-{secrets.randbits(63)}"
 
 
-def _cut(name: str, most: int) -> str:
-    """Return as much of a name as has at most so many bytes."""
-    encoded = os.fsencode(name)
-    return name if len(encoded) <= most else encoded[:most].decode(errors="ignore")
+@cache
+def _boot() -> str:
+    """Return 16 digits that no other machine has, and no other boot of this one."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().replace("-", "")[:16]
+    return "0" * 16
+
+
+def _lock(descriptor: int) -> None:
+    with contextlib.suppress(OSError):  # not all file systems have locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _path_of(folder: int, file: Path) -> Path:

@@ -67,7 +67,11 @@ class Error(Exception):
 
     def about(self, subject: str) -> Error:
         """Return the same error with what it is about before its message."""
-        return type(self)(f"{subject}: {self.message}", **self._details)
+        return self.of_kind(type(self), f"{subject}: {self.message}")
+
+    def of_kind(self, kind: type[Error], message: str) -> Error:
+        """Return an error of another class, with another message about the same failure."""
+        return kind(message, **self._details)
 
     def of_file(self, path: str) -> Error:
         """Return the same error with another name for its file."""

@@ -305,8 +305,8 @@ PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t le
 
 /* For programs that write a new file themselves, under a temporary name, before it replaces another one with
  * renameat(2), as penstock_save does. penstock_place_find follows `path`, and refuses it, as penstock_save
- * does. `folder` receives a descriptor of the directory (O_PATH), which the caller closes, and `name` the name
- * of the file in it, which penstock_string_free frees.
+ * does, and removes hidden files of dead processes. `folder` receives a descriptor of the directory (O_PATH),
+ * which the caller closes, and `name` the name of the file in it, which penstock_string_free frees.
  *
  * penstock_place_take_rights gives the open file `made`, created with mode 0600, the rights that penstock_save
  * gives a file that replaces `name`. A directory, created with mode 0700, gets the search permission

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::os::fd::IntoRawFd;
 
-use penstock_engine::save::{ResolvedPath, take_rights};
+use penstock_engine::save::{ResolvedPath, clear_folder, take_rights};
 
 use crate::arguments::{path_of, place_of, string_of};
 use crate::error::guard;
@@ -17,7 +17,9 @@ unsafe extern "C" fn penstock_place_find(
     // SAFETY: by contract of this function.
     guard(|| unsafe {
         let (folder, name) = (place_of(folder, "folder")?, place_of(name, "name")?);
-        let (found, name_found) = ResolvedPath::of(path_of(path, "path")?)?.into_parts();
+        let resolved = ResolvedPath::of(path_of(path, "path")?)?;
+        clear_folder(&resolved);
+        let (found, name_found) = resolved.into_parts();
         *name = name_found.into_raw();
         *folder = found.into_raw_fd();
         Ok(())

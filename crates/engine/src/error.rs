@@ -94,6 +94,10 @@ impl Error {
                 Kind::NoSpace,
                 "free space on the file system or raise the quota, then write again",
             ),
+            libc::EFBIG => (
+                Kind::Io,
+                "raise the limit of the size of files (ulimit -f), or use a file system that allows larger ones",
+            ),
             libc::ENOMEM => (
                 Kind::Memory,
                 "free memory, or use fewer threads or a smaller block",

@@ -169,6 +169,11 @@ impl Drop for Replacement {
     }
 }
 
+/// Removes the files that dead processes left in the folder of a path.
+pub fn clear_folder(path: &ResolvedPath) {
+    hidden::clear(path.folder());
+}
+
 /// Gives an open file, which only its owner can open, the rights of the file `name` of a folder, or
 /// those of a new file if it does not exist. A folder gets the rights with which other users find in it
 /// the files that they may read.

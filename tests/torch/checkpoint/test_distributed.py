@@ -178,7 +178,8 @@ def test_what_a_killed_save_has_left_is_removed_with_the_checkpoint_after_it(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "__3_0.distcp").touch()
-    (tmp_path / ".__0_0.distcp-0123456789abcdef").touch()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")
+    (tmp_path / f".penstock-{boot[:16]}-1-0").touch()
     for step in range(2):
         dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
     assert sorted(os.listdir(tmp_path)) == [".metadata", "__0_1.distcp"]

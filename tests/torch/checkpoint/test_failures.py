@@ -116,6 +116,43 @@ def test_a_save_that_finds_no_space_leaves_the_last_checkpoint(tmp_path: Path, k
     assert after == before
 
 
+def test_a_save_whose_second_file_fails_leaves_not_the_first(tmp_path: Path) -> None:
+    small, large = torch.ones(1 << 10), torch.ones(1 << 20)
+    writer = checkpoint.PenstockWriter(tmp_path, single_file_per_rank=False)
+    with file_size_limit(1 << 20), pytest.raises(dcp.api.CheckpointException, match="too large"):
+        dcp.save({"a": small, "b": large}, storage_writer=writer)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_save_whose_metadata_fails_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ps.NoSpaceError("no space")
+
+    monkeypatch.setattr(Place, "replace", fail)
+    with pytest.raises(dcp.api.CheckpointException, match="no space"):
+        dcp.save({"a": torch.ones(9)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_save_that_is_interrupted_when_its_metadata_is_in_place_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Place.replace
+
+    def replace_and_interrupt(place: Place, data: bytes) -> None:
+        replace(place, data)
+        raise ps.NoSpaceError("late")
+
+    monkeypatch.setattr(Place, "replace", replace_and_interrupt)
+    with pytest.raises(dcp.api.CheckpointException, match="late"):
+        dcp.save({"a": torch.ones(9)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    loaded = {"a": torch.zeros(9)}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+    assert_same(loaded, {"a": torch.ones(9)})
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"

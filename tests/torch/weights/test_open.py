@@ -365,6 +365,29 @@ def test_an_open_file_keeps_its_tensors_whatever_takes_its_name(tmp_path):
         assert opened.get_tensor("x").unique().tolist() == [1.0]
 
 
+@pytest.mark.parametrize("other", ["another", "none"])
+def test_a_file_that_is_replaced_while_it_is_opened_is_the_new_one(tmp_path, monkeypatch, other):
+    path = tmp_path / "x"
+    save_file({"x": torch.full((8,), 1.0)}, path)
+    real_open = os.open
+
+    def replace_and_open(name, *arguments, **keys):
+        if str(name) == str(path) and not replaced:
+            replaced.append(True)
+            path.unlink()
+            if other == "another":
+                save_file({"x": torch.full((9,), 2.0)}, path)
+        return real_open(name, *arguments, **keys)
+
+    replaced = []
+    monkeypatch.setattr(os, "open", replace_and_open)
+    if other == "none":
+        with pytest.raises(ps.NotFoundError, match="No such file or directory"):
+            load_file(path)
+    else:
+        assert load_file(path)["x"].unique().tolist() == [2.0]
+
+
 def test_a_file_that_is_cut_off_while_it_is_open_is_an_error_with_its_name(tmp_path):
     save_file({"x": torch.zeros(4096)}, tmp_path / "x")
     with safe_open(tmp_path / "x", "pt") as opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -61,7 +62,14 @@ def test_after_a_failure_the_old_file_is_still_there(weights, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, ignored)
-    assert isinstance(caught.value, OSError)
+    error = caught.value
+    assert isinstance(error, OSError)
+    assert (error.path, error.errno) == (str(weights), errno.EFBIG)
+    assert error.offset == 4096
+    assert error.length > 0
+    assert error.cause.startswith("cannot write: File too large")
+    assert "ulimit -f" in error.remedy
+    assert error.remedy in str(error)
     assert weights.read_bytes() == before
     assert os.listdir(tmp_path) == [weights.name]
 

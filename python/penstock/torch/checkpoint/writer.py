@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ from penstock.torch.checkpoint.transfers import write
 _MOST_COPIED = 1 << 30
 """Bytes of copies of tensors that are not contiguous, at most, before they are written."""
 
-_DATA_FILE = re.compile(r"\.?__(\d+)_\d+\.distcp(-[0-9a-f]{16})?")
-"""A file of a checkpoint, or one that a process was about to write when it was killed."""
+_DATA_FILE = re.compile(r"__(\d+)_\d+\.distcp")
 
 
 class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
@@ -63,14 +62,15 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
             groups = [[item] for item in plan.items]
         results: list[WriteResult] = []
         names: list[str] = []
-        for items in groups:
-            with self._claim(plan.storage_data.prefix) as name:
+        with ExitStack() as claims:
+            for items in groups:
+                name = claims.enter_context(self._claim(plan.storage_data.prefix))
                 place = Place(Path(self.path) / name)
                 with place.replacement(durable=self.sync_files) as descriptor:
                     results += self._write_items(descriptor, name, items, planner)
                 names.append(name)
-        if self.sync_files and groups:
-            place.sync()
+            if self.sync_files and groups:
+                place.sync()
         self._names = names
         return finished(results)
 
@@ -91,12 +91,16 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
                     path=str(file),
                     remedy="give each checkpoint that is saved at the same time its own folder",
                 )
-        place = Place(path)
-        place.replace(pickle.dumps(metadata))
+        used = {info.relative_path for info in metadata.storage_data.values()}
+        place, content = Place(path), pickle.dumps(metadata)
+        try:
+            place.replace(content)
+        except BaseException:
+            self._remove_unless_named(used, path, content)
+            raise
         if self.sync_files:
             place.sync()
         if before is not None:
-            used = {info.relative_path for info in metadata.storage_data.values()}
             self._remove_superseded(used, before)
 
     def _owner(self) -> int | None:
@@ -124,6 +128,13 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
             with suppress(OSError):
                 path.unlink()
             raise
+
+    def _remove_unless_named(self, used: set[str], metadata: Path, content: bytes) -> None:
+        """Remove the files of a checkpoint, unless its metadata is in place."""
+        with suppress(OSError):
+            if not metadata.exists() or metadata.read_bytes() != content:
+                for name in used:
+                    (Path(self.path) / name).unlink(missing_ok=True)
 
     def _remove_superseded(self, used: set[str], before: int) -> None:
         """Remove data files that are not used and not newer than the metadata that was replaced.

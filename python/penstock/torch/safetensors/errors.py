@@ -67,6 +67,7 @@ def of_save(error: OSError, path: str) -> Error:
     """Return an error of a system call as one that is also a ``SafetensorError``."""
     kind = next(made for caught, made in _OF_SAVE if isinstance(error, caught))
     if isinstance(error, Error):
-        return kind(f"Error while serializing: {error}", path=error.path or path, errno=error.errno)
+        made = error.of_kind(kind, f"Error while serializing: {error}")
+        return made if made.path else made.of_file(path)
     cause = error.strerror or str(error)
     return kind(f"Error while serializing: {path}: {cause}", path=path, errno=error.errno)

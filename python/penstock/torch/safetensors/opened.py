@@ -6,7 +6,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
@@ -57,26 +57,15 @@ class WeightsFile:
         self._backend = backend
         self._keys = dict(current()) | {k: v for k, v in options.items() if v is not None}
         self.options: CData = resolve(self._keys)
-        try:
-            if isinstance(path, (str, bytes, os.PathLike)):
-                self.name = os.fsdecode(path)
-                self.file = NativeFile(path, READ)
-            else:
-                self.name = str(getattr(path, "name", path))
-                self.file = NativeFile(path.fileno(), READ)
-        except NotFoundError as error:
-            message = f"No such file or directory: {self.name}"
-            raise NotFoundError(message, path=self.name, errno=error.errno) from None
-        try:
-            self.header = header_of(self.file, self.name)
-            # Of this file, whatever takes its name before the mapping is made.
-            self._descriptor = self._opened(path)
-        except BaseException:
-            self.file.close()
-            raise
+        self.name, self.file, self._descriptor = _open(path)
         self._release = weakref.finalize(self, os.close, self._descriptor)
         self._mapped: Memory | None = None
         self._mapping = Lock()
+        try:
+            self.header = header_of(self.file, self.name)
+        except BaseException:
+            self.close()
+            raise
 
     def entry(self, name: str) -> Entry:
         """Return the tensor of this name."""
@@ -136,20 +125,6 @@ class WeightsFile:
             zip(self.header.entries, self.read(parts, framework, copy=copy, pin=pin), strict=True)
         )
 
-    def _opened(self, path: Source) -> int:
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            return os.dup(path.fileno())
-        descriptor = os.open(path, os.O_RDONLY)
-        now = os.fstat(descriptor)
-        if (now.st_ino, now.st_size, now.st_mtime_ns) != self.file.identity():
-            os.close(descriptor)
-            raise WeightsError(
-                f"{self.name} was replaced while it was opened",
-                path=self.name,
-                remedy="open it again",
-            )
-        return descriptor
-
     def _map(self) -> Memory:
         try:
             mapping = mmap.mmap(self._descriptor, self.header.end, access=mmap.ACCESS_COPY)
@@ -167,6 +142,27 @@ class WeightsFile:
             self._mapped = None
             self._release()
         self.file.close()
+
+
+def _open(path: Source) -> tuple[str, NativeFile, int]:
+    """Return the name of a file, and the file opened twice: for requests, and for its mapping."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        descriptor = path.fileno()
+        return str(getattr(path, "name", path)), NativeFile(descriptor, READ), os.dup(descriptor)
+    name = os.fsdecode(path)
+    while True:
+        try:
+            file = NativeFile(path, READ)
+        except NotFoundError as error:
+            message = f"No such file or directory: {name}"
+            raise NotFoundError(message, path=name, errno=error.errno) from None
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY)
+            now = os.fstat(descriptor)
+            if (now.st_ino, now.st_size, now.st_mtime_ns) == file.identity():
+                return name, file, descriptor
+            os.close(descriptor)
+        file.close()  # another file has taken its name
 
 
 class Reading:
