@@ -338,10 +338,11 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 
 /* Starts a transfer and returns immediately. The ranges are copied. The buffers and the file must
  * remain valid until the request is finished, the stream only until the call returns. `stream` is used
- * only with one of the first two flags. Of several GPUs, a default stream is that of the GPU with the first range in
- * GPU memory: wait for those of the others before. If no thread can be started, the calling thread performs the
- * transfer; one that is ordered after a stream is then performed by the call that waits for the
- * request, tests it, frees it, makes a stream wait for it, or closes the file. */
+ * only with one of the first two flags. Where the ranges are in memory of several GPUs, a default stream
+ * is that of the GPU with the first of them: wait for those of the others before. If no thread can be
+ * started, the calling thread performs the transfer; one that is ordered after a stream is then performed
+ * by the call that waits for the request, tests it, frees it, makes a stream wait for it, or closes the
+ * file. */
 PENSTOCK_API int penstock_submit(penstock_file *file, int operation, const penstock_range *ranges,
                                  size_t count, const penstock_options *options,
                                  penstock_stream stream, int flags, penstock_request **request);
