@@ -39,7 +39,7 @@ class PyPenstock(PythonPackage):
         depends_on("py-h5py@3.10:")
         depends_on("py-numpy@1.23:")
         depends_on("py-rich@13:")
-        depends_on("py-typer@0.12:")
+        depends_on("py-typer@0.16:")
 
         depends_on("py-dask@2024.8: +array", when="+dask")
         depends_on("py-distributed@2024.8:", when="+dask")

@@ -100,6 +100,21 @@ def test_every_public_name_of_the_package_is_on_its_page():
             assert f"::: {module}.{name}" in shown, f"{module}.{name}"
 
 
+def test_type_checkers_and_the_site_find_every_public_name_of_a_lazy_package():
+    lazy = [path for path in PACKAGE.rglob("*.py") if "\ndef __getattr__(" in path.read_text()]
+    assert len(lazy) > 2
+    for path in lazy:
+        module = ast.parse(path.read_text())
+        imports = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+        found = {alias.name for node in imports for alias in node.names}
+        (exported,) = [
+            ast.literal_eval(node.value)
+            for node in module.body
+            if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+        ]
+        assert set(exported) <= found, path
+
+
 @pytest.mark.parametrize("header", ["penstock.h", "penstock_hdf5.h"])
 def test_the_reference_of_a_header_has_its_functions_and_links_to_what_it_has(header):
     code = "import header, sys; print(header.page(sys.stdin.read(), 'First'))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,10 @@ def test_no_word_of_the_tuners_tables_is_left_out(capsys):
     assert "…" not in shown
     for word in ("large read, not cached", "+7.5%", "threads", "91.5123", "storage"):
         assert word in shown
+
+
+@pytest.mark.parametrize("command", [["verify"], ["bench", "vfd"]])
+def test_the_paragraphs_of_a_help_text_have_the_width_of_the_terminal(penstock, command):
+    shown = penstock(*command, "--help", COLUMNS="300").stdout
+    lines = [line.strip() for line in shown.partition("╭")[0].splitlines()]
+    assert all(not (above and below) for above, below in pairwise(lines)), shown

@@ -193,7 +193,7 @@ impl Account {
     }
 
     /// Returns all counts so far as JSON.
-    pub(crate) fn json(&self, path: &FilePath, mode: &str) -> Value {
+    pub(crate) fn json(&self, event: &str, path: &FilePath, mode: &str) -> Value {
         let by_way = |lines: &[Line; WAYS]| -> Map<String, Value> {
             let counted = Way::all().filter_map(|way| {
                 let line = lines[way.index()].json()?;
@@ -201,7 +201,7 @@ impl Account {
             });
             counted.collect()
         };
-        let mut object = self.begin("closed", path, mode);
+        let mut object = self.begin(event, path, mode);
         object.insert("open_ns".into(), nanoseconds(self.opened).into());
         object.insert("read".into(), by_way(&self.read).into());
         object.insert("write".into(), by_way(&self.write).into());
@@ -222,7 +222,7 @@ impl Account {
 
     pub(crate) fn report_closed(&self, path: &FilePath, mode: &str) {
         if let Some(folder) = report_folder() {
-            add_line(folder, &self.json(path, mode));
+            add_line(folder, &self.json("closed", path, mode));
         }
     }
 }
@@ -259,7 +259,7 @@ mod tests {
         account.moved(Operation::Write, Way::Pinned, 7, Instant::now());
         account.note("a note");
         account.note("a note");
-        let json = account.json(FilePath::new("a.h5"), "sec2+pinned");
+        let json = account.json("closed", FilePath::new("a.h5"), "sec2+pinned");
         assert_eq!(json["read"]["metadata"]["calls"], 2);
         assert_eq!(json["read"]["metadata"]["bytes"], 608);
         assert_eq!(json["write"]["pinned"]["bytes"], 7);

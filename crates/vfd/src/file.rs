@@ -338,7 +338,8 @@ impl DriverFile {
     }
 
     pub(crate) fn report(&self) -> Value {
-        self.account.json(&self.path, self.settings().mode_name())
+        self.account
+            .json("open", &self.path, self.settings().mode_name())
     }
 
     /// Closes the descriptor, and returns the error that the system reports.

@@ -8,10 +8,10 @@ from typing import Any
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from penstock.cli import install, streams
 from penstock.cli.ending import in_one_sentence
+from penstock.cli.help_text import with_filled_help
 from penstock.signals import ended_by_signals
 
 _NAMES = ("bench", "demo", "read", "report", "run", "tune", "verify")
@@ -43,7 +43,7 @@ def _command(name: str) -> Any:
     if group is None:
         group = typer.Typer(add_completion=False)
         group.command(context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
-    made = get_command(group)
+    made = with_filled_help(group)
     made.name = name
     return made
 

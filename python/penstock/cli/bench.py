@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
 
 from penstock.bench.commands import NAMES
+from penstock.cli.help_text import with_filled_help
 
 # The class of typer's errors about arguments, which has no public name.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -50,7 +50,7 @@ class _Benchmarks(TyperGroup):
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         single.command(cmd_name, cls=_Spaced)(getattr(module, function))
-        return get_command(single)
+        return with_filled_help(single)
 
 
 app = typer.Typer(

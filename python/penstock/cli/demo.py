@@ -26,7 +26,13 @@ ROUNDS = 5
 def demo(
     total: Annotated[
         int,
-        typer.Option("--size", parser=parse_size, metavar="SIZE", help="Total bytes of the files."),
+        typer.Option(
+            "--size",
+            parser=parse_size,
+            metavar="SIZE",
+            show_default="256MiB",
+            help="Total bytes of the files.",
+        ),
     ] = parse_size("256MiB"),
     folder: Annotated[
         Path | None,

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     )
     from penstock.torch.data import Batches, HDF5Dataset
     from penstock.torch.safetensors import (
+        PrefetchLoader,
+        SafeSlice,
         SafetensorError,
+        iter_weights,
         load_file,
         load_model,
         safe_open,

@@ -127,6 +127,11 @@ def test_calls_and_bytes_are_counted(path):
     assert counted["path"] == str(path)
 
 
+def test_the_report_of_an_open_file_says_that_it_is_open(path):
+    with open_file(path, "w") as file:
+        assert report_of(file)["event"] == "open"
+
+
 def report_of(file):
     text = ffi.new("char **")
     check(lib.penstock_hdf5_file_report(file.id.id, text))
