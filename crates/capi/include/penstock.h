@@ -17,8 +17,10 @@
  *     driver for its kind. Offset, length and pointer may have any alignment.
  *   - The library never prints, exits or throws. It must not be used in a child of fork() after its
  *     first use: calls there return PENSTOCK_ERR_FORKED. There, penstock_close and
- *     penstock_request_free do nothing, so the child's copies of descriptors stay open;
- *     penstock_options_parse, penstock_hdf5_bind and penstock_nvcomp_path work as usual.
+ *     penstock_request_free do nothing, so the child's copies of descriptors stay open. Functions that only
+ *     parse text, find a place for a new file or note where libraries are work as usual:
+ *     penstock_options_parse, penstock_parse_size, penstock_place_find, penstock_place_take_rights,
+ *     penstock_search_folder, penstock_nvcomp_path and penstock_hdf5_bind.
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H

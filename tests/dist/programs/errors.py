@@ -116,14 +116,23 @@ def run(comm: Any, folder: Path) -> None:
                 raise error
             data.write(whole[mine], mine)
 
-    if odd:
-        for error in (KeyError("mine"), KeyboardInterrupt("mine")):
+    class NoTextError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    errors = (KeyError("mine"), KeyboardInterrupt("mine"), ValueError("y" * 100_000), NoTextError())
+    for error in errors:
+        if odd:
             with pytest.raises(type(error)) as own:
                 leaves(error)
             assert own.value is error
-    else:
-        fails(lambda: leaves(KeyError()), "rank 2", "KeyError", "mine")
-        fails(lambda: leaves(KeyError()), "rank 2", "KeyboardInterrupt")
+        else:
+            text = "cannot be made" if isinstance(error, NoTextError) else str(error)
+            fails(lambda: leaves(KeyError()), "rank 2", type(error).__name__, text)
+
+    # Long arguments on which ranks disagree.
+    other = {"shape": 3 if odd else 2, "attrs": {f"{at:080}": at for at in range(1000)}}
+    fails(lambda: write(other, None, None), "disagree", "shape=(2,)", "shape=(3,)")
 
     # A file that another one has replaced since it was opened, for a dataset that HDF5 reads.
     for number, name in enumerate(("old.h5", "new.h5")):

@@ -187,6 +187,27 @@ def test_a_shape_that_differs_is_an_error_of_torch(tmp_path):
         load_model(Tied(), tmp_path / "x")
 
 
+class Parts(torch.nn.Module):
+    """A module with tensors of which none has all of the memory that they share."""
+
+    def __init__(self):
+        super().__init__()
+        whole = torch.zeros(10)
+        self.register_buffer("low", whole[:6])
+        self.register_buffer("high", whole[4:])
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_model_of_tensors_that_share_memory_in_parts_is_not_changed(tmp_path, hooked):
+    save_file({"low": torch.ones(6), "high": torch.ones(6)}, tmp_path / "x")
+    model = Parts()
+    if hooked:
+        model.register_load_state_dict_post_hook(lambda *_: None)
+    with pytest.raises(RuntimeError, match="none of them covers the entire storage"):
+        load_model(model, tmp_path / "x")
+    assert_equal(model.low, torch.zeros(6))
+
+
 class Renamed(torch.nn.Linear):
     """A module that renames what it loads."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +38,7 @@ _PAUSE = 2e-4
 _LARGEST = 1 << 30
 """Bytes of one message: MPI counts in 31 bits."""
 _FEW = 1 << 16
-"""Bytes that are received without a check that all ranks have memory for them."""
+"""Bytes of an object that are received without a check that all ranks have memory for them."""
 _MOST_NAMED = 8
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -252,12 +253,16 @@ class Ranks:
         return made_by_all(self, f"{step} (memory)", make)
 
     def _text(self, root: int, text: str, step: str) -> str:
-        return str(self._object(text, _pickled(text), root, step))
+        # The ranks may be in different steps, so they cannot agree on having memory for it.
+        return str(self._object(text, _pickled(text), root, step, few=sys.maxsize))
 
-    def _object(self, value: Any, parts: list[Any], root: int, step: str) -> Any:
+    def _object(
+        self, value: Any, parts: list[Any], root: int, step: str, *, few: int = _FEW
+    ) -> Any:
         """Return on all ranks an object of one, which that rank has pickled.
 
-        A rank that cannot pickle must report it in an earlier step.
+        A rank that cannot pickle must report it in an earlier step. Of more than ``few`` bytes, all
+        ranks first agree that they have memory for them.
         """
         if self.rank != root:
             parts = []
@@ -270,8 +275,7 @@ class Ranks:
         def room() -> list[Any]:
             return own if self.rank == root else [_room(int(size)) for size in sizes]
 
-        # A few bytes, such as the text of an error, need no agreement.
-        parts = self._allocated(step, room) if sizes.sum() > _FEW else room()
+        parts = self._allocated(step, room) if sizes.sum() > few else room()
         for part in parts:
             for start in range(0, part.size, _LARGEST):
                 piece = part[start : start + _LARGEST]
@@ -389,7 +393,11 @@ class Ranks:
 
 def in_words(error: BaseException) -> str:
     """Return the text of an error of this rank for the other ranks."""
-    return f"{type(error).__name__} on {socket.gethostname()}: {error}"
+    try:
+        text = str(error)
+    except Exception as failure:  # the other ranks wait for some text
+        text = f"its text cannot be made ({type(failure).__name__})"
+    return f"{type(error).__name__} on {socket.gethostname()}: {text}"
 
 
 def failed_error(step: str, rank: int, words: str) -> RankError:

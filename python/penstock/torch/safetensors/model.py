@@ -96,7 +96,8 @@ def load_model(
         does not have.
 
     Raises:
-        RuntimeError: ``strict`` is set, and there are such names; or a shape differs.
+        RuntimeError: ``strict`` is set, and there are such names; a shape differs; or of the
+            module's tensors that share memory, none has all of it, and nothing is loaded.
     """
     targets = model.state_dict()
     if group is None and device == "cpu" and _is_plain(model, targets):
@@ -106,6 +107,7 @@ def load_model(
     else:
         state = load_file(filename, device, backend=backend, group=group, **options)
         names = list(state)
+        remove_duplicate_names(targets)  # raises before the module is changed
         missing, unexpected = model.load_state_dict(state, strict=False)
     removed = remove_duplicate_names(targets, preferred_names=names)
     absent = set(missing)
@@ -151,6 +153,8 @@ def _fill(
         try:
             wanted = list(file.header.entries) if names is None else names
             check_memory({name: targets[name] for name in wanted if name in targets})
+            if not found:
+                remove_duplicate_names(targets)  # raises before the module is changed
             users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
             pieces, others = [], []
             for entry in map(file.entry, wanted):
