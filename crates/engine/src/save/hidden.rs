@@ -12,13 +12,12 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, TryLockError};
 
 use super::calls::{self, entry_of, is_same};
 use super::rights::Rights;
 use crate::file::system::FileSystem;
 use crate::file::{answer, c_string, open_in, stat_of, uninterrupted};
-use crate::sync::Recover;
 
 const PREFIX: &str = ".penstock-";
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
@@ -62,15 +61,25 @@ pub(super) fn unlock(fd: RawFd) {
     unsafe { libc::flock(fd, libc::LOCK_UN) };
 }
 
+/// The folders that this process has searched, by device and inode.
+static SEARCHED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+
 /// Removes the files that dead processes left in a folder. A process searches a folder once, since
 /// it can be large. Failures are left to the next process.
 pub(super) fn clear(folder: RawFd) {
-    static DONE: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
     let Ok(stat) = stat_of(&folder) else {
         return;
     };
-    let mut done = DONE.lock().recover();
-    if done.contains(&(stat.st_dev, stat.st_ino)) {
+    let is_new = match SEARCHED.try_lock() {
+        Ok(mut searched) => searched.insert((stat.st_dev, stat.st_ino)),
+        Err(TryLockError::Poisoned(searched)) => {
+            searched.into_inner().insert((stat.st_dev, stat.st_ino))
+        }
+        // In a child of fork, a thread of the parent may hold the lock for ever. A second search
+        // does no harm.
+        Err(TryLockError::WouldBlock) => true,
+    };
+    if !is_new {
         return;
     }
     let Ok(entries) = fs::read_dir(OsStr::from_bytes(entry_of(folder).as_bytes())) else {
@@ -83,7 +92,6 @@ pub(super) fn clear(folder: RawFd) {
             remove_if_dead(folder, &name, boot == this_boot());
         }
     }
-    done.insert((stat.st_dev, stat.st_ino));
 }
 
 /// The boot of the machine from which a hidden name comes.
@@ -207,6 +215,18 @@ mod tests {
         wanted.sort();
         assert_eq!(found, wanted);
         drop(alive);
+    }
+
+    #[test]
+    fn a_folder_is_cleared_while_a_thread_of_the_parent_holds_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let fd = opened(folder.path());
+        let (dead, _) = create(fd.as_raw_fd()).unwrap();
+        drop(dead);
+        let held = SEARCHED.lock();
+        clear(fd.as_raw_fd());
+        drop(held);
+        assert!(names(folder.path()).is_empty());
     }
 
     #[test]
