@@ -88,6 +88,8 @@ def run(comm: Any, folder: Path, device: str) -> None:
             data.write(np.ones(1, "f4"), np.s_[comm.rank : comm.rank + 1])
             with pytest.raises(ps.IncompatibleError, match="not the name of a dataset"):
                 file.create(None, (comm.size,))
+            with pytest.raises(ps.InvalidError, match="zero byte"):
+                file.create("group/y\0z", (comm.size,))
         with mpi.File(folder / "bytes.h5", comm, timeout=60) as file:
             assert file[b"group/x"].read().tolist() == [1] * comm.size
 

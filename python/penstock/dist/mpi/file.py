@@ -179,11 +179,14 @@ class File:
 
         Raises:
             RankError: Ranks disagree on an argument, or HDF5 refuses one.
+            InvalidError: The name has a zero byte.
         """
         self._check(_WRITES)
         if not isinstance(name, str | bytes):
             raise IncompatibleError(f"{name!r} is not the name of a dataset")
         name = os.fsdecode(name)
+        if "\0" in name:
+            raise InvalidError(f"the name {name!r} has a zero byte, at which HDF5 would end it")
         sides = lengths_of(shape)
         element = numpy_dtype(element_type(dtype))
         compression = arguments.get("compression")
