@@ -175,10 +175,8 @@ class Place:
         hidden = _hidden()
         try:
             os.close(self.create(hidden))
+        finally:
             self._discard(hidden)
-        except BaseException:
-            self._discard(hidden)
-            raise
 
     def _discard(self, name: str) -> None:
         with contextlib.suppress(OSError):
