@@ -61,15 +61,11 @@ def test_a_file_is_what_anndata_reads(write: Write, kind: str) -> None:
 def test_elements_that_were_never_written_are_zeros(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_chunk((20,))
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.attrs.update({"encoding-type": "csr_matrix", "shape": (1, 9)})
-        space = h5py.h5s.create_simple((40,))
-        for name, kind in ((b"data", h5py.h5t.IEEE_F32LE), (b"indices", h5py.h5t.STD_I32LE)):
-            made = h5py.h5d.create(file.id, name, kind, space, properties)
-            h5py.Dataset(made)[:20] = 1
+        for name, kind in (("data", "f4"), ("indices", "i4")):
+            made = file.create_dataset(name, (40,), kind, chunks=(20,), fill_time="never")
+            made[:20] = 1
         file["indptr"] = [0, 40]
         empty = Maker.empty
 

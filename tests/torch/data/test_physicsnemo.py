@@ -61,13 +61,9 @@ def test_samples_of_a_folder_are_the_same(tmp_path: Path) -> None:
 def test_elements_that_were_never_written_are_zeros(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_chunk((20,))
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(tmp_path / "sample_0.h5", "w") as file:
-        space = h5py.h5s.create_simple((40,))
-        points = h5py.h5d.create(file.id, b"points", h5py.h5t.IEEE_F32LE, space, properties)
-        h5py.Dataset(points)[:20] = 1
+        points = file.create_dataset("points", (40,), "f4", chunks=(20,), fill_time="never")
+        points[:20] = 1
 
     def used_before(shape: Any, **keys: Any) -> torch.Tensor:
         return torch.full(shape, 7, **keys)

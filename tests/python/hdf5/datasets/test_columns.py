@@ -109,12 +109,8 @@ def test_records_that_were_never_written_are_zeros_on_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     record = np.dtype([("a", "f8"), ("b", "i8")])
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_chunk((20,))
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(tmp_path / "holes.h5", "w") as file:
-        kind, space = h5py.h5t.py_create(record), h5py.h5s.create_simple((count,))
-        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"t", kind, space, properties))
+        dataset = file.create_dataset("t", (count,), record, chunks=(20,), fill_time="never")
         dataset[:20] = np.ones(20, record)
 
     def used_before(shape: Any, element: Any, *_: Any) -> Any:
