@@ -70,11 +70,10 @@ pub(super) fn clear(folder: RawFd) {
     let Ok(stat) = stat_of(&folder) else {
         return;
     };
+    let identity = (stat.st_dev, stat.st_ino);
     let is_new = match SEARCHED.try_lock() {
-        Ok(mut searched) => searched.insert((stat.st_dev, stat.st_ino)),
-        Err(TryLockError::Poisoned(searched)) => {
-            searched.into_inner().insert((stat.st_dev, stat.st_ino))
-        }
+        Ok(mut searched) => searched.insert(identity),
+        Err(TryLockError::Poisoned(searched)) => searched.into_inner().insert(identity),
         // In a child of fork, a thread of the parent may hold the lock for ever. A second search
         // does no harm.
         Err(TryLockError::WouldBlock) => true,
