@@ -175,8 +175,10 @@ class Place:
         hidden = _hidden()
         try:
             os.close(self.create(hidden))
-        finally:
+            self.remove(hidden)
+        except BaseException:  # of a signal handler, also one that interrupts the removal
             self._discard(hidden)
+            raise
 
     def _discard(self, name: str) -> None:
         with contextlib.suppress(OSError):
