@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock._place import Place
+from penstock.replacement import Replacement
 
 
 def require_replaceable(path: Path) -> None:
@@ -16,7 +16,7 @@ def require_replaceable(path: Path) -> None:
     if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not _is_special(path):
-        _place(path).try_to_create()
+        _replacement(path)  # which makes a file and removes it
     elif not os.access(path, os.W_OK, effective_ids=True):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -26,14 +26,14 @@ def replace(path: Path, text: str) -> None:
 
     A symbolic link stays, and leads to the new file.
     """
-    _place(path).replace(text.encode())
+    _replacement(path).write(text.encode())
 
 
 def write(path: Path, contents: str | bytes) -> None:
     """Replace a regular file as :func:`replace` does; write to anything else, such as a pipe."""
     data = contents.encode() if isinstance(contents, str) else contents
     if not _is_special(path):
-        _place(path).replace(data)
+        _replacement(path).write(data)
         return
     try:
         path.write_bytes(data)
@@ -51,13 +51,13 @@ def replacement(path: Path) -> Iterator[Path]:
     if _is_special(path):
         yield path
         return
-    with _place(path).replacement() as descriptor:
+    with _replacement(path) as descriptor:
         yield Path(f"/proc/self/fd/{descriptor}")
 
 
-def _place(path: Path) -> Place:
+def _replacement(path: Path) -> Replacement:
     try:
-        return Place(path)
+        return Replacement(path)
     except OSError as error:  # as open() says it, for a message of one line
         code = error.errno or errno.EIO
         raise OSError(code, os.strerror(code), str(path)) from error

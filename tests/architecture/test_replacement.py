@@ -26,7 +26,7 @@ def test_only_one_module_of_python_replaces_files():
     found = places(PYTHON, ".py", PYTHONS)
     found -= {"bench/hdf5_files.py"}  # its own files, in a folder of its own
     # These call the methods of a place.
-    assert found <= {"_place.py", "dist/storage.py", "dist/mpi/parts.py"}, found
+    assert found <= {"dist/place.py", "dist/storage.py", "dist/mpi/parts.py"}, found
     for user in ("dist/storage.py", "dist/mpi/parts.py"):
         calls = PYTHONS.findall((PYTHON / user).read_text())
         assert all(call == ".rename(" for call in calls), calls

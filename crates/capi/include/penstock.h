@@ -180,6 +180,7 @@ typedef struct penstock_range {
  * PENSTOCK_ERR_INVALID. */
 typedef struct penstock_file penstock_file;
 typedef struct penstock_request penstock_request;
+typedef struct penstock_replacement penstock_replacement;
 typedef void *penstock_stream; /* a CUstream (cudaStream_t); NULL is the legacy default stream */
 
 /* -- the library ------------------------------------------------------------------------- */
@@ -304,6 +305,16 @@ PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *rang
  * new file in the directory. Other hard links of the old file keep the old contents. */
 PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t length,
                                const penstock_options *options, penstock_report *report);
+
+/* As penstock_save, for a file whose contents the caller writes. `descriptor` receives a descriptor of a new
+ * file, open for reading and writing, which belongs to the replacement: the caller must not close it, nor use
+ * it after the release. penstock_replacement_publish puts the file in the place of `path`; no write may be
+ * in progress then. With `durable` not 0 the new file also survives a power failure.
+ * penstock_replacement_release removes a file that was not published, and sets *place to NULL. It can serve as
+ * the destructor of the pointer that penstock_replacement_begin fills. */
+PENSTOCK_API int penstock_replacement_begin(const char *path, penstock_replacement **replacement, int *descriptor);
+PENSTOCK_API int penstock_replacement_publish(penstock_replacement *replacement, int durable);
+PENSTOCK_API void penstock_replacement_release(penstock_replacement **place);
 
 /* For programs that write a new file themselves, under a temporary name, before it replaces another one with
  * renameat(2), as penstock_save does. penstock_place_find follows `path`, and refuses it, as penstock_save

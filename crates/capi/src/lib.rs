@@ -44,6 +44,7 @@ mod memory;
 mod options;
 mod place;
 mod reader;
+mod replacement;
 mod report;
 mod request;
 mod selection;

@@ -30,7 +30,7 @@ pub use resolved_path::ResolvedPath;
 use rights::Rights;
 
 /// The new contents of a file. Dropping this removes them, unless they were published.
-pub(crate) struct Replacement {
+pub struct Replacement {
     path: ResolvedPath,
     /// The new file. Errors name it by the path that the caller gave.
     file: Arc<File>,
@@ -42,7 +42,10 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     /// Creates an empty file beside the one that `target` leads to.
-    pub(crate) fn begin(target: &Path, options: Options) -> Result<Replacement> {
+    ///
+    /// # Errors
+    /// The path is refused as [`ResolvedPath::of`] says, or the folder takes no file.
+    pub fn begin(target: &Path, options: Options) -> Result<Replacement> {
         let path = ResolvedPath::of(target)?;
         hidden::clear(path.folder());
         let opened = unnamed(path.folder()).map_err(|e| cannot_create(&e, target))?;
@@ -83,7 +86,10 @@ impl Replacement {
 
     /// Puts the new file in the place of the target. If this fails, the target is as before, unless
     /// the error says otherwise.
-    pub(crate) fn publish(&self, durable: bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// The rights cannot be set, or a system call failed, also one that wrote data before.
+    pub fn publish(&self, durable: bool) -> Result<()> {
         self.put_in_place(durable)
             .map_err(|e| e.in_file(self.file.path()))?;
         if durable {
@@ -146,20 +152,29 @@ impl Replacement {
         Ok(())
     }
 
-    /// Brings data and rights to the medium before the name. Otherwise a power failure could leave
-    /// the name with an incomplete file.
+    /// With `durable`, brings data and rights to the medium before the name. Otherwise a power
+    /// failure could leave the name with an incomplete file. Without it, still gets the error of a
+    /// write that NFS delayed.
     fn sync(&self, durable: bool) -> Result<()> {
-        if !durable {
-            return Ok(());
-        }
-        sync_all(self.file.buffered_fd())
-            .map_err(|e| Error::os(&e, "cannot bring the data to the medium"))
+        let fd = self.file.buffered_fd();
+        let done = if durable {
+            sync_all(fd)
+        } else {
+            calls::close_copy(fd)
+        };
+        done.map_err(|e| Error::os(&e, "cannot bring the data to the medium"))
     }
 
     fn sync_folder(&self) -> io::Result<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         let folder = open_in(self.path.folder(), c".", flags, 0);
         sync_folder(folder, self.file.buffered_fd())
+    }
+}
+
+impl AsRawFd for Replacement {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.buffered_fd()
     }
 }
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._place import Place
 from penstock.dist.description import Description
+from penstock.dist.place import Place
 from penstock.errors import Error, IncompatibleError, InvalidError, IOFailure, NotFoundError
 from penstock.hdf5.library import lock
 

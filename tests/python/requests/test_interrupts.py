@@ -21,8 +21,8 @@ from h5py._objects import phil
 import penstock as ps
 from penstock import arrays, request, text_file, transfer
 from penstock._native import NULL, lib
-from penstock._place import Place
 from penstock.dist.mpi import parts
+from penstock.dist.place import Place
 from penstock.dist.storage import Storage
 from penstock.files import READ, NativeFile
 from penstock.hdf5 import quick, selection, small, small_reader, submit

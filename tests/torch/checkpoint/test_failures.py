@@ -16,7 +16,7 @@ import pytest
 from tests.torch.processes import start
 
 import penstock as ps
-from penstock._place import Place
+from penstock.replacement import Replacement
 
 from .conftest import assert_same, blank, torch
 
@@ -130,7 +130,7 @@ def test_a_save_whose_metadata_fails_leaves_no_file(
     def fail(*_: object) -> None:
         raise ps.NoSpaceError("no space")
 
-    monkeypatch.setattr(Place, "replace", fail)
+    monkeypatch.setattr(Replacement, "write", fail)
     with pytest.raises(dcp.api.CheckpointException, match="no space"):
         dcp.save({"a": torch.ones(9)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
     assert os.listdir(tmp_path) == []
@@ -139,13 +139,13 @@ def test_a_save_whose_metadata_fails_leaves_no_file(
 def test_a_save_that_is_interrupted_when_its_metadata_is_in_place_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace = Place.replace
+    write = Replacement.write
 
-    def replace_and_interrupt(place: Place, data: bytes) -> None:
-        replace(place, data)
+    def write_and_interrupt(new: Replacement, data: bytes) -> None:
+        write(new, data)
         raise ps.NoSpaceError("late")
 
-    monkeypatch.setattr(Place, "replace", replace_and_interrupt)
+    monkeypatch.setattr(Replacement, "write", write_and_interrupt)
     with pytest.raises(dcp.api.CheckpointException, match="late"):
         dcp.save({"a": torch.ones(9)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
     loaded = {"a": torch.zeros(9)}
@@ -203,18 +203,18 @@ def test_a_file_has_no_bytes_under_its_name_before_it_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
-    complete = Place._complete
+    end = Replacement.__exit__
 
-    def noted(*arguments: Any, **keys: Any) -> None:
+    def noted(*arguments: Any) -> None:
         # Names are claimed by empty files.
         names.extend(path.name for path in tmp_path.iterdir() if path.stat().st_size)
-        complete(*arguments, **keys)
+        end(*arguments)
 
-    unnamed = Place(tmp_path / "a")._create_unnamed()
-    if unnamed is None:
+    new = Replacement(tmp_path / "a")
+    if os.listdir(tmp_path):
         pytest.skip("the file system has no files without a name")
-    os.close(unnamed)
-    monkeypatch.setattr(Place, "_complete", noted)
+    del new
+    monkeypatch.setattr(Replacement, "__exit__", noted)
     dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
     assert names == ["__0_0.distcp"]  # before the metadata
 

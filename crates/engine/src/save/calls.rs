@@ -79,6 +79,17 @@ pub(super) fn rename(folder: RawFd, from: &CStr, to: &CStr) -> io::Result<()> {
     })
 }
 
+/// Closes a second descriptor of a file. NFS then sends what was written, and may only now report
+/// that the disk is full.
+pub(super) fn close_copy(fd: RawFd) -> io::Result<()> {
+    // SAFETY: this makes and closes a descriptor that nothing else has.
+    unsafe {
+        let copy = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0);
+        answer(copy)?;
+        answer(libc::close(copy))
+    }
+}
+
 /// Names a file that has no name. No file of the folder has the name yet.
 pub(super) fn link(fd: RawFd, folder: RawFd, name: &CStr) -> io::Result<()> {
     let from = entry_of(fd);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_rights_are_found_while_other_processes_clear_the_folder() {
+    fn files_and_the_usual_rights_are_made_while_other_processes_clear_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let fd = opened(folder);
@@ -244,8 +244,16 @@ mod tests {
                 }
             });
             let fd = fd.as_raw_fd();
-            let failures = (0..3000).filter_map(|_| usual_rights(fd).err());
-            let failures: Vec<_> = failures.collect();
+            let failures = (0..3000).filter_map(|_| {
+                let (made, name) = create(fd).unwrap();
+                let is_there = is_named(&made, fd, &name).unwrap();
+                calls::remove(fd, &name).unwrap();
+                usual_rights(fd)
+                    .err()
+                    .map(|e| e.to_string())
+                    .or((!is_there).then(|| "removed".into()))
+            });
+            let failures: Vec<String> = failures.collect();
             is_over.store(true, Relaxed);
             assert!(failures.is_empty(), "{failures:?}");
         });

@@ -17,7 +17,7 @@ from typing import Any
 import penstock
 from penstock import arrays
 from penstock._options import OptionKeys
-from penstock._place import Place
+from penstock.dist.place import Place
 from penstock.dist.storage import SUFFIX, shortened
 from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError

@@ -34,9 +34,9 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from penstock._place import Place
 from penstock.arrays import c_strides
 from penstock.errors import IncompatibleError
+from penstock.replacement import Replacement
 from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.reader import FileReads
@@ -64,18 +64,15 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
         indices = plan.storage_data.get("fqn_to_index_mapping")
         shard = plan.storage_data.get("shard_index")
         last = max(indices.values()) if indices else 1
-        results, places = [], []
+        results = []
         with ExitStack() as stack:
             for index, items in self._split_by_storage_plan(indices, plan.items).items():
                 if not items:
                     continue
                 name = layout._gen_file_name(index, last, shard)
-                places.append(Place(Path(self.path) / name))
-                replacement = places[-1].replacement(durable=self.sync_files)
-                descriptor = stack.enter_context(replacement)
+                new = Replacement(Path(self.path) / name, durable=self.sync_files)
+                descriptor = stack.enter_context(new)
                 results += self._write_items(descriptor, name, items, planner)
-        if self.sync_files and places:
-            places[-1].sync()
         return finished(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -88,10 +85,9 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
             "metadata": {"total_size": sum(one.storage_data.length for one in listed)},
             "weight_map": {one.index.fqn: one.storage_data.relative_path for one in listed},
         }
-        place = Place(Path(self.path) / self.metadata_path)
-        place.replace(json.dumps(index, indent=2).encode())
-        if self.sync_files:
-            place.sync()
+        path = Path(self.path) / self.metadata_path
+        content = json.dumps(index, indent=2).encode()
+        Replacement(path, durable=self.sync_files).write(content)
 
     def _write_items(
         self, descriptor: int, name: str, items: Iterable[WriteItem], planner: SavePlanner

@@ -11,10 +11,10 @@ import numpy as np
 from penstock import arrays, request, transfer
 from penstock._native import CData
 from penstock._options import OptionKeys, resolve
-from penstock._place import Place
 from penstock.errors import InvalidError
 from penstock.files import WRITE, NativeFile
 from penstock.frameworks import torch_pending
+from penstock.replacement import Replacement
 from penstock.request import Request
 from penstock.streams import one_stream
 from penstock.torch.checkpoint.archive import Part
@@ -88,11 +88,8 @@ class Ranges:
 def write_new(path: Path, parts: Iterable[Part], options: OptionKeys) -> None:
     """Put a file of these parts in place. After an error, the old file is still there."""
     durable = options.get("durable") in (None, True, "yes")
-    place = Place(path)
-    with place.replacement(durable=durable) as descriptor:
+    with Replacement(path, durable=durable) as descriptor:
         write(descriptor, parts, **{**options, "durable": durable})
-    if durable:
-        place.sync()
 
 
 def write(descriptor: int, parts: Iterable[Part], **options: Any) -> None:

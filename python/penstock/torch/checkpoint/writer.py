@@ -23,8 +23,8 @@ from torch.futures import Future
 
 from penstock import frameworks
 from penstock._collector import paused_collector
-from penstock._place import Place
 from penstock.errors import Error, NotFoundError
+from penstock.replacement import Replacement
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
 from penstock.torch.checkpoint.transfers import write
@@ -65,12 +65,10 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         with ExitStack() as claims:
             for items in groups:
                 name = claims.enter_context(self._claim(plan.storage_data.prefix))
-                place = Place(Path(self.path) / name)
-                with place.replacement(durable=self.sync_files) as descriptor:
+                new = Replacement(Path(self.path) / name, durable=self.sync_files)
+                with new as descriptor:
                     results += self._write_items(descriptor, name, items, planner)
                 names.append(name)
-            if self.sync_files and groups:
-                place.sync()
         self._names = names
         return finished(results)
 
@@ -92,14 +90,12 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
                     remedy="give each checkpoint that is saved at the same time its own folder",
                 )
         used = {info.relative_path for info in metadata.storage_data.values()}
-        place, content = Place(path), pickle.dumps(metadata)
+        content = pickle.dumps(metadata)
         try:
-            place.replace(content)
+            Replacement(path, durable=self.sync_files).write(content)
         except BaseException:
             self._remove_unless_named(used, path, content)
             raise
-        if self.sync_files:
-            place.sync()
         if before is not None:
             self._remove_superseded(used, before)
 

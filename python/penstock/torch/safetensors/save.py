@@ -12,10 +12,10 @@ import numpy as np
 from penstock import arrays, frameworks, request, transfer
 from penstock._native import NULL, ffi, lib
 from penstock._options import OptionKeys, resolve
-from penstock._place import Place
 from penstock.dtypes import element_type
 from penstock.errors import Error
 from penstock.files import WRITE, NativeFile, Path, path_of_new
+from penstock.replacement import Replacement
 from penstock.staging import to_host
 from penstock.streams import one_stream
 from penstock.torch.safetensors.dtypes import PACKED, format_name
@@ -138,11 +138,8 @@ def write_file(
     start, entries, views = _described(tensors, metadata)
     path = path_of_new(filename)
     try:
-        place = Place(FilePath(path))
-        with place.replacement(durable=durable) as descriptor:
+        with Replacement(FilePath(path), durable=durable) as descriptor:
             _write(descriptor, start, entries, views, native)
-        if durable:
-            place.sync()
     except OSError as error:
         raise of_save(error, str(path)) from None
 
