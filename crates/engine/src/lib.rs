@@ -50,6 +50,7 @@ mod page;
 mod plan;
 mod profile;
 pub mod reach;
+mod recent;
 pub mod report;
 pub mod request;
 mod routes;

@@ -5,20 +5,17 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use super::{answer, is_unable, metadata_of, open_fd, path_of, uninterrupted};
 use crate::error::{Error, Result};
-use crate::fork::refuse_fork;
-use crate::sync::Recover;
+use crate::recent::Recent;
 
 /// A file by device, inode and the time of its creation, which distinguishes it from a later file with the inode.
 type Identity = (u64, u64, SystemTime);
 
-/// The files whose names [`sync`] has brought to the medium, at most [`MOST`].
-static NAMED: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
-const MOST: usize = 1024;
+/// The files whose names [`sync`] has brought to the medium.
+static NAMED: Recent<Identity> = Recent::new();
 
 /// Brings data and size of an open file to the medium and, the first time in this process, its name, since the file may
 /// be new. `path` is the name in errors, and leads to the file where there is no /proc.
@@ -43,9 +40,8 @@ fn sync_name(descriptor: RawFd, path: &Path) -> io::Result<()> {
     if !about.is_file() || about.nlink() == 0 {
         return Ok(());
     }
-    // In a forked child, a thread of the parent may hold the lock for ever.
-    let identity = identity_of(&about).filter(|_| refuse_fork().is_ok());
-    if identity.is_some_and(|file| NAMED.lock().recover().contains(&file)) {
+    let identity = identity_of(&about);
+    if identity.is_some_and(|file| NAMED.has(&file)) {
         return Ok(());
     }
     let found = fs::read_link(path_of(descriptor)).or_else(|_| fs::canonicalize(path));
@@ -55,11 +51,7 @@ fn sync_name(descriptor: RawFd, path: &Path) -> io::Result<()> {
     });
     sync_folder(folder, descriptor)?;
     if let Some(file) = identity {
-        let mut named = NAMED.lock().recover();
-        if named.len() == MOST {
-            named.remove(0);
-        }
-        named.push(file);
+        NAMED.add(file);
     }
     Ok(())
 }

@@ -5,19 +5,19 @@
 //! systems, locks of other machines are not visible, so the name identifies the boot of the machine
 //! that made it.
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, TryLockError};
 
 use super::calls::{self, entry_of, is_same};
 use super::rights::Rights;
 use crate::file::system::FileSystem;
 use crate::file::{answer, c_string, open_in, stat_of, uninterrupted};
+use crate::recent::Recent;
 
 const PREFIX: &str = ".penstock-";
 const CREATE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
@@ -62,25 +62,19 @@ pub(super) fn unlock(fd: RawFd) {
 }
 
 /// The folders that this process has searched, by device and inode.
-static SEARCHED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
+static SEARCHED: Recent<(u64, u64)> = Recent::new();
 
-/// Removes the files that dead processes left in a folder. A process searches a folder once, since
-/// it can be large. Failures are left to the next process.
+/// Removes the files that dead processes left in a folder. A process searches a folder once, as a
+/// rule, since it can be large. Failures are left to the next process.
 pub(super) fn clear(folder: RawFd) {
     let Ok(stat) = stat_of(&folder) else {
         return;
     };
     let identity = (stat.st_dev, stat.st_ino);
-    let is_new = match SEARCHED.try_lock() {
-        Ok(mut searched) => searched.insert(identity),
-        Err(TryLockError::Poisoned(searched)) => searched.into_inner().insert(identity),
-        // In a child of fork, a thread of the parent may hold the lock for ever. A second search
-        // does no harm.
-        Err(TryLockError::WouldBlock) => true,
-    };
-    if !is_new {
+    if SEARCHED.has(&identity) {
         return;
     }
+    SEARCHED.add(identity);
     let Ok(entries) = fs::read_dir(OsStr::from_bytes(entry_of(folder).as_bytes())) else {
         return;
     };
@@ -214,18 +208,6 @@ mod tests {
         wanted.sort();
         assert_eq!(found, wanted);
         drop(alive);
-    }
-
-    #[test]
-    fn a_folder_is_cleared_while_a_thread_of_the_parent_holds_the_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let fd = opened(folder.path());
-        let (dead, _) = create(fd.as_raw_fd()).unwrap();
-        drop(dead);
-        let held = SEARCHED.lock();
-        clear(fd.as_raw_fd());
-        drop(held);
-        assert!(names(folder.path()).is_empty());
     }
 
     #[test]
