@@ -36,7 +36,7 @@ class WeightsIndexError(WeightsError, IndexError):
 
 
 class WeightsTypeError(IncompatibleError, SafetensorError):
-    """There is no array for a tensor's data type, framework or device."""
+    """There is no array for a data type, framework or device, or an index has a wrong type."""
 
 
 class WeightsNotFoundError(NotFoundError, SafetensorError):

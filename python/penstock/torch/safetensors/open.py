@@ -12,7 +12,7 @@ import numpy as np
 from penstock._options import OptionKeys
 from penstock.placement import HOST
 from penstock.torch.safetensors import frameworks, slices
-from penstock.torch.safetensors.errors import WeightsError, WeightsIndexError
+from penstock.torch.safetensors.errors import WeightsError, WeightsIndexError, WeightsTypeError
 from penstock.torch.safetensors.header import BITS, Entry
 from penstock.torch.safetensors.layout import AnyPart
 from penstock.torch.safetensors.opened import Source, WeightsFile
@@ -251,6 +251,7 @@ def parts_of(
     Raises:
         WeightsError: A name is not in the file.
         WeightsIndexError: An index is none for its tensor.
+        WeightsTypeError: An index has a type that no tensor takes.
     """
     indices = plan if isinstance(plan, Mapping) else dict.fromkeys(plan)
     parts: list[AnyPart] = []
@@ -276,7 +277,8 @@ def _naming(file: WeightsFile, entry: Entry) -> Iterator[None]:
     try:
         yield
     except (IndexError, TypeError, ValueError) as error:
-        raise WeightsIndexError(
+        kind = WeightsTypeError if isinstance(error, TypeError) else WeightsIndexError
+        raise kind(
             f"{file.name}: tensor {entry.name!r} of {entry.dtype} and shape {list(entry.shape)}: "
             f"{error}",
             path=file.name,
