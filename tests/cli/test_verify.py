@@ -109,7 +109,7 @@ def test_what_neither_reads_fails_the_command_which_says_so(path, penstock):
     with h5py.File(path, "w") as file:
         file["good"] = np.zeros(100)
         made = file.create_dataset("x", (100,), chunks=(100,), dtype="u1", compression="gzip")
-        made.id.write_direct_chunk((0,), b"this is no deflate stream")
+        made.id.write_direct_chunk((0,), b"this is not a deflate stream")
     shown = verify(path, status=2)
     assert (shown["both_refuse"], rows(shown)["/x"]["verdict"]) == (1, "both refuse")
     assert (shown["same"], shown["different"]) == (1, 0)

@@ -29,7 +29,7 @@ int main(void) {
     OK(read_whole(dataset, found));
     CHECK(memcmp(expected, found, COUNT * sizeof *found) == 0);
 
-    /* What is no access list is an error, not a crash. */
+    /* What is not an access list is an error, not a crash. */
     CHECK(set(-1, 0, 0, 0) < 0);
     CHECK(set(dataset, 0, 0, 0) < 0);
     OK(H5Dclose(dataset));

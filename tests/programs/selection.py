@@ -71,7 +71,7 @@ class Picked:
 
     @property
     def points(self) -> Array | None:
-        """The indices of single elements, one row each; ``None`` if it is no mask."""
+        """The indices of single elements, one row each; ``None`` if it is not a mask."""
         return None if self._mask is None else np.argwhere(self._mask)
 
     def of(self, array: Array) -> Array:

@@ -482,7 +482,7 @@ def test_damaged_dimension_scales_name_the_dataset(path, tmp_path, damage):
             dataset.dims[0].attach_scale(file["time"])
         if damage == "missing":
             dataset.attrs.create("DIMENSION_LIST", lists, dtype=lists.dtype)
-    with pytest.raises(ps.InvalidError, match=r"weather.nc: /t2m is no variable"):
+    with pytest.raises(ps.InvalidError, match=r"weather.nc: /t2m is not a netCDF-4 variable"):
         opened(path)
     with opened(path, drop_variables=["t2m", "height", "station", "code", "wet"]) as found:
         assert "t2m" not in found

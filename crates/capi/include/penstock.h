@@ -300,7 +300,7 @@ PENSTOCK_API int penstock_writev(penstock_file *file, const penstock_range *rang
  * and a file that the caller may not write. The new file has the mode and the user.* attributes of the old one,
  * its ACL if that is a POSIX ACL or can be copied as an extended attribute (NFSv4), and its owner and group
  * where the process may set them. setuid and setgid bits are cleared. If the group or the ACL cannot be kept,
- * the group and others each get only the permissions that both had. An ACL that is no extended attribute, such
+ * the group and others each get only the permissions that both had. An ACL that is not an extended attribute, such
  * as a native one of GPFS, is not kept. If there was no file, the rights are those of any
  * new file in the directory. Other hard links of the old file keep the old contents. */
 PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t length,

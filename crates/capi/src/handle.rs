@@ -82,7 +82,7 @@ impl<T> Table<T> {
         taken.ok_or_else(|| self.unknown(handle.addr()))
     }
 
-    /// As [`take`](Self::take), and drops the object. Null is no handle and is ignored.
+    /// As [`take`](Self::take), and drops the object. Null is not a handle and is ignored.
     pub(crate) fn close<C>(&self, handle: *mut C) -> Result<()> {
         if handle.is_null() {
             return Ok(());

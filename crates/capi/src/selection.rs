@@ -65,7 +65,7 @@ pub(crate) unsafe fn selection_of(
         })?;
     let form = selection.form;
     if !matches!(form, POINTS | RUNS) {
-        return Err(Error::invalid(format!("{form} is no form of a selection")));
+        return Err(Error::invalid(format!("{form} is not a selection form")));
     }
     if !selection.axes.is_null() || rank == 0 {
         // SAFETY: by contract, one axis for each dimension.

@@ -172,7 +172,7 @@ unsafe fn array_described(from: &CStoredArray) -> Result<StoredArray> {
         && !from.element.is_multiple_of(format.size() as u64)
     {
         return Err(Error::invalid(
-            "the size of an element is no multiple of the size of its numbers",
+            "the size of an element is not a multiple of the size of its numbers",
         ));
     }
     // SAFETY: by contract of this function, all pointers are null or to as many values as the struct

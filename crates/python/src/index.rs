@@ -24,7 +24,7 @@ const MOST_POINTS: u64 = 1 << 28;
 ///     shape: The shape of the result.
 ///     index: The same elements by an integer, slice or array for each dimension; `None` for points.
 ///     points: The indices of single elements, one row each, in the order of the result; or `None`.
-///     lengths: The lengths of the axes that are no integers, in the order of the dataset; for points,
+///     lengths: The lengths of the axes that are not integers, in the order of the dataset; for points,
 ///         the shape of the result.
 ///     order: The dimension of the result to which each of these axes belongs; `None` if they are in
 ///         the order of the dataset.

@@ -344,7 +344,10 @@ mod tests {
     fn a_library_without_the_driver_api_is_absent_and_says_what_it_lacks() {
         let libm = LIBRARY.open(Some(OsStr::new("libm.so.6"))).unwrap();
         assert_eq!(
-            Cuda::of(&libm).err().expect("libm is no CUDA driver").what,
+            Cuda::of(&libm)
+                .err()
+                .expect("libm is not a CUDA driver")
+                .what,
             "libm.so.6: opened, but it does not export cuInit"
         );
     }

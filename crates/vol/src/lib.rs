@@ -230,7 +230,7 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
 /// Sets the stream after which GPU memory is ready, for all transfers with a property list.
 ///
 /// # Errors
-/// `list` is no property list of dataset transfers.
+/// `list` is not a property list of dataset transfers.
 ///
 /// # Safety
 /// `list` is an identifier of `hdf5`, and the thread holds the lock of that library. `stream` is a live

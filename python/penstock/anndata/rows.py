@@ -66,7 +66,7 @@ class Rows:
     Raises:
         KeyError: A file lacks the matrix.
         InvalidError: A matrix is damaged, or a file names a gene twice.
-        IncompatibleError: What is named is no matrix, or those of the files do not fit together.
+        IncompatibleError: What is named is not a matrix, or those of the files do not fit together.
         OSError: A file cannot be opened.
 
     >>> rows = Rows(["a.h5ad", "b.h5ad"], x="layers/counts", device="cuda")
@@ -151,7 +151,7 @@ class Rows:
 
     @cached_property
     def var_names(self) -> Any:
-        """The names of the columns, a ``pandas.Index``: numbers if they are no genes."""
+        """The names of the columns, a ``pandas.Index``: numbers if they are not genes."""
         if self._genes.names is not None:
             return self._genes.names
         if self._axes.columns is None:
@@ -409,7 +409,7 @@ class Rows:
         if found.size == 0:
             found = found.astype(np.int64)
         if found.ndim != 1 or found.dtype.kind not in "iu":
-            raise IndexError(f"{index!r} are no rows: give integers, a slice or a mask")
+            raise IndexError(f"{index!r} are not rows: give integers, a slice or a mask")
         wrong = (found < -count) | (found >= count)
         if wrong.any():
             raise IndexError(f"row {found[wrong][0]} is out of range: there are {count} rows")

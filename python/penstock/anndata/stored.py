@@ -115,7 +115,7 @@ def described(file: Any, path: str, name: str) -> Matrix:
 
     Raises:
         KeyError: There is no object of this name.
-        IncompatibleError: It is no matrix.
+        IncompatibleError: It is not a matrix.
         InvalidError: It is damaged.
     """
     import h5py
@@ -131,7 +131,7 @@ def described(file: Any, path: str, name: str) -> Matrix:
 def _dense(dataset: Any, path: str, name: str) -> Matrix:
     if dataset.ndim != 2 or dataset.dtype.kind not in "biuf":
         raise IncompatibleError(
-            f"{name} of {path} is no matrix: it has shape {dataset.shape} and type {dataset.dtype}",
+            f"{name} of {path} is not a matrix: shape {dataset.shape}, type {dataset.dtype}",
             path=path,
             remedy="name a matrix of numbers, such as X or layers/counts",
         )
@@ -149,7 +149,7 @@ def sparse(group: Any, path: str, name: str) -> Matrix:
     """Return the matrix of an ``h5py.Group``, whose index pointers are checked.
 
     Raises:
-        IncompatibleError: The group is none of a sparse matrix.
+        IncompatibleError: The group is not a sparse matrix.
         InvalidError: The group is damaged.
     """
     attributes = group.attrs
@@ -158,7 +158,7 @@ def sparse(group: Any, path: str, name: str) -> Matrix:
     if form is None:
         has = "no encoding-type" if kind is None else f"the encoding-type {kind!r}"
         raise IncompatibleError(
-            f"{name} of {path} is no matrix: the group has {has}",
+            f"{name} of {path} is not a matrix: the group has {has}",
             path=path,
             remedy="name a matrix, such as X or layers/counts",
         )

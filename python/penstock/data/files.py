@@ -156,7 +156,7 @@ def opened_file(path: str) -> File:
     """Open a file for reading.
 
     Raises:
-        OSError: The file is not there, is cut off, or is none of HDF5, or no descriptor is left.
+        OSError: The file is not there, is cut off or is not HDF5, or no descriptor is left.
             The error names the file.
     """
     try:
@@ -237,7 +237,7 @@ def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any, cf: bool |
         wanted = how.dtype
     try:
         if stored.kind not in "biufc" and not element_type(stored).is_extended:
-            raise IncompatibleError(f"elements of type {stored} are no numbers")
+            raise IncompatibleError(f"elements of type {stored} are not numbers")
         kind = torch_dtype(torch, element_type(wanted or stored.newbyteorder("=")))
     except Error as error:
         raise IncompatibleError(

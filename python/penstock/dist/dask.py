@@ -163,7 +163,7 @@ def to_hdf5(
         **arguments: ``compression`` and others as for ``h5py.Group.create_dataset``.
 
     Raises:
-        IncompatibleError: ``array`` is no array of Dask; a ``TypeError``.
+        IncompatibleError: ``array`` is not an array of Dask; a ``TypeError``.
         InvalidError: The shape of the array is not known.
         IOFailure: A worker does not share the file system with this process.
     """

@@ -205,7 +205,7 @@ class Batch:
                     indices, names = selections.split(argument)
                     selection = _select(shape, indices)
                 if selection is None or (self._out is None and not selection.shape):
-                    self.left.append(number)  # such as a single element, which is no array
+                    self.left.append(number)  # such as a single element, which is not an array
                 elif self._out is None:
                     self._selected[number] = selection
                     new[kind, selection.shape, names, self._own(number)].append(number)

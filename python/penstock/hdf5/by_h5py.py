@@ -254,7 +254,7 @@ def write(
 
 
 def _nbytes(value: Any) -> int:
-    """Return the bytes of an array of these values; 0 for a structure with lists, which is none."""
+    """Return the bytes of an array of these values; 0 if they are lists of different lengths."""
     try:
         return np.asarray(value).nbytes
     except ValueError:

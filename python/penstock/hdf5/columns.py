@@ -72,9 +72,9 @@ def read_columns(
 
     Raises:
         KeyError: There is no column of a name.
-        InvalidError: This is no table.
+        InvalidError: This is not a table.
         IncompatibleError: A column has elements of variable length, such as strings that pandas
-            stores by pickle, or, for a GPU, elements that are no numbers. Or no columns are named,
+            stores by pickle, or, for a GPU, elements that are not numbers. Or no columns are named,
             and the frame has an index of several levels.
 
     >>> columns = ps.read_columns("events.h5:events", ["energy", "time"], device="cuda")
@@ -166,7 +166,7 @@ def _new(dataset: Any, name: str, where: Device) -> Any:
     if parse_device(where) == HOST and not isinstance(where, Placement):
         return np.empty(shape, base)
     if base.kind not in "biufc":
-        raise _unreadable(dataset, name, f"elements of type {base}, which are no numbers")
+        raise _unreadable(dataset, name, f"elements of type {base}, which are not numbers")
     return allocate(shape, element_type(base.newbyteorder("=")), where)
 
 
@@ -270,7 +270,7 @@ def _fixed(
         places = {"values": ("values", None)}
     else:
         raise InvalidError(
-            f"{group.name} of {group.file.filename} is no frame of pandas",
+            f"{group.name} of {group.file.filename} is not a pandas data frame",
             remedy="name a compound dataset, or a group that pandas.HDFStore has written",
         )
     if isinstance(group.get(index), h5py.Dataset):
@@ -351,7 +351,7 @@ def _placed(column: Any, kind: Any, where: Device, table: Any, name: str) -> Any
 def _moved(column: Any, where: Device, table: Any, name: str) -> Any:
     """Copy a column of NumPy to a new array where columns go."""
     if column.dtype.kind not in "biufc":
-        raise _unreadable(table, name, f"elements of type {column.dtype}, which are no numbers")
+        raise _unreadable(table, name, f"elements of type {column.dtype}, which are not numbers")
     made = allocate(column.shape, element_type(column.dtype.newbyteorder("=")), where)
     view, copy_back = arrays.destination(made)
     if column.size:

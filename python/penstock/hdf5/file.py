@@ -220,7 +220,7 @@ class File(Group):
         Functions that test for the class ``h5py.File`` take any other object for a path.
         """
         raise IncompatibleError(
-            "a penstock.File is no path, and not derived from h5py.File",
+            "a penstock.File is neither a path nor derived from h5py.File",
             remedy="give file.h5py where an h5py.File is needed, or file.filename for a path",
         )
 

@@ -186,7 +186,7 @@ class Group(Object, MutableMapping[str, Any]):
             **arguments: Those of :meth:`create_dataset`.
 
         Raises:
-            TypeError: What has this name is no dataset, or one of another shape or type.
+            TypeError: What has this name is not a dataset, or has another shape or type.
         """
         with lock():
             if name not in self:
@@ -216,7 +216,7 @@ class Group(Object, MutableMapping[str, Any]):
         """Return a group, which is created if there is none of this name.
 
         Raises:
-            TypeError: What has this name is no group.
+            TypeError: What has this name is not a group.
         """
         return Group(self._h5py.require_group(name), self._root())
 

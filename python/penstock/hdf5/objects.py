@@ -75,7 +75,7 @@ class Object:
         return bool(self._h5py)
 
     def __eq__(self, other: object) -> Any:
-        # NotImplemented for what is no object of HDF5, so that NumPy compares elements.
+        # NotImplemented for what is not an object of HDF5, so that NumPy compares elements.
         return self._h5py.__eq__(unwrap(other))
 
     def __hash__(self) -> int:

@@ -111,7 +111,7 @@ def _references(found: np.ndarray[Any, Any], stored: np.dtype[Any]) -> np.ndarra
     buffer = np.frombuffer(bytearray(found.tobytes()), np.uint8)
     with lock():
         source, target = h5py.h5t.py_create(stored, logical=True), h5py.h5t.py_create(stored)
-        # h5py releases the objects of the background; zeros are no objects.
+        # h5py releases the objects of the background; zeros are not objects.
         h5py.h5t.convert(source, target, found.size, buffer, np.zeros_like(buffer))
     # The buffer now has the addresses of objects, which the array takes over. The array loses
     # references to None, whose reference count does not matter.

@@ -260,12 +260,12 @@ class SmallReader:
     def _reader(self, dtype: Any) -> Reader | None:
         """Return the reader of elements of a type of NumPy or torch; ``None`` if there is none.
 
-        ``None`` is no type.
+        ``None`` is not a type.
         """
         try:
             return self._readers[dtype]
         except KeyError:
-            pass  # it is no context of an error below
+            pass  # it is not a context of an error below
         return self._open(dtype)
 
     def _open(self, dtype: Any) -> Reader | None:

@@ -166,7 +166,7 @@ def _open(source: Any, group: str | None, phony_dims: str, options: Options) -> 
     path = os.fspath(source)
     if "://" in path:
         raise InvalidError(
-            f"{path} is no path of a file",
+            f"{path} is not the path of a file",
             remedy="download the file, or open it with another engine",
         )
     path = os.path.abspath(os.path.expanduser(path))

@@ -21,7 +21,7 @@ from penstock.xarray.attributes import Attributes, type_of
 
 _NOT_A_VARIABLE: Final = b"This is a netCDF dimension but not a netCDF variable."
 _RENAMED: Final = "_nc4_non_coord_"
-"""The prefix in HDF5 of a variable that has the name of a dimension, but is no coordinate."""
+"""The prefix in HDF5 of a variable that has the name of a dimension, but is not a coordinate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class Group:
 
     def _damaged(self, name: str, cause: str) -> InvalidError:
         return InvalidError(
-            f"{self.file.filename}: {self.child_path(name)} is no variable of netCDF-4: {cause}",
+            f"{self.file.filename}: {self.child_path(name)} is not a netCDF-4 variable: {cause}",
             path=str(self.file.filename),
             cause=cause,
             remedy="leave it out with drop_variables, or repair its dimension scales",

@@ -48,7 +48,7 @@ int main(void) {
     selection.form = 2;
     CHECK(penstock_stored_read_submit(file, stored, &selection, &array, NULL, NULL, 0, &request) ==
           PENSTOCK_ERR_INVALID);
-    CHECK(strstr(last_error().message, "2 is no form of a selection") != NULL);
+    CHECK(strstr(last_error().message, "2 is not a selection form") != NULL);
     OK(penstock_stored_close(stored));
     OK(penstock_close(file));
     return 0;

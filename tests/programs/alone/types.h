@@ -94,7 +94,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
     return hash;
 }
 
-/* A part of a value that is no record or array. */
+/* A part of a value that is neither a record nor an array. */
 struct part {
     size_t at, size;
     H5T_class_t kind;

@@ -78,7 +78,7 @@ INVALID = {
     "half a surrogate pair in a key of the metadata": file_of(
         '{"__metadata__":{"\\udc00":"a","b":"c"}}'
     ),
-    "metadata that is no text": file_of('{"__metadata__":{"a":1}}'),
+    "metadata that is not text": file_of('{"__metadata__":{"a":1}}'),
     "metadata that is an array": file_of('{"__metadata__":[]}'),
     "no comma": file_of(f'{{"a":{SCALAR}"b":{SCALAR}x}}', b"1234"),
     "a comma at the end": file_of(f'{{"a":{SCALAR},}}', b"1234"),

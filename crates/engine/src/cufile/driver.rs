@@ -71,7 +71,7 @@ fn open() -> Result<Driver> {
     // SAFETY: the handler takes no arguments and stays loaded.
     unsafe { libc::atexit(close_at_exit) };
     if let Some(start) = cufile.cuFileStatsStart {
-        // SAFETY: cuFile is open. Without statistics, no path can be proven, which is no failure.
+        // SAFETY: cuFile is open. Without statistics, no path can be proven, which is not a failure.
         let _ = unsafe { start() };
     }
     Ok(Driver {

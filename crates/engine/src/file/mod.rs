@@ -390,7 +390,7 @@ impl File {
     }
 
     /// Allocates blocks for a range and, if `lengthens`, extends the file to its end. Returns false
-    /// if the file system cannot allocate, which is no failure.
+    /// if the file system cannot allocate, which is not a failure.
     pub(crate) fn allocate(&self, offset: u64, length: u64, lengthens: bool) -> Result<bool> {
         let mode = if lengthens {
             0

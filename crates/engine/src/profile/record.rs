@@ -78,7 +78,7 @@ impl Profile {
     }
 }
 
-/// The text of a file in the folder; `None` for what is no file or is too long, so that reading it could
+/// The text of a file in the folder; `None` for what is not a file or is too long, so that reading it could
 /// block the caller or fill its memory.
 pub(super) fn text_of(path: &Path) -> io::Result<Option<String>> {
     /// The most bytes that are read. A profile has a few thousand.

@@ -175,7 +175,7 @@ fn runs(session: &Session<'_>, space: hid_t) -> Result<Selection> {
 }
 
 /// Returns the first and the last index of a selection along each dimension; `None` if it is empty
-/// or the identifier is no dataspace. The thread must be allowed to call HDF5, which checks the
+/// or the identifier is not a dataspace. The thread must be allowed to call HDF5, which checks the
 /// identifier.
 pub fn bounds(hdf5: &Hdf5, space: hid_t) -> Option<(Vec<u64>, Vec<u64>)> {
     let (mut low, mut high) = ([0u64; H5S_MAX_RANK], [0u64; H5S_MAX_RANK]);

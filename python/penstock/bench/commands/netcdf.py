@@ -267,7 +267,7 @@ class _Engines:
 def _sides(grid: str) -> tuple[int, int]:
     sides = grid.split("x")
     if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise RefusedError(f"{grid!r} is no grid: write, for example, 721x1440")
+        raise RefusedError(f"{grid!r} is not a grid: write, for example, 721x1440")
     return int(sides[0]), int(sides[1])
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _UNIT = 4096
 """Bytes to a multiple of which shares of unchunked data are aligned, counted from the first one.
 
-It is no page size of the system, since all ranks divide alike.
+It is not a page size of the system, since all ranks divide alike.
 """
 
 
@@ -95,7 +95,7 @@ def name_of(source: Any) -> str:
     if isinstance(found, (str, bytes, os.PathLike)):
         return os.fsdecode(found)
     raise IncompatibleError(
-        f"a {type(source).__name__} is no source",
+        f"a {type(source).__name__} is not a source",
         remedy='give the path of a file, "file.h5:name" or a dataset of an open file',
     )
 

@@ -30,7 +30,7 @@ ALIGNMENT = 64
 LARGE = 1 << 16
 """Storages from this many bytes on start at multiples of ``BLOCK``, as direct I/O prefers."""
 BLOCK = 4096
-"""It is no page size, since a file is the same wherever it is written."""
+"""It is not a page size, since a file is the same wherever it is written."""
 
 _WIDE = 0xFFFFFFFF
 """Stands in a field of 32 bits for a number in an extra field of zip64."""

@@ -213,7 +213,7 @@ def _saved_offsets(path: str, header: Header) -> dict[str, list[int]]:
         for key, entry in header.entries.items():
             own = offsets[key]
             if len(own) != len(entry.shape) or any(type(n) is not int or n < 0 for n in own):
-                raise ValueError(f"{own} is no offset of {key!r}, of shape {entry.shape}")
+                raise ValueError(f"{own} is not an offset of {key!r}, of shape {entry.shape}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointFileError(
             f"{path}: the metadata {layout.CUSTOM_METADATA_KEY} is not valid: {error!r}",

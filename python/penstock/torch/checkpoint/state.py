@@ -220,7 +220,7 @@ _restore_default = torch.serialization.default_restore_location
 
 
 def _restored(storage: Any, location: str, map_location: Any) -> Any:
-    """Move a storage where ``map_location``, which is no function, says."""
+    """Move a storage where ``map_location``, which is not a function, says."""
     if isinstance(map_location, dict):
         location = map_location.get(location, location)
     elif map_location is not None:

@@ -182,7 +182,7 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         return results
 
     def _transformed(self, item: WriteItem, data: Any, name: str) -> tuple[bytes, Any]:
-        """Have torch make the bytes of an item that it transforms, or that is no plain tensor."""
+        """Have torch make the bytes of an item that is transformed or is not a plain tensor."""
         stream = io.BytesIO()
         if isinstance(data, torch.Tensor):
             data = data.detach().cpu()

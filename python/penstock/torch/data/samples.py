@@ -109,7 +109,7 @@ def tensors_of(batch: Any) -> tuple[list[Any], bool]:
 
 
 def _has_own_memory(kind: Any) -> bool:
-    """Return whether tensors of a type are no wrappers of others."""
+    """Return whether tensors of a type do not wrap other tensors."""
     return bool(kind.__torch_dispatch__ == torch.Tensor.__torch_dispatch__)
 
 

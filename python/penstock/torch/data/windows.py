@@ -38,7 +38,7 @@ class Windows(NamedTuple):
         made = cls(operator.index(steps), operator.index(stride), operator.index(spacing), axis)
         if min(made[:3]) < 1 or axis < 0:
             raise InvalidError(
-                f"steps={steps}, stride={stride}, spacing={spacing}, axis={axis} are no windows",
+                f"steps={steps}, stride={stride}, spacing={spacing}, axis={axis} are not windows",
                 remedy="give positive integers, and an axis of at least 0",
             )
         return made

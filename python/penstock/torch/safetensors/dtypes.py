@@ -58,7 +58,7 @@ def format_name(name: str) -> str:
 
 
 def shape_of_bytes(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a tensor as packed bytes; one dimension if its rows are no whole ones."""
+    """Return the shape of a tensor as packed bytes: one dimension if a row is not whole bytes."""
     bits = BITS[dtype]
     if shape and shape[-1] * bits % 8 == 0:
         return (*shape[:-1], shape[-1] * bits // 8)

@@ -228,7 +228,7 @@ def _torch_device(torch: Any, device: Any) -> Any:
     """Return a device of torch; ``"cuda"`` is its current GPU.
 
     Raises:
-        WeightsTypeError: It is none for tensors of a file.
+        WeightsTypeError: It is not a device that torch knows.
         UnavailableError: The device is not there.
     """
     if device is None:

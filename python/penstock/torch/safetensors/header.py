@@ -257,7 +257,7 @@ def _is_text(metadata: Any) -> bool:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -274,12 +274,12 @@ def _parse(name: str, text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON
         raise _invalid(name, f"invalid JSON in header: {error}") from None
     if not isinstance(listed, dict):
-        raise _invalid(name, "invalid JSON in header: it is no object")
+        raise _invalid(name, "invalid JSON in header: it is not an object")
     return listed
 
 
 def _integer(text: str) -> int | float:
-    """Return a number as the format's own library does, for which -0 is no integer."""
+    """Return a number as the format's own library does, for which -0 is not an integer."""
     _finite(text)
     return -0.0 if text == "-0" else int(text)
 
@@ -303,16 +303,16 @@ _DECODER = json.JSONDecoder(
 
 def _entry(name: str, value: Any, begin: int) -> Entry:
     if type(value) is not dict:
-        raise ValueError("its description is no object")
+        raise ValueError("its description is not an object")
     try:
         dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     except KeyError as missing:
         raise ValueError(f"missing field {missing}") from None
     if type(shape) is not list or type(offsets) is not list or len(offsets) != 2:
-        raise ValueError("shape is no array, or data_offsets no pair")
+        raise ValueError("shape is not an array, or data_offsets is not a pair")
     for number in (*shape, *offsets):
         if type(number) is not int or not 0 <= number < _END:
-            raise ValueError(f"{number!r} is no length or offset")
+            raise ValueError(f"{number!r} is not a length or offset")
     first, last = offsets
     nbytes = _nbytes(dtype, shape)
     if last - first != nbytes:

@@ -244,13 +244,13 @@ def _by_mapping(
 def parts_of(
     file: WeightsFile, plan: Plan, *, is_mapped: bool
 ) -> tuple[list[AnyPart], dict[str, Any]]:
-    """Return the parts of a plan in the order of the file, and what is no part, with its index.
+    """Return the parts of a plan in the order of the file, and what is not a part, with its index.
 
     Parts of a mapping are of one piece.
 
     Raises:
         WeightsError: A name is not in the file.
-        WeightsIndexError: An index is none for its tensor.
+        WeightsIndexError: An index is not valid for its tensor.
         WeightsTypeError: An index has a type that no tensor takes.
     """
     indices = plan if isinstance(plan, Mapping) else dict.fromkeys(plan)

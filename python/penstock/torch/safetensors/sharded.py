@@ -47,13 +47,13 @@ def _of_index(name: str) -> dict[str, list[str] | None]:
         weight_map = json.loads(text.decode())["weight_map"]
         items = list(weight_map.items())
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise _invalid(name, f"it is no index with a weight_map: {error}") from None
+        raise _invalid(name, f"it is not an index with a weight_map: {error}") from None
     folder = os.path.dirname(name)
     files: dict[str, list[str] | None] = {}
     for tensor, file in items:
         # Only a name in the same folder: an index comes from others.
         if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
-            raise _invalid(name, f"tensor {tensor!r} is in {file!r}, which is no name of a file")
+            raise _invalid(name, f"tensor {tensor!r} is in {file!r}, which is not a file name")
         names = files.setdefault(os.path.join(folder, file), [])
         assert names is not None
         names.append(tensor)

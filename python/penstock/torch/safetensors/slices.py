@@ -145,7 +145,7 @@ def check_plain(entry: Entry, index: Any) -> Any:
             made.append(part)
             continue
         if not _is_integer(part):
-            raise TypeError(f"a {type(part).__name__} is no index of a tensor in a file")
+            raise TypeError(f"a {type(part).__name__} is not a valid index of a tensor in a file")
         at = part.__index__()
         if at < -length:
             raise WeightsIndexError(f"Invalid index {at} for dimension {d} of size {length}")

@@ -74,7 +74,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         file["numbers"] = np.arange(5)
         with pytest.raises(ps.InvalidError, match="has no records with fields"):
             ps.read_columns(file["numbers"])
-        with pytest.raises(ps.InvalidError, match="is no frame of pandas"):
+        with pytest.raises(ps.InvalidError, match="is not a pandas data frame"):
             ps.read_columns(file["/"])
 
 
@@ -144,7 +144,7 @@ def test_the_columns_of_a_single_record_may_be_unaligned(tmp_path: Path, torch: 
 
 @pytest.mark.gpu
 def test_strings_do_not_go_to_a_gpu(path: Path) -> None:
-    with pytest.raises(ps.IncompatibleError, match=r"column name .* which are no numbers"):
+    with pytest.raises(ps.IncompatibleError, match=r"column name .* which are not numbers"):
         ps.read_columns(f"{path}:group/table", device="cuda", like="device")
 
 

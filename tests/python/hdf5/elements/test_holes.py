@@ -258,7 +258,7 @@ def records(request: Any, tmp_path: Any) -> Iterator[ps.File]:
         kind, space = h5py.h5t.py_create(RECORD, logical=True), h5py.h5s.create_simple((size,))
         for layout, written in itertools.product(("contiguous", "chunked"), (False, True)):
             if (layout, written) == ("contiguous", True):
-                continue  # what the file system returns is no memory
+                continue  # memory that no file system returns
             plist = creation(layout, size, "never", "incr" if layout == "chunked" else "late", "")
             name = f"{layout}-{written}"
             made = h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, plist))

@@ -124,7 +124,7 @@ def looped(source):
 
 
 def behind_a_file(source):
-    """The path leads through what is no folder."""
+    """The path leads through what is not a folder."""
     folder = source.parent
     source.unlink()
     folder.rmdir()
