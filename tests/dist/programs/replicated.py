@@ -224,7 +224,7 @@ def fail(comm: Any, folder: Path) -> None:
         fails("disagree", "device='cuda'", device="cuda" if odd else "cpu")
         fails("rank 0", "no GPU", device="cuda", rank=0)
     # What one rank cannot make sense of.
-    fails("rank 2", "no source", source=7.5 if odd else f"{path}:gzip")
+    fails("rank 2", "not a source", source=7.5 if odd else f"{path}:gzip")
     fails("rank 2", "not one of", exchange="mail" if odd else "auto")
     fails("rank 2", "negative", source=raw, offset=-1 if odd else 0)
     fails("rank 2", "at least 1", piece=0 if odd else 1)

@@ -69,7 +69,7 @@ def main(folder: Path, rank: int, size: int, backend: str, device: str) -> None:
     with pytest.raises(RankError, match=r"disagree.*gzip.*contiguous") as caught:
         load_replicated(f"{path}:{'contiguous' if odd else 'gzip'}", **keys)
     assert caught.value.rank == last
-    with pytest.raises(RankError, match=rf"rank {last}: IncompatibleError.*no source") as caught:
+    with pytest.raises(RankError, match=rf"rank {last}: IncompatibleError.*not a source") as caught:
         load_replicated(7.5 if odd else raw, **keys)
     assert caught.value.rank == last
     with pytest.raises(RankError, match=r"rank 0: .*missing"):
