@@ -55,6 +55,17 @@ def test_a_folder_that_cannot_be_read_is_synced_with_its_file_system(
     assert answer["calls"][-1] == "syncfs"
 
 
+@pytest.mark.parametrize("error", ["EIO", "EMFILE"])
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_failure_to_open_the_new_file_for_direct_io_has_its_own_errno(
+    machine: Machine, unnamed: bool, error: str
+) -> None:
+    """The machine checks errno. The file has not yet the name under which errors report it."""
+    fault = Fault("open", 2, "fail", error)
+    answer = machine.run(saved(5000, fault, old=None, direct="yes", unnamed=unnamed))
+    assert answer["outcome"] == "error"
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_save_killed_before_its_link_leaves_no_file(machine: Machine, size: int) -> None:
     answer = machine.run(saved(size, Fault("linkat", 1, "kill before")))

@@ -568,7 +568,7 @@ fn locks_of_finished_requests() {
     let next = open_and_close_to_others(&path);
     let all_ways = ways(&open(&path));
     let stream = common::has_gpu().then(CallerStream::new);
-    for round in 0..repetitions::or_more(1000, 10_000) {
+    for round in 0..repetitions::or_more(1000, 3000) {
         let (place, set) = all_ways[round % all_ways.len()];
         let operation = if round % 4 == 0 && set.route != options(MAPPED).route {
             Operation::Write

@@ -531,12 +531,15 @@ fn open_at_once(path: &Path, flags: i32) -> io::Result<OwnedFd> {
 /// Opens the file of a descriptor again: through /proc or, where there is none, by its name. A name
 /// that leads to another file is an error.
 fn open_again(descriptor: RawFd, name: &Path, flags: i32) -> io::Result<OwnedFd> {
-    open_at_once(&path_of(descriptor), flags).or_else(|error| {
-        let opened = open_at_once(name, flags)?;
-        let (held, found) = (stat_of(&descriptor)?, stat_of(&opened)?);
-        let is_same = (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino);
-        if is_same { Ok(opened) } else { Err(error) }
-    })
+    match open_at_once(&path_of(descriptor), flags) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let opened = open_at_once(name, flags)?;
+            let (held, found) = (stat_of(&descriptor)?, stat_of(&opened)?);
+            let is_same = (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino);
+            if is_same { Ok(opened) } else { Err(error) }
+        }
+        opened => opened,
+    }
 }
 
 fn duplicate(descriptor: RawFd, name: &Path) -> Result<OwnedFd> {
