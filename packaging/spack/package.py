@@ -36,7 +36,7 @@ class PyPenstock(PythonPackage):
     with default_args(type="run"):
         # It brings the HDF5 that is used.
         depends_on("hdf5@1.14: +shared")
-        depends_on("py-h5py@3.10:")
+        depends_on("py-h5py@3.11:")
         depends_on("py-numpy@1.23:")
         depends_on("py-rich@13:")
         depends_on("py-typer@0.16:")

@@ -61,10 +61,12 @@ def test_a_file_is_what_anndata_reads(write: Write, kind: str) -> None:
 def test_elements_that_were_never_written_are_zeros(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.attrs.update({"encoding-type": "csr_matrix", "shape": (1, 9)})
         for name, kind in (("data", "f4"), ("indices", "i4")):
-            made = file.create_dataset(name, (40,), kind, chunks=(20,), fill_time="never")
+            made = file.create_dataset(name, (40,), kind, chunks=(20,), dcpl=properties)
             made[:20] = 1
         file["indptr"] = [0, 40]
         empty = Maker.empty

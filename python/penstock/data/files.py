@@ -218,13 +218,7 @@ def _shape(dataset: Any) -> Shape:
 
 def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any, cf: bool | Decoding) -> Field:
     where = f"dataset {dataset.name} of {path}"
-    if not dataset.shape:
-        raise InvalidError(
-            f"{where} has no dimensions, so it has no samples",
-            path=path,
-            remedy="name datasets whose first dimension counts the samples",
-        )
-    stored, inner = dataset.dtype.subdtype or (dataset.dtype, ())
+    check_samples(path, dataset, "name datasets whose first dimension counts the samples")
     wanted = dtype.get(key) if isinstance(dtype, Mapping) else dtype
     how = cf if isinstance(cf, Decoding) else decoding_of(dataset) if cf else None
     if how is not None:
@@ -235,19 +229,44 @@ def _field(path: str, key: str, dataset: Any, dtype: Any, torch: Any, cf: bool |
                 remedy="give cf or dtype, not both; dtype may be a dictionary for other datasets",
             )
         wanted = how.dtype
+    remedy = "leave it out of names, or give a dtype that torch has, such as torch.float32"
+    stored, inner, kind = numbers(path, dataset, torch, remedy, wanted)
+    chunks = creation_property(dataset, "chunks")
+    chunk = None if chunks is None else int(chunks[0])
+    return Field(key, dataset.name, stored, dataset.shape[1:] + inner, kind, chunk)
+
+
+def check_samples(path: str, dataset: Any, remedy: str) -> None:
+    """Raise an error if a dataset has no dimensions."""
+    if not dataset.shape:
+        raise InvalidError(
+            f"dataset {dataset.name} of {path} has no dimensions, so it has no samples",
+            path=path,
+            remedy=remedy,
+        )
+
+
+def numbers(
+    path: str, dataset: Any, torch: Any, remedy: str, wanted: Any = None
+) -> tuple[np.dtype[Any], Shape, Any]:
+    """Return the type of a dataset's numbers, the shape of its array elements, and torch's type.
+
+    ``wanted`` is the type to which the numbers are converted, if they are.
+
+    Raises:
+        IncompatibleError: There are no elements, they are no numbers, or torch lacks the type.
+    """
+    stored, inner = dataset.dtype.subdtype or (dataset.dtype, ())
     try:
+        if dataset.shape is None:
+            raise IncompatibleError("its dataspace is null: it has no elements")
         if stored.kind not in "biufc" and not element_type(stored).is_extended:
             raise IncompatibleError(f"elements of type {stored} are not numbers")
         kind = torch_dtype(torch, element_type(wanted or stored.newbyteorder("=")))
     except Error as error:
-        raise IncompatibleError(
-            f"{where}: {error.cause}",
-            path=path,
-            remedy="leave it out of names, or give a dtype that torch has, such as torch.float32",
-        ) from None
-    chunks = creation_property(dataset, "chunks")
-    chunk = None if chunks is None else int(chunks[0])
-    return Field(key, dataset.name, stored, dataset.shape[1:] + inner, kind, chunk)
+        message = f"dataset {dataset.name} of {path}: {error.cause}"
+        raise IncompatibleError(message, path=path, remedy=remedy) from None
+    return stored, inner, kind
 
 
 def check_same(

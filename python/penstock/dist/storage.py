@@ -71,14 +71,19 @@ class Storage:
         Returns:
             The ``h5py.Dataset``, and its description for the processes that write the elements.
         """
+        import h5py
+
+        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         if has_filters(arguments):
-            dataset = self._create(name, arguments, early=False)
+            dataset = self._create(name, arguments, creation)
             return dataset, Description.of(dataset).for_writing()
+        creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         is_filled = arguments.get("fillvalue") is not None
         if not is_filled:
-            arguments = {**arguments, "fill_time": "never"}
+            # h5py has an argument for it from 3.12 on.
+            creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         end = self._raw.size()
-        dataset = self._create(name, arguments, early=True)
+        dataset = self._create(name, arguments, creation)
         description = Description.of(dataset).for_writing()
         if not is_filled:
             self._clear(description, end)
@@ -100,12 +105,9 @@ class Storage:
         for place in places:
             self._raw.clear(place, min(place + unit, end))
 
-    def _create(self, name: str, arguments: dict[str, Any], *, early: bool) -> Any:
+    def _create(self, name: str, arguments: dict[str, Any], creation: Any) -> Any:
         import h5py
 
-        creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        if early:
-            creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         if arguments["shape"] == ():
             # h5py ignores the creation properties of a scalar.
             if has_filters(arguments) or arguments.get("chunks"):

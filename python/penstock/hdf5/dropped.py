@@ -87,6 +87,7 @@ def watch(dataset: Any) -> None:
     file = getattr(dataset, "_reached_from", None)
     number = dataset.id.id
     if file is not None and number not in _watched:
+        # Cython 3 makes the call before h5py closes the dataset. That of h5py 3.10 made it after.
         identifier = weakref.ref(dataset.id, lambda _: _write_before_close(number))
         _watched[number] = _Watched(identifier, file)
 

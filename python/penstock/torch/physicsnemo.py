@@ -6,12 +6,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from penstock.data.files import opened_dataset, opened_file
+from penstock.data.files import check_samples, numbers, opened_dataset, opened_file
 from penstock.data.started import Started
-from penstock.dtypes import element_type
+from penstock.errors import InvalidError
 from penstock.hdf5.file import File
 from penstock.hdf5.reading import read_placed
-from penstock.placement import torch_dtype
 from penstock.torch.data.framework import torch
 from penstock.torch.data.started import Part, start
 
@@ -19,6 +18,8 @@ _readers: Any = import_module("physicsnemo.datapipes.readers.hdf5")
 _registry: Any = import_module("physicsnemo.datapipes.registry")
 
 __all__ = ["HDF5Reader"]
+
+_REMEDY = "leave it out of fields"
 
 
 @_registry.register("PenstockHDF5Reader")
@@ -43,28 +44,41 @@ class HDF5Reader(_readers.HDF5Reader):  # type: ignore[misc]
 
     def _load_sample(self, index: int) -> dict[str, Any]:
         if not self._is_directory:
-            row = slice(index, index + 1)
-            tensors = {
-                field: self._new(dataset, (1, *dataset.shape[1:]), torch.empty)
-                for field, dataset in self._datasets.items()
-            }
-            parts = [Part(self._datasets[field], row, out) for field, out in tensors.items()]
-            Started(start(parts), list).wait()
-            return {field: out[0] for field, out in tensors.items()}
-        with opened_file(str(self._files[index])) as file:
+            return self._load_row(index)
+        path = str(self._files[index])
+        with opened_file(path) as file:
             datasets = {field: opened_dataset(file, "", field) for field in self.fields}
             # Zeros, as a read may leave elements that were never written.
             tensors = {
-                field: self._new(one, one.shape, torch.zeros) for field, one in datasets.items()
+                field: self._new(path, one, one.shape, torch.zeros)
+                for field, one in datasets.items()
             }
             for field, out in tensors.items():
                 # Without a reader, which only several reads of an open file are worth.
                 read_placed(datasets[field], None, (), out.numpy(), None, None, None, {})
         return tensors
 
-    def _new(self, dataset: Any, shape: tuple[int, ...], make: Callable[..., Any]) -> Any:
-        kind = torch_dtype(torch, element_type(dataset.dtype.newbyteorder("=")))
-        return make(shape, dtype=kind, device="cpu", pin_memory=self.pin_memory)
+    def _load_row(self, index: int) -> dict[str, Any]:
+        path = str(self.path)
+        if self._h5_file is None:
+            raise InvalidError(f"the reader of {path} is closed", path=path)
+        tensors = {}
+        for field, dataset in self._datasets.items():
+            check_samples(path, dataset, _REMEDY)
+            if index >= len(dataset):
+                raise IndexError(
+                    f"dataset {dataset.name} of {path} has {len(dataset)} samples, and sample "
+                    f"{index} is wanted; give the shortest one as index_key"
+                )
+            tensors[field] = self._new(path, dataset, (1, *dataset.shape[1:]), torch.empty)
+        row = slice(index, index + 1)
+        parts = [Part(self._datasets[field], row, out) for field, out in tensors.items()]
+        Started(start(parts), list).wait()
+        return {field: out[0] for field, out in tensors.items()}
+
+    def _new(self, path: str, dataset: Any, shape: Any, make: Callable[..., Any]) -> Any:
+        _, inner, kind = numbers(path, dataset, torch, _REMEDY)
+        return make((*shape, *inner), dtype=kind, device="cpu", pin_memory=self.pin_memory)
 
     def close(self) -> None:
         """Close the file."""

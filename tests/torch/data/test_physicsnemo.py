@@ -82,6 +82,61 @@ def test_a_missing_field_is_named(path: Path) -> None:
         HDF5Reader(path, fields=["density"], index_key="number")
 
 
+def test_a_field_of_arrays_is_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "run.h5", "w") as file:
+        file.create_dataset("corner", (4,), np.dtype(("f4", (3,))))[...] = np.arange(12).reshape(
+            4, 3
+        )
+    arguments = {"fields": ["corner"]}
+    mine, other = (
+        kind(tmp_path / "run.h5", **arguments) for kind in (HDF5Reader, theirs.HDF5Reader)
+    )
+    assert_same(mine, other)
+
+
+def test_a_sample_that_a_shorter_field_lacks_is_an_error(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["short"] = np.arange(7)
+    reader = HDF5Reader(path, fields=["pressure", "short"])
+    assert reader[6][0]["short"] == 6
+    with pytest.raises(IndexError, match=r"/short of .*run\.h5 has 7 samples, and sample 7 is"):
+        reader[7]
+
+
+def test_a_closed_reader_raises_an_error(path: Path) -> None:
+    reader = HDF5Reader(path)
+    reader.close()
+    with pytest.raises(ValueError, match=r"the reader of .*run\.h5 is closed"):
+        reader[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "why"),
+    [
+        ("text", np.array(["a", "b"], h5py.string_dtype()), TypeError, "hold Python objects"),
+        ("pair", np.zeros(2, "f4,i4"), TypeError, "are no numbers"),
+        ("long", np.ones(2, np.longdouble), TypeError, "torch has no data type"),
+        ("null", h5py.Empty("f4"), ValueError, "has no dimensions"),
+        ("scalar", 3.0, ValueError, "has no dimensions"),
+    ],
+)
+def test_a_field_that_is_no_tensor_is_named(
+    path: Path, name: str, value: Any, kind: type[Exception], why: str
+) -> None:
+    with h5py.File(path, "a") as file:
+        file[name] = value
+    reader = HDF5Reader(path, fields=[name], index_key="number")
+    with pytest.raises(kind, match=rf"/{name} of .*run\.h5.*{why}.*; leave it out of fields"):
+        reader[0]
+
+
+def test_a_file_of_a_folder_without_elements_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "sample_0.h5", "w") as file:
+        file["points"] = h5py.Empty("f4")
+    with pytest.raises(TypeError, match=r"/points of .*sample_0\.h5: its dataspace is null"):
+        HDF5Reader(tmp_path)[0]
+
+
 def test_a_loader_of_datapipes_takes_the_reader(path: Path) -> None:
     from physicsnemo.datapipes import DataLoader, Dataset
 

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import os
 import sys
+import warnings
 import weakref
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -165,6 +166,28 @@ def test_vllm_gets_a_load_format(vllm, tmp_path, tensors):
     assert len(few) < len(tensors)
     with pytest.raises(ValueError, match="unknown"):
         vllm["penstock"](LoadConfig(model_loader_extra_config={"unknown": 1}))
+
+
+def test_vllm_itself_gets_the_same_weights(tmp_path, tensors):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaders = pytest.importorskip(
+            "vllm.model_executor.model_loader", reason="vLLM is not installed"
+        )
+        from vllm.config.load import LoadConfig as Config
+    from penstock.torch.vllm import register
+
+    register()
+    two_files(tmp_path, tensors)
+    source = loaders.DefaultModelLoader.Source(str(tmp_path), revision=None, prefix="model.")
+    mine, other = (
+        loaders.get_model_loader(Config(load_format=name, use_tqdm_on_load=False))
+        for name in ("penstock", "safetensors")
+    )
+    found, expected = (dict(loader._get_weights_iterator(source)) for loader in (mine, other))
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        assert_equal(tensor.cpu(), expected[name])
 
 
 @pytest.mark.skipif(

@@ -109,8 +109,10 @@ def test_records_that_were_never_written_are_zeros_on_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     record = np.dtype([("a", "f8"), ("b", "i8")])
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(tmp_path / "holes.h5", "w") as file:
-        dataset = file.create_dataset("t", (count,), record, chunks=(20,), fill_time="never")
+        dataset = file.create_dataset("t", (count,), record, chunks=(20,), dcpl=properties)
         dataset[:20] = np.ones(20, record)
 
     def used_before(shape: Any, element: Any, *_: Any) -> Any:
