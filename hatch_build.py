@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -175,4 +176,12 @@ def license_of(folder: Path) -> str:
 
 
 def run(command: list[str], root: Path) -> str:
-    return subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True).stdout
+    try:
+        done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"status {error.returncode}"
+        sys.exit(
+            f"{' '.join(command[:2])}: {reason}. A build needs cargo and a C compiler: see "
+            '"From the source" in docs/installation.md.'
+        )
+    return done.stdout

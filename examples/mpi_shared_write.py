@@ -1,6 +1,6 @@
 """Ranks of an MPI program write one compressed HDF5 file, and read it back into their GPUs.
 
-    mpirun -n 4 python -m mpi4py examples/mpi_shared_write.py [NEW_FILE]
+    mpirun -n 2 python -m mpi4py examples/mpi_shared_write.py [NEW_FILE]
 
 Neither HDF5 nor h5py needs to be built with MPI. `-m mpi4py` ends all ranks if one of them fails.
 Without a name, the file is shared.h5, which the program removes at the end.

@@ -3,7 +3,7 @@
  * that are overwritten right after the calls. The computation is emulated by sleeping. The folder exists
  * and has no plot files.
  *
- *     h5cc -shlib async_plotfile.c -o async_plotfile -ldl
+ *     cc async_plotfile.c $(pkg-config --cflags --libs hdf5) -ldl -o async_plotfile
  *     penstock run -- ./async_plotfile FOLDER                    # waits for each write
  *     penstock run --async -- ./async_plotfile --async FOLDER    # writes while it computes
  *

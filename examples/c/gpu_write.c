@@ -2,7 +2,7 @@
  * every element. The program does not refer to Penstock: it compiles with any HDF5 from 1.14 on, and
  * works with Penstock's driver.
  *
- *     h5cc -shlib gpu_write.c -o gpu_write -ldl       # or nvcc -x cu gpu_write.c -lhdf5 -o gpu_write
+ *     cc gpu_write.c $(pkg-config --cflags --libs hdf5) -ldl -o gpu_write    # or nvcc -x cu
  *     penstock run --report ./gpu_write NEW_FILE [MEBIBYTES]
  *
  * Compiled by nvcc, it calls the CUDA runtime. Compiled by any C compiler, it opens the CUDA driver

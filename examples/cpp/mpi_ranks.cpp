@@ -2,7 +2,7 @@
 // reads the part of the next rank, while it adds up its own. Without GPUs, the same calls use host
 // memory.
 //
-//     mpirun -n 4 mpi_ranks NEW_FILE [MEBIBYTES]
+//     mpirun -n 2 mpi_ranks NEW_FILE [MEBIBYTES]
 #include <mpi.h>
 #include <penstock.h>
 

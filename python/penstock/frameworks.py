@@ -1,7 +1,8 @@
 """All uses of torch and CuPy, which are optional.
 
-Only :func:`installed` and :func:`with_gpu` import them; the other functions use what the program
-has imported. A stream is an integer here: the CUstream handle, 0 for the legacy default stream.
+Only :func:`installed`, :func:`torch_module` and :func:`with_gpu` import them; the other functions
+use what the program has imported. A stream is an integer here: the CUstream handle, 0 for the
+legacy default stream.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock._native import ffi, lib, pointer
-from penstock.errors import IncompatibleError, InvalidError, check
+from penstock.errors import IncompatibleError, InvalidError, UnavailableError, check
 from penstock.streams import wait_for
 
 LEGACY_DEFAULT_STREAM = 0
@@ -32,6 +33,18 @@ def installed(name: str) -> ModuleType | None:
         return __import__(name)
     except (ImportError, OSError, RuntimeError):
         return None
+
+
+def torch_module() -> Any:
+    """Import torch.
+
+    Raises:
+        UnavailableError: It is absent or broken.
+    """
+    torch = installed("torch")
+    if torch is None:
+        raise UnavailableError("torch is not installed", remedy="pip install 'penstock[torch]'")
+    return torch
 
 
 @lru_cache(maxsize=4)

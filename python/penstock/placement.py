@@ -134,9 +134,7 @@ def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
         if made.dtype.kind == "V":
             made[...] = np.zeros((), made.dtype)  # a structure has gaps that no transfer fills
         return made
-    torch = frameworks.installed("torch")
-    if torch is None:
-        raise UnavailableError("torch is not installed")
+    torch = frameworks.torch_module()
     found = torch_dtype(torch, dtype)
     if device.pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
         memory = torch.from_numpy(pinned.empty((math.prod(shape) * dtype.itemsize,), _BYTES))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,6 +36,12 @@ def test_library_that_is_printed_is_a_shared_object(penstock):
 
 def test_version_is_that_of_the_package(penstock):
     assert penstock("--version").stdout == version("penstock") + "\n"
+
+
+@pytest.mark.parametrize("module", ["penstock", "penstock_command"])
+def test_the_command_is_a_module_too(penstock, module):
+    shown = subprocess.check_output([sys.executable, "-m", module, "--version"], text=True)
+    assert shown == penstock("--version").stdout
 
 
 def test_no_arguments_show_the_commands(penstock):

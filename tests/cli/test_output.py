@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from tests.machines import Machine
+from typer.main import get_command
 
-from penstock.cli import output, report, tune
+from penstock.cli import app, output, report, tune
 from penstock.tuning.profiles import Slot
 from penstock.tuning.rows import ROWS
 from penstock.tuning.search import Duel, Outcome, Trial
@@ -47,8 +47,24 @@ def test_no_word_of_the_tuners_tables_is_left_out(capsys):
         assert word in shown
 
 
-@pytest.mark.parametrize("command", [["verify"], ["bench", "vfd"]])
-def test_the_paragraphs_of_a_help_text_have_the_width_of_the_terminal(penstock, command):
-    shown = penstock(*command, "--help", COLUMNS="300").stdout
-    lines = [line.strip() for line in shown.partition("╭")[0].splitlines()]
-    assert all(not (above and below) for above, below in pairwise(lines)), shown
+@pytest.mark.parametrize("columns", ["40", "80"])
+@pytest.mark.parametrize("command", [[], ["run"], ["bench"], ["bench", "vfd"]])
+def test_the_help_has_each_name_at_any_width(penstock, command, columns):
+    made = get_command(app)
+    for name in command:
+        made = made.get_command(None, name)
+    shown = penstock(*command, "--help", COLUMNS=columns).stdout
+    options = [name for parameter in made.params for name in parameter.opts]
+    assert [name for name in options if name not in shown] == []
+    assert "…" not in shown
+
+
+@pytest.mark.parametrize("command", [[], ["bench"]])
+def test_the_help_has_the_whole_summary_of_each_command(penstock, command):
+    shown = " ".join(penstock(*command, "--help", COLUMNS="80").stdout.split())
+    made = get_command(app)
+    for name in command:
+        made = made.get_command(None, name)
+    for name in made.list_commands(None):
+        summary = made.get_command(None, name).help.partition("\n\n")[0]
+        assert f"{name} {' '.join(summary.split())}" in shown

@@ -71,6 +71,8 @@ def test_the_examples_of_a_page_run(page, mpirun, tmp_path, monkeypatch, pytestc
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     if HDF5.is_dir():
         monkeypatch.setenv("HDF5_ROOT", str(HDF5))
+        monkeypatch.setenv("PKG_CONFIG_PATH", str(HDF5 / "lib" / "pkgconfig"))
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(HDF5 / "lib"))
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

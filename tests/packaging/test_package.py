@@ -117,6 +117,24 @@ def test_checkout_and_sdist_give_the_same_wheel(wheel, wheel_from_sdist, tmp_pat
     assert exported(tmp_path / "0" / LIBRARY) == exported(tmp_path / "1" / LIBRARY)
 
 
+@pytest.mark.parametrize("cargo", [None, "#!/bin/sh\nexit 101\n"])
+def test_a_build_that_cargo_cannot_do_ends_in_what_it_needs(cargo, tmp_path):
+    if cargo:
+        (tmp_path / "cargo").write_text(cargo)
+        (tmp_path / "cargo").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    shown = done.stdout + done.stderr
+    assert "needs cargo and a C compiler" in shown
+    assert "hatch_build.py" not in shown, "a stack trace"
+
+
 def test_wheel_serves_every_python_of_its_platform(wheel):
     assert re.fullmatch(r"penstock-[\d.]+-cp310-abi3-linux_\w+\.whl", wheel.name)
 

@@ -6,12 +6,11 @@ import sys
 from importlib import import_module
 from typing import Any
 
-import typer
 from typer.core import TyperGroup
 
 from penstock.cli import install, streams
 from penstock.cli.ending import in_one_sentence
-from penstock.cli.help_text import with_filled_help
+from penstock.cli.help_text import new_group, with_whole_summary
 from penstock.signals import ended_by_signals
 
 _NAMES = ("bench", "demo", "read", "report", "run", "tune", "verify")
@@ -41,19 +40,15 @@ def _command(name: str) -> Any:
     module = import_module(f"penstock.cli.{name}")
     group = getattr(module, "app", None)
     if group is None:
-        group = typer.Typer(add_completion=False)
+        group = new_group(add_completion=False)
         group.command(context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
-    made = with_filled_help(group)
+    made = with_whole_summary(group)
     made.name = name
     return made
 
 
-app = typer.Typer(
-    cls=_Commands,
-    help="Move arrays between files and GPU memory.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+app = new_group(
+    cls=_Commands, help="Move arrays between files and GPU memory.", no_args_is_help=True
 )
 app.callback(invoke_without_command=True)(install.answer)
 

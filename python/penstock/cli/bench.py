@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from penstock.bench.commands import NAMES
-from penstock.cli.help_text import with_filled_help
+from penstock.cli.help_text import new_group, with_whole_summary
 
 # The class of typer's errors about arguments, which has no public name.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -44,21 +44,16 @@ class _Benchmarks(TyperGroup):
             return None
         function = cmd_name.replace("-", "_")
         module = import_module(f"penstock.bench.commands.{function}")
-        single = typer.Typer(
-            add_completion=False,
-            pretty_exceptions_enable=False,
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
+        single = new_group(add_completion=False)
         single.command(cmd_name, cls=_Spaced)(getattr(module, function))
-        return with_filled_help(single)
+        return with_whole_summary(single)
 
 
-app = typer.Typer(
+app = new_group(
     cls=_Benchmarks,
     help="Measure the I/O of Penstock and of installed peers in one run.",
     no_args_is_help=True,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

@@ -1,20 +1,24 @@
-"""The help of the commands, whose text is the docstring of a function."""
+"""The form of ``--help``, without the frames of Rich, which cut names on narrow terminals."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import typer
 from typer.main import get_command
 
 
-def with_filled_help(group: typer.Typer) -> Any:
-    """Return the command of a group, with a line for each paragraph of its help.
+def new_group(**settings: Any) -> typer.Typer:
+    return typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **settings,
+    )
 
-    Rich would keep the line breaks of the docstring.
-    """
+
+def with_whole_summary(group: typer.Typer) -> Any:
+    """Return the command of a group, whose first paragraph a list of commands has in full."""
     command = get_command(group)
-    if command.help:  # None with PYTHONOPTIMIZE=2
-        command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help)
+    command.short_help = (command.help or "").partition("\n\n")[0]
     return command

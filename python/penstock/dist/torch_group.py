@@ -32,9 +32,8 @@ class TorchGroup(Gathering):
     """
 
     def __init__(self, group: Any) -> None:
-        torch: Any = frameworks.installed("torch")
-        self.torch = torch
-        distributed = self._distributed = torch.distributed
+        self.torch = frameworks.torch_module()
+        distributed = self._distributed = self.torch.distributed
         self.group = distributed.group.WORLD if group is None else group
         rank, size = (of(self.group) for of in (distributed.get_rank, distributed.get_world_size))
         super().__init__(int(rank), int(size))

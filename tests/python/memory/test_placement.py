@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+import penstock.torch
+from penstock import frameworks
 from penstock.hdf5 import small
 
 NUMBERS = np.arange(60_000, dtype="f4").reshape(200, 300)
@@ -127,6 +129,17 @@ def test_a_library_that_is_absent_is_an_error_that_names_it(folder, library):
                 way(folder, like=library)
     else:
         pytest.skip(f"{library} is installed")
+
+
+def test_an_error_for_lack_of_torch_names_the_extra(folder, monkeypatch):
+    monkeypatch.setattr(frameworks, "installed", lambda name: None)
+    tensors = {"x": NUMBERS}
+    for call in (
+        lambda: load(folder, like="torch"),
+        lambda: ps.torch.save_file(tensors, folder / "x.safetensors"),
+    ):
+        with pytest.raises(ps.UnavailableError, match=r"pip install 'penstock\[torch\]'"):
+            call()
 
 
 @EACH_WAY

@@ -113,9 +113,7 @@ class _OneByOne:
 
 class _Torch:
     def __init__(self, device: Any) -> None:
-        torch: Any = frameworks.installed("torch")
-        if torch is None:
-            raise UnavailableError("torch is not installed")
+        torch = frameworks.torch_module()
         self._torch, self._u8 = torch, torch.uint8
         self.device = _torch_device(torch, device)
         is_gpu = self.device.type == "cuda"

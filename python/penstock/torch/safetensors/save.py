@@ -71,7 +71,7 @@ def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> byt
 
 def check_tensors(tensors: Any) -> None:
     """Raise an error if a file cannot have these tensors of torch."""
-    torch: Any = frameworks.installed("torch")
+    torch = frameworks.torch_module()
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     sparse = []
@@ -112,7 +112,7 @@ def check_tensors(tensors: Any) -> None:
 
 def check_memory(tensors: Mapping[str, Any]) -> None:
     """Raise an error if a tensor of torch has no memory, or less than it needs."""
-    torch: Any = frameworks.installed("torch")
+    torch = frameworks.torch_module()
     for name, tensor in tensors.items():
         if tensor.device.type == "meta":
             raise NotImplementedError(
