@@ -254,7 +254,7 @@ def numbers(
     ``wanted`` is the type to which the numbers are converted, if they are.
 
     Raises:
-        IncompatibleError: There are no elements, they are no numbers, or torch lacks the type.
+        IncompatibleError: There are no elements, they are not numbers, or torch lacks the type.
     """
     stored, inner = dataset.dtype.subdtype or (dataset.dtype, ())
     try:
