@@ -134,7 +134,7 @@ unsafe extern "C" fn visit(
     // SAFETY: HDF5 passes one more offset than the dataset has dimensions.
     let first = unsafe { slice::from_raw_parts(offset, rank) };
     let stored = StoredChunk {
-        address: addr,
+        address: walk.file.chunk_offset(walk.session.hdf5, addr),
         size,
         mask: filter_mask,
     };

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use penstock_engine::error::Result;
 use penstock_engine::file::stat_of;
 use penstock_engine::file::unchanged::Unchanged;
-use penstock_sys::hdf5::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, Hdf5, hid_t};
+use penstock_sys::hdf5::{
+    H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, HADDR_UNDEF, Hdf5, hid_t,
+};
 
 use crate::library::{Id, Session, plain_files};
 
@@ -105,6 +107,16 @@ impl FileInfo {
             .map(|descriptor| Arc::new(Unchanged::since_now(descriptor)));
         info.size = info.size_now();
         Ok(info)
+    }
+
+    /// Returns the offset in the file of a chunk, of which HDF5 reports this address.
+    ///
+    /// Before 1.14.4, HDF5 leaves out the user block, though not for contiguous elements.
+    pub(crate) fn chunk_offset(&self, hdf5: &Hdf5, address: u64) -> u64 {
+        if address == HADDR_UNDEF || hdf5.version() >= (1, 14, 4) {
+            return address;
+        }
+        address.saturating_add(self.user_block)
     }
 
     /// Returns the current size: another process may append to the file (SWMR), while HDF5 knows
