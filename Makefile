@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # one piece when it ends.
 GROUND := build-rust standin torch build-hdf5-2.2.0 build-hdf5-1.14.4 build-hdf5-parallel
 PARTS := test-standin test-torch test-python test-hdf5-host test-rust test-hdf5-device test-cli test-parallel \
-	lint test-packaging test-dist test-c test-faults test-programs test-docs
+	lint test-packaging test-dist test-c test-faults test-programs test-docs test-oldest
 # More than there are processors, since tests also wait.
 LANES ?= $(shell echo $$(($$(nproc) + 1)))
 STANDIN_MARKERS ?= gpu or either
@@ -141,6 +141,21 @@ test-python: build
 
 test-cli: build
 	$(PYTEST) tests/cli
+
+# The oldest h5py that the package takes, with its HDF5 1.14.2, instead of the one that is installed. It has no
+# wheel for Python 3.13.
+OLDEST := target/oldest
+test-oldest: build
+	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
+		$(MAKE) $(OLDEST)/h5py && PYTHONPATH=$(abspath $(OLDEST)) $(PYTEST) tests/dist/test_storage.py \
+			tests/python/hdf5/datasets/test_datasets.py tests/python/hdf5/requests/test_dropped.py; \
+	else echo 'test-oldest: SKIPPED: h5py 3.11 has no wheel for this Python'; fi
+
+$(OLDEST)/h5py: | $(BIN)/python
+	rm -rf $(OLDEST).partial
+	nice $(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --target $(OLDEST).partial \
+		'h5py==3.11.*' 'numpy==1.26.*'
+	mv $(OLDEST).partial $(OLDEST)
 
 # Ranks and workers, each an interpreter of its own.
 test-dist: build standin
