@@ -86,7 +86,10 @@ class Store:
                 remedy="set PENSTOCK_PROFILE_DIR to another folder",
             )
         if tuning["file_system"] is None:
-            raise UnavailableError(f"the system does not show which mount {path} is on")
+            raise UnavailableError(
+                f"the system does not show which mount {path} is on",
+                remedy="mount /proc here; a chroot must be at a mount point",
+            )
         return cls(Path(tuning["folder"]), tuning["off"], f"{tuning['name']}-", tuning)
 
     def slots(self) -> list[Slot]:
