@@ -27,6 +27,7 @@ _BYTE_CODE = (1, 8)
 """DLPack's code and bits of a byte."""
 _OTHER_DEVICES = ("mps", "musa", "npu", "xpu", "xla", "mlu", "hpu")
 """Devices that torch fills from host memory."""
+_DEVICES = 'use "cpu", "cuda" or "cuda:1"'
 
 
 class Memory(NamedTuple):
@@ -233,10 +234,10 @@ def _torch_device(torch: Any, device: Any) -> Any:
         device = "cpu"
     is_ordinal = isinstance(device, int) and not isinstance(device, bool) and device >= 0
     if not (is_ordinal or isinstance(device, (str, torch.device))):
-        raise WeightsTypeError(f"device {device!r} is invalid")
+        raise WeightsTypeError(f"device {device!r} is invalid", remedy=_DEVICES)
     name = str(device).partition(":")[0]
     if not is_ordinal and name not in ("cpu", "cuda", *_OTHER_DEVICES):
-        raise WeightsTypeError(f"device {device} is invalid")
+        raise WeightsTypeError(f"device {device} is invalid", remedy=_DEVICES)
     try:
         found = torch.device(device)
     except RuntimeError as error:
