@@ -6,6 +6,7 @@ use penstock_array::execute::zeroed;
 use penstock_engine::error::{Error, Kind, Result};
 use penstock_sys::hdf5::{H5P_DEFAULT, HADDR_UNDEF, hid_t};
 
+use super::file_info::FileInfo;
 use crate::library::Session;
 
 pub(crate) fn index_kind(session: &Session<'_>, dataset: hid_t) -> Result<c_int> {
@@ -16,18 +17,19 @@ pub(crate) fn index_kind(session: &Session<'_>, dataset: hid_t) -> Result<c_int>
     Ok(kind)
 }
 
-/// Returns the filter mask, the address and the size of a chunk according to the index. HDF5 first writes
-/// the changed chunks of its cache. `None` if it fails.
+/// Returns the filter mask, the offset in the file and the size of a chunk according to the index. HDF5
+/// first writes the changed chunks of its cache. `None` if it fails.
 pub(crate) fn in_index(
     session: &Session<'_>,
     dataset: hid_t,
+    file: &FileInfo,
     first: &[u64],
 ) -> Option<(u32, u64, u64)> {
     let (mut mask, mut address, mut size) = (0, HADDR_UNDEF, 0);
     let get = session.hdf5.H5Dget_chunk_info_by_coord;
     // SAFETY: there are as many offsets as dimensions, and places of their types for the results.
     let status = unsafe { get(dataset, first.as_ptr(), &mut mask, &mut address, &mut size) };
-    (status >= 0).then_some((mask, address, size))
+    (status >= 0).then(|| (mask, file.chunk_offset(session.hdf5, address), size))
 }
 
 /// Returns the stored size of a chunk, also of one that is only in HDF5's cache; `None` if HDF5 fails.

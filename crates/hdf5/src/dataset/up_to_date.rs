@@ -30,7 +30,7 @@ pub(crate) fn flush(session: &Session<'_>, dataset: hid_t, info: &DatasetInfo) -
     match &info.layout {
         Layout::Chunked { chunk, .. } => {
             // The lookup of any chunk makes HDF5 write the changed chunks of its cache.
-            single_chunk::in_index(session, dataset, &vec![0; chunk.len()])
+            single_chunk::in_index(session, dataset, &info.file, &vec![0; chunk.len()])
                 .ok_or_else(|| session.failed("write the cached chunks"))?;
         }
         Layout::Contiguous { offset: Some(_) } if info.bytes()? > 0 => {

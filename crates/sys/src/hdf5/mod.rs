@@ -110,8 +110,8 @@ pub const H5E_WALK_UPWARD: c_int = 0;
 pub const H5Z_FLAG_OPTIONAL: c_uint = 1;
 
 /// Called for each allocated chunk with the coordinates of its first element, filter mask, offset in
-/// the file (user block included from 1.14.4 on) and stored size. `offset` has one more value than the dataset has
-/// dimensions. A positive result ends the iteration; a negative one makes it fail.
+/// the file (user block included from 1.14.4 on) and stored size. `offset` has one more value than
+/// the dataset has dimensions. A positive result ends the iteration; a negative one makes it fail.
 pub type ChunkIterOp = unsafe extern "C" fn(
     offset: *const hsize_t,
     filter_mask: c_uint,

@@ -165,10 +165,7 @@ impl<'a> StoredChunks<'a> {
     }
 
     fn stored_at(&self, first: &[u64]) -> Option<(u32, u64, u64)> {
-        let session = self.session;
-        let (mask, address, size) = single_chunk::in_index(session, self.dataset.dataset, first)?;
-        let offset = self.info.file.chunk_offset(session.hdf5, address);
-        Some((mask, offset, size))
+        single_chunk::in_index(self.session, self.dataset.dataset, &self.info.file, first)
     }
 
     fn store(&self, first: &[u64], mask: u32, bytes: &[u8]) -> herr_t {
