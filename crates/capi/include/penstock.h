@@ -16,8 +16,9 @@
  *   - A pointer may be to pageable, pinned, managed or device memory; Penstock queries the CUDA
  *     driver for its kind. Offset, length and pointer may have any alignment.
  *   - The library never prints, exits or throws. It must not be used in a child of fork() after its
- *     first use: calls there return PENSTOCK_ERR_FORKED. There, penstock_close and
- *     penstock_request_free do nothing, so the child's copies of descriptors stay open. Functions that only
+ *     first use: calls there return PENSTOCK_ERR_FORKED. There, penstock_close,
+ *     penstock_request_free and penstock_replacement_release do nothing, so the child's copies of descriptors
+ *     stay open. Functions that only
  *     parse text, find a place for a new file or note where libraries are work as usual:
  *     penstock_options_parse, penstock_parse_size, penstock_place_find, penstock_place_take_rights,
  *     penstock_search_folder, penstock_nvcomp_path and penstock_hdf5_bind.

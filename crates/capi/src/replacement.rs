@@ -39,19 +39,11 @@ extern "C" fn penstock_replacement_publish(
     replacement: *mut CReplacement,
     durable: c_int,
 ) -> c_int {
-    guard(|| {
-        refuse_fork()?;
-        REPLACEMENTS.get(replacement)?.publish(durable != 0)
-    })
+    guard(|| REPLACEMENTS.get(replacement)?.publish(durable != 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_replacement_release(place: *mut *mut CReplacement) {
     // SAFETY: by contract of this function.
-    unsafe {
-        release(place, |replacement| {
-            let is_here = !replacement.is_null() && refuse_fork().is_ok();
-            is_here.then(|| REPLACEMENTS.take(replacement))
-        });
-    }
+    unsafe { release(place, |replacement| REPLACEMENTS.close(replacement)) };
 }
