@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static inline void fail(const char *file, int line, const char *what) {
     penstock_error error = {0};
@@ -81,6 +83,21 @@ static inline unsigned char *file_bytes(const char *path, size_t *length) {
     CHECK(fread(memory, 1, *length, stream) == *length);
     CHECK(fclose(stream) == 0);
     return memory;
+}
+
+/* Forks. A child that hangs, which would be a defect, is ended. */
+static inline pid_t forked(void) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) alarm(20);
+    return child;
+}
+
+/* Waits for a child, which must pass. */
+static inline void wait_for(pid_t child) {
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static inline penstock_error last_error(void) {

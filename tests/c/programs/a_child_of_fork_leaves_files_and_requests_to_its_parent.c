@@ -1,8 +1,5 @@
 #include "../check.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 enum { SIZE = 1 << 20 };
 
 /* Files and requests that the child closes and frees stay usable in the parent. */
@@ -13,10 +10,8 @@ int main(void) {
     penstock_range range = {0, SIZE, memory};
     penstock_request *request = NULL;
     OK(penstock_submit(file, PENSTOCK_OP_READ, &range, 1, NULL, NULL, 0, &request));
-    const pid_t child = fork();
-    CHECK(child >= 0);
+    const pid_t child = forked();
     if (child == 0) {
-        alarm(20); /* a hang would be a defect, too */
         CHECK(penstock_request_wait(request, -1) == PENSTOCK_ERR_FORKED);
         penstock_request_free(request);
         OK(penstock_close(file));
@@ -24,9 +19,7 @@ int main(void) {
         OK(penstock_options_parse("threads=2", &options));
         _exit(0);
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    wait_for(child);
     OK(penstock_request_wait(request, -1));
     CHECK(holds(memory, SIZE, 0));
     penstock_request_free(request);

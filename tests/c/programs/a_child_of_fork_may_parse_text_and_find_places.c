@@ -1,8 +1,6 @@
 #include "../check.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 int main(void) {
     make_file("data", 4096);
@@ -10,10 +8,8 @@ int main(void) {
     penstock_file *file = open_file("data", PENSTOCK_READ);
     OK(penstock_read(file, memory, sizeof memory, 0, NULL, NULL));
 
-    const pid_t child = fork();
-    CHECK(child >= 0);
+    const pid_t child = forked();
     if (child == 0) {
-        alarm(20);
         CHECK(penstock_is_forked());
         penstock_options options = PENSTOCK_OPTIONS_INIT;
         OK(penstock_options_parse("threads=3", &options));
@@ -32,9 +28,7 @@ int main(void) {
         OK(penstock_nvcomp_path("./libnvcomp.so"));
         _exit(0);
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    wait_for(child);
     OK(penstock_close(file));
     return 0;
 }
