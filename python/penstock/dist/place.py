@@ -15,7 +15,6 @@ from penstock._native import CData, ffi, lib
 from penstock.errors import Error, check
 from penstock.files import encode
 
-_DESCRIPTORS = "/proc/self/fd"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -106,7 +105,7 @@ class Place:
 def _path_of(folder: int, file: Path) -> Path:
     """Return the path of the open folder in which a file is."""
     try:
-        return Path(os.readlink(f"{_DESCRIPTORS}/{folder}"))
+        return Path(os.readlink(f"/proc/self/fd/{folder}"))
     except FileNotFoundError:  # there is no /proc
         return Path(os.path.realpath(file)).parent
 

@@ -204,7 +204,7 @@ pub(crate) fn pending_on_closed(api_call: ApiCall, under: &Under, object: &Wrapp
 
 /// Makes the request of a call that HDF5 has already carried out. The request completes after the
 /// pending operations, and reports the failures of those without a request. Returns false if there
-/// is not a request; the caller must then report these failures.
+/// is no request; the caller must then report these failures.
 ///
 /// # Safety
 /// The thread is inside the callback on `under`. `api_call.req` is null or a pointer for the request.
