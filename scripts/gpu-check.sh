@@ -4,8 +4,8 @@
 #   scripts/gpu-check.sh [FOLDER]     # FOLDER: where the tests make their files, /tmp by default
 #
 # Each part runs even if others have failed. The last lines have the outcome of each; the exit status
-# is the worst one. With OUT set, the whole output of each part and the page of
-# penstock report are kept there.
+# is the worst one. With OUT set, check.log there gets the whole output of each part as it ends, and
+# report.html the page of penstock report.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,6 +23,8 @@ part() {
     echo "== $name"
     # pytest prints the failures when it is interrupted.
     timeout --signal=INT --kill-after=20 "$seconds" "$@" >"$log" 2>&1 || status=$?
+    # One file, because few come back from a lent machine; at once, because a run can be cut off.
+    [[ -n ${OUT-} ]] && { printf '==== %s\n' "$name"; cat "$log"; } >>"$OUT/check.log"
     if ((status == 0)); then
         tail -n 25 "$log"
         summary+=("ok      $name ($((SECONDS - begin)) s) $(tail -n 1 "$log" | cut -c1-100)")
@@ -98,10 +100,12 @@ export -f udev_entry rust_tests hdf5_programs driver_programs connector_programs
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 part "udev entry" 30 bash -c 'udev_entry "$files"'
 # In as many processes as there are cores, less two, where pytest-xdist is, which takes a tenth of the
-# time. gpu-bench.sh runs the benchmarks, so their smoke test is left out.
+# time; at most 30, because each has a context on the first GPU. gpu-bench.sh runs the benchmarks, so
+# their smoke test is left out.
+processes=$(($(nproc) > 32 ? 30 : $(nproc) > 2 ? $(nproc) - 2 : 1))
 side_by_side=()
 python3 -c 'import xdist' 2>/dev/null &&
-    side_by_side=(-n "$(($(nproc) > 2 ? $(nproc) - 2 : 1))" --dist worksteal -p no:benchmark)
+    side_by_side=(-n "$processes" --dist worksteal -p no:benchmark)
 part "pytest" 400 python3 -m pytest tests/python -q -p no:cacheprovider "${side_by_side[@]}" \
     --durations=10 --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
 part "torch" 150 python3 -m pytest tests/torch -q -m gpu -p no:cacheprovider \
@@ -119,14 +123,6 @@ if compgen -G 'dist-gpu/connector/*' >/dev/null; then
 fi
 part "demo" 120 python3 -m penstock_command demo --size 1GiB --dir "$files"
 part "report" 60 bash -c report
-
-if [[ -n ${OUT-} ]]; then
-    # One file: few come back from a lent machine.
-    for log in "$logs"/*.log; do
-        printf '==== %s\n' "${log##*/}"
-        cat "$log"
-    done >"$OUT/check.log"
-fi
 echo
 printf '%s\n' "${summary[@]}"
 exit "$failed"
