@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Runs the tests and the first commands on a GPU machine, from what gpu-pack.sh has packed:
 #
-#   scripts/gpu-check.sh [FOLDER]     # FOLDER: where the tests make their files, /tmp by default
+#   scripts/gpu-check.sh [FOLDER [PART...]]
+#
+# FOLDER is where the tests make their files, /tmp by default. PARTs choose some parts: a run of all
+# takes up to ten minutes.
 #
 # Each part runs even if others have failed. The last lines have the outcome of each; the exit status
 # is the worst one. With OUT set, check.log there gets the whole output of each part as it ends, and
@@ -10,6 +13,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 files=${1:-/tmp}
+chosen=("${@:2}")
 mkdir -p "$files"
 logs=$(mktemp -d)
 summary=()
@@ -20,6 +24,7 @@ failed=0
 part() {
     local name=$1 seconds=$2 log=$logs/${1// /-}.log begin=$SECONDS status=0
     shift 2
+    ((${#chosen[@]} == 0)) || [[ " ${chosen[*]} " = *" $name "* ]] || return 0
     echo "== $name"
     # pytest prints the failures when it is interrupted.
     timeout --signal=INT --kill-after=20 "$seconds" "$@" >"$log" 2>&1 || status=$?
@@ -100,13 +105,14 @@ export -f udev_entry rust_tests hdf5_programs driver_programs connector_programs
 part "machine" 60 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 part "udev entry" 30 bash -c 'udev_entry "$files"'
 # In as many processes as there are cores, less two, where pytest-xdist is, which takes a tenth of the
-# time; at most 30, because each has a context on the first GPU. gpu-bench.sh runs the benchmarks, so
-# their smoke test is left out.
-processes=$(($(nproc) > 32 ? 30 : $(nproc) > 2 ? $(nproc) - 2 : 1))
+# time; at most 14, because they share the first GPU. -v leaves the name of each test in the log.
+# gpu-bench.sh runs the benchmarks, so their smoke test is left out.
+processes=$(($(nproc) > 16 ? 14 : $(nproc) > 2 ? $(nproc) - 2 : 1))
 side_by_side=()
 python3 -c 'import xdist' 2>/dev/null &&
-    side_by_side=(-n "$processes" --dist worksteal -p no:benchmark)
-part "pytest" 400 python3 -m pytest tests/python -q -p no:cacheprovider "${side_by_side[@]}" \
+    side_by_side=(-v -n "$processes" --dist worksteal -p no:benchmark)
+python3 -c 'import pytest_timeout' 2>/dev/null && side_by_side+=(--timeout 150)
+part "pytest" 400 python3 -m pytest tests/python -p no:cacheprovider "${side_by_side[@]}" \
     --durations=10 --basetemp="$files/penstock-pytest" --ignore=tests/python/test_benches.py
 part "torch" 150 python3 -m pytest tests/torch -q -m gpu -p no:cacheprovider \
     --basetemp="$files/penstock-torch"
