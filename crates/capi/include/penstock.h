@@ -310,7 +310,8 @@ PENSTOCK_API int penstock_save(const char *path, const void *buffer, uint64_t le
 /* As penstock_save, for a file whose contents the caller writes. `descriptor` receives a descriptor of a new
  * file, open for reading and writing, which belongs to the replacement: the caller must not close it, nor use
  * it after the release. penstock_replacement_publish puts the file in the place of `path`; no write may be
- * in progress then. With `durable` not 0 the new file also survives a power failure.
+ * in progress then. With `durable` not 0 the new file also survives a power failure. A further call only brings
+ * the file to the medium. A child of fork() gets PENSTOCK_ERR_FORKED.
  * penstock_replacement_release removes a file that was not published, and sets *place to NULL. It can serve as
  * the destructor of the pointer that penstock_replacement_begin fills. */
 PENSTOCK_API int penstock_replacement_begin(const char *path, penstock_replacement **replacement, int *descriptor);

@@ -42,12 +42,17 @@ pub(crate) fn watch_forks() {
 /// # Errors
 /// [`Kind::Forked`], with the remedy.
 pub fn refuse_fork() -> Result<()> {
-    if !FORKED.load(Ordering::Relaxed) {
-        return Ok(());
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(forked());
     }
-    Err(Error::new(
+    Ok(())
+}
+
+/// The error of a call in a child that only its parent may make.
+pub(crate) fn forked() -> Error {
+    Error::new(
         Kind::Forked,
         "this process was forked from one that had already used Penstock",
     )
-    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock only in the children"))
+    .remedy("start workers with spawn or forkserver instead of fork, or use Penstock only in the children")
 }

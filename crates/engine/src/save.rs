@@ -18,11 +18,12 @@ use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::file::medium::{sync_all, sync_folder};
 use crate::file::{File, is_unable, open_in};
+use crate::fork::forked;
 use crate::options::Options;
 use crate::sync::Recover;
 use calls::entry_of;
@@ -34,10 +35,20 @@ pub struct Replacement {
     path: ResolvedPath,
     /// The new file. Errors name it by the path that the caller gave.
     file: Arc<File>,
-    /// The hidden name of the new file, while it has one.
-    hidden: Mutex<Option<CString>>,
-    /// The process that may remove the file. A forked child has a copy of this value, and must not.
+    name: Mutex<Name>,
+    /// The process that may publish or remove the file. A forked child has a copy of this value, and
+    /// must not: its parent may still write.
     process: u32,
+}
+
+/// What a new file is called.
+enum Name {
+    /// Nothing: a file without a name.
+    None,
+    /// A hidden name, until the file gets that of the target.
+    Hidden(CString),
+    /// It is in place.
+    Published,
 }
 
 impl Replacement {
@@ -75,7 +86,7 @@ impl Replacement {
         Ok(Replacement {
             path,
             file: Arc::new(file),
-            hidden: Mutex::new(hidden),
+            name: Mutex::new(hidden.map_or(Name::None, Name::Hidden)),
             process: std::process::id(),
         })
     }
@@ -85,11 +96,15 @@ impl Replacement {
     }
 
     /// Puts the new file in the place of the target. If this fails, the target is as before, unless
-    /// the error says otherwise.
+    /// the error says otherwise. A file that is in place already is only brought to the medium.
     ///
     /// # Errors
-    /// The rights cannot be set, or a system call failed, also one that wrote data before.
+    /// The rights cannot be set, or a system call failed, also one that wrote data before. In a child
+    /// of the process that began: [`Kind::Forked`](crate::error::Kind::Forked).
     pub fn publish(&self, durable: bool) -> Result<()> {
+        if self.process != std::process::id() {
+            return Err(forked().in_file(self.file.path()));
+        }
         self.put_in_place(durable)
             .map_err(|e| e.in_file(self.file.path()))?;
         if durable {
@@ -109,22 +124,23 @@ impl Replacement {
         if self.process != std::process::id() {
             return;
         }
-        if let Some(name) = self.hidden().take() {
+        let mut name = self.name.lock().recover();
+        if let Name::Hidden(hidden) = &*name {
             // The caller gets the failure of the request instead.
-            let _ = calls::remove(self.path.folder(), &name);
+            let _ = calls::remove(self.path.folder(), hidden);
+            *name = Name::None;
         }
-    }
-
-    fn hidden(&self) -> MutexGuard<'_, Option<CString>> {
-        self.hidden.lock().recover()
     }
 
     fn put_in_place(&self, durable: bool) -> Result<()> {
         let failed = |e: io::Error| Error::os(&e, "cannot put the new file in place");
         let (fd, folder) = (self.file.buffered_fd(), self.path.folder());
-        let mut hidden = self.hidden();
+        let mut name = self.name.lock().recover();
+        if matches!(*name, Name::Published) {
+            return self.sync(durable);
+        }
         // A file without a name has the rights of a new file already.
-        let is_private = hidden.is_some();
+        let is_private = matches!(*name, Name::Hidden(_));
         let is_new = !take_rights_of_present(fd, folder, &self.path.name)?;
         if is_new && is_private {
             take_usual_rights(fd, folder)?;
@@ -136,18 +152,21 @@ impl Replacement {
                     take_rights_of_present(fd, folder, &self.path.name)?;
                     self.sync(durable)?;
                 }
-                linked => return linked.map_err(failed),
+                linked => {
+                    linked.map_err(failed)?;
+                    *name = Name::Published;
+                    return Ok(());
+                }
             }
         }
-        let name = match &*hidden {
-            Some(name) => name.clone(),
+        if !is_private {
             // A link cannot replace a file, while a rename can.
-            None => hidden
-                .insert(hidden::link(fd, folder).map_err(failed)?)
-                .clone(),
-        };
-        calls::rename(folder, &name, &self.path.name).map_err(failed)?;
-        *hidden = None;
+            *name = Name::Hidden(hidden::link(fd, folder).map_err(failed)?);
+        }
+        if let Name::Hidden(hidden) = &*name {
+            calls::rename(folder, hidden, &self.path.name).map_err(failed)?;
+        }
+        *name = Name::Published;
         hidden::unlock(fd);
         Ok(())
     }

@@ -40,6 +40,26 @@ with new as descriptor:
     os.write(descriptor, b"new")
 """
 
+PUBLISH_IN_CHILD = """
+import os, sys
+from pathlib import Path
+from penstock.errors import ForkedError
+from penstock.replacement import Replacement
+new = Replacement(Path(sys.argv[1]))
+with new as descriptor:
+    os.write(descriptor, b"ne")
+    child = os.fork()
+    if not child:
+        try:
+            new.__exit__(None, None, None)
+        except ForkedError:
+            os._exit(3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert not os.path.exists(sys.argv[1])
+    os.write(descriptor, b"w")
+"""
+
 
 @pytest.fixture(params=["unnamed", "named"])
 def python(request: pytest.FixtureRequest) -> list[str]:
@@ -85,6 +105,14 @@ def test_a_child_of_fork_does_not_remove_the_file_of_its_parent(
     tmp_path: Path, python: list[str]
 ) -> None:
     subprocess.run([*python, FORK, str(tmp_path / "x")], check=True)
+    assert (tmp_path / "x").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_child_of_fork_does_not_publish_the_file_of_its_parent(
+    tmp_path: Path, python: list[str]
+) -> None:
+    subprocess.run([*python, PUBLISH_IN_CHILD, str(tmp_path / "x")], check=True)
     assert (tmp_path / "x").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["x"]
 

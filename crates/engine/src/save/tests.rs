@@ -39,6 +39,23 @@ fn new_contents_have_no_name_before_they_are_published() {
 }
 
 #[test]
+fn a_second_publish_leaves_one_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("target");
+    for (hidden, is_new) in [(false, true), (false, false), (true, true), (true, false)] {
+        if is_new {
+            let _ = fs::remove_file(&target);
+        }
+        let replacement = begun(&target, hidden);
+        replacement.publish(false).unwrap();
+        replacement.publish(true).unwrap();
+        assert_eq!(entries(folder.path()), 1);
+        drop(replacement);
+        assert!(target.exists());
+    }
+}
+
+#[test]
 fn each_way_gives_the_mode_of_the_target_or_of_a_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let (usual, target) = (folder.path().join("usual"), folder.path().join("target"));
