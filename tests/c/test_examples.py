@@ -95,11 +95,13 @@ def test_fortran_example_leaves_an_existing_file(built, tmp_path):
     assert (tmp_path / "field").read_bytes() == b"mine"
 
 
-def find_package(installed, folder: Path, version: str) -> subprocess.CompletedProcess[str]:
+def find_package(
+    installed, folder: Path, version: str, language: str = "C"
+) -> subprocess.CompletedProcess[str]:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
     (folder / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.16)\nproject(later C)\n"
+        f"cmake_minimum_required(VERSION 3.16)\nproject(later {language})\n"
         f"find_package(penstock {version} REQUIRED)\n"
     )
     return subprocess.run(
@@ -113,6 +115,11 @@ def test_cmake_refuses_a_version_that_does_not_fit(installed, tmp_path):
     done = find_package(installed, tmp_path, "99.0")
     assert done.returncode != 0
     assert 'compatible with requested version "99.0"' in done.stderr
+
+
+def test_cmake_finds_the_package_where_no_language_is_enabled(installed, tmp_path):
+    done = find_package(installed, tmp_path, "0.1", "NONE")
+    assert done.returncode == 0, done.stderr
 
 
 def test_cmake_takes_a_major_version_alone(installed, tmp_path):
