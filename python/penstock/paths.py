@@ -37,6 +37,11 @@ def cmake_dir() -> Path:
     return _PACKAGE / "lib" / "cmake" / "penstock"
 
 
+def pkg_config_dir() -> Path:
+    """Return the folder for ``PKG_CONFIG_PATH``."""
+    return _PACKAGE / "lib" / "pkgconfig"
+
+
 def plugin_dir() -> Path:
     """Return the folder for ``HDF5_PLUGIN_PATH``."""
     return _first(f"lib/plugins/{PLUGIN}", f"target/release/{PLUGIN}").parent

@@ -28,6 +28,12 @@ def test_folder_that_is_printed_holds_the_file(penstock, option, file):
     assert (folder / file).is_file()
 
 
+def test_another_library_does_not_move_the_folders_of_the_package(penstock, monkeypatch, tmp_path):
+    folder = penstock("--pkg-config-dir").stdout
+    monkeypatch.setenv("PENSTOCK_LIBRARY", str(tmp_path / "libpenstock.so"))
+    assert penstock("--pkg-config-dir").stdout == folder
+
+
 def test_library_that_is_printed_is_a_shared_object(penstock):
     library = Path(penstock("--library").stdout.strip())
     assert library.name == "libpenstock.so.1"

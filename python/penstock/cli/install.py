@@ -54,7 +54,7 @@ def answer(
         bool,
         _question(
             "--pkg-config-dir",
-            paths.library().parent / "pkgconfig",
+            paths.pkg_config_dir(),
             "Print the folder to add to PKG_CONFIG_PATH.",
         ),
     ] = False,
