@@ -43,14 +43,15 @@ class PageHook(MetadataHookInterface):
 
 class NativeLibraryHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        # scripts/wheels.py sets a target, such as aarch64-unknown-linux-gnu.2.28.
+        target = os.environ.get("PENSTOCK_WHEEL_TARGET")
+        platform = f"linux-{target.split('-')[0]}" if target else sysconfig.get_platform()
+        refuse(platform)
         root = Path(self.root)
         self.generated = tempfile.TemporaryDirectory(prefix="penstock-wheel-")
         pkg_config = self.fill(root / "packaging" / "penstock.pc.in")
         cmake_version = self.fill(root / "packaging" / "penstock-config-version.cmake.in")
 
-        # scripts/wheels.py sets a target, such as aarch64-unknown-linux-gnu.2.28.
-        target = os.environ.get("PENSTOCK_WHEEL_TARGET")
-        platform = f"linux-{target.split('-')[0]}" if target else sysconfig.get_platform()
         # penstock._core uses only Python's stable ABI, so one wheel serves every Python 3.
         build_data["pure_python"] = False
         build_data["tag"] = f"cp310-abi3-{platform.replace('-', '_').replace('.', '_')}"
@@ -105,6 +106,14 @@ def declarations(header: str) -> str:
     text = re.sub(r"^#ifdef __cplusplus$.*?^#endif$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^#(?!define PENSTOCK_\w+ \d+\s*$).*$", "", text, flags=re.MULTILINE)
     return text.replace("PENSTOCK_API ", "")
+
+
+def refuse(platform: str) -> None:
+    """End the build where the libraries do not compile or Python refuses the wheel."""
+    if platform not in ("linux-x86_64", "linux-aarch64"):
+        sys.exit(f"Penstock is for Linux on x86-64 and 64-bit Arm; this Python is for {platform}.")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        sys.exit("Penstock needs a Python with the GIL: see docs/decisions/0026.")
 
 
 PACKAGES = [

@@ -135,6 +135,18 @@ def test_a_build_that_cargo_cannot_do_ends_in_what_it_needs(cargo, tmp_path):
     assert "hatch_build.py" not in shown, "a stack trace"
 
 
+def test_a_build_for_another_machine_is_refused_at_once(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"PENSTOCK_WHEEL_TARGET": "riscv64gc-unknown-linux-gnu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "this Python is for linux-riscv64gc" in done.stdout + done.stderr
+
+
 def test_wheel_serves_every_python_of_its_platform(wheel):
     assert re.fullmatch(r"penstock-[\d.]+-cp310-abi3-linux_\w+\.whl", wheel.name)
 
