@@ -30,7 +30,9 @@ def test_folder_that_is_printed_holds_the_file(penstock, option, file):
 
 def test_another_library_does_not_move_the_folders_of_the_package(penstock, monkeypatch, tmp_path):
     folder = penstock("--pkg-config-dir").stdout
-    monkeypatch.setenv("PENSTOCK_LIBRARY", str(tmp_path / "libpenstock.so"))
+    other = tmp_path / "libpenstock.so"
+    other.symlink_to(penstock("--library").stdout.strip())
+    monkeypatch.setenv("PENSTOCK_LIBRARY", str(other))
     assert penstock("--pkg-config-dir").stdout == folder
 
 
