@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.errors import Error
+from penstock.errors import Error, InvalidError
 
 
 class Pending(Protocol):
@@ -38,7 +38,8 @@ class Started:
         """Wait for the read, and return the batch.
 
         Raises:
-            Error: The read failed.
+            Error: The read failed. A further call fails, too, as does one after :meth:`close` of a
+                read that had not ended: the memory is undefined.
         """
         self.settle()
         if self._failure is not None:
@@ -84,6 +85,8 @@ class Started:
         """Cancel the read, and wait until its memory is used no more."""
         self.cancel()
         with self._lock:
+            if self._pending:
+                self._finish = _refuse
             while self._pending:
                 with suppress(Exception):  # h5py's as well, of what it has read
                     self._pending[-1].wait()
@@ -92,6 +95,10 @@ class Started:
     def __del__(self) -> None:
         if self.__dict__.get("_pending"):
             self.close()
+
+
+def _refuse() -> Any:
+    raise InvalidError("the read of this batch failed or was closed", remedy="start another read")
 
 
 class Failed(Started):

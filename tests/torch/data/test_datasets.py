@@ -425,3 +425,17 @@ def test_a_batch_may_have_more_files_than_there_are_descriptors(
     assert "0.h5 cannot be opened" in made.stdout
     assert "ulimit -n" in made.stdout
     assert "cut off" not in made.stdout
+
+
+def test_a_batch_whose_read_failed_is_never_returned(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("x", data=np.arange(4096.0), chunks=(64,), compression="gzip")
+        place = data.id.get_chunk_info(3).byte_offset
+    with open(path, "r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\xff" * 32)
+    reads = HDF5Dataset(path, ["x"], device="cpu").start(range(4096))
+    for _ in range(3):
+        with pytest.raises(Exception, match=r"x\.h5|the read of this batch failed"):
+            reads.wait()
