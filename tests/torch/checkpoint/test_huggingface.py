@@ -176,3 +176,44 @@ def test_files_of_different_checkpoints_in_a_folder_are_refused(tmp_path: Path) 
         (tmp_path / f"{name}.safetensors").write_bytes(header + b"ab")
     with pytest.raises(checkpoint.CheckpointFileError, match="'one'"):
         Reader(path=str(tmp_path)).read_metadata()
+
+
+def test_a_tensor_that_two_checkpoints_in_a_folder_have_is_refused(tmp_path: Path) -> None:
+    indices = {"x": 1, "y": 2}
+    old = {name: torch.zeros(4) for name in indices}
+    dcp.save(old, storage_writer=Writer(path=str(tmp_path), fqn_to_index_mapping=indices))
+    new = {name: torch.ones(4) for name in indices}
+    dcp.save(new, storage_writer=Writer(path=str(tmp_path)))
+    with pytest.raises(checkpoint.CheckpointFileError, match=r"'x' is also in .*00001-of-00001"):
+        Reader(path=str(tmp_path)).read_metadata()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "is_whole"),
+    [
+        ([(0, 0), (2, 0)], True),
+        ([(0, 0), (0, 3)], True),
+        ([(2, 3), (0, 3), (2, 0), (0, 0)], True),
+        ([(0, 0), (1, 0)], False),
+        ([(0, 0), (3, 0)], False),
+        ([(2, 0)], False),
+        ([(0, 0), (0, 3), (2, 1), (2, 4), (1, 6)], False),
+        ([(0, 0), (2, 3)], False),
+        ([(0, 0), (1, 1), (0, 3), (2, 3)], False),
+    ],
+)
+def test_parts_of_a_tensor_are_refused_unless_they_hold_each_element_once(
+    tmp_path: Path, offsets: list[tuple[int, int]], is_whole: bool
+) -> None:
+    from penstock.torch.safetensors.header import encode_header
+
+    for number, offset in enumerate(offsets):
+        saved = json.dumps({"one": {"saved_offsets": offset}})
+        header, _ = encode_header({"one": ("U8", (2, 3))}, {"DCP_SHARDING_INFO": saved})
+        (tmp_path / f"{number}.safetensors").write_bytes(header + bytes(6))
+    reader = Reader(path=str(tmp_path))
+    if is_whole:
+        assert len(reader.read_metadata().state_dict_metadata["one"].chunks) == len(offsets)
+    else:
+        with pytest.raises(checkpoint.CheckpointFileError, match="parts of 'one' overlap"):
+            reader.read_metadata()

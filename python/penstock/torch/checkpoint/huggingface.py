@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.checkpoint import _hf_utils as layout
 from torch.distributed.checkpoint import filesystem as torch_files
@@ -143,7 +144,8 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
 
         Raises:
             SafetensorError: A header is not valid.
-            CheckpointFileError: The files say different things of one tensor.
+            CheckpointFileError: The parts of a tensor overlap, leave a gap or differ in type: the
+                folder holds files of several checkpoints, or not all files of one.
         """
         tensors: dict[str, TensorStorageMetadata] = {}
         storage_data = {}
@@ -158,7 +160,12 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
                 _add_chunk(tensors, path, entry, dtype, offsets)
                 index = MetadataIndex(fqn=key, offset=offsets)
                 shape = torch.Size(entry.shape)
+                if entry.nbytes and index in storage_data:
+                    raise _mixed(f"{path}: {key!r} is also in {storage_data[index].relative_path}")
                 storage_data[index] = layout._HFStorageInfo(path, shape, dtype)
+        for key, tensor in tensors.items():
+            if not _is_whole(tensor):
+                raise _mixed(f"{self.path}: the parts of {key!r} overlap, or some are missing")
         meta = StorageMeta()
         meta.load_id = self.load_id
         return Metadata(tensors, storage_data=storage_data, storage_meta=meta)
@@ -239,10 +246,40 @@ def _add_chunk(
         tensors[entry.name] = TensorStorageMetadata(properties, torch.Size(ends), [chunk])
         return
     if len(known.size) != len(ends) or known.properties.dtype != dtype:
-        raise CheckpointFileError(
-            f"{path}: {entry.name!r} has another type or number of dimensions than in other files",
-            path=path,
-            remedy="the folder holds files of several checkpoints: give each its own folder",
+        raise _mixed(
+            f"{path}: {entry.name!r} has another type or number of dimensions than in other files"
         )
     known.chunks.append(chunk)
     known.size = torch.Size(map(max, known.size, ends))
+
+
+def _is_whole(tensor: TensorStorageMetadata) -> bool:
+    """Whether the parts of a tensor hold each element once: all of them, and none twice."""
+    parts = [one for one in tensor.chunks if one.sizes.numel()]
+    if sum(one.sizes.numel() for one in parts) != tensor.size.numel():
+        return False
+    if len(parts) < 2:
+        return True
+    begins = np.array([one.offsets for one in parts])
+    ends = begins + np.array([one.sizes for one in parts])
+    axis = int(np.argmax([len(np.unique(column)) for column in begins.T]))
+    order = np.argsort(begins[:, axis])
+    begins, ends = begins[order], ends[order]
+    # Only parts that begin along this axis before another one ends may overlap it.
+    stops = np.searchsorted(begins[:, axis], ends[:, axis])
+    for number, stop in enumerate(stops):
+        others = slice(number + 1, stop)
+        overlaps = (begins[others] < ends[number]) & (ends[others] > begins[number])
+        if overlaps.all(axis=1).any():
+            return False
+    return True
+
+
+def _mixed(message: str) -> CheckpointFileError:
+    path, _, cause = message.partition(": ")
+    return CheckpointFileError(
+        message,
+        path=path,
+        cause=cause,
+        remedy="give each checkpoint a folder of its own, with all files of all ranks",
+    )
