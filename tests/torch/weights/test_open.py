@@ -109,6 +109,23 @@ def test_numpy_gets_arrays_and_the_bytes_of_types_that_it_lacks(weights, tensors
         safe_open(weights, "x")
 
 
+@pytest.mark.parametrize("name", ["cube", "scalar", "float4_e2m1fn_x2"])
+def test_what_is_written_to_an_array_is_not_read_again(name, weights):
+    with safe_open(weights, "np") as opened:
+        ways = [
+            lambda: opened.get_tensor(name),
+            lambda: opened.get_tensors([name])[name],
+            lambda: opened.get_tensors()[name],
+            lambda: opened.get_slice(name)[...],
+            lambda: opened.get_tensors({name: np.s_[...]})[name],
+        ]
+        expected = ways[0]().copy()
+        for way in ways * 2:
+            found = way()
+            assert np.array_equal(found, expected)
+            found[...] = 77
+
+
 def test_types_of_six_bits_are_handed_out_as_bytes(tmp_path):
     from penstock.torch.safetensors.header import encode_header
 

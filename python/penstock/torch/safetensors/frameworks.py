@@ -44,6 +44,9 @@ class Framework(Protocol):
 
     ordinal: int
     """The CUDA ordinal of the memory that files fill; ``HOST`` for host memory."""
+    maps_files: bool
+    """Whether a tensor may be a part of the file's mapping, as in the format's own library. What a
+    program writes to it is there when the tensor is read again."""
 
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         """Return new memory on the device, uninitialised."""
@@ -96,6 +99,8 @@ def named_tensors(
 
 
 class _OneByOne:
+    maps_files = False
+
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         raise NotImplementedError
 
@@ -119,6 +124,7 @@ class _Torch:
         self.device = _torch_device(torch, device)
         is_gpu = self.device.type == "cuda"
         self.ordinal = self.device.index if is_gpu else HOST
+        self.maps_files = not is_gpu
         self._filled_on = self.device if is_gpu else torch.device("cpu")
         self._dlpack_device = (dlpack.CUDA, self.ordinal) if is_gpu else (dlpack.CPU, 0)
         # The private function takes less time.

@@ -18,7 +18,6 @@ from penstock._native import CData
 from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
-from penstock.placement import HOST
 from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
@@ -44,8 +43,8 @@ class WeightsFile:
 
     Args:
         path: The file.
-        backend: How tensors in pageable host memory come about: ``"mmap"`` makes them parts of a
-            private mapping of the file, ``"pread"`` reads them.
+        backend: How torch's tensors in pageable host memory come about: ``"mmap"`` makes them
+            parts of a private mapping of the file, ``"pread"`` reads them.
         options: Options of the reads.
     """
 
@@ -80,7 +79,7 @@ class WeightsFile:
 
     def is_mapped(self, framework: Framework, *, copy: bool, pin: bool) -> bool:
         """Whether tensors are parts of the file's mapping."""
-        return self._backend == "mmap" and framework.ordinal == HOST and not copy and not pin
+        return self._backend == "mmap" and framework.maps_files and not copy and not pin
 
     def options_with(self, **keys: Any) -> CData:
         """Return the options of the reads with others."""
