@@ -186,9 +186,9 @@ class Rows:
     def start(self, batches: Sequence[Indices]) -> Started:
         """Start to read the rows of each batch, as one read, and return at once.
 
-        ``wait()`` of the result returns an iterator over the rows and the matrix of each batch. A
-        matrix is made when it is asked for. On a GPU, the memory is that of the library's current
-        stream, both times.
+        ``wait()`` of the result returns an iterator over the rows and the matrix of each batch, the
+        same one at each call. A matrix is made when it is asked for. On a GPU, the memory is that
+        of the library's current stream, both times.
 
         Raises:
             IndexError: There is no such row.

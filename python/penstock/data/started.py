@@ -35,7 +35,7 @@ class Started:
         self._finish = finish
 
     def wait(self) -> Any:
-        """Wait for the read, and return the batch.
+        """Wait for the read, and return the batch: the same one at each call.
 
         Raises:
             Error: The read failed. A further call fails, too, as does one after :meth:`close` of a
@@ -48,7 +48,10 @@ class Started:
                 raise failure
             finally:
                 del failure  # its traceback has this frame
-        return self._finish()
+        finish, self._finish = self._finish, _refuse
+        batch = finish()  # once, as functions of the program may change tensors
+        self._finish = lambda: batch
+        return batch
 
     @property
     def is_pending(self) -> bool:
@@ -98,7 +101,7 @@ class Started:
 
 
 def _refuse() -> Any:
-    raise InvalidError("the read of this batch failed or was closed", remedy="start another read")
+    raise InvalidError("this batch failed, or its read was closed", remedy="start another read")
 
 
 class Failed(Started):

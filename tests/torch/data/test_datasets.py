@@ -437,5 +437,26 @@ def test_a_batch_whose_read_failed_is_never_returned(tmp_path: Path) -> None:
         raw.write(b"\xff" * 32)
     reads = HDF5Dataset(path, ["x"], device="cpu").start(range(4096))
     for _ in range(3):
-        with pytest.raises(Exception, match=r"x\.h5|the read of this batch failed"):
+        with pytest.raises(Exception, match=r"x\.h5|this batch failed"):
+            reads.wait()
+
+
+def test_a_transform_is_applied_once_however_often_a_batch_is_waited_for(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(8.0)
+    dataset = HDF5Dataset(
+        tmp_path / "x.h5", ["x"], device="cpu", transform=lambda batch: batch["x"].add_(1)
+    )
+    reads = dataset.start(range(8))
+    for _ in range(3):
+        assert reads.wait().tolist() == [number + 1 for number in range(8)]
+
+
+def test_a_batch_whose_transform_failed_is_never_returned(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(8.0)
+    dataset = HDF5Dataset(tmp_path / "x.h5", ["x"], device="cpu", transform=lambda batch: batch[3])
+    reads = dataset.start(range(8))
+    for error in (KeyError, InvalidError):
+        with pytest.raises(error):
             reads.wait()

@@ -148,7 +148,7 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
                 folder holds files of several checkpoints, or not all files of one.
         """
         tensors: dict[str, TensorStorageMetadata] = {}
-        storage_data = {}
+        storage_data: dict[MetadataIndex, Any] = {}
         for path in sorted(self.fs.ls(self.path)):
             if not path.endswith(layout.SUFFIX):
                 continue

@@ -48,18 +48,24 @@ class Transformed(Started):
         finish: Callable[[], Any],
         transform: Callable[[Any], Any] | None,
     ) -> None:
-        super().__init__(pending, finish)
-        self._transform = transform
-        self.made: Sequence[Any] = ()
+        self.made: list[Any] = []
         """The tensors that were given to ``transform``."""
+        super().__init__(
+            pending, finish if transform is None else _transformed(finish, transform, self.made)
+        )
 
-    def wait(self) -> Any:
-        """Wait for the read, and return the batch."""
-        made = super().wait()
-        if self._transform is None:
-            return made
-        self.made = tensors_of(made)[0]  # a list, as the transform may change a dictionary
-        return self._transform(made)
+
+def _transformed(
+    finish: Callable[[], Any], transform: Callable[[Any], Any], tensors: list[Any]
+) -> Callable[[], Any]:
+    """Return a function that transforms a batch, whose tensors it puts into a list before."""
+
+    def made() -> Any:
+        batch = finish()
+        tensors[:] = tensors_of(batch)[0]
+        return transform(batch)
+
+    return made
 
 
 def start(
