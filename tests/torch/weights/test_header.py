@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.torch.safetensors.errors import SafetensorError, WeightsError
+from penstock.torch.safetensors.errors import SafetensorError, WeightsError, WeightsTypeError
 from penstock.torch.safetensors.header import BITS, encode_header, header_in, read_header
 
 SCALAR = '{"dtype":"F32","shape":[],"data_offsets":[0,4]}'
@@ -202,7 +202,7 @@ def test_what_the_format_does_not_have_is_not_encoded() -> None:
     for tensors in ({"a": ("F33", (1,))}, {"a": ("F4", (1,))}, {"__metadata__": ("U8", (1,))}):
         with pytest.raises(WeightsError):
             encode_header(tensors)
-    with pytest.raises(WeightsError, match="not text"):
+    with pytest.raises(WeightsTypeError, match="not text"):
         encode_header({}, {"a": 1})  # type: ignore[dict-item]
 
 

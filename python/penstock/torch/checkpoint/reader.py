@@ -138,7 +138,8 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
 
     All tensors of a file come by one request, or few for a large file, straight into the memory of
     the state dict; of a tensor that is needed in part, only that part is read. Items that are no
-    plain tensors, such as those of stream extensions, are read as ``FileSystemReader`` reads them.
+    plain tensors, such as those of stream extensions, are read as ``FileSystemReader`` reads them:
+    from files that are opened again by their names, which a save may replace meanwhile.
 
     Args:
         path: The folder of the checkpoint.

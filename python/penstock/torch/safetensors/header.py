@@ -21,7 +21,7 @@ from penstock._collector import paused_collector
 from penstock._core import canonical_tensors
 from penstock._native import NULL
 from penstock.files import READ, NativeFile, Path
-from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 
 LENGTH_BYTES = 8
 LARGEST = 100_000_000
@@ -128,14 +128,15 @@ def encode_header(
         The first bytes of the file, and the tensors in the order of their places behind them.
 
     Raises:
-        WeightsError: A data type is unknown, a tensor does not fill whole bytes, metadata is not
-            text, or the header would be larger than readers accept.
+        WeightsError: A data type is unknown, a tensor does not fill whole bytes, or the header
+            would be larger than readers accept.
+        WeightsTypeError: Metadata is not text.
     """
     listed: dict[str, Any] = {}
     if metadata is not None:
         for key, value in metadata.items():
             if not isinstance(key, str) or not isinstance(value, str):
-                raise WeightsError(f"metadata {key!r} is not text", remedy="give strings alone")
+                raise WeightsTypeError(f"metadata {key!r} is not text", remedy="give strings alone")
         listed[METADATA] = dict(metadata)
     places: dict[str, tuple[int, int]] = {}
     at = 0

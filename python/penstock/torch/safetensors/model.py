@@ -76,7 +76,7 @@ def load_model(
     backend: str = "mmap",
     group: Any = None,
     **options: Unpack[OptionKeys],
-) -> tuple[list[str], list[str]]:
+) -> tuple[set[str], list[str]]:
     """Fill a module from a file of :func:`save_model`, an index or a folder.
 
     By default, the bytes go straight into the module's tensors, wherever they are. Modules that
@@ -92,8 +92,8 @@ def load_model(
         **options: See :class:`penstock.OptionKeys`.
 
     Returns:
-        The names of the model that the file does not have, and those of the file that the model
-        does not have.
+        The names of the model that the file does not have, a set, and those of the file that the
+        model does not have.
 
     Raises:
         RuntimeError: ``strict`` is set, and there are such names; a shape differs; or of the
@@ -124,7 +124,7 @@ def load_model(
                 shown = ", ".join(f'"{name}"' for name in sorted(few))
                 lines.append(f"    {what} key(s) in state_dict: {shown}")
         raise RuntimeError("\n".join(lines))
-    return sorted(absent), list(unexpected)
+    return absent, list(unexpected)
 
 
 def _is_plain(model: Any, targets: Mapping[str, Any]) -> bool:

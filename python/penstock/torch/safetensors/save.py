@@ -19,7 +19,7 @@ from penstock.replacement import Replacement
 from penstock.staging import to_host
 from penstock.streams import one_stream
 from penstock.torch.safetensors.dtypes import PACKED, format_name
-from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError, of_save
+from penstock.torch.safetensors.errors import WeightsTypeError, of_save
 from penstock.torch.safetensors.header import Entry, encode_header
 from penstock.torch.safetensors.shared import find_shared_tensors
 
@@ -53,6 +53,7 @@ def save_file(
         RuntimeError: Tensors share memory: save a model with :func:`save_model`. Or one is on the
             device ``meta``.
         WeightsError: The format does not have the data type: a ``SafetensorError``.
+        WeightsTypeError: A name or metadata is not text: a ``SafetensorError`` and a ``TypeError``.
         WeightsIOError: The file cannot be written: a ``SafetensorError`` and an ``OSError``.
     """
     check_tensors(tensors)
@@ -170,7 +171,7 @@ def _described(
     described: dict[str, tuple[str, Sequence[int]]] = {}
     for name, tensor in tensors.items():
         if not isinstance(name, str):
-            raise WeightsError(f"the name {name!r} is not text")
+            raise WeightsTypeError(f"the name {name!r} is not text")
         try:
             views[name], dtype, shape = _memory(tensor)
         except Error as error:
