@@ -305,6 +305,21 @@ fn many_files_that_are_read_by_workers() {
     assert!(descriptors() > before + 1, "no worker has a descriptor");
 }
 
+/// On machines with two cores, each process would have one in any case.
+#[test]
+fn processes_that_write_rows_of_one_local_file_have_a_worker_each() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("shared.bin", b"");
+    if !["ext4", "xfs", "btrfs", "tmpfs"].contains(&file.system().name()) {
+        return;
+    }
+    file.set_writers(2);
+    let rows: Vec<_> = (0..20_000).map(|i| (i * 4096, 2048, i * 2048)).collect();
+    let memory = Place::Host.memory(rows.len() * 2048, 0);
+    let written = memory.transfer(&file, Operation::Write, &rows, Options::default());
+    assert_eq!(written.unwrap().threads, 1);
+}
+
 /// Mounts with this command in namespaces of its own, `$0` being the folder, and runs the case
 /// there.
 fn on_mounted(mount: &str) {
