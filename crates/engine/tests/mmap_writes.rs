@@ -25,7 +25,8 @@ fn ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
         .prop_shuffle()
 }
 
-fn check(place: Place, there: u64, ranges: &[(u64, u64)], text: &str) {
+/// Writes the ranges, and checks the bytes of the file. The calls of `pwrite` are returned.
+fn check(place: Place, there: u64, ranges: &[(u64, u64)], text: &str) -> u64 {
     let sandbox = Sandbox::new();
     let before = pattern(there as usize, 3);
     let file = sandbox.file("mapped.bin", &before);
@@ -46,6 +47,13 @@ fn check(place: Place, there: u64, ranges: &[(u64, u64)], text: &str) {
         .unwrap();
     assert_eq!(report.bytes(), total);
     assert!(plain(file.path()) == wanted, "wrong bytes in the file");
+    report.io_calls
+}
+
+/// Whether the system of the tests reports holes and takes mappings.
+fn maps() -> bool {
+    let sandbox = Sandbox::new();
+    ["ext4", "xfs", "btrfs"].contains(&sandbox.file("mapped.bin", b"").system().name())
 }
 
 proptest! {
@@ -65,5 +73,17 @@ proptest! {
 fn a_write_through_mappings_is_on_the_medium_when_a_durable_write_returns() {
     for place in places() {
         check(place, 0, &[(0, 3 * UNIT)], "io=mmap;durable=yes;direct=no");
+    }
+}
+
+#[test]
+fn new_data_go_through_mappings_from_each_kind_of_memory() {
+    if !maps() {
+        eprintln!("SKIPPED: the file system of the tests is none that takes mappings");
+        return;
+    }
+    for place in places() {
+        let calls = check(place, 0, &[(1000, 4 * UNIT)], "io=mmap;threads=2");
+        assert!(calls <= 8, "{place:?}: {calls} calls of pwrite");
     }
 }

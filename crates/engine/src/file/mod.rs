@@ -6,7 +6,6 @@ pub(crate) mod layout;
 pub(crate) mod mapping;
 pub mod medium;
 pub(crate) mod mount;
-pub(crate) mod near;
 pub mod position;
 pub(crate) mod reader;
 pub(crate) mod residency;

@@ -1,8 +1,8 @@
 //! `host`: positional reads and writes between the file and host memory.
 
+use super::near::NearRanges;
 use super::{Lane, Route, Work};
 use crate::error::Result;
-use crate::file::near::NearRanges;
 use crate::file::position::Operation;
 use crate::file::reader::Reader;
 use crate::options::RouteName;

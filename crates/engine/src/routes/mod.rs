@@ -5,6 +5,7 @@ pub mod fault;
 pub(crate) mod gds;
 mod host;
 mod mapped;
+mod near;
 mod staged;
 pub(crate) mod uring;
 

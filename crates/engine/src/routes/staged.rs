@@ -4,9 +4,9 @@
 //! A lane has two slots, unless the options say otherwise, so that the worker fills one while the GPU
 //! empties the other.
 
+use super::near::NearRanges;
 use super::{Lane, Route, Work};
 use crate::error::Result;
-use crate::file::near::NearRanges;
 use crate::file::position::Operation;
 use crate::file::reader::Reader;
 use crate::gpu::{Context, Direction, QueueLease};

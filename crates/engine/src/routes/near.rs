@@ -1,8 +1,8 @@
 //! Ranges that are near each other in the file, though not in memory, moved by one system call.
 
-use super::position::Operation;
-use super::side::FileSide;
+use super::Work;
 use crate::error::Result;
+use crate::file::position::Operation;
 use crate::plan::Extent;
 
 /// Up to this many bytes between two ranges, reading them takes less time than a second system
@@ -27,9 +27,9 @@ impl NearRanges {
     /// # Safety
     /// The memory of each range is on the host and valid, writable for a read, and no other code
     /// touches it until the call returns. Ranges do not overlap in memory.
-    pub(crate) unsafe fn transfer(&mut self, side: &FileSide, ranges: &[Extent]) -> Result<()> {
-        // A gate decides about each range by itself.
-        let most = if side.gate.is_some() {
+    pub(crate) unsafe fn transfer(&mut self, work: &Work<'_>, ranges: &[Extent]) -> Result<()> {
+        // A gate decides about each range by itself, and so does a worker that has mappings.
+        let most = if work.gate.is_some() || work.mappings.is_some() {
             1
         } else {
             MAX_VECTORS / 2
@@ -38,11 +38,11 @@ impl NearRanges {
         while !rest.is_empty() {
             let near = rest
                 .windows(2)
-                .take_while(|two| is_near(side.operation, two));
+                .take_while(|two| is_near(work.operation, two));
             let run = 1 + near.take(most - 1).count();
             let (now, later) = rest.split_at(run);
             // SAFETY: passed on.
-            let end = unsafe { self.try_together(side, now) };
+            let end = unsafe { self.try_together(work, now) };
             // After a short or failed call, the rest moves range by range, which finds the cause.
             for range in now {
                 let done = end.saturating_sub(range.offset).min(range.length);
@@ -50,7 +50,7 @@ impl NearRanges {
                     let memory = (range.memory + done as usize) as *mut u8;
                     // SAFETY: passed on.
                     unsafe {
-                        side.move_buffered(memory, range.offset + done, range.length - done)?
+                        work.move_buffered(memory, range.offset + done, range.length - done)?
                     };
                 }
             }
@@ -64,7 +64,7 @@ impl NearRanges {
     ///
     /// # Safety
     /// As for [`transfer`](Self::transfer).
-    unsafe fn try_together(&mut self, side: &FileSide, run: &[Extent]) -> u64 {
+    unsafe fn try_together(&mut self, work: &Work<'_>, run: &[Extent]) -> u64 {
         let start = run[0].offset;
         if run.len() == 1 {
             return start;
@@ -85,13 +85,13 @@ impl NearRanges {
             });
             at = range.end();
         }
-        side.counters.io_call();
-        let fd = side.buffered_fd();
+        work.counters.io_call();
+        let fd = work.buffered_fd();
         let (vector, count) = (self.vector.as_ptr(), self.vector.len() as libc::c_int);
         // SAFETY: the vectors describe memory that the caller vouches for, and `between`, which is as
         // long as the longest gap.
         let moved = unsafe {
-            match side.operation {
+            match work.operation {
                 Operation::Read => libc::preadv(fd, vector, count, start as libc::off_t),
                 Operation::Write => libc::pwritev(fd, vector, count, start as libc::off_t),
             }
