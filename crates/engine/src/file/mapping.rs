@@ -5,7 +5,8 @@
 //! decisions/0023.
 //!
 //! 1. Only holes are mapped. A fault on data that is not cached would read it from the medium, and
-//!    one on a part of a large cached page costs as much as the whole page.
+//!    one on a part of a large cached page costs as much as the whole page. Rows that several
+//!    processes write together are mapped with the gaps between them, where blocks are unwritten.
 //! 2. The blocks of a hole are allocated first. Otherwise each fault reserves them, which takes as
 //!    long as a write.
 //! 3. Mappings consist of units of 2 MiB, in the file and in memory, and request pages of that
@@ -29,6 +30,17 @@ const UNIT: u64 = 2 << 20;
 /// The most mappings of a request.
 const MOST: usize = 64;
 
+/// What the mappings of a write cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    /// Its ranges, each by itself.
+    Ranges,
+    /// Everything from the first row to the last, in a file whose gaps between these rows other
+    /// processes fill. Only the rows are written. No process writes there by O_DIRECT meanwhile,
+    /// which the page cache of a gap would overwrite.
+    Rows,
+}
+
 /// The mapped ranges of a write, in the order of the file.
 #[derive(Default)]
 pub(crate) struct Mappings(Vec<Mapping>);
@@ -36,22 +48,29 @@ pub(crate) struct Mappings(Vec<Mapping>);
 impl Mappings {
     /// Maps the parts of these ranges that can be written through mappings. The ranges are sorted
     /// and do not overlap.
-    pub(crate) fn of(file: &File, ranges: &[(u64, u64)]) -> Mappings {
+    pub(crate) fn of(file: &File, ranges: &[(u64, u64)], coverage: Coverage) -> Mappings {
+        let covered = match (coverage, ranges) {
+            (Coverage::Rows, [first, .., last]) => &[(first.0, last.1)],
+            _ => ranges,
+        };
+        let are_new = |(start, end): &(u64, u64)| match coverage {
+            Coverage::Ranges => file.is_hole(*start, *end),
+            Coverage::Rows => file.is_unwritten(*start, *end),
+        };
         // A mapping as large as the request would leave other threads little of a limited address
         // space.
         let is_limited = limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY);
         if is_limited || !file.can_be_mapped() || REFUSED.load(Relaxed) {
             return Mappings::default();
         }
-        let units = ranges.iter().map(|&(start, end)| whole_units(start, end));
-        let long = units.filter(|(start, end)| start < end);
-        let mapped = long.filter_map(|(start, end)| Mapping::of_hole(file, start, end));
+        let units = covered.iter().map(|&(start, end)| whole_units(start, end));
+        let new = units.filter(|(start, end)| start < end).filter(are_new);
+        let mapped = new.filter_map(|(start, end)| Mapping::of_new(file, start, end));
         Mappings(mapped.take(MOST).collect())
     }
 
-    /// The last mapped byte of the file.
-    pub(crate) fn last(&self) -> Option<u64> {
-        self.0.last().map(|mapping| mapping.end - 1)
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Writes the first bytes of a range, as far as one mapping reaches. Returns their number: 0 if
@@ -134,8 +153,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn of_hole(file: &File, start: u64, end: u64) -> Option<Mapping> {
-        if !file.is_hole(start, end) || !file.surely_takes(start, end) {
+    fn of_new(file: &File, start: u64, end: u64) -> Option<Mapping> {
+        if !file.surely_takes(start, end) {
             return None;
         }
         match file.allocate(start, end - start, true) {
@@ -313,7 +332,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         let offset = UNIT - 1000;
-        let mappings = Mappings::of(&file, &[(offset, offset + LENGTH)]);
+        let mappings = Mappings::of(&file, &[(offset, offset + LENGTH)], Coverage::Ranges);
         if mappings.0.is_empty() {
             eprintln!(
                 "SKIPPED: the file system of the tests does not report which blocks a file has"
@@ -332,14 +351,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         std::fs::write(file.path(), bytes(LENGTH)).unwrap();
-        assert!(Mappings::of(&file, &[(0, LENGTH)]).0.is_empty());
+        assert!(
+            Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges)
+                .0
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_file_that_is_truncated_meanwhile_is_written_without_the_mapping() {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
-        let mappings = Mappings::of(&file, &[(0, LENGTH)]);
+        let mappings = Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges);
         let plain = std::fs::OpenOptions::new().write(true).open(file.path());
         plain.unwrap().set_len(UNIT).unwrap();
         let data = bytes(LENGTH);
@@ -351,7 +374,7 @@ mod tests {
     fn unreadable_memory_is_left_to_the_other_function() {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
-        let mappings = Mappings::of(&file, &[(0, LENGTH)]);
+        let mappings = Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges);
         // SAFETY: `other` does not touch the buffer either.
         let failed = unsafe {
             mappings.write_or(
@@ -374,6 +397,10 @@ mod tests {
             ..Access::default()
         };
         let file = File::of_opened(plain.into(), &path, access, Options::default()).unwrap();
-        assert!(Mappings::of(&file, &[(0, LENGTH)]).0.is_empty());
+        assert!(
+            Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges)
+                .0
+                .is_empty()
+        );
     }
 }

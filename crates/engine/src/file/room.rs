@@ -73,19 +73,44 @@ impl File {
 
     /// Bytes of the range for which the file has blocks, within its length or beyond.
     fn allocated(&self, start: u64, end: u64) -> Option<u64> {
-        let (mut at, mut found) = (start, 0);
+        let mut found = 0;
+        self.each_extent(start, end, |extent| {
+            let (from, to) = (extent.logical, extent.logical + extent.length);
+            found += to.min(end).saturating_sub(from.max(start));
+            true
+        })?;
+        Some(found)
+    }
+
+    /// Whether no byte of the range is on the medium: its blocks, if there are any, are unwritten.
+    /// What was written to them so far is in the page cache.
+    pub(crate) fn is_unwritten(&self, start: u64, end: u64) -> bool {
+        const UNWRITTEN: u32 = 0x800; // FIEMAP_EXTENT_UNWRITTEN
+        const NOT_ALLOCATED: u32 = 0x4; // FIEMAP_EXTENT_DELALLOC
+        let is_empty = |extent: &FileExtent| extent.flags & (UNWRITTEN | NOT_ALLOCATED) != 0;
+        self.each_extent(start, end, is_empty) == Some(true)
+    }
+
+    /// Calls `visit` for each extent of the range, until it returns false, which is returned. `None`
+    /// if the file system does not report extents.
+    fn each_extent(
+        &self,
+        start: u64,
+        end: u64,
+        mut visit: impl FnMut(&FileExtent) -> bool,
+    ) -> Option<bool> {
+        let mut at = start;
         while at < end {
             let map = self.first_extents(at, end)?;
             let extents = map.extents();
             let Some(last) = extents.last() else { break };
-            for extent in extents {
-                let (from, to) = (extent.logical, extent.logical + extent.length);
-                found += to.min(end).saturating_sub(from.max(start));
+            if !extents.iter().all(&mut visit) {
+                return Some(false);
             }
             // An extent can begin before the range, but each call continues behind the last extent.
             at = (last.logical + last.length).max(at + 1);
         }
-        Some(found)
+        Some(true)
     }
 
     /// Whether the file has no block for any byte of the range. False if the file system does not

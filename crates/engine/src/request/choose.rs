@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::limits::MOST_UNSEEN;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::file::mapping::Coverage;
 use crate::file::position::Operation;
 use crate::file::stripe;
 use crate::file::{File, page_size};
@@ -65,8 +66,8 @@ pub(super) struct Chosen {
     pub threads: usize,
     pub queue_depth: u32,
     pub slots: u32,
-    /// Whether new data are written through mappings of the file.
-    pub uses_mappings: bool,
+    /// What the mappings of a write of new data cover.
+    pub coverage: Option<Coverage>,
     /// Where workers enter that cut long ranges while they read them.
     pub gate: Option<Arc<Gate>>,
     /// Whether what has arrived can be counted in the order of the file.
@@ -108,6 +109,11 @@ const MAPPED_FROM: u64 = 4 << 20;
 /// New data of at least this size are written through mappings of the file, by at least
 /// `ENOUGH_COPIERS` workers. A single worker is slower through mappings than by `pwrite`.
 const MAPPED_WRITE: u64 = 32 << 20;
+/// Bytes of an average row from which the rows of several processes are written through mappings.
+const MAPPED_ROW: u64 = 512;
+/// The rows of all processes are at least this part of what is mapped, since blocks are allocated for
+/// all of it.
+const MAPPED_SHARE: u64 = 2;
 /// Workers that write through the page cache wait for the lock of the file on most file systems. More
 /// of them help only with ranges that take time to gather, or on other file systems.
 const MAX_BUFFERED_WRITERS: usize = 4;
@@ -188,12 +194,14 @@ impl Chooser<'_> {
             None => staging,
         };
         let gate = gate.map(|(gate, _)| gate).filter(|_| is_run);
-        let uses_mappings =
-            direct == Direct::Never && self.maps(route.name()) && self.begin_in_holes(extents);
+        let coverage = match direct {
+            Direct::Never => self.coverage(route.name(), extents),
+            _ => None,
+        };
         let threads = self.threads(
             cached,
             direct,
-            (route.name(), uses_mappings),
+            (route.name(), coverage.is_some()),
             staging.threads,
         );
         let only_copies = self.only_copies(cached) && direct == Direct::Never;
@@ -235,7 +243,7 @@ impl Chooser<'_> {
             threads,
             queue_depth: self.options.queue_depth.unwrap_or(DEFAULT_QUEUE_DEPTH),
             slots,
-            uses_mappings,
+            coverage,
             gate,
             counts,
             tuned: Options::default(),
@@ -435,12 +443,11 @@ impl Chooser<'_> {
         }
     }
 
-    /// Whether workers write new data through mappings of the file, where they need no common lock.
-    fn maps(&self, route: RouteName) -> bool {
+    /// What the mappings cover through which workers write new data, without a common lock.
+    fn coverage(&self, route: RouteName, extents: &[Extent]) -> Option<Coverage> {
         let can = self.operation == Operation::Write
-            && matches!(route, RouteName::Host | RouteName::Staged)
-            && !self.load.is_scattered();
-        match self.options.io.unwrap_or(IoMode::Auto) {
+            && matches!(route, RouteName::Host | RouteName::Staged);
+        let maps = match self.options.io.unwrap_or(IoMode::Auto) {
             IoMode::Mmap => can,
             IoMode::Auto => {
                 can && self.load.bytes >= MAPPED_WRITE
@@ -449,7 +456,27 @@ impl Chooser<'_> {
                     && self.file.system().maps_large_pages()
             }
             IoMode::Threads | IoMode::Uring => false,
-        }
+        };
+        let (coverage, are_new) = match self.load.is_scattered() {
+            _ if !maps => return None,
+            true => (Coverage::Rows, self.are_new_rows(extents)),
+            false => (Coverage::Ranges, self.begin_in_holes(extents)),
+        };
+        are_new.then_some(coverage)
+    }
+
+    /// Whether rows fill a new part of the file, together with those of other processes.
+    fn are_new_rows(&self, extents: &[Extent]) -> bool {
+        let start = extents.iter().map(|e| e.offset).min().unwrap_or(0);
+        let end = extents.iter().map(Extent::end).max().unwrap_or(0);
+        let processes = self.file.writers() as u64;
+        let filled = self.load.bytes.saturating_mul(processes);
+        processes > 1
+            && self.load.average >= MAPPED_ROW
+            && filled.saturating_mul(MAPPED_SHARE) >= end - start
+            // cuFile writes rows in the memory of another process's GPU past the page cache.
+            && !gds::is_peer_to_peer(self.file)
+            && self.file.is_unwritten(start, end)
     }
 
     /// Whether the first, the middle and the last range begin in holes of the file, from their

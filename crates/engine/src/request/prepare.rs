@@ -70,7 +70,7 @@ impl Prepared {
             direct: choice.direct,
             queue_depth: choice.queue_depth,
             slots: choice.slots,
-            uses_mappings: choice.uses_mappings && faults.is_none(),
+            coverage: choice.coverage.filter(|_| faults.is_none()),
             mappings: OnceLock::new(),
             next: AtomicUsize::new(0),
             run,
@@ -186,7 +186,7 @@ pub(super) fn prepare(engine: &Engine, file: &File, mut order: Order<'_>) -> Res
             let note = note_for_host(&options).map(Cow::Borrowed);
             prepared.note = prepared.note.or(note);
         }
-        if choice.uses_mappings && order.background {
+        if choice.coverage.is_some() && order.background {
             prepared.most_in_turn = Some(choice.threads);
         }
         let gate = choice.gate.as_ref();

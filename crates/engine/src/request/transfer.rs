@@ -9,7 +9,7 @@ use super::grow;
 use super::task::{Remaining, Share, Task};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::file::mapping::Mappings;
+use crate::file::mapping::{Coverage, Mappings};
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
@@ -28,8 +28,8 @@ pub(crate) struct Part {
     pub direct: Direct,
     pub queue_depth: u32,
     pub slots: u32,
-    /// Whether new data are written through mappings of the file.
-    pub uses_mappings: bool,
+    /// What the mappings of a write of new data cover.
+    pub coverage: Option<Coverage>,
     /// The mappings. The first worker creates them.
     pub mappings: OnceLock<Mappings>,
     /// The index of the next block that no worker has taken.
@@ -210,10 +210,19 @@ impl Part {
         Some((block, taken.as_mut().map(|taken| taken.take(block.bytes))))
     }
 
-    fn mappings(&self, file: &File) -> &Mappings {
+    fn mappings(&self, file: &File, coverage: Coverage) -> &Mappings {
         self.mappings.get_or_init(|| {
-            Mappings::of(file, &grow::joined(&grow::beyond(self.plan.extents(), 0)))
+            let ranges = grow::joined(&grow::beyond(self.plan.extents(), 0));
+            Mappings::of(file, &ranges, coverage)
         })
+    }
+
+    /// The last byte of the file that this part writes, if it has mappings.
+    fn last_mapped(&self) -> Option<u64> {
+        self.mappings
+            .get()
+            .filter(|mappings| !mappings.is_empty())?;
+        self.plan.extents().map(|extent| extent.end() - 1).max()
     }
 
     fn has_more(&self) -> bool {
@@ -246,7 +255,9 @@ impl Transfer {
             queue_depth: part.queue_depth,
             slots: part.slots,
             ring: share.ring(),
-            mappings: part.uses_mappings.then(|| part.mappings(&self.file)),
+            mappings: part
+                .coverage
+                .map(|coverage| part.mappings(&self.file, coverage)),
         }
     }
 
@@ -315,8 +326,7 @@ impl Transfer {
     }
 
     fn ending(&self) -> Result<()> {
-        let mappings = self.parts.iter().filter_map(|part| part.mappings.get());
-        if let Some(offset) = mappings.filter_map(Mappings::last).next() {
+        if let Some(offset) = self.parts.iter().find_map(Part::last_mapped) {
             self.file.note_change(offset);
         }
         match &self.ending {
