@@ -12,6 +12,9 @@ use crate::{PlanJob, Source};
 const RUN: u64 = 16 << 10;
 /// The same for chunks to a GPU, where every extent costs a copy and one kernel places many runs.
 const RUN_OF_CHUNK: u64 = 64 << 10;
+/// The same for rows that several processes write into one file. The engine writes them through
+/// mappings of the file, where they need not wait for each other.
+const ROW_OF_SHARED_FILE: u64 = 512;
 const MOST_EXTENTS: usize = 1 << 20;
 
 /// Returns the extents of plans that all only move bytes in long runs, else `None`. Memory offsets
@@ -52,6 +55,25 @@ fn is_plain(bound: &BoundPlan) -> bool {
 /// Returns the extents of a transfer that only moves bytes in long runs, else `None`. Memory
 /// offsets count from the lowest byte of the memory.
 pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
+    let is_chunked = matches!(bound.plan.source(), Source::Chunks(_));
+    let least = if is_gpu && is_chunked {
+        RUN_OF_CHUNK
+    } else {
+        RUN
+    };
+    extents_from(bound, least)
+}
+
+/// Returns the extents of a write by one of several processes, as [`extents`] does, also if its rows
+/// are short. Those in GPU memory are next to each other there.
+pub(super) fn rows_of_shared_file(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
+    let is_next = |two: &[Extent]| two[0].memory + two[0].length as usize == two[1].memory;
+    let rows = extents_from(bound, ROW_OF_SHARED_FILE)?;
+    Ok(rows.filter(|rows| !is_gpu || rows.windows(2).all(is_next)))
+}
+
+/// Returns the extents of a transfer that only moves bytes in runs of `least` bytes on average.
+fn extents_from(bound: &BoundPlan, least: u64) -> Result<Option<Vec<Extent>>> {
     if !is_plain(bound) {
         return Ok(None);
     }
@@ -64,12 +86,6 @@ pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
         };
         return Ok(Some(vec![extent]));
     }
-    let is_chunked = matches!(plan.source(), Source::Chunks(_));
-    let least = if is_gpu && is_chunked {
-        RUN_OF_CHUNK
-    } else {
-        RUN
-    };
     let mut extents: Vec<Extent> = Vec::new();
     let mut bytes = 0;
     for work in plan.works() {

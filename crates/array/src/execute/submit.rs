@@ -15,6 +15,7 @@
 
 use std::any::Any;
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
@@ -30,7 +31,7 @@ use penstock_engine::{Extent, cores, merged_options};
 
 use super::bound::{BoundPlan, PlanFile};
 use super::memory::{DeviceMemory, HostMemory};
-use super::plain::extents_of_all;
+use super::plain::{extents_of_all, rows_of_shared_file};
 use super::read::{DeviceRead, HostRead};
 use super::sink::Sink;
 use super::write::{Array, ChunkWrite, ElementWrite, kernels};
@@ -229,7 +230,11 @@ pub unsafe fn submit(
                 },
             };
             let touched = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
-            let workers = most.min(touched).max(1);
+            let share = match (options.threads, common_file(slice::from_ref(&bound))) {
+                (None, Some(file)) => most / file.writers(),
+                _ => most,
+            };
+            let workers = share.min(touched).max(1);
             let path = path.clone();
             match sink {
                 Sink::Chunks(sink) => {
@@ -295,21 +300,30 @@ impl TransferKind {
     }
 
     /// Turns reads of one file that only move bytes into a plain transfer, in which ranges that are
-    /// close together in the file are read together.
+    /// close together in the file are read together. Writes of rows into a file that other processes
+    /// write as well become plain transfers, too.
     fn or_plain(self, is_gpu: bool) -> Result<TransferKind> {
-        let TransferKind::Read(plans) = self else {
-            return Ok(self);
+        let (file, ranges) = match &self {
+            TransferKind::Read(plans) => match common_file(plans) {
+                Some(file) => (file, extents_of_all(plans, is_gpu)?),
+                None => return Ok(self),
+            },
+            TransferKind::Write(bound, Sink::InPlace) => {
+                match common_file(slice::from_ref(bound)) {
+                    Some(file) if file.writers() > 1 => (file, rows_of_shared_file(bound, is_gpu)?),
+                    _ => return Ok(self),
+                }
+            }
+            _ => return Ok(self),
         };
-        if let Some(file) = common_file(&plans)
-            && let Some(ranges) = extents_of_all(&plans, is_gpu)?
-        {
-            return Ok(TransferKind::Plain {
+        Ok(match ranges {
+            Some(ranges) => TransferKind::Plain {
                 file,
                 ranges,
                 at_end: None,
-            });
-        }
-        Ok(TransferKind::Read(plans))
+            },
+            None => self,
+        })
     }
 }
 

@@ -301,7 +301,8 @@ impl File {
     pub fn set_writers(&self, processes: usize) {
         self.writers.store(processes.max(1), Relaxed);
     }
-    pub(crate) fn writers(&self) -> usize {
+    /// The number of processes that [`set_writers`](Self::set_writers) has set, or 1.
+    pub fn writers(&self) -> usize {
         self.writers.load(Relaxed)
     }
     /// Updates the file's time of change, by writing one byte again that this process has just
