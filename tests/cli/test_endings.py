@@ -169,6 +169,26 @@ def test_a_library_that_cannot_be_opened_is_an_error_in_one_line(tmp_path, argum
 
 
 @pytest.mark.parametrize("module", ["numpy", "h5py", "rich", "typer"])
+def test_a_missing_package_is_an_error_that_names_command_and_remedy(tmp_path, module):
+    absent = f"raise ModuleNotFoundError('No module named {module}', name='{module}')\n"
+    (tmp_path / f"{module}.py").write_text(absent)
+    done = subprocess.run(
+        [*COMMAND, "report"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    remedy = f"{module}, which is not installed: pip install -U {module}"
+    assert (done.returncode, done.stderr) == (1, f"penstock: penstock report needs {remedy}\n")
+
+
+@pytest.mark.parametrize("name", ["penstock.absent", "_ctypes", None])
+def test_a_missing_module_that_pip_cannot_install_is_unexpected(name):
+    error = ModuleNotFoundError(f"No module named {name}", name=name)
+    assert ending.sentence(error).startswith("unexpected ModuleNotFoundError")
+
+
+@pytest.mark.parametrize("module", ["numpy", "h5py", "rich", "typer"])
 def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path, module):
     (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     done = subprocess.run(

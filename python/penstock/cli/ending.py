@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from penstock import Error, InvalidError
+from penstock_command import missing_package
 
 FAILED = 1
 _INTERRUPTED = 130
@@ -53,7 +54,7 @@ def sentence(error: Exception) -> str:
     words = " ".join(str(error).split())
     if isinstance(error, _EXPECTED):
         return words or type(error).__name__
-    return (
+    return missing_package(error) or (
         f"unexpected {type(error).__name__}: {words}; please report it with the traceback of "
         "python -X dev -m penstock_command"
     )
