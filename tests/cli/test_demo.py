@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -75,6 +76,27 @@ def test_host_memory_can_be_requested(penstock):
 @pytest.mark.parametrize("size", ["4 parsecs", "1KiB", "100000TiB"])
 def test_size_that_cannot_be_is_refused(penstock, size):
     assert "--size" in penstock("demo", "--size", size, status=2).stderr
+
+
+@pytest.mark.parametrize("place", ["absent", "file", "/proc"])
+def test_folder_that_takes_no_files_is_named_with_a_remedy(penstock, tmp_path, place):
+    (tmp_path / "file").touch()
+    folder = tmp_path / place
+    shown = penstock("demo", "--size", "1MiB", "--dir", folder, status=1).stderr
+    assert f"the demo cannot use {folder}: " in shown
+    assert "--dir" in shown
+    assert "penstock-demo-" not in shown
+
+
+@pytest.mark.parametrize(("limit", "remedy"), [("-f 10", "ulimit -f"), ("-n 6", "ulimit -n")])
+def test_limit_that_stops_the_files_is_named_with_a_remedy(penstock, tmp_path, limit, remedy):
+    words = [*penstock.words, "demo", "--size", "1MiB", "--dir", str(tmp_path)]
+    command = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"the demo cannot use {tmp_path}: " in done.stderr
+    assert remedy in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_byte_that_differs_fails_the_command(monkeypatch):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +24,12 @@ from penstock.signals import temporary_folder
 from penstock.units import gigabytes_per_second, parse_size, size
 
 ROUNDS = 5
+_REMEDIES = {
+    errno.EFBIG: "raise the limit of a file's size, ulimit -f, or choose a smaller --size",
+    errno.EMFILE: "raise the limit of open files, ulimit -n",
+    errno.ENOSPC: "free some space, or choose another folder with --dir or a smaller --size",
+    errno.EDQUOT: "free some space, or choose another folder with --dir or a smaller --size",
+}
 
 
 def demo(
@@ -51,11 +60,12 @@ def demo(
             f"{size(total)} of files need as much memory, and {size(left)} are left: choose fewer",
             param_hint="--size",
         )
-    with temporary_folder("penstock-demo-", folder) as made:
+    with _naming(folder), temporary_folder("penstock-demo-", folder) as made:
         free = shutil.disk_usage(made).free
         if total * 1.1 > free:
             raise typer.BadParameter(
-                f"{size(total)} do not fit: {made.parent} has {size(free)} left",
+                f"{size(total)} do not fit: {made.parent} has {size(free)} left; choose fewer, or "
+                "another folder with --dir",
                 param_hint="--size",
             )
         rows = _measure_all(made, total, target)
@@ -78,6 +88,24 @@ def demo(
     if not verified:
         messages.print("Some bytes differ from what h5py reads: this is a defect of Penstock.")
         raise typer.Exit(1)
+
+
+@contextmanager
+def _naming(folder: Path | None) -> Iterator[None]:
+    """Name the user's folder and a remedy in an error that names a temporary file, or none."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # h5py raises a RuntimeError where a close fails
+        if isinstance(error, ps.Error):
+            raise
+        code: int | None = getattr(error, "errno", None)
+        cause = os.strerror(code) if code else str(error)
+        where = folder or "the system's temporary folder"
+        raise ps.IOFailure(
+            f"the demo cannot use {where}: {cause}",
+            remedy=_REMEDIES.get(code or 0, "choose another folder with --dir"),
+            errno=code,
+        ) from error
 
 
 def _measure_all(folder: Path, total: int, target: devices.Target) -> list[dict[str, Any]]:
