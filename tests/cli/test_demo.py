@@ -88,14 +88,13 @@ def test_folder_that_takes_no_files_is_named_with_a_remedy(penstock, tmp_path, p
     assert "penstock-demo-" not in shown
 
 
-@pytest.mark.parametrize(("limit", "remedy"), [("-f 10", "ulimit -f"), ("-n 6", "ulimit -n")])
-def test_limit_that_stops_the_files_is_named_with_a_remedy(penstock, tmp_path, limit, remedy):
+def test_limit_that_stops_the_files_is_named_with_a_remedy(penstock, tmp_path):
     words = [*penstock.words, "demo", "--size", "1MiB", "--dir", str(tmp_path)]
-    command = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *words]
+    command = ["bash", "-c", 'ulimit -f 10; exec "$@"', "bash", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert f"the demo cannot use {tmp_path}: " in done.stderr
-    assert remedy in done.stderr
+    assert "ulimit -f" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

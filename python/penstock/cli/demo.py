@@ -8,7 +8,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +60,9 @@ def demo(
             f"{size(total)} of files need as much memory, and {size(left)} are left: choose fewer",
             param_hint="--size",
         )
-    with _naming(folder), temporary_folder("penstock-demo-", folder) as made:
+    with ExitStack() as made_folders:
+        with _naming(folder):
+            made = made_folders.enter_context(temporary_folder("penstock-demo-", folder))
         free = shutil.disk_usage(made).free
         if total * 1.1 > free:
             raise typer.BadParameter(
@@ -68,7 +70,9 @@ def demo(
                 "another folder with --dir",
                 param_hint="--size",
             )
-        rows = _measure_all(made, total, target)
+        with _naming(folder), messages.status(f"Writing {size(total)} of files"):
+            samples.write(made, total)
+        rows = _measure_all(made, target)
     verified = all(row["verified"] for row in rows)
     peer = rows[0]["peer"]
     if as_json:
@@ -92,12 +96,10 @@ def demo(
 
 @contextmanager
 def _naming(folder: Path | None) -> Iterator[None]:
-    """Name the user's folder and a remedy in an error that names a temporary file, or none."""
+    """Name the user's folder and a remedy in an error of files that are made in it."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # h5py raises a RuntimeError where a close fails
-        if isinstance(error, ps.Error):
-            raise
         code: int | None = getattr(error, "errno", None)
         cause = os.strerror(code) if code else str(error)
         where = folder or "the system's temporary folder"
@@ -108,9 +110,7 @@ def _naming(folder: Path | None) -> Iterator[None]:
         ) from error
 
 
-def _measure_all(folder: Path, total: int, target: devices.Target) -> list[dict[str, Any]]:
-    with messages.status(f"Writing {size(total)} of files"):
-        samples.write(folder, total)
+def _measure_all(folder: Path, target: devices.Target) -> list[dict[str, Any]]:
     rows = []
     with samples.opened(folder, target.on_gpu) as found, messages.status("") as status:
         for sample in found:
