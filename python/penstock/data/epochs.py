@@ -27,6 +27,14 @@ class Source(Protocol):
         """Return the first sample of each block of consecutive samples."""
 
 
+class _Place(NamedTuple):
+    """A place in the samples of all epochs."""
+
+    epoch: int
+    position: int
+    """In the order of the epoch."""
+
+
 class _Ahead(NamedTuple):
     """A read of one batch, or of several that follow one another."""
 
@@ -79,11 +87,10 @@ class Epochs:
             self._ranks = number("rank", rank, 0), number("world_size", world_size, 1)
             if rank >= world_size:
                 raise InvalidError(f"rank {rank} is not below the world size {world_size}")
-        self._epoch = 0
-        self._begin = 0
-        """The position in the order from which the next iteration starts."""
-        self._position = 0
-        """The position after the batch that was taken last."""
+        self._upcoming = _Place(0, 0)
+        """Where the next iteration starts."""
+        self._reached = self._upcoming
+        """The place after the batch that was taken last."""
 
     def __len__(self) -> int:
         """The number of batches of this rank in a whole epoch."""
@@ -92,7 +99,7 @@ class Epochs:
     @property
     def epoch(self) -> int:
         """The epoch of the next iteration, or of the current one. It grows at the end of each."""
-        return self._epoch
+        return self._reached.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, which starts at its first sample.
@@ -100,8 +107,8 @@ class Epochs:
         If it is the epoch already, this does nothing: a state that was loaded stays.
         """
         epoch = number("epoch", epoch, 0)
-        if epoch != self._epoch:
-            self._epoch, self._begin, self._position = epoch, 0, 0
+        if epoch != self._upcoming.epoch:
+            self._upcoming = self._reached = _Place(epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batch that was taken last, the same on all ranks.
@@ -110,8 +117,8 @@ class Epochs:
         that are left are the same.
         """
         return {
-            "epoch": self._epoch,
-            "position": self._position,
+            "epoch": self._reached.epoch,
+            "position": self._reached.position,
             "samples": len(self.dataset),
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -138,14 +145,13 @@ class Epochs:
         position = number("position", state["position"], 0)
         if position > len(self.dataset):
             raise InvalidError(f"the state has position {position} of {len(self.dataset)}")
-        self._epoch = number("epoch", state["epoch"], 0)
-        self._begin = self._position = position
+        self._upcoming = self._reached = _Place(number("epoch", state["epoch"], 0), position)
 
     def __iter__(self) -> Iterator[Any]:
         """Read the rest of the epoch. An iteration that starts later begins with the epoch."""
-        begin, self._begin = self._begin, 0
-        self._position = begin
-        return self._batches(self._order(), begin, self._epoch)
+        epoch, begin = self._reached = self._upcoming
+        self._upcoming = _Place(epoch, 0)
+        return self._batches(self._order(epoch), begin, epoch)
 
     def _batches(self, samples: Order, begin: int, epoch: int) -> Generator[Any, None, None]:
         pending: deque[_Ahead] = deque()
@@ -176,12 +182,13 @@ class Epochs:
                 del read
                 for last in ends:
                     batch = next(parts)
-                    self._position = last
+                    self._reached = _Place(epoch, last)
                     yield batch
                     del batch  # the memory is the consumer's alone
                 parts.close()
-            if self._epoch == epoch:
-                self._epoch, self._position = epoch + 1, 0
+            if self._upcoming.epoch == epoch:  # no other iteration has ended it meanwhile
+                self._upcoming = _Place(epoch + 1, 0)
+            self._reached = self._upcoming
         finally:
             for read in pending:
                 read.started.cancel()
@@ -226,8 +233,8 @@ class Epochs:
             if low < high:
                 yield last, samples.step(first, last)[low - first : high - first]
 
-    def _order(self) -> Order:
-        count, seed = len(self.dataset), (self.seed, self._epoch)
+    def _order(self, epoch: int) -> Order:
+        count, seed = len(self.dataset), (self.seed, epoch)
         if self._weights is not None:
             return order.weighted(self._weights, count, seed)
         if self.shuffle == "full":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import codecs
 import io
 import os
 import pickle
@@ -18,6 +20,7 @@ import penstock as ps
 from .conftest import assert_same, state_dict, torch
 
 checkpoint = pytest.importorskip("penstock.torch.checkpoint")
+unpickling = pytest.importorskip("penstock.torch.checkpoint.unpickling")
 
 
 @pytest.fixture
@@ -341,3 +344,46 @@ def test_options_are_those_of_penstock(path: Path) -> None:
     with pytest.raises(ps.InvalidError):
         checkpoint.save({"one": torch.ones(3)}, path, threads=-1)
     assert not path.exists()
+
+
+def recompressed(path: Path) -> None:
+    """Write the archive again with compressed entries."""
+    with zipfile.ZipFile(path) as found:
+        entries = [(entry.filename, found.read(entry)) for entry in found.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in entries:
+            made.writestr(name, content)
+
+
+def test_a_compressed_archive_is_left_to_torch(path: Path) -> None:
+    torch.save({"a": torch.arange(300.0)}, path)
+    recompressed(path)
+    assert checkpoint.load(path)["a"].tolist() == list(range(300))
+
+
+def test_a_compressed_entry_that_cannot_be_decoded_is_an_error(path: Path) -> None:
+    checkpoint.save({"a": torch.arange(300.0)}, path)
+    content = bytearray(path.read_bytes())
+    central = content.rindex(b"PK\1\2", 0, content.rindex(b"data/0"))
+    content[central + 10] ^= zipfile.ZIP_DEFLATED
+    path.write_bytes(content)
+    with pytest.raises(checkpoint.CheckpointFileError, match="cannot be decoded"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("put", [b"r\0\0\0\x40", b"p1073741824\n"], ids=["binary", "text"])
+def test_a_pickle_that_numbers_an_object_too_high_takes_no_memory(put: bytes) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="too high"):
+        unpickling.load(b"\x80\2]" + put + b".", lambda *_: None)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_of_all_protocols_are_read(protocol: int) -> None:
+    numbers = [2**n for n in (3, 12, 20, 40, 4000)]
+    value = {"a": [1.5, None, True, b"b" * 300, "c" * 70_000, numbers], "d": bytearray(9)}
+    value["more"] = [str(number) for number in range(1000)]
+    names = {"_codecs": codecs, "builtins": builtins, "__builtin__": builtins}
+    found = unpickling.load(
+        pickle.dumps(value, protocol), lambda module, name: getattr(names[module], name)
+    )
+    assert found == value

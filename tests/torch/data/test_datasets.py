@@ -460,3 +460,11 @@ def test_a_batch_whose_transform_failed_is_never_returned(tmp_path: Path) -> Non
     for error in (KeyError, InvalidError):
         with pytest.raises(error):
             reads.wait()
+
+
+def test_windows_of_a_dataset_without_elements_have_their_shape(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.zeros((20, 0))
+    dataset = HDF5Dataset(tmp_path / "x.h5", ["x"], device="cpu", steps=2)
+    assert dataset[0]["x"].shape == (2, 0)
+    assert dataset.start(range(5)).wait()["x"].shape == (5, 2, 0)

@@ -233,3 +233,28 @@ def test_the_state_of_another_order_is_refused(change: dict[str, Any]) -> None:
 def test_a_data_set_that_cannot_start_reads_is_refused() -> None:
     with pytest.raises(TypeError, match="DataLoader"):
         Batches([1, 2, 3], 2)  # type: ignore[arg-type]
+
+
+def test_an_iteration_within_another_leaves_the_state_of_the_outer_one() -> None:
+    batches = batches_of(20, 0, 1, 2, shuffle=False)
+    for number, _ in enumerate(batches):
+        assert (batches.epoch, batches.state_dict()["position"]) == (0, 2 * number + 2)
+        if number == 3:
+            assert len(list(batches)) == 10
+            assert (batches.epoch, batches.state_dict()["position"]) == (1, 0)
+    state = batches.state_dict()
+    assert (state["epoch"], state["position"]) == (1, 0)
+    resumed = batches_of(20, 0, 1, 2, shuffle=False)
+    resumed.load_state_dict(state)
+    assert len(list(resumed)) == 10
+
+
+def test_an_epoch_that_is_set_during_an_iteration_is_that_of_the_next() -> None:
+    batches = batches_of(20, 0, 1, 2, shuffle=False)
+    for number, _ in enumerate(batches):
+        if number == 3:
+            batches.set_epoch(5)
+        assert batches.state_dict()["epoch"] == (5 if number == 3 else 0)
+    assert batches.epoch == 5
+    assert len(list(batches)) == 10
+    assert batches.epoch == 6

@@ -428,3 +428,17 @@ def test_a_slice_may_have_an_ellipsis(framework, index, weights, tensors):
     with safe_open(weights, framework) as opened:
         found = opened.get_slice("cube")[index]
     assert np.array_equal(np.asarray(found), tensors["cube"].numpy()[index])
+
+
+def test_a_name_or_file_of_another_type_is_a_type_error(weights):
+    with safe_open(weights, "pt") as opened:
+        for call in (opened.get_tensor, opened.get_slice, lambda name: opened.get_tensors([name])):
+            for name in (None, 1, b"cube"):
+                with pytest.raises(TypeError, match="not the name") as caught:
+                    call(name)
+                assert isinstance(caught.value, SafetensorError)
+    for file in (None, 3.5):
+        with pytest.raises(TypeError, match="neither a path nor"):
+            safe_open(file, "pt")
+    with pytest.raises(TypeError, match="device_map='auto' is no mapping"):
+        load_file(weights, device_map="auto")

@@ -12,18 +12,20 @@ them: torch does not check them, and GPU memory would have to be read for them.
 from __future__ import annotations
 
 import io
+import lzma
 import pickle
 import struct
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 
 from penstock import frameworks
-from penstock.torch.checkpoint.unpickling import Inert, Named
+from penstock.torch.checkpoint.unpickling import Inert, Named, checked
 
 ALIGNMENT = 64
 """Storages start at multiples of this many bytes of the file."""
@@ -287,8 +289,10 @@ class Directory:
                 header = next(wide) if header == _WIDE else header
             except (struct.error, StopIteration, UnicodeDecodeError) as error:
                 raise Unsupported("the central directory is damaged") from error
-            if signature != b"PK\1\2" or method != 0 or stored != size:
+            if signature != b"PK\1\2" or method != 0:
                 raise Unsupported(f"entry {path} is compressed or damaged")
+            if stored != size:
+                raise Damaged(f"entry {path} has two lengths")
             yield path, Entry(header, size)
             at += of_path + of_extra + of_comment
 
@@ -311,6 +315,28 @@ class Directory:
         if not 0 <= offset <= self._length - form.size:
             raise Unsupported("a record lies outside the archive")
         return form.unpack(self._read(offset, form.size))
+
+
+def check_compressed(file: IO[bytes]) -> None:
+    """Decode the compressed entries of an archive, of which torch would return undefined bytes.
+
+    Raises:
+        Damaged: An entry cannot be decoded.
+    """
+    if file.read(4) == b"PK\3\4":
+        try:
+            with zipfile.ZipFile(file) as found:
+                for entry in found.infolist():
+                    if entry.compress_type != zipfile.ZIP_STORED:
+                        with found.open(entry) as opened:
+                            length = sum(map(len, iter(lambda: opened.read(1 << 20), b"")))
+                        if length != entry.file_size:
+                            raise Damaged(f"entry {entry.filename} is {length} bytes long")
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+            raise Damaged(f"a compressed entry cannot be decoded: {error}") from error
+        except (OSError, RuntimeError) as error:  # bzip2; encrypted, or another method
+            raise Damaged(f"an entry cannot be decoded: {error}") from error
+    file.seek(0)
 
 
 def _wide(extra: bytes) -> Iterator[int]:
@@ -367,8 +393,8 @@ def storages_of(pickled: bytes) -> list[Storage]:
 
     Calls nothing that the pickle names, so that it is safe for any pickle.
     """
-    inventory = _Inventory(io.BytesIO(pickled))
     try:
+        inventory = _Inventory(checked(pickled))
         inventory.load()
     except Exception as error:
         raise Unsupported(f"the pickle is damaged: {error}") from error
@@ -394,9 +420,8 @@ def tensor_of(directory: Directory) -> StoredTensor:
     """
     if "byteorder" in directory and directory.content("byteorder") != sys.byteorder.encode():
         raise Unsupported("the bytes are in the other order")
-    unpickler = TensorUnpickler(io.BytesIO(directory.content("data.pkl")))
     try:
-        found = unpickler.load()
+        found = TensorUnpickler(checked(directory.content("data.pkl"))).load()
     except Unsupported:
         raise
     except Exception as error:

@@ -279,12 +279,16 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
                 )
 
     def _read_by_torch(self, item: ReadItem, planner: LoadPlanner) -> None:
+        info = self.storage_data[item.storage_index]
+        path = Path(self.path) / info.relative_path
         try:
+            with open(path, "rb") as file:
+                file.seek(info.offset)
+                archive.check_compressed(io.BytesIO(file.read(info.length)))
             super().read_data(dataclasses.replace(LoadPlan([]), items=[item]), planner)
-        except RuntimeError as error:
-            if "PytorchStreamReader" not in str(error):
+        except (RuntimeError, archive.Damaged) as error:
+            if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
                 raise
-            path = Path(self.path) / self.storage_data[item.storage_index].relative_path
             cause = str(error).partition("\n")[0]
             raise CheckpointFileError(
                 f"{path}: {item.storage_index.fqn!r}: {cause}",

@@ -6,7 +6,6 @@ nothing that has effects outside the object is called or changed.
 
 from __future__ import annotations
 
-import io
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from penstock._collector import paused_collector
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Directory, Entry, Unsupported
 from penstock.torch.checkpoint.storages import new_storage
-from penstock.torch.checkpoint.unpickling import Named
+from penstock.torch.checkpoint.unpickling import Named, checked
 
 
 class Restored:
@@ -65,7 +64,7 @@ class _Unpickler(archive.TensorUnpickler):
     """
 
     def __init__(self, directory: Directory, device_of: Callable[[str], torch.device]) -> None:
-        super().__init__(io.BytesIO(directory.content("data.pkl")), encoding="utf-8")
+        super().__init__(checked(directory.content("data.pkl")), encoding="utf-8")
         self.storages: dict[str, tuple[Any, torch.dtype, Entry]] = {}
         """By key: storage, data type, and the place of the bytes."""
         self.unused: dict[object, str] = {}

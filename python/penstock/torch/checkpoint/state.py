@@ -231,7 +231,10 @@ def _restored(storage: Any, location: str, map_location: Any) -> Any:
 def _load_by_torch(file: _File, map_location: Any, weights_only: bool) -> Any:
     try:
         with io.BufferedReader(file) as opened:
+            archive.check_compressed(opened)
             return torch.load(opened, map_location, weights_only=weights_only, mmap=False)
+    except archive.Damaged as error:
+        raise _damaged(file, str(error)) from error
     except (RuntimeError, EOFError) as error:
         if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
             raise

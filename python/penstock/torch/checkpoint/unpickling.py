@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, NoReturn
@@ -85,6 +86,51 @@ class _Constant(Inert, metaclass=_InertClass):
         _refuse_change()
 
 
+_LENGTHS = [0] * 256
+"""Of the argument of each instruction; below 0, as ``pickletools`` encodes a variable length."""
+for _opcode in pickletools.opcodes:
+    if _opcode.arg is not None:
+        _LENGTHS[ord(_opcode.code)] = _opcode.arg.n
+_LENGTH_FIELDS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+_TWO_LINES = pickle.GLOBAL + pickle.INST
+_STOP, _PUT, _LONG_BINPUT = pickle.STOP[0], pickle.PUT[0], pickle.LONG_BINPUT[0]
+
+
+def checked(pickled: bytes) -> io.BytesIO:
+    """Return a pickle as a file, unless it numbers an object higher than a pickle of its size can.
+
+    Python's unpickler allocates memory for all lower numbers: one wrong bit makes that gigabytes.
+
+    Raises:
+        pickle.UnpicklingError: There is such a number.
+    """
+    at, end = 0, len(pickled)
+    while at < end:
+        code = pickled[at]
+        length, at = _LENGTHS[code], at + 1
+        if length == pickletools.UP_TO_NEWLINE:
+            begin, at = at, pickled.find(b"\n", at) + 1 or end
+            if code in _TWO_LINES:
+                at = pickled.find(b"\n", at) + 1 or end
+            if code == _PUT and at - begin > len(str(end)) + 1:
+                raise pickle.UnpicklingError("the pickle numbers an object too high")
+        elif length < 0:
+            field = _LENGTH_FIELDS[length]
+            at += field + int.from_bytes(pickled[at : at + field], "little")
+        else:
+            if code == _LONG_BINPUT and int.from_bytes(pickled[at : at + 4], "little") > end:
+                raise pickle.UnpicklingError("the pickle numbers an object too high")
+            at += length
+        if code == _STOP:
+            break
+    return io.BytesIO(pickled)
+
+
 def load(pickled: bytes, find_class: Callable[[str, str], Any]) -> Any:
     """Unpickle an object. The pickle can change only the objects that it makes itself.
 
@@ -107,7 +153,7 @@ def load(pickled: bytes, find_class: Callable[[str, str], Any]) -> Any:
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, pickled: bytes, find_class: Callable[[str, str], Any]) -> None:
-        super().__init__(io.BytesIO(pickled))
+        super().__init__(checked(pickled))
         self._find_class = find_class
 
     def find_class(self, module: str, name: str) -> Any:

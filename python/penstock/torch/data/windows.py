@@ -95,7 +95,7 @@ class Geometry:
             yield _rows(samples), out
         elif windows.axis == 0:
             rows = samples[:, None] * windows.stride + np.arange(windows.steps) * windows.spacing
-            yield _rows(rows.reshape(-1)), out.reshape(-1, *out.shape[2:])
+            yield _rows(rows.reshape(-1)), out.reshape(rows.size, *out.shape[2:])
         elif rank <= windows.axis:
             yield _rows(samples // self._in_row), out
         else:

@@ -19,7 +19,7 @@ from penstock._options import OptionKeys, current, resolve
 from penstock.errors import Error, NotFoundError
 from penstock.files import READ, NativeFile, Path
 from penstock.request import Request
-from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
 from penstock.torch.safetensors.header import Entry, header_of
 from penstock.torch.safetensors.layout import AnyPart, lay_out
@@ -68,6 +68,8 @@ class WeightsFile:
 
     def entry(self, name: str) -> Entry:
         """Return the tensor of this name."""
+        if not isinstance(name, str):
+            raise WeightsTypeError(f"{name!r} is not the name of a tensor", remedy="give text")
         try:
             return self.header.entries[name]
         except KeyError:
@@ -146,6 +148,8 @@ class WeightsFile:
 def _open(path: Source) -> tuple[str, NativeFile, int]:
     """Return the name of a file, and the file opened twice: for requests, and for its mapping."""
     if not isinstance(path, (str, bytes, os.PathLike)):
+        if not hasattr(path, "fileno"):
+            raise WeightsTypeError(f"{path!r} is neither a path nor an open file")
         descriptor = path.fileno()
         return str(getattr(path, "name", path)), NativeFile(descriptor, READ), os.dup(descriptor)
     name = os.fsdecode(path)

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import NotFoundError
 from penstock.files import Path
-from penstock.torch.safetensors.errors import WeightsError
+from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -62,6 +62,11 @@ def _of_index(name: str) -> dict[str, list[str] | None]:
 
 def device_for(name: str, device_map: Mapping[str, Any]) -> Any:
     """Return the device of a tensor: that of the longest prefix of its name that ends at a dot."""
+    if not isinstance(device_map, Mapping):
+        raise WeightsTypeError(
+            f"device_map={device_map!r} is no mapping of prefixes to devices",
+            remedy='give one, such as {"": "cuda"}; accelerate\'s infer_auto_device_map makes one',
+        )
     prefix = name
     while True:
         if prefix in device_map:
