@@ -45,6 +45,7 @@ fn check_one_of(
     let before = pattern(there as usize, 3);
     let file = sandbox.file("mapped.bin", &before);
     file.set_writers(processes);
+    file.let_rows_be_mapped();
     file.sync().unwrap();
     check_in(&file, before, place, ranges, text)
 }
@@ -142,7 +143,7 @@ fn the_rows_of_one_process_go_through_mappings_from_each_kind_of_memory() {
 }
 
 #[test]
-fn rows_that_leave_wide_gaps_or_overwrite_others_or_are_short_or_alone_are_not_mapped() {
+fn rows_that_leave_wide_gaps_or_overwrite_others_or_are_short_are_not_mapped() {
     let rows = |step: u64, length: u64| -> Vec<_> {
         (0..8 * UNIT / step).map(|i| (i * step, length)).collect()
     };
@@ -150,7 +151,7 @@ fn rows_that_leave_wide_gaps_or_overwrite_others_or_are_short_or_alone_are_not_m
         (2, 0, 10_000, 2048),
         (2, 8 * UNIT, 4096, 2048),
         (2, 0, 1024, 500),
-        (1, 0, 4096, 2048),
+        (1, 0, 8192, 2048),
     ] {
         let rows = rows(step, length);
         let calls = check_one_of(processes, Place::Host, there, &rows, "io=mmap;threads=2");
@@ -167,6 +168,7 @@ fn processes_map_a_file_whose_rows_they_fill_together() {
     let sandbox = Sandbox::new();
     let file = sandbox.file("mapped.bin", b"");
     file.set_writers(4);
+    file.let_rows_be_mapped();
     let mut before = Vec::new();
     for process in 0..4 {
         let rows: Vec<_> = (0..1024)
@@ -177,4 +179,31 @@ fn processes_map_a_file_whose_rows_they_fill_together() {
         assert!(calls <= 512, "process {process}: {calls} calls of pwrite");
         before = plain(file.path());
     }
+}
+
+/// HDF5's metadata are at the start of the file, in the block in which the first rows begin.
+#[test]
+fn rows_that_begin_in_a_block_with_other_data_are_mapped() {
+    if !maps() {
+        eprintln!("SKIPPED: the file system of the tests is none that takes mappings");
+        return;
+    }
+    let rows: Vec<_> = (0..2048).map(|i| (2848 + i * 4096, 2048)).collect();
+    let calls = check_one_of(2, Place::Host, 4096, &rows, "io=mmap;threads=2");
+    assert!(calls <= 1024, "{calls} calls of pwrite");
+}
+
+/// A process that bypasses the page cache would lose bytes to the page cache of another one.
+#[test]
+fn rows_are_not_mapped_where_the_page_cache_may_be_bypassed() {
+    let rows: Vec<_> = (0..2048).map(|i| (i * 4096, 2048)).collect();
+    for text in ["direct=no;durable=yes", "direct=yes", "direct=no;route=gds"] {
+        let calls = check_one_of(2, Place::Host, 0, &rows, &format!("io=mmap;{text}"));
+        assert!(calls >= 2048, "{text}: {calls} calls of pwrite");
+    }
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("mapped.bin", b"");
+    file.set_writers(2); // without the agreement of the processes
+    let calls = check_in(&file, Vec::new(), Place::Host, &rows, "io=mmap");
+    assert!(calls >= 2048, "{calls} calls of pwrite");
 }

@@ -129,7 +129,13 @@ unsafe fn open_below(
             // SAFETY: the caller guarantees the name. The list is this connector's own.
             Some(unsafe {
                 let is_writable = mode != OpenMode::ForReading;
-                Opening::of(library, CStr::from_ptr(name), (access.fapl.id, is_writable))?
+                let options = access.container.policy.settings.options;
+                Opening::of(
+                    library,
+                    CStr::from_ptr(name),
+                    (access.fapl.id, is_writable),
+                    options,
+                )?
             })
         } else {
             None

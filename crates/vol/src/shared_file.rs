@@ -31,7 +31,9 @@ use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::{FileSystem, Sharing};
 use penstock_engine::file::{Access, File};
+use penstock_engine::merged_options;
 use penstock_engine::options::Options;
+use penstock_engine::request::bypasses_cache;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
@@ -125,6 +127,10 @@ impl SharedFile {
     ) -> Planned<Arc<SharedFile>> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         let sharing = agreed_sharing(&opening.processes, path)?;
+        let is_same = opening
+            .processes
+            .have_same(c_int::from(opening.bypasses_cache));
+        let use_cache = is_same && !opening.bypasses_cache;
         let mut open = open_files();
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -144,6 +150,9 @@ impl SharedFile {
             .map(Arc::new);
         if let (Some(file), Sharing::OnOneMachine) = (&file, sharing) {
             file.set_writers(opening.processes.size());
+            if use_cache {
+                file.let_rows_be_mapped();
+            }
         }
         let identity = file
             .as_ref()
@@ -315,6 +324,8 @@ pub(crate) struct Opening {
     /// Whether processes may wait for each other in a collective call.
     meets: bool,
     pub(crate) has_gaps: bool,
+    /// Whether this process may write past the page cache.
+    bypasses_cache: bool,
     processes: Communicator,
 }
 
@@ -330,6 +341,7 @@ impl Opening {
         library: CallingLibrary,
         name: &CStr,
         (fapl, is_writable): (hid_t, bool),
+        options: Options,
     ) -> Result<Planned<Opening>> {
         let refused = |why: &str| Ok(Err(Refused(why.to_owned())));
         // SAFETY: the caller guarantees this.
@@ -385,6 +397,8 @@ impl Opening {
             meets: is_writable && !reads_together,
             reads_together,
             is_sieved: is_writable && !has_hints,
+            // Malformed options are the error of a transfer.
+            bypasses_cache: merged_options(options).map_or(true, |all| bypasses_cache(&all)),
             processes,
         }))
     }

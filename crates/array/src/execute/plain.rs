@@ -65,11 +65,17 @@ pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
 }
 
 /// Returns the extents of a write by one of several processes, as [`extents`] does, also if its rows
-/// are short. Those in GPU memory are next to each other there.
+/// are short. Those in GPU memory are next to each other there. Those that form long runs in the
+/// file are rather gathered.
 pub(super) fn rows_of_shared_file(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
     let is_next = |two: &[Extent]| two[0].memory + two[0].length as usize == two[1].memory;
-    let rows = extents_from(bound, ROW_OF_SHARED_FILE)?;
-    Ok(rows.filter(|rows| !is_gpu || rows.windows(2).all(is_next)))
+    let is_apart = |two: &&[Extent]| two[0].offset + two[0].length != two[1].offset;
+    let is_useful = |rows: &Vec<Extent>| {
+        let bytes: u64 = rows.iter().map(|row| row.length).sum();
+        let runs = 1 + rows.windows(2).filter(is_apart).count() as u64;
+        bytes / runs < RUN && (!is_gpu || rows.windows(2).all(is_next))
+    };
+    Ok(extents_from(bound, ROW_OF_SHARED_FILE)?.filter(is_useful))
 }
 
 /// Returns the extents of a transfer that only moves bytes in runs of `least` bytes on average.

@@ -36,8 +36,8 @@ pub(crate) enum Coverage {
     /// Its ranges, each by itself.
     Ranges,
     /// Everything from the first row to the last, in a file whose gaps between these rows other
-    /// processes fill. Only the rows are written. No process writes there by O_DIRECT meanwhile,
-    /// which the page cache of a gap would overwrite.
+    /// processes fill. Only the rows are written. No process bypasses the page cache meanwhile, which
+    /// would overwrite what another one has written to the medium in a gap.
     Rows,
 }
 
@@ -53,20 +53,15 @@ impl Mappings {
             (Coverage::Rows, [first, .., last]) => &[(first.0, last.1)],
             _ => ranges,
         };
-        let are_new = |(start, end): &(u64, u64)| match coverage {
-            Coverage::Ranges => file.is_hole(*start, *end),
-            Coverage::Rows => file.is_unwritten(*start, *end),
-        };
-        // A mapping as large as the request would leave other threads little of a limited address
-        // space.
-        let is_limited = limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY);
-        if is_limited || !file.can_be_mapped() || REFUSED.load(Relaxed) {
-            return Mappings::default();
-        }
-        let units = covered.iter().map(|&(start, end)| whole_units(start, end));
-        let new = units.filter(|(start, end)| start < end).filter(are_new);
+        let units = covered.iter().map(|range| whole_units(*range));
+        let new = units.filter(|range| is_new(file, *range, coverage));
         let mapped = new.filter_map(|(start, end)| Mapping::of_new(file, start, end));
         Mappings(mapped.take(MOST).collect())
+    }
+
+    /// Whether rows from `start` to `end`, and the gaps between them, can be mapped now.
+    pub(crate) fn take_rows(file: &File, start: u64, end: u64) -> bool {
+        is_new(file, whole_units((start, end)), Coverage::Rows)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -124,8 +119,24 @@ impl Mappings {
 }
 
 /// The whole units of a range.
-fn whole_units(start: u64, end: u64) -> (u64, u64) {
+fn whole_units((start, end): (u64, u64)) -> (u64, u64) {
     (start.next_multiple_of(UNIT), end / UNIT * UNIT)
+}
+
+/// Whether units can be mapped, and have no data that a fault would read.
+fn is_new(file: &File, (start, end): (u64, u64), coverage: Coverage) -> bool {
+    // A mapping as large as the request would leave other threads little of a limited address
+    // space.
+    let is_limited = limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY);
+    start < end
+        && !is_limited
+        && !REFUSED.load(Relaxed)
+        && file.can_be_mapped()
+        && match coverage {
+            Coverage::Ranges => file.is_hole(start, end),
+            Coverage::Rows => file.is_unwritten(start, end),
+        }
+        && file.surely_takes(start, end)
 }
 
 /// Whether the system refused the copy, which a sandbox may do.
@@ -154,9 +165,6 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn of_new(file: &File, start: u64, end: u64) -> Option<Mapping> {
-        if !file.surely_takes(start, end) {
-            return None;
-        }
         match file.allocate(start, end - start, true) {
             Ok(true) => Mapping::new(file, start, end),
             _ => None,

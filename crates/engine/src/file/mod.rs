@@ -110,6 +110,8 @@ pub struct File {
     /// The number of processes on this machine, including this one, that write the file at the same
     /// time.
     writers: AtomicUsize,
+    /// Whether rows may be written through mappings that have the gaps between them.
+    takes_mapped_rows: AtomicBool,
     /// The turns of workers that write the file in the background through mappings.
     pub(crate) turns: Arc<Turns>,
 }
@@ -279,6 +281,7 @@ impl File {
             refuses_cached_reads: AtomicBool::new(false),
             readers: Mutex::default(),
             writers: AtomicUsize::new(1),
+            takes_mapped_rows: AtomicBool::new(false),
             turns: Arc::default(),
             cufile: Handles::default(),
         })
@@ -300,6 +303,15 @@ impl File {
     /// they share its cores.
     pub fn set_writers(&self, processes: usize) {
         self.writers.store(processes.max(1), Relaxed);
+    }
+    /// Lets rows be written through mappings that have the gaps between them, which other processes
+    /// fill. No process may bypass the page cache then: see
+    /// [`bypasses_cache`](crate::request::bypasses_cache).
+    pub fn let_rows_be_mapped(&self) {
+        self.takes_mapped_rows.store(true, Relaxed);
+    }
+    pub(crate) fn takes_mapped_rows(&self) -> bool {
+        self.takes_mapped_rows.load(Relaxed)
     }
     /// The number of processes that [`set_writers`](Self::set_writers) has set, or 1.
     pub fn writers(&self) -> usize {

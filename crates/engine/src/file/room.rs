@@ -48,15 +48,16 @@ impl File {
         }
     }
 
-    /// Whether a write of this range beyond the end of a regular file cannot end early for lack of
-    /// room, or at the limit of this process. Concurrent writes of other processes are not
-    /// considered.
+    /// Whether a write of new data in this range of a regular file cannot end early for lack of room,
+    /// or at the limit of this process. Concurrent writes of other processes are not considered.
     pub(crate) fn surely_takes(&self, start: u64, end: u64) -> bool {
         limit(libc::RLIMIT_FSIZE).is_some_and(|limit| end <= limit)
             && self.stat().is_ok_and(|stat| !is_block_device(&stat))
             && self.free().is_some_and(|(_, available)| {
                 // Blocks of the file's own index, and of concurrent writes, are added.
-                (end - start).saturating_add(SPARE_ROOM) <= available
+                let needed = (end - start).saturating_add(SPARE_ROOM);
+                let there = || self.allocated(start, end).unwrap_or(0);
+                needed <= available || needed - there() <= available
             })
     }
 

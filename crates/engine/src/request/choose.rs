@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::limits::MOST_UNSEEN;
+use crate::cufile;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file::mapping::Coverage;
+use crate::file::mapping::{Coverage, Mappings};
 use crate::file::position::Operation;
 use crate::file::stripe;
 use crate::file::{File, page_size};
@@ -151,6 +152,14 @@ const BUFFERED_WRITE: u64 = 1 << 20;
 const LEAST_WRITE: u64 = 4 << 20;
 const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
+
+/// Whether a write with these options may bypass the page cache.
+pub fn bypasses_cache(options: &Options) -> bool {
+    options.direct == Some(Choice::Yes)
+        || options.durable == Some(true)
+        || options.route == Some(RouteName::Gds)
+        || cufile::is_worth_asking()
+}
 
 impl Chooser<'_> {
     pub(crate) fn choose(self, extents: &[Extent]) -> Result<Chosen> {
@@ -471,12 +480,11 @@ impl Chooser<'_> {
         let end = extents.iter().map(Extent::end).max().unwrap_or(0);
         let processes = self.file.writers() as u64;
         let filled = self.load.bytes.saturating_mul(processes);
-        processes > 1
+        self.file.takes_mapped_rows()
+            && !bypasses_cache(self.options)
             && self.load.average >= MAPPED_ROW
             && filled.saturating_mul(MAPPED_SHARE) >= end - start
-            // cuFile writes rows in the memory of another process's GPU past the page cache.
-            && !gds::is_peer_to_peer(self.file)
-            && self.file.is_unwritten(start, end)
+            && Mappings::take_rows(self.file, start, end)
     }
 
     /// Whether the first, the middle and the last range begin in holes of the file, from their

@@ -29,7 +29,8 @@ impl NearRanges {
     /// touches it until the call returns. Ranges do not overlap in memory.
     pub(crate) unsafe fn transfer(&mut self, work: &Work<'_>, ranges: &[Extent]) -> Result<()> {
         // A gate decides about each range by itself, and so does a worker that has mappings.
-        let most = if work.gate.is_some() || work.mappings.is_some() {
+        let has_mappings = work.mappings.is_some_and(|mappings| !mappings.is_empty());
+        let most = if work.gate.is_some() || has_mappings {
             1
         } else {
             MAX_VECTORS / 2
