@@ -37,6 +37,7 @@ from torch.futures import Future
 
 from penstock.arrays import c_strides
 from penstock.errors import IncompatibleError
+from penstock.overlaps import overlapping
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
@@ -161,11 +162,12 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
                 index = MetadataIndex(fqn=key, offset=offsets)
                 shape = torch.Size(entry.shape)
                 if entry.nbytes and index in storage_data:
-                    raise _mixed(f"{path}: {key!r} is also in {storage_data[index].relative_path}")
+                    other = storage_data[index].relative_path
+                    raise _mixed(path, f"{key!r} is also in {other}")
                 storage_data[index] = layout._HFStorageInfo(path, shape, dtype)
         for key, tensor in tensors.items():
             if not _is_whole(tensor):
-                raise _mixed(f"{self.path}: the parts of {key!r} overlap, or some are missing")
+                raise _mixed(self.path, f"the parts of {key!r} overlap, or some are missing")
         meta = StorageMeta()
         meta.load_id = self.load_id
         return Metadata(tensors, storage_data=storage_data, storage_meta=meta)
@@ -246,9 +248,8 @@ def _add_chunk(
         tensors[entry.name] = TensorStorageMetadata(properties, torch.Size(ends), [chunk])
         return
     if len(known.size) != len(ends) or known.properties.dtype != dtype:
-        raise _mixed(
-            f"{path}: {entry.name!r} has another type or number of dimensions than in other files"
-        )
+        cause = f"{entry.name!r} has another type or number of dimensions than in other files"
+        raise _mixed(path, cause)
     known.chunks.append(chunk)
     known.size = torch.Size(map(max, known.size, ends))
 
@@ -258,28 +259,15 @@ def _is_whole(tensor: TensorStorageMetadata) -> bool:
     parts = [one for one in tensor.chunks if one.sizes.numel()]
     if sum(one.sizes.numel() for one in parts) != tensor.size.numel():
         return False
-    if len(parts) < 2:
-        return True
     begins = np.array([one.offsets for one in parts])
     ends = begins + np.array([one.sizes for one in parts])
-    axis = int(np.argmax([len(np.unique(column)) for column in begins.T]))
-    order = np.argsort(begins[:, axis])
-    begins, ends = begins[order], ends[order]
-    # Only parts that begin along this axis before another one ends may overlap it.
-    stops = np.searchsorted(begins[:, axis], ends[:, axis])
-    for number, stop in enumerate(stops):
-        others = slice(number + 1, stop)
-        overlaps = (begins[others] < ends[number]) & (ends[others] > begins[number])
-        if overlaps.all(axis=1).any():
-            return False
-    return True
+    return len(parts) < 2 or overlapping(begins, ends) is None
 
 
-def _mixed(message: str) -> CheckpointFileError:
-    path, _, cause = message.partition(": ")
+def _mixed(path: object, cause: str) -> CheckpointFileError:
     return CheckpointFileError(
-        message,
-        path=path,
+        f"{path}: {cause}",
+        path=str(path),
         cause=cause,
         remedy="give each checkpoint a folder of its own, with all files of all ranks",
     )
