@@ -317,6 +317,16 @@ class Directory:
         return form.unpack(self._read(offset, form.size))
 
 
+_UNDECODABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,  # of bzip2
+    RuntimeError,  # encrypted, or by another method
+)
+
+
 def check_compressed(file: IO[bytes]) -> None:
     """Decode the compressed entries of an archive, of which torch would return undefined bytes.
 
@@ -332,10 +342,8 @@ def check_compressed(file: IO[bytes]) -> None:
                             length = sum(map(len, iter(lambda: opened.read(1 << 20), b"")))
                         if length != entry.file_size:
                             raise Damaged(f"entry {entry.filename} is {length} bytes long")
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        except _UNDECODABLE as error:
             raise Damaged(f"a compressed entry cannot be decoded: {error}") from error
-        except (OSError, RuntimeError) as error:  # bzip2; encrypted, or another method
-            raise Damaged(f"an entry cannot be decoded: {error}") from error
     file.seek(0)
 
 
