@@ -127,10 +127,11 @@ impl SharedFile {
     ) -> Planned<Arc<SharedFile>> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         let sharing = agreed_sharing(&opening.processes, path)?;
-        let is_same = opening
-            .processes
-            .have_same(c_int::from(opening.bypasses_cache));
-        let use_cache = is_same && !opening.bypasses_cache;
+        let is_written_here = opening.is_writable && sharing == Sharing::OnOneMachine;
+        let bypasses_cache = c_int::from(opening.bypasses_cache);
+        let use_cache = is_written_here
+            && opening.processes.have_same(bypasses_cache)
+            && !opening.bypasses_cache;
         let mut open = open_files();
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -398,7 +399,8 @@ impl Opening {
             reads_together,
             is_sieved: is_writable && !has_hints,
             // Malformed options are the error of a transfer.
-            bypasses_cache: merged_options(options).map_or(true, |all| bypasses_cache(&all)),
+            bypasses_cache: is_writable
+                && merged_options(options).map_or(true, |all| bypasses_cache(&all)),
             processes,
         }))
     }

@@ -3,6 +3,7 @@
 use penstock_codec::convert::TypeConversion;
 use penstock_engine::Extent;
 use penstock_engine::error::Result;
+use penstock_engine::request::MAPPED_ROW;
 
 use super::bound::BoundPlan;
 use crate::reserve::{make_room, push};
@@ -12,9 +13,6 @@ use crate::{PlanJob, Source};
 const RUN: u64 = 16 << 10;
 /// The same for chunks to a GPU, where every extent costs a copy and one kernel places many runs.
 const RUN_OF_CHUNK: u64 = 64 << 10;
-/// The same for rows that several processes write into one file. The engine writes them through
-/// mappings of the file, where they need not wait for each other.
-const ROW_OF_SHARED_FILE: u64 = 512;
 const MOST_EXTENTS: usize = 1 << 20;
 
 /// Returns the extents of plans that all only move bytes in long runs, else `None`. Memory offsets
@@ -65,8 +63,9 @@ pub fn extents(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
 }
 
 /// Returns the extents of a write by one of several processes, as [`extents`] does, also if its rows
-/// are short. Those in GPU memory are next to each other there. Those that form long runs in the
-/// file are rather gathered.
+/// are short: the engine writes them through mappings, where the processes need not wait for each
+/// other. `None` for rows that form long runs in the file, or lie apart in GPU memory: these are
+/// gathered first.
 pub(super) fn rows_of_shared_file(bound: &BoundPlan, is_gpu: bool) -> Result<Option<Vec<Extent>>> {
     let is_next = |two: &[Extent]| two[0].memory + two[0].length as usize == two[1].memory;
     let is_apart = |two: &&[Extent]| two[0].offset + two[0].length != two[1].offset;
@@ -75,7 +74,7 @@ pub(super) fn rows_of_shared_file(bound: &BoundPlan, is_gpu: bool) -> Result<Opt
         let runs = 1 + rows.windows(2).filter(is_apart).count() as u64;
         bytes / runs < RUN && (!is_gpu || rows.windows(2).all(is_next))
     };
-    Ok(extents_from(bound, ROW_OF_SHARED_FILE)?.filter(is_useful))
+    Ok(extents_from(bound, MAPPED_ROW)?.filter(is_useful))
 }
 
 /// Returns the extents of a transfer that only moves bytes in runs of `least` bytes on average.

@@ -231,7 +231,7 @@ pub unsafe fn submit(
             };
             let touched = usize::try_from(bound.plan.touched()).unwrap_or(usize::MAX);
             let share = match (options.threads, common_file(slice::from_ref(&bound))) {
-                (None, Some(file)) => most / file.writers(),
+                (None, Some(file)) => file.share_of(most),
                 _ => most,
             };
             let workers = share.min(touched).max(1);

@@ -36,8 +36,8 @@ pub(crate) enum Coverage {
     /// Its ranges, each by itself.
     Ranges,
     /// Everything from the first row to the last, in a file whose gaps between these rows other
-    /// processes fill. Only the rows are written. No process bypasses the page cache meanwhile, which
-    /// would overwrite what another one has written to the medium in a gap.
+    /// processes fill. Only the rows are written. No process bypasses the page cache meanwhile: the
+    /// cached page of a gap would overwrite what that process has written to the medium.
     Rows,
 }
 
@@ -341,7 +341,7 @@ mod tests {
         let file = new_file(&folder);
         let offset = UNIT - 1000;
         let mappings = Mappings::of(&file, &[(offset, offset + LENGTH)], Coverage::Ranges);
-        if mappings.0.is_empty() {
+        if mappings.is_empty() {
             eprintln!(
                 "SKIPPED: the file system of the tests does not report which blocks a file has"
             );
@@ -359,11 +359,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = new_file(&folder);
         std::fs::write(file.path(), bytes(LENGTH)).unwrap();
-        assert!(
-            Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges)
-                .0
-                .is_empty()
-        );
+        assert!(Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges).is_empty());
     }
 
     #[test]
@@ -405,10 +401,6 @@ mod tests {
             ..Access::default()
         };
         let file = File::of_opened(plain.into(), &path, access, Options::default()).unwrap();
-        assert!(
-            Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges)
-                .0
-                .is_empty()
-        );
+        assert!(Mappings::of(&file, &[(0, LENGTH)], Coverage::Ranges).is_empty());
     }
 }

@@ -313,6 +313,10 @@ impl File {
     pub(crate) fn takes_mapped_rows(&self) -> bool {
         self.takes_mapped_rows.load(Relaxed)
     }
+    /// The share of this process in the cores, which the processes that write the file divide.
+    pub fn share_of(&self, cores: usize) -> usize {
+        (cores / self.writers()).max(1)
+    }
     /// The number of processes that [`set_writers`](Self::set_writers) has set, or 1.
     pub fn writers(&self) -> usize {
         self.writers.load(Relaxed)

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::limits::MOST_UNSEEN;
+use super::limits::{MAPPED_ROW, MOST_UNSEEN};
 use crate::cufile;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -110,8 +110,6 @@ const MAPPED_FROM: u64 = 4 << 20;
 /// New data of at least this size are written through mappings of the file, by at least
 /// `ENOUGH_COPIERS` workers. A single worker is slower through mappings than by `pwrite`.
 const MAPPED_WRITE: u64 = 32 << 20;
-/// Bytes of an average row from which the rows of several processes are written through mappings.
-const MAPPED_ROW: u64 = 512;
 /// The rows of all processes are at least this part of what is mapped, since blocks are allocated for
 /// all of it.
 const MAPPED_SHARE: u64 = 2;
@@ -466,24 +464,28 @@ impl Chooser<'_> {
             }
             IoMode::Threads | IoMode::Uring => false,
         };
-        let (coverage, are_new) = match self.load.is_scattered() {
-            _ if !maps => return None,
-            true => (Coverage::Rows, self.are_new_rows(extents)),
-            false => (Coverage::Ranges, self.begin_in_holes(extents)),
-        };
-        are_new.then_some(coverage)
+        if !maps {
+            None
+        } else if self.load.is_scattered() {
+            self.are_new_rows(extents).then_some(Coverage::Rows)
+        } else {
+            self.begin_in_holes(extents).then_some(Coverage::Ranges)
+        }
     }
 
     /// Whether rows fill a new part of the file, together with those of other processes.
     fn are_new_rows(&self, extents: &[Extent]) -> bool {
+        if !self.file.takes_mapped_rows()
+            || self.load.average < MAPPED_ROW
+            || bypasses_cache(self.options)
+        {
+            return false;
+        }
         let start = extents.iter().map(|e| e.offset).min().unwrap_or(0);
         let end = extents.iter().map(Extent::end).max().unwrap_or(0);
         let processes = self.file.writers() as u64;
         let filled = self.load.bytes.saturating_mul(processes);
-        self.file.takes_mapped_rows()
-            && !bypasses_cache(self.options)
-            && self.load.average >= MAPPED_ROW
-            && filled.saturating_mul(MAPPED_SHARE) >= end - start
+        filled.saturating_mul(MAPPED_SHARE) >= end - start
             && Mappings::take_rows(self.file, start, end)
     }
 
@@ -555,9 +557,7 @@ impl Chooser<'_> {
     fn copiers(&self) -> usize {
         match self.options.threads {
             Some(threads) => threads as usize,
-            None if self.operation == Operation::Write => {
-                (self.engine.cores / self.file.writers()).max(1)
-            }
+            None if self.operation == Operation::Write => self.file.share_of(self.engine.cores),
             None => self.engine.cores,
         }
     }

@@ -23,3 +23,6 @@ pub const MOST_DECODED: u64 = 256 << 10;
 pub const MOST_OF_WAITER: u64 = 64 << 20;
 /// The most decoded bytes that such a request goes through.
 pub const MOST_WORK_OF_WAITER: u64 = 128 << 20;
+/// Bytes of an average row from which the rows of several processes are written through mappings of
+/// the file, which decision 23 measures.
+pub const MAPPED_ROW: u64 = 512;

@@ -52,8 +52,8 @@ pub use drain::drain;
 use job::Job;
 use launch::Launch;
 pub use limits::{
-    MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER, MOST_PLAIN,
-    MOST_WORK_OF_WAITER,
+    MAPPED_ROW, MOST_AT_ONCE, MOST_CACHED_AT_ONCE, MOST_CHUNKS, MOST_DECODED, MOST_OF_WAITER,
+    MOST_PLAIN, MOST_WORK_OF_WAITER,
 };
 pub use progress::Waited;
 pub use task::{Remaining, Share, Task, TaskOrder};
