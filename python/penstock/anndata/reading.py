@@ -112,6 +112,8 @@ class _Reader:
 def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -> Any:
     """Read all of the matrix of a group, as one of SciPy or CuPy.
 
+    In host memory, indices and index pointers have the stored integer types, as anndata's have.
+
     Raises:
         InvalidError: An index is outside the matrix.
         IncompatibleError: SciPy or CuPy has no such matrix.
@@ -119,21 +121,31 @@ def read_sparse(group: Any, matrix: Matrix, maker: Maker, options: OptionKeys) -
     if maker.on_host and matrix.dtype.newbyteorder("=") == np.float16:
         raise matrix.not_in_scipy("write it again as float32")
     data = maker.empty(int(matrix.indptr[-1]), matrix.dtype.newbyteorder("="))
-    indices = read_into(group, matrix, maker, data, options)
-    pointers = maker.moved(matrix.indptr.astype(str(indices.dtype)))
+    if maker.on_host:
+        kinds = [group[name].dtype.newbyteorder("=") for name in ("indices", "indptr")]
+    else:
+        kinds = [maker.index_type(len(data), matrix.minor)] * 2
+    indices = read_into(group, matrix, maker, data, kinds[0], options)
+    pointers = maker.moved(matrix.indptr.astype(kinds[1]))
     make = scipy_matrix if maker.on_host else cupy_matrix
     return make(matrix.format, data, indices, pointers, matrix.shape)
 
 
-def read_into(group: Any, matrix: Matrix, maker: Maker, data: Any, options: OptionKeys) -> Any:
-    """Read all values of the matrix of a group into an array, and return the indices.
+def read_into(
+    group: Any,
+    matrix: Matrix,
+    maker: Maker,
+    data: Any,
+    kind: np.dtype[Any],
+    options: OptionKeys,
+) -> Any:
+    """Read all values of the matrix of a group into an array, and return the indices, of a type.
 
     Raises:
         InvalidError: An index is outside the matrix.
-        IncompatibleError: CuPy has no such matrix.
     """
     count = int(matrix.indptr[-1])
-    indices = maker.empty(count, maker.index_type(count, matrix.shape[matrix.format == "csr"]))
+    indices = maker.empty(count, kind)
     if count:
         datasets = group["data"], group["indices"]
         start_into(datasets, [np.s_[:count]] * 2, [data, indices], options).wait()

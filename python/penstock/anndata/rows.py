@@ -258,8 +258,9 @@ class Rows:
         """
         host = Maker("cpu", "torch" if self._maker.library == "torch" else None)
         data = host.empty(int(matrix.indptr[-1]), self._element)
+        kind = host.index_type(len(data), matrix.minor)
         with opened_again(matrix.path, matrix.source.version) as file:
-            indices = read_into(file.h5py[self.x], matrix, host, data, self._options)
+            indices = read_into(file.h5py[self.x], matrix, host, data, kind, self._options)
         values, rows = np.asarray(host.bits(data)), np.asarray(indices)
         pointers = matrix.indptr.astype(rows.dtype)
         held = scipy_matrix("csc", values, rows, pointers, matrix.shape).tocsr()

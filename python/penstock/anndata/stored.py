@@ -39,6 +39,11 @@ class Matrix(NamedTuple):
     def is_sparse(self) -> bool:
         return self.format != "array"
 
+    @property
+    def minor(self) -> int:
+        """The number of columns, of rows for CSC: all indices are smaller."""
+        return self.shape[self.format == "csr"]
+
     def invalid(self, what: str) -> InvalidError:
         """Return the error of a matrix that is damaged."""
         return InvalidError(
@@ -62,7 +67,7 @@ class Matrix(NamedTuple):
 
     def check_indices(self, low: int, high: int) -> None:
         """Raise an error if the least or the greatest index is outside the matrix."""
-        if low < 0 or high >= self.shape[self.format == "csr"]:
+        if low < 0 or high >= self.minor:
             wrong = text_of_index(low if low < 0 else high)
             raise self.invalid(f"the index {wrong} is outside the shape {self.shape}")
 
