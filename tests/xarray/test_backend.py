@@ -465,6 +465,23 @@ def test_what_is_no_file_of_hdf5_is_an_error_that_names_it(tmp_path):
         opened(path, phony_dims="never")
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "others"),
+    [((4, 5), 1, {}), ((7, 5), 1, {}), ((7, 4, 5), 2, {"w": (7,)}), ((7, 5, 7), 1, {"w": (9, 7)})],
+)
+def test_without_a_scale_of_the_first_dimension_sizes_name_all(tmp_path, shape, axis, others):
+    path = tmp_path / "scales.nc"
+    with h5py.File(path, "w") as file:
+        for name, length in (("x", 4), ("y", 5)):
+            file[name] = np.arange(float(length))
+            file[name].make_scale(name)
+        file["v"] = np.arange(np.prod(shape)).reshape(shape)
+        file["v"].dims[axis].attach_scale(file["y"])
+        for name, extent in others.items():
+            file[name] = np.zeros(extent)
+    xr.testing.assert_identical(opened(path, phony_dims="sort").load(), by_netcdf4(path))
+
+
 @pytest.mark.parametrize("damage", ["missing", "mixed", "number", "short"])
 def test_damaged_dimension_scales_name_the_dataset(path, tmp_path, damage):
     with h5py.File(path, "r+") as file:

@@ -300,13 +300,17 @@ class Group:
 
 
 def _has_scales(dataset: _Dataset) -> bool:
-    """Whether a dimension has a dimension scale, or the list of these is no such list."""
+    """Whether the scales name the dimensions, or the list of scales is not such a list.
+
+    The netCDF library asks for the scales of the first dimension. Without one, it names all
+    dimensions by their sizes.
+    """
     if "DIMENSION_LIST" not in dataset.attributes:
         return False
     try:
-        axes = range(len(dataset.shape))
-        return any(h5ds.get_num_scales(dataset.identifier, axis) for axis in axes)
-    except (RuntimeError, ValueError):
+        lists: Any = dataset.attributes.elements("DIMENSION_LIST")
+        return len(lists[0]) > 0
+    except (TypeError, ValueError, IndexError, OSError, RuntimeError):
         return True
 
 
