@@ -60,7 +60,8 @@ def test_a_file_is_what_anndata_reads(write: Write, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["csr", "csc"])
 @pytest.mark.parametrize(
-    ("pointers", "indices"), [("i8", "i4"), ("u2", "i4"), ("i4", "i8"), ("u4", "u2"), (">i8", ">i4")]
+    ("pointers", "indices"),
+    [("i8", "i4"), ("u2", "i4"), ("i4", "i8"), ("u4", "u2"), (">i8", ">i4")],
 )
 def test_indices_and_pointers_have_the_integer_types_of_the_file(
     write: Write, kind: str, pointers: str, indices: str

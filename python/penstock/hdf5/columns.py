@@ -66,16 +66,16 @@ def read_columns(
 
     Returns:
         The columns by name. A field that is itself an array has further dimensions. The index of a
-        frame of pandas is the column ``"index"``, or ``"level_0"`` beside a column of that name. On
-        the host, its times and booleans have their own types, on a GPU those that are stored:
-        integers.
+        frame of pandas is the column ``"index"``, or ``"level_0"`` beside a column of that name.
+        Its times have their own type on the host, and are integers on a GPU. Truth values of pandas
+        and PyTables are booleans in every memory.
 
     Raises:
         KeyError: There is no column of a name.
         InvalidError: This is not a table.
         IncompatibleError: A column has elements of variable length, such as strings that pandas
             stores by pickle, or, for a GPU, elements that are not numbers. Or no columns are named,
-            and the frame has an index of several levels.
+            and the frame has an index of several levels. Or its columns have several levels.
 
     >>> columns = ps.read_columns("events.h5:events", ["energy", "time"], device="cuda")
     """
@@ -97,7 +97,38 @@ def read_columns(
 def _fields(
     dataset: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
 ) -> dict[str, Any]:
-    """Read fields of a compound dataset."""
+    """Read fields of a compound dataset. In tables of PyTables, bytes of bits are truth values."""
+    read = _stored_fields(dataset, columns, where, options)
+    if times.is_of_pytables(dataset):
+        for name in read.keys() & _names_of_bits(dataset):
+            read[name] = _as_truth(read[name])
+    return read
+
+
+def _names_of_bits(dataset: Any) -> set[str]:
+    """Return the names of the fields of bits, or of arrays of them, of one byte each."""
+    import h5py
+
+    kind, found = dataset.id.get_type(), set()
+    for at in range(kind.get_nmembers()):
+        one = kind.get_member_type(at)
+        base = one.get_super() if one.get_class() == h5py.h5t.ARRAY else one
+        if base.get_class() == h5py.h5t.BITFIELD and base.get_size() == 1:
+            found.add(kind.get_member_name(at).decode())
+    return found
+
+
+def _as_truth(column: Any) -> Any:
+    """Return a column of bytes as one of truth values, in its memory."""
+    if isinstance(column, DeviceArray):
+        return column.part(0, column.shape, element_type("?"))
+    return column.view(import_module("torch").bool if frameworks.is_torch(column) else bool)
+
+
+def _stored_fields(
+    dataset: Any, columns: Iterable[str] | None, where: Device, options: OptionKeys
+) -> dict[str, Any]:
+    """Read fields of a compound dataset as h5py does."""
     stored = times.record_type(dataset)
     if stored is None:
         return _fields_with_times(dataset, columns, where)
@@ -259,7 +290,13 @@ def _fixed(
     index = "axis1" if _has_index(group, "axis1") else "index"
     if index == "axis1":
         for number in range(int(group.attrs.get("nblocks", 0))):
-            items = group[f"block{number}_items"]
+            items = group.get(f"block{number}_items")
+            if items is None:
+                raise IncompatibleError(
+                    f"the columns of {group.name} of {group.file.filename} have several levels",
+                    path=group.file.filename,
+                    remedy="read it by pandas.read_hdf, or write it with columns of one level",
+                )
             if items.dtype.hasobject:
                 raise _unreadable(group, str(number), "names that pandas has stored by pickle")
             names = items[:]
@@ -341,6 +378,8 @@ def _where_divided(where: Device) -> Device:
 
 def _placed(column: Any, kind: Any, where: Device, table: Any, name: str) -> Any:
     """Return a column that was read, in its type and where it goes."""
+    if _text(kind) == "bool" and column.dtype.itemsize == 1:
+        column = _as_truth(column)
     if not isinstance(column, np.ndarray):
         return column
     if parse_device(where) == HOST and not isinstance(where, Placement):
@@ -371,8 +410,6 @@ def _typed(column: Any, kind: Any) -> Any:
     text = _text(kind)
     if isinstance(column, np.ndarray) and text.startswith(("datetime64", "timedelta64")):
         return column.view(text if "[" in text else f"{text}[ns]")
-    if isinstance(column, np.ndarray) and text == "bool" and column.dtype.itemsize == 1:
-        return column.view(bool)
     return column
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -349,14 +350,111 @@ def test_times_of_pytables_are_those_that_it_reads(tmp_path: Path, order: str) -
     found = ps.read_columns(path)
     assert found.keys() == set(wanted.dtype.names)
     for name, column in found.items():
-        # HDF5 stores booleans of PyTables as bits, which are integers in h5py.
-        kind = np.dtype("u1") if name == "flag" else wanted[name].dtype.newbyteorder("=")
-        assert column.dtype.newbyteorder("=") == kind
+        assert column.dtype.newbyteorder("=") == wanted[name].dtype.newbyteorder("=")
         assert column.flags.c_contiguous
         assert np.array_equal(column, wanted[name])
     assert np.array_equal(ps.read_columns(path, ["x"])["x"], wanted["x"])
     with pytest.raises(KeyError, match="has no column 'y'; it has"):
         ps.read_columns(path, ["y"])
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_times_inside_nested_columns_are_those_that_pytables_reads(
+    tmp_path: Path, order: str
+) -> None:
+    tables = pytest.importorskip("tables")
+
+    class Row(tables.IsDescription):  # type: ignore[misc]
+        x = tables.Int16Col()
+
+        class nested(tables.IsDescription):  # type: ignore[misc]  # noqa: N801
+            when = tables.Time64Col(shape=(3,))
+            count = tables.Int32Col()
+
+            class deep(tables.IsDescription):  # type: ignore[misc]  # noqa: N801
+                at = tables.Time64Col()
+
+    rng = np.random.default_rng(1)
+    with tables.open_file(tmp_path / "times.h5", "w") as file:
+        table = file.create_table("/", "t", Row, byteorder=order)
+        rows = np.zeros(50, table.dtype)
+        rows["nested"]["when"] = rng.uniform(0, 2e9, (50, 3))
+        rows["nested"]["deep"]["at"] = rng.uniform(0, 2e9, 50)
+        rows["nested"]["count"] = rows["x"] = range(50)
+        table.append(rows)
+        wanted = table[:]
+    found = ps.read_columns(f"{tmp_path / 'times.h5'}:t")
+    assert np.array_equal(found["x"], wanted["x"])
+    assert np.array_equal(found["nested"]["count"], wanted["nested"]["count"])
+    assert np.array_equal(found["nested"]["when"], wanted["nested"]["when"])
+    assert np.array_equal(found["nested"]["deep"]["at"], wanted["nested"]["deep"]["at"])
+
+
+BOOLEANS = {
+    "host": {},
+    "tensor": pytest.param({"like": "torch"}, marks=pytest.mark.torch),
+    "device": pytest.param({"device": "cuda", "like": "device"}, marks=pytest.mark.gpu),
+    "cuda": pytest.param({"device": "cuda"}, marks=[pytest.mark.gpu, pytest.mark.torch]),
+}
+
+
+def kernels_of(where: Any) -> Any:
+    """Return what runs torch's kernels where columns go to tensors of a GPU."""
+    if where != {"device": "cuda"}:
+        return nullcontext()
+    from tests.torch_kernels import kernels_on_cpu
+
+    return kernels_on_cpu()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("where", BOOLEANS.values(), ids=BOOLEANS)
+@pytest.mark.parametrize("form", ["fixed", "table", "data_columns", "pytables", "h5py"])
+def test_truth_values_are_booleans_in_every_memory(tmp_path: Path, form: str, where: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    tables = pytest.importorskip("tables")
+    if where.get("like") == "torch":
+        pytest.importorskip("torch")
+    path, truth = tmp_path / "truth.h5", np.arange(100) % 3 == 0
+    records = np.zeros(100, [("b", "?"), ("pair", "?", (2,)), ("i", "i4")])
+    records["b"], records["pair"] = truth, truth[:, None]
+    if form == "pytables":
+        with tables.open_file(path, "w") as file:
+            file.create_table("/", "t", obj=records)
+    elif form == "h5py":
+        with h5py.File(path, "w") as file:
+            file["t"] = records
+    else:
+        frame = pd.DataFrame({"b": truth, "pair": truth, "i": np.arange(100)})
+        keys = {"format": "fixed"} if form == "fixed" else {"format": "table"}
+        frame.to_hdf(path, key="t", data_columns=form == "data_columns" or None, **keys)
+    with kernels_of(where):
+        found = ps.read_columns(f"{path}:t", ["b", "pair"], **where)
+    for column in found.values():
+        assert str(column.dtype).removeprefix("torch.") == "bool"
+        on_host = column.cpu() if hasattr(column, "cpu") else column
+        on_host = on_host if isinstance(on_host, np.ndarray) else on_host.numpy()
+        assert (on_host.reshape(100, -1) == truth[:, None]).all()
+
+
+def test_bytes_of_bits_outside_tables_of_pytables_stay_integers(tmp_path: Path) -> None:
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 1)
+    kind.insert(b"flags", 0, h5py.h5t.STD_B8LE)
+    with h5py.File(tmp_path / "bits.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"t", kind, h5py.h5s.create_simple((3,)))
+        values = np.array([(5,), (0,), (255,)], [("flags", "u1")])
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, values, kind)
+    assert ps.read_columns(f"{tmp_path / 'bits.h5'}:t")["flags"].tolist() == [5, 0, 255]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_columns_of_several_levels_are_refused(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("tables")
+    columns = pd.MultiIndex.from_product([["a", "b"], [0, 1]])
+    pd.DataFrame(np.zeros((10, 4)), columns=columns).to_hdf(tmp_path / "levels.h5", key="frame")
+    with pytest.raises(ps.IncompatibleError, match=r"columns of /frame of .* have several levels"):
+        ps.read_columns(f"{tmp_path / 'levels.h5'}:frame")
 
 
 def test_a_field_beside_times_that_numpy_lacks_is_refused(tmp_path: Path) -> None:
