@@ -17,6 +17,7 @@ for _name in ("xarray", "netCDF4", "h5netcdf", "dask", "scipy"):
 CASES = Path(__file__).with_name("xarray_suite.py")
 EXPECTED = {
     "test_roundtrip_complex": "passes an argument of netCDF4, auto_complex",
+    "test_decode_utf8_warning": "h5netcdf warns of text that is not UTF-8, and gives bytes",
     "test_phony_dims_warning": "h5netcdf warns that a default has changed",
     "test_compute_false": "HDF5 locks the file, which netCDF4 has open for writing",
 }

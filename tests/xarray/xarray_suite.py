@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 
+import h5py
 import xarray as xr
+from xarray.backends import api
 from xarray.tests import test_backends as backends
 from xarray.tests import test_backends_datatree as trees
 from xarray.tests.conftest import *  # noqa: F403
@@ -17,6 +20,21 @@ from xarray.tests.conftest import *  # noqa: F403
 OTHERS = ("netcdf4", "h5netcdf")
 OF_OTHERS = ("format", "invalid_netcdf", "lock", "autoclose", "decode_vlen_strings")
 """Arguments of the other engines."""
+OPENERS = (
+    "open_dataset",
+    "load_dataset",
+    "open_dataarray",
+    "load_dataarray",
+    "open_mfdataset",
+    "open_datatree",
+    "load_datatree",
+    "open_groups",
+)
+
+
+def is_hdf5(path):
+    """Whether xarray would choose one of the others for a path."""
+    return isinstance(path, (str, os.PathLike)) and h5py.is_hdf5(path)
 
 
 def by_penstock(opener):
@@ -24,7 +42,7 @@ def by_penstock(opener):
 
     @functools.wraps(opener)
     def opened(path, *arguments, **keys):
-        if keys.get("engine") in OTHERS:
+        if keys.get("engine") in OTHERS or ("engine" not in keys and is_hdf5(path)):
             keys["engine"] = "penstock"
             for name in OF_OTHERS:
                 keys.pop(name, None)
@@ -33,19 +51,13 @@ def by_penstock(opener):
     return opened
 
 
-class _Module:
-    """xarray, opening by Penstock."""
-
-    def __getattr__(self, name):
-        found = getattr(xr, name)
-        return by_penstock(found) if name.startswith("open_") else found
-
-
-for _module in (backends, trees):
-    for _name in ("open_dataset", "load_dataset", "open_mfdataset", "open_datatree", "open_groups"):
+# The tests call functions of the package as well as names that they have imported, and functions of
+# the package call each other.
+for _name in OPENERS:
+    _opener = by_penstock(getattr(api, _name))
+    for _module in (api, xr.backends, xr, backends, trees):
         if hasattr(_module, _name):
-            setattr(_module, _name, by_penstock(getattr(_module, _name)))
-trees.xr = _Module()
+            setattr(_module, _name, _opener)
 
 
 class _Reading:
