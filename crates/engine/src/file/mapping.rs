@@ -23,6 +23,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::File;
+use super::marks::Mark;
 use super::room::limit;
 
 /// Bytes of the largest page of the page cache that one fault maps.
@@ -36,27 +37,37 @@ pub(crate) enum Coverage {
     /// Its ranges, each by itself.
     Ranges,
     /// Everything from the first row to the last, in a file whose gaps between these rows other
-    /// processes fill. Only the rows are written. No process bypasses the page cache meanwhile: the
-    /// cached page of a gap would overwrite what that process has written to the medium.
+    /// processes fill. Only the rows are written. Nothing bypasses the page cache meanwhile: see
+    /// [`marks`](super::marks).
     Rows,
 }
 
 /// The mapped ranges of a write, in the order of the file.
 #[derive(Default)]
-pub(crate) struct Mappings(Vec<Mapping>);
+pub(crate) struct Mappings {
+    mapped: Vec<Mapping>,
+    /// Removed after the memory is unmapped.
+    _mark: Option<Mark>,
+}
 
 impl Mappings {
     /// Maps the parts of these ranges that can be written through mappings. The ranges are sorted
     /// and do not overlap.
     pub(crate) fn of(file: &File, ranges: &[(u64, u64)], coverage: Coverage) -> Mappings {
-        let covered = match (coverage, ranges) {
-            (Coverage::Rows, [first, .., last]) => &[(first.0, last.1)],
-            _ => ranges,
+        let (covered, mark) = match (coverage, ranges) {
+            (Coverage::Rows, [first, .., last]) => match file.mark_rows() {
+                Some(mark) => (&[(first.0, last.1)][..], Some(mark)),
+                None => return Mappings::default(),
+            },
+            _ => (ranges, None),
         };
         let units = covered.iter().map(|range| whole_units(*range));
         let new = units.filter(|range| is_new(file, *range, coverage));
         let mapped = new.filter_map(|(start, end)| Mapping::of_new(file, start, end));
-        Mappings(mapped.take(MOST).collect())
+        Mappings {
+            mapped: mapped.take(MOST).collect(),
+            _mark: mark,
+        }
     }
 
     /// Whether rows from `start` to `end`, and the gaps between them, can be mapped now.
@@ -65,7 +76,7 @@ impl Mappings {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.mapped.is_empty()
     }
 
     /// Writes the first bytes of a range, as far as one mapping reaches. Returns their number: 0 if
@@ -74,7 +85,7 @@ impl Mappings {
     /// # Safety
     /// `buffer` is valid for `length` bytes, which do not change until the call returns.
     unsafe fn write(&self, buffer: *const u8, offset: u64, length: u64) -> u64 {
-        match self.0.iter().find(|mapping| mapping.contains(offset)) {
+        match self.mapped.iter().find(|mapping| mapping.contains(offset)) {
             // SAFETY: passed on.
             Some(mapping) => unsafe { mapping.write(buffer, offset, length) },
             None => 0,
@@ -113,7 +124,7 @@ impl Mappings {
     }
 
     fn next_start(&self, offset: u64) -> u64 {
-        let mut starts = self.0.iter().map(|mapping| mapping.start);
+        let mut starts = self.mapped.iter().map(|mapping| mapping.start);
         starts.find(|start| *start > offset).unwrap_or(u64::MAX)
     }
 }

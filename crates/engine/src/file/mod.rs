@@ -4,6 +4,7 @@
 mod cached;
 pub(crate) mod layout;
 pub(crate) mod mapping;
+pub(crate) mod marks;
 pub mod medium;
 pub(crate) mod mount;
 pub mod position;
@@ -305,8 +306,7 @@ impl File {
         self.writers.store(processes.max(1), Relaxed);
     }
     /// Lets rows be written through mappings that have the gaps between them, which other processes
-    /// fill. No process may bypass the page cache then: see
-    /// [`bypasses_cache`](crate::request::bypasses_cache).
+    /// on this machine fill.
     pub fn let_rows_be_mapped(&self) {
         self.takes_mapped_rows.store(true, Relaxed);
     }

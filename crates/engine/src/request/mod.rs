@@ -245,6 +245,7 @@ fn transfer_job(
         parts,
         ending,
         room: OnceLock::new(),
+        bypass: OnceLock::new(),
         last,
     };
     let transfer = Box::new(transfer);

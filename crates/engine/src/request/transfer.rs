@@ -10,9 +10,11 @@ use super::task::{Remaining, Share, Task};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::mapping::{Coverage, Mappings};
+use crate::file::marks::Mark;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
+use crate::options::RouteName;
 use crate::plan::{Block, Extent, Plan};
 use crate::routes::{Route, Work};
 use crate::save::Replacement;
@@ -185,14 +187,17 @@ pub(crate) enum Ending {
 }
 
 pub(super) struct Transfer {
-    pub file: Arc<File>,
     pub operation: Operation,
     pub parts: Vec<Part>,
     pub ending: Ending,
     /// Whether the file has room for a direct write, determined before its first block.
     pub room: OnceLock<Result<()>>,
+    /// The mark of a write that bypasses the page cache, set before its first block.
+    pub bypass: OnceLock<Option<Mark>>,
     /// The submitter's last step. If there is one, the ending belongs to that step as well.
     pub last: Option<LastStep>,
+    /// Dropped last, after its marks.
+    pub file: Arc<File>,
 }
 
 impl Part {
@@ -276,11 +281,16 @@ impl Transfer {
         }
     }
 
-    /// Allocates blocks for a direct write. The first worker does so, and the other workers wait
-    /// for it.
+    /// Marks the file for a write that bypasses the page cache, and allocates blocks for a direct one. The
+    /// first worker does so, and the other workers wait for it.
     fn make_room(&self) -> Result<()> {
         let directly = |part: &&Part| !matches!(part.direct, Direct::Never);
-        if self.operation == Operation::Read || !self.parts.iter().any(|p| directly(&p)) {
+        let bypasses = |part: &Part| directly(&part) || part.route.name() == RouteName::Gds;
+        if self.operation == Operation::Read || !self.parts.iter().any(bypasses) {
+            return Ok(());
+        }
+        self.bypass.get_or_init(|| self.file.mark_bypass());
+        if !self.parts.iter().any(|part| directly(&part)) {
             return Ok(());
         }
         let plans = || self.parts.iter().filter(directly).map(|part| &part.plan);

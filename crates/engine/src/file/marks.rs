@@ -1,0 +1,189 @@
+//! Keeps writes through mappings of rows apart from writes that bypass the page cache, among all
+//! processes of a machine.
+//!
+//! A mapped page of rows also has the gaps between them. The system writes it back whole, over what
+//! another process has meanwhile written to the medium into a gap. The processes need not know of
+//! each other: they may have opened the file by other paths, or in another group. So the kernel
+//! keeps *marks*: locks of an open file description on single bytes far beyond all data.
+//!
+//! 1. A request that maps rows sets a mark of its kind, and then looks for the other kind. If it
+//!    finds one, it removes its own and maps nothing.
+//! 2. A request that bypasses the page cache sets a mark, and then waits until no request maps rows.
+//!    The system has then unmapped the pages, and writes them back before it writes directly.
+//!
+//! Each sets its own mark first, so of two requests at least one sees the other. No request waits
+//! for one that bypasses the page cache. The kernel removes the marks of a process that ends.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::File;
+
+/// The bytes for the marks of one kind.
+#[derive(Clone, Copy)]
+struct Place(libc::off_t);
+
+const PLACES: libc::off_t = 1 << 60;
+const ROWS: Place = Place(1 << 61);
+const BYPASS: Place = Place((1 << 61) + PLACES);
+
+/// A mark, which is removed when this value is dropped. The file must be open until then.
+pub(crate) struct Mark {
+    fd: RawFd,
+    at: libc::off_t,
+}
+
+impl File {
+    /// Marks the file for a request that maps rows; `None` if rows must not be mapped now.
+    pub(super) fn mark_rows(&self) -> Option<Mark> {
+        let fd = self.buffered_fd();
+        let mark = Mark::set(fd, ROWS)?;
+        lock_in(fd, BYPASS).is_none().then_some(mark)
+    }
+
+    /// Marks the file for a request that bypasses the page cache, and waits for those that map rows.
+    /// `None` on file systems where no rows are mapped.
+    pub(crate) fn mark_bypass(&self) -> Option<Mark> {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let fd = self.direct_fd()?;
+        if !self.system.takes_one_writer() {
+            return None;
+        }
+        let mark = Mark::set(fd, BYPASS);
+        // Nobody can set a mark under a longer lock, such as one of the whole file.
+        while lock_in(fd, ROWS).is_some_and(|lock| lock.l_len == 1) {
+            sleep(PAUSE);
+        }
+        mark
+    }
+}
+
+impl Mark {
+    /// `None` if another program has locked all places, or the file system has no locks.
+    fn set(fd: RawFd, place: Place) -> Option<Mark> {
+        static NEXT: AtomicI64 = AtomicI64::new(0);
+        // Processes in containers may have the same number.
+        const TRIALS: usize = 16;
+        (0..TRIALS).find_map(|_| {
+            let own = i64::from(std::process::id()) << 28;
+            let at = place.0 + (own + NEXT.fetch_add(1, Relaxed)) % PLACES;
+            let mut lock = lock_of(libc::F_WRLCK, at, 1);
+            // SAFETY: fcntl reads the description of the lock.
+            let status = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw mut lock) };
+            (status == 0).then_some(Mark { fd, at })
+        })
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut lock = lock_of(libc::F_UNLCK, self.at, 1);
+        // SAFETY: as above.
+        unsafe { libc::fcntl(self.fd, libc::F_OFD_SETLK, &raw mut lock) };
+    }
+}
+
+/// Returns a lock of another open file description in these places.
+fn lock_in(fd: RawFd, place: Place) -> Option<libc::flock> {
+    let mut lock = lock_of(libc::F_WRLCK, place.0, PLACES);
+    // SAFETY: fcntl replaces the description by that of a lock in its way.
+    let status = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut lock) };
+    (status == 0 && i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock)
+}
+
+fn lock_of(kind: libc::c_int, start: libc::off_t, length: libc::off_t) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::file::Access;
+    use crate::options::Options;
+
+    fn open(path: &std::path::Path) -> Arc<File> {
+        let access = Access {
+            create: true,
+            ..Access::READ_WRITE
+        };
+        Arc::new(File::open(path, access, Options::default()).unwrap())
+    }
+
+    /// Two openings, the second by another name.
+    fn twice(folder: &tempfile::TempDir) -> Option<(Arc<File>, Arc<File>)> {
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        let first = open(&path);
+        std::fs::hard_link(&path, &link).unwrap();
+        let second = open(&link);
+        if second.direct_fd().is_none() {
+            eprintln!("SKIPPED: the file system of the tests has no direct I/O");
+            return None;
+        }
+        Some((first, second))
+    }
+
+    #[test]
+    fn rows_are_not_mapped_while_another_opening_bypasses_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((first, second)) = twice(&folder) else {
+            return;
+        };
+        let bypass = [second.mark_bypass(), second.mark_bypass()];
+        assert!(bypass.iter().all(Option::is_some));
+        assert!(first.mark_rows().is_none());
+        assert!(second.mark_rows().is_none());
+        let [one, other] = bypass;
+        drop(one);
+        assert!(first.mark_rows().is_none());
+        drop(other);
+        let rows = [first.mark_rows(), first.mark_rows(), second.mark_rows()];
+        assert!(rows.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_write_that_bypasses_the_page_cache_waits_until_no_rows_are_mapped() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((first, second)) = twice(&folder) else {
+            return;
+        };
+        let rows = first.mark_rows().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_over);
+        let waiting = std::thread::spawn(move || {
+            let mark = second.mark_bypass();
+            (mark.is_some(), seen.load(Relaxed))
+        });
+        while first.mark_rows().is_some() {
+            std::thread::yield_now();
+        }
+        is_over.store(true, Relaxed);
+        drop(rows);
+        assert_eq!(waiting.join().unwrap(), (true, true));
+    }
+
+    #[test]
+    fn a_lock_of_the_whole_file_stops_mappings_and_no_direct_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((first, second)) = twice(&folder) else {
+            return;
+        };
+        let mut whole = lock_of(libc::F_WRLCK, 0, 0);
+        let third = open(first.path());
+        // SAFETY: fcntl reads the description of the lock.
+        let status = unsafe { libc::fcntl(third.buffered_fd(), libc::F_OFD_SETLK, &raw mut whole) };
+        assert_eq!(status, 0);
+        assert!(first.mark_rows().is_none());
+        assert!(second.mark_bypass().is_none());
+    }
+}
