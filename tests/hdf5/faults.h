@@ -22,6 +22,11 @@ static inline void fail_at(off_t offset, int error) {
     fault_errno = error;
 }
 
+/* All accesses end with this errno. */
+enum { EVERYWHERE = -2 };
+
+static inline void fail_everywhere(int error) { fail_at(EVERYWHERE, error); }
+
 static inline void fail_no_more(void) { fault_errno = 0; }
 
 /* Accesses by other threads than the one that holds them wait until it, or another one, lets them go
@@ -70,7 +75,8 @@ static inline void pass_gate(void) {
 /* How much may be moved; 0 if the call fails, with errno set. */
 static inline size_t allowed(size_t bytes, off_t offset) {
     unsigned long number = ++calls;
-    if (fault_errno != 0 && offset <= fault_at && fault_at < offset + (off_t)bytes) {
+    const bool is_at = offset <= fault_at && fault_at < offset + (off_t)bytes;
+    if (fault_errno != 0 && (is_at || fault_at == EVERYWHERE)) {
         errno = fault_errno;
         return 0;
     }

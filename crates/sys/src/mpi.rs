@@ -4,7 +4,7 @@
 //! interface, and pointers in Open MPI. A [`Handle`] holds either: on a little-endian machine, an int
 //! is its lower half, in memory and in a register.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use crate::library::table;
 
@@ -16,6 +16,22 @@ table! {
     Mpi {
         required {
             fn MPI_Barrier(comm: Handle) -> c_int;
+            fn MPI_Allreduce(
+                sendbuf: *const c_void, recvbuf: *mut c_void, count: c_int, datatype: Handle, op: Handle, comm: Handle
+            ) -> c_int;
+            /// `user_fn` combines elements: it takes two arrays, of which the second receives the result, the
+            /// number of elements and their datatype.
+            fn MPI_Op_create(
+                user_fn: unsafe extern "C" fn(*const c_void, *mut c_void, *const c_int, *const Handle),
+                commute: c_int,
+                op: *mut Handle
+            ) -> c_int;
+            /// Replaces the handle by the null handle.
+            fn MPI_Op_free(op: *mut Handle) -> c_int;
+            /// `datarep` has room for `MPI_MAX_DATAREP_STRING` characters, which is 128 in MPICH and Open MPI.
+            fn MPI_File_get_view(
+                file: Handle, displacement: *mut i64, etype: *mut Handle, filetype: *mut Handle, datarep: *mut c_char
+            ) -> c_int;
             fn MPI_Comm_size(comm: Handle, size: *mut c_int) -> c_int;
             /// Makes a communicator of the processes that pass the same color.
             fn MPI_Comm_split(comm: Handle, color: c_int, key: c_int, newcomm: *mut Handle) -> c_int;

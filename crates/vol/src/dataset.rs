@@ -346,9 +346,12 @@ unsafe fn carry_out(
         let mut objects: Vec<*mut c_void> = unders.iter().map(|under| under.object).collect();
         passed.objects = objects.as_mut_ptr();
         let status = first.container.in_call(|| call(first.below(), passed));
-        drop(below.alone);
+        let ended = below.end.finish();
         if let Some(error) = below.failed {
             return Err(background::took_part(error));
+        }
+        if status >= 0 {
+            ended?;
         }
         match below.host {
             None => {
@@ -515,7 +518,8 @@ unsafe fn set_extent(
         });
         let dataset = Wrapped::of(obj);
         if let Some(shared) = dataset.container().shared.get() {
-            shared.extent_changed(dataset.known_dataset_access().map(|access| &access.key));
+            let access = dataset.known_dataset_access();
+            shared.extent_changed(access.map(|access| &access.key), true);
             describe_together(obj);
         }
         status

@@ -11,32 +11,31 @@ use penstock_engine::options_without_engine;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5F_SCOPE_LOCAL, H5P_DEFAULT, herr_t, hid_t};
 
-use super::access_sets::{file_access, place_of};
+use super::access_sets::file_access;
 use super::api_call::{ApiCall, METADATA, NO_REQUEST};
 use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
 use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
 use super::container::Container;
 use super::info::ConnectorInfo;
+use super::opening::{Prepared, prepare, share, was_not_opened};
 use super::owned_id::OwnedId;
 use super::registration::NAME;
-use super::shared_file::{Opening, SharedFile};
 use super::temporary_id::TemporaryId;
 use super::under::Under;
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::library::callback::{ErrorSite, FAIL, SUCCEED, error_site, run_callback};
 use penstock_hdf5::transfer::conflicts::Pending;
-use penstock_hdf5::transfer::{Planned, Refused, file_to_sync};
+use penstock_hdf5::transfer::file_to_sync;
 
 const OPEN: ErrorSite = error_site(c"penstock_async_open", "H5E_VOL_g", "H5E_CANTOPENFILE_g");
 const SPECIFIC: ErrorSite = error_site(c"penstock_async_file", "H5E_VOL_g", "H5E_CANTOPERATE_g");
 
 /// A file access property list for the connector below.
-struct AccessList {
-    library: CallingLibrary,
-    container: Arc<Container>,
-    fapl: OwnedId,
+pub(crate) struct AccessList {
+    pub(crate) container: Arc<Container>,
+    pub(crate) fapl: OwnedId,
 }
 
 impl AccessList {
@@ -45,15 +44,17 @@ impl AccessList {
     ///
     /// # Safety
     /// The thread is inside a call of `library`, and `fapl` is a file access property list of that library.
-    unsafe fn of(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
+    pub(crate) unsafe fn of(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
+        // The processes copy a communicator of the list together, so no error may come before.
+        // SAFETY: HDF5 checks the identifier.
+        let copied = OwnedId::of(library, unsafe { (library.calls.H5Pcopy)(fapl) });
         // SAFETY: the caller guarantees this.
         let (info, is_parallel) = unsafe {
             let info = ConnectorInfo::of_access_list(library, fapl)?;
             (info, is_parallel(library, fapl))
         };
         let container = Container::new(&info.below, &info.settings, is_parallel)?;
-        // SAFETY: HDF5 checks the identifier.
-        let fapl = OwnedId::of(library, unsafe { (library.calls.H5Pcopy)(fapl) })
+        let fapl = copied
             .ok_or_else(|| Error::invalid("HDF5 cannot copy the file access property list"))?;
         let set = library.calls.H5Pset_vol;
         // SAFETY: the identifier is open. Its connector has made the information, which HDF5 copies.
@@ -63,11 +64,7 @@ impl AccessList {
                 "HDF5 cannot set the connector below in the file access property list",
             ))
         } else {
-            Ok(AccessList {
-                library,
-                container,
-                fapl,
-            })
+            Ok(AccessList { container, fapl })
         }
     }
 }
@@ -76,7 +73,7 @@ impl AccessList {
 ///
 /// # Safety
 /// As for [`AccessList::of`].
-unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
+pub(crate) unsafe fn is_parallel(library: CallingLibrary, fapl: hid_t) -> bool {
     let mut flags = 0;
     // SAFETY: HDF5 checks the identifiers, and `flags` receives the answer.
     library.keeping_errors(|| unsafe {
@@ -111,37 +108,18 @@ unsafe fn open_below(
         return ptr::null_mut();
     };
     let body = || {
-        // SAFETY: the caller guarantees this.
-        let access = unsafe { AccessList::of(library, fapl_id)? };
-        if access.container.is_parallel
-            && access.container.policy.settings.options.durable == Some(true)
-        {
-            return Err(Error::invalid(
-                "option durable is not available for files that processes share",
-            )
-            .remedy("remove the option; H5Fflush, which all processes call, writes the metadata"));
-        }
         let _quiet = Quiet::begin(library);
+        // SAFETY: the caller guarantees this.
+        let prepared = unsafe { prepare(library, name, fapl_id, mode != OpenMode::ForReading)? };
+        let Prepared { access, opening } = prepared;
         // SAFETY: the caller guarantees this.
         unsafe { finish_deferred_close(name) };
         before(library);
-        let opening = if access.container.is_parallel {
-            // SAFETY: the caller guarantees the name. The list is this connector's own.
-            Some(unsafe {
-                let is_writable = mode != OpenMode::ForReading;
-                let options = access.container.policy.settings.options;
-                Opening::of(
-                    library,
-                    CStr::from_ptr(name),
-                    (access.fapl.id, is_writable),
-                    options,
-                )?
-            })
-        } else {
-            None
-        };
         let file = access.container.in_call(|| call(&library, access.fapl.id));
         if file.is_null() {
+            if let Some(opening) = opening {
+                was_not_opened(opening);
+            }
             return Ok(file);
         }
         let _ = access.container.file.set(file as usize);
@@ -155,7 +133,7 @@ unsafe fn open_below(
         if let Some(opening) = opening {
             // SAFETY: HDF5 gets the wrapper later; the caller guarantees the name.
             unsafe {
-                share(&access, CStr::from_ptr(name), wrapped, opening)?;
+                share(library, CStr::from_ptr(name), wrapped, opening);
                 if mode == OpenMode::New {
                     write_first_metadata(&Wrapped::of(wrapped).under());
                 }
@@ -164,65 +142,6 @@ unsafe fn open_below(
         Ok(wrapped)
     };
     run_callback(library.hdf5, OPEN, body).unwrap_or(ptr::null_mut())
-}
-
-/// Finds the shared file, or records why only HDF5 accesses it.
-///
-/// # Safety
-/// As for [`open_below`]; `wrapped` is the file that it has opened.
-unsafe fn share(
-    access: &AccessList,
-    name: &CStr,
-    wrapped: *mut c_void,
-    opening: Planned<Opening>,
-) -> Result<()> {
-    let AccessList {
-        library, container, ..
-    } = access;
-    // SAFETY: the caller guarantees this.
-    let under = unsafe { Wrapped::of(wrapped) }.under();
-    // SAFETY: as above.
-    let is_native = unsafe { under.ends_in_native() };
-    let shared = match opening {
-        Ok(mut opening) if is_native => {
-            // SAFETY: as above.
-            opening.has_gaps |= unsafe { notes_free_space(&under) };
-            // SAFETY: as above.
-            let (number, _) = unsafe { place_of(&under, H5I_FILE)? };
-            SharedFile::of(*library, (number, name), opening)
-        }
-        Ok(_) => {
-            let why = "the connector below does not store in HDF5's own files";
-            Err(Refused(why.to_owned()))
-        }
-        Err(refused) => Err(refused),
-    };
-    match shared {
-        Ok(shared) => drop(container.shared.set(shared)),
-        Err(Refused(why)) => drop(container.why_hdf5s.set(why)),
-    }
-    Ok(())
-}
-
-/// Returns whether a file tracks its free space. Returns true if HDF5 does not answer.
-///
-/// # Safety
-/// The thread is inside a call that has opened this file.
-unsafe fn notes_free_space(under: &Under) -> bool {
-    let library = under.library();
-    let (mut strategy, mut notes, mut threshold) = (0, false, 0);
-    let get = library.calls.H5Pget_file_space_strategy;
-    // SAFETY: the caller guarantees this; HDF5 checks the identifiers, and the pointers are valid for the answers.
-    let status = library.keeping_errors(|| unsafe {
-        let Ok(file) = TemporaryId::of(under, H5I_FILE) else {
-            return FAIL;
-        };
-        let list = (library.hdf5.H5Fget_create_plist)(file.get());
-        let status = get(list, &mut strategy, &mut notes, &mut threshold);
-        (library.hdf5.H5Pclose)(list);
-        status
-    });
-    status < 0 || notes
 }
 
 /// Writes the metadata of a file that processes have just created together. While HDF5 2.2.0

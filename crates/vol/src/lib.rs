@@ -13,6 +13,7 @@
 mod forward;
 
 mod access_sets;
+mod agreement;
 mod api_call;
 mod attribute;
 mod background;
@@ -35,6 +36,7 @@ mod link;
 mod log;
 mod mpi;
 mod object;
+mod opening;
 mod operation;
 mod owned_id;
 mod policy;

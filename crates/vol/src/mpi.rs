@@ -1,7 +1,7 @@
 //! Calls of MPI by this connector. They run on the thread and at the time of the program's calls,
 //! as HDF5's do.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr;
 
@@ -19,6 +19,14 @@ const NO_LIST: hid_t = -1;
 pub(crate) struct Communicator {
     mpi: &'static Mpi,
     handle: Handle,
+    reduction: Option<Reduction>,
+}
+
+/// What [`Communicator::any`] needs. Only the header of the MPI library defines its handles of bytes
+/// and of operations.
+struct Reduction {
+    byte: Handle,
+    or: Handle,
 }
 
 impl Communicator {
@@ -49,7 +57,11 @@ impl Communicator {
             match copy_of(fapl) {
                 (_, false) => Err(failed()),
                 (handle, true) if handle == null => Ok(None),
-                (handle, true) => Ok(Some(Communicator { mpi, handle })),
+                (handle, true) => Ok(Some(Communicator {
+                    mpi,
+                    handle,
+                    reduction: None,
+                })),
             }
         })
     }
@@ -83,6 +95,47 @@ impl Communicator {
         these == all_processes
     }
 
+    /// Prepares [`Communicator::any`]. Returns false if the MPI library does not provide what it
+    /// needs.
+    ///
+    /// # Safety
+    /// `file` is a handle of an open file of MPI-IO whose view HDF5 has left at bytes.
+    pub(crate) unsafe fn can_reduce(&mut self, file: Handle) -> bool {
+        let (mut at, mut byte, mut of_file, mut or): (i64, Handle, Handle, Handle) = (0, 0, 0, 0);
+        let mut name: [c_char; 1024] = [0; 1024];
+        // SAFETY: the caller guarantees the file, and the pointers are valid for the answers.
+        let is_ready = unsafe {
+            let name = name.as_mut_ptr();
+            let view = self.mpi.MPI_File_get_view;
+            view(file, &mut at, &mut byte, &mut of_file, name) == MPI_SUCCESS
+                && (self.mpi.MPI_Op_create)(or_bytes, 1, &mut or) == MPI_SUCCESS
+        };
+        if is_ready {
+            self.reduction = Some(Reduction { byte, or });
+        }
+        is_ready
+    }
+
+    /// Returns for each flag whether any process has set it. A collective call, in which each process
+    /// waits for all others. Without [`Communicator::can_reduce`] it returns the flags.
+    pub(crate) fn any<const N: usize>(&self, flags: [bool; N]) -> [bool; N] {
+        let Some(Reduction { byte, or }) = &self.reduction else {
+            return flags;
+        };
+        let own = flags.map(u8::from);
+        let mut all = own;
+        let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
+        // SAFETY: the communicator and the operation exist until this is dropped, and the thread makes a call of HDF5
+        // that all processes make. Both arrays have N bytes.
+        let status =
+            unsafe { (self.mpi.MPI_Allreduce)(from, to, N as c_int, *byte, *or, self.handle) };
+        if status == MPI_SUCCESS {
+            all.map(|flag| flag != 0)
+        } else {
+            flags
+        }
+    }
+
     /// Waits until all processes have called this.
     pub(crate) fn meet(&self) {
         if self.mpi.is_running() {
@@ -96,8 +149,32 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         if self.mpi.is_running() {
-            // SAFETY: the communicator is this object's own, and all processes close the file.
-            unsafe { (self.mpi.MPI_Comm_free)(&mut self.handle) };
+            // SAFETY: the handles are this object's own, and all processes close the file.
+            unsafe {
+                if let Some(reduction) = &mut self.reduction {
+                    (self.mpi.MPI_Op_free)(&mut reduction.or);
+                }
+                (self.mpi.MPI_Comm_free)(&mut self.handle);
+            }
+        }
+    }
+}
+
+/// An operation of MPI: combines bytes by "or".
+///
+/// # Safety
+/// As for `user_fn` of `MPI_Op_create`; the elements are bytes.
+unsafe extern "C" fn or_bytes(
+    from: *const c_void,
+    to: *mut c_void,
+    count: *const c_int,
+    _datatype: *const Handle,
+) {
+    let (from, to): (*const u8, *mut u8) = (from.cast(), to.cast());
+    // SAFETY: the caller guarantees the arrays and their length.
+    unsafe {
+        for at in 0..usize::try_from(*count).unwrap_or(0) {
+            *to.add(at) |= *from.add(at);
         }
     }
 }

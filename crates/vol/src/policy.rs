@@ -9,6 +9,7 @@ use std::{cmp, fs};
 use penstock_engine::error::{Error, Result};
 use penstock_sys::environment;
 
+use super::agreement::Alike;
 use super::log::{Execution, Log};
 use super::settings::ConnectorSettings;
 use penstock_hdf5::transfer::conflicts::Failures;
@@ -59,6 +60,31 @@ impl Policy {
             log,
             failures: Arc::default(),
         })
+    }
+
+    /// Returns the options that processes which share a file must have alike, because they decide which collective
+    /// calls are made, and in which order.
+    pub(crate) fn alike(&self) -> Vec<Alike> {
+        let settings = &self.settings;
+        let options = [
+            (
+                "option collective",
+                format!("{:?}", settings.collective).to_lowercase(),
+            ),
+            ("option implicit", u8::from(settings.implicit).to_string()),
+            (
+                "option small",
+                settings
+                    .small
+                    .map_or("the default".to_owned(), |n| n.to_string()),
+            ),
+        ];
+        let alike = |(name, value)| Alike {
+            name,
+            value,
+            is_required: true,
+        };
+        options.map(alike).into()
     }
 
     /// Adds a line to the log, if there is one.

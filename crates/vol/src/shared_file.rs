@@ -18,8 +18,8 @@
 //! - If the program has metadata written collectively, which HDF5 does in many calls,
 //!   [hints](super::mpi::forbid_sieving) make MPI-IO write only the pieces, also of elements.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, OsStr, c_int};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -31,9 +31,7 @@ use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::file::system::{FileSystem, Sharing};
 use penstock_engine::file::{Access, File};
-use penstock_engine::merged_options;
 use penstock_engine::options::Options;
-use penstock_engine::request::bypasses_cache;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
@@ -49,7 +47,7 @@ use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 const SHORT_ROW: u64 = 1 << 20;
 
 /// Environment variable that makes HDF5 call `MPI_File_sync` after each write.
-const FILE_SYNC: &str = "HDF5_DO_MPI_FILE_SYNC";
+pub(crate) const FILE_SYNC: &str = "HDF5_DO_MPI_FILE_SYNC";
 
 /// One process's state of a shared file.
 pub(crate) struct SharedFile {
@@ -75,26 +73,54 @@ pub(crate) struct SharedFile {
     pub(crate) may_free: AtomicBool,
     /// Whether MPI-IO may write more than a call selects.
     is_sieved: bool,
-    /// Kinds of collective transfers that continue, since the processes last met.
-    unmet: Unmet,
-    /// The processes, if they can write, and if none must be in a call of HDF5 while another reads
-    /// metadata.
+    /// Collective transfers that continue in some process, since the processes last met.
+    unmet: Mutex<Unmet>,
+    /// The datasets that all processes of a file that is open for reading have described.
+    described: Mutex<HashSet<[u8; 16]>>,
+    is_writable: bool,
+    /// The processes, if none must be in a call of HDF5 while another reads metadata.
     processes: Mutex<Option<Communicator>>,
     /// Number of the program's handles of the file.
     handles: AtomicUsize,
 }
 
-/// Kinds of collective transfers. All processes have the same values, because they make these calls
-/// in the same order.
+/// Collective transfers. All processes have the same values, because they make these calls in the same
+/// order and agree in each.
 #[derive(Default)]
 struct Unmet {
-    reads: AtomicBool,
-    writes: AtomicBool,
+    reads: bool,
+    /// The tokens of the datasets.
+    writes: HashSet<[u8; 16]>,
+}
+
+/// What a process must finish before a collective transfer, and the processes must meet after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Before {
+    Nothing,
+    /// Its transfers of the datasets.
+    Datasets,
+    /// Its transfers of the file.
+    File,
+}
+
+/// What processes know of a collective transfer: of one process, or of all together.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Facts {
+    /// A process cannot take part.
+    pub(crate) failed: bool,
+    /// HDF5 carries out the call as the program requests.
+    pub(crate) together: bool,
+    /// Each process carries out its own part.
+    pub(crate) alone: bool,
+    /// The transfer may continue after the call.
+    pub(crate) continues: bool,
 }
 
 /// Number of changes of extents. Chunks are allocated and freed then.
 #[derive(Default)]
 struct Extents {
+    /// Whether a call of all processes has changed one.
+    by_all: bool,
     /// Number by the token of the dataset.
     of: HashMap<[u8; 16], u64>,
     of_any: u64,
@@ -124,14 +150,10 @@ impl SharedFile {
         library: CallingLibrary,
         (number, name): (u64, &CStr),
         opening: Opening,
-    ) -> Planned<Arc<SharedFile>> {
+        processes: Communicator,
+    ) -> Arc<SharedFile> {
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
-        let sharing = agreed_sharing(&opening.processes, path)?;
-        let is_written_here = opening.is_writable && sharing == Sharing::OnOneMachine;
-        let bypasses_cache = c_int::from(opening.bypasses_cache);
-        let use_cache = is_written_here
-            && opening.processes.have_same(bypasses_cache)
-            && !opening.bypasses_cache;
+        let sharing = opening.sharing;
         let mut open = open_files();
         open.retain(|(_, file)| file.strong_count() > 0);
         let mut others = open.iter().filter(|(slot, _)| *slot == library.slot);
@@ -139,7 +161,7 @@ impl SharedFile {
         let same = others.find_map(|(_, file)| file.upgrade().filter(is_it));
         if let Some(same) = same {
             same.opened();
-            return Ok(same);
+            return same;
         }
         let access = Access {
             read: true,
@@ -150,8 +172,8 @@ impl SharedFile {
             .ok()
             .map(Arc::new);
         if let (Some(file), Sharing::OnOneMachine) = (&file, sharing) {
-            file.set_writers(opening.processes.size());
-            if use_cache {
+            file.set_writers(processes.size());
+            if opening.is_writable {
                 file.let_rows_be_mapped();
             }
         }
@@ -173,12 +195,16 @@ impl SharedFile {
             is_sieved: opening.is_sieved,
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
-            unmet: Unmet::default(),
-            processes: Mutex::new(opening.meets.then_some(opening.processes)),
+            unmet: Mutex::default(),
+            described: Mutex::default(),
+            is_writable: opening.is_writable,
+            // If processes read metadata together, HDF5 may wait inside a transfer of one process for
+            // the next call of the others, so the others must not wait for that process.
+            processes: Mutex::new((!opening.reads_together).then_some(processes)),
             handles: AtomicUsize::new(1),
         });
         open.push((library.slot, Arc::downgrade(&shared)));
-        Ok(shared)
+        shared
     }
 
     /// Records that the program has one more handle of the file.
@@ -238,35 +264,86 @@ impl SharedFile {
     /// Returns whether HDF5 may allocate storage between that of other datasets, in a gap or in
     /// freed space. The result is the same in all processes.
     pub(crate) fn may_fill_gaps(&self) -> bool {
-        let extents = self.extents();
-        let has_changed = extents.of_any > 0 || !extents.of.is_empty();
-        self.has_gaps || has_changed || self.may_free.load(Relaxed)
+        self.has_gaps || self.extents().by_all || self.may_free.load(Relaxed)
     }
 
     /// Waits until all processes that share the file arrive, if they write it and may wait for each
     /// other: see [`Opening::of`].
     pub(crate) fn meet(&self) {
-        if let Some(processes) = &*self.processes() {
+        if let (Some(processes), true) = (&*self.processes(), self.is_writable) {
             processes.meet();
         }
     }
 
-    /// Waits for the other processes before a collective transfer that may conflict with earlier
-    /// collective transfers that continue: before a read for writes, and before a write for reads.
-    /// `finish` first finishes all transfers of this process in the file, because the processes do
-    /// not meet again for them.
-    pub(crate) fn meet_before(&self, operation: Operation, continues: bool, finish: impl FnOnce()) {
-        let (opposite, own) = match operation {
-            Operation::Read => (&self.unmet.writes, &self.unmet.reads),
-            Operation::Write => (&self.unmet.reads, &self.unmet.writes),
+    /// Returns what must be finished before a collective transfer of datasets with these tokens, because
+    /// it may conflict with an earlier one that continues in some process.
+    pub(crate) fn conflicts_before(&self, operation: Operation, datasets: &[[u8; 16]]) -> Before {
+        let unmet = self.unmet();
+        let is_unmet = |token| unmet.writes.contains(token);
+        match operation {
+            Operation::Read if !unmet.writes.is_empty() => Before::File,
+            Operation::Write if unmet.reads => Before::File,
+            Operation::Write if datasets.iter().any(is_unmet) => Before::Datasets,
+            Operation::Read | Operation::Write => Before::Nothing,
+        }
+    }
+
+    /// Records that the processes have met after [`conflicts_before`](Self::conflicts_before).
+    pub(crate) fn has_met(&self, before: Before, datasets: &[[u8; 16]]) {
+        let mut unmet = self.unmet();
+        match before {
+            Before::Nothing => {}
+            Before::Datasets => unmet.writes.retain(|token| !datasets.contains(token)),
+            Before::File => *unmet = Unmet::default(),
+        }
+    }
+
+    /// Records a collective transfer that continues in some process.
+    pub(crate) fn continues(&self, operation: Operation, datasets: &[[u8; 16]]) {
+        let mut unmet = self.unmet();
+        match operation {
+            Operation::Read => unmet.reads = true,
+            Operation::Write => unmet.writes.extend(datasets),
+        }
+    }
+
+    /// Returns what holds in any of the processes. A collective call. Where processes must not wait for each
+    /// other, returns what holds in this one.
+    pub(crate) fn agree(&self, own: Facts) -> Facts {
+        let Some(processes) = &*self.processes() else {
+            return own;
         };
-        if opposite.swap(false, Relaxed) {
-            finish();
-            self.meet();
+        let own = [own.failed, own.together, own.alone, own.continues];
+        let [failed, together, alone, continues] = processes.any(own);
+        Facts {
+            failed,
+            together,
+            alone,
+            continues,
         }
-        if continues {
-            own.store(true, Relaxed);
+    }
+
+    /// Returns whether the processes need not agree on a transfer of these datasets, because nothing can change
+    /// what they found when they agreed last. The result is the same in all processes that have described the
+    /// datasets.
+    pub(crate) fn are_agreed(&self, datasets: &[[u8; 16]]) -> bool {
+        let described = self.described();
+        !self.is_writable && datasets.iter().all(|token| described.contains(token))
+    }
+
+    /// Records that all processes have described these datasets.
+    pub(crate) fn have_agreed(&self, datasets: &[[u8; 16]]) {
+        if !self.is_writable {
+            self.described().extend(datasets);
         }
+    }
+
+    fn unmet(&self) -> MutexGuard<'_, Unmet> {
+        self.unmet.lock().recover()
+    }
+
+    fn described(&self) -> MutexGuard<'_, HashSet<[u8; 16]>> {
+        self.described.lock().recover()
     }
 
     /// Describes a dataset.
@@ -289,9 +366,11 @@ impl SharedFile {
         Ok((changes, Arc::new(stored)))
     }
 
-    /// Records that the extent of a dataset may have changed; without a key, of any dataset.
-    pub(crate) fn extent_changed(&self, key: Option<&ObjectKey>) {
+    /// Records that the extent of a dataset may have changed, in a call of all processes or of this one; without
+    /// a key, that of any dataset.
+    pub(crate) fn extent_changed(&self, key: Option<&ObjectKey>, by_all: bool) {
         let mut extents = self.extents();
+        extents.by_all |= by_all;
         match key {
             Some(key) => *extents.of.entry(key.token).or_default() += 1,
             None => extents.of_any += 1,
@@ -322,19 +401,14 @@ pub(crate) struct Opening {
     reads_together: bool,
     /// Whether MPI-IO may write more than a call selects.
     is_sieved: bool,
-    /// Whether processes may wait for each other in a collective call.
-    meets: bool,
     pub(crate) has_gaps: bool,
-    /// Whether this process may write past the page cache.
-    bypasses_cache: bool,
-    processes: Communicator,
+    /// What the processes see of each other's writes: in the folder, because the file need not exist yet.
+    pub(crate) sharing: Sharing,
 }
 
 impl Opening {
-    /// Prepares to open a file with this list. All processes that call this open the file next.
-    /// Returns the reason if only HDF5 can access the bytes of the file. The result is the same in
-    /// all processes: it depends on the list, the name and the MPI library, and they agree on the
-    /// file system.
+    /// Prepares to open a file with this list, to which it adds hints for MPI-IO. Returns the reason if
+    /// only HDF5 can access the bytes of the file. Makes no collective call.
     ///
     /// # Safety
     /// The thread is inside a call of `library`, which checks the list. It belongs to this connector.
@@ -342,7 +416,6 @@ impl Opening {
         library: CallingLibrary,
         name: &CStr,
         (fapl, is_writable): (hid_t, bool),
-        options: Options,
     ) -> Result<Planned<Opening>> {
         let refused = |why: &str| Ok(Err(Refused(why.to_owned())));
         // SAFETY: the caller guarantees this.
@@ -356,8 +429,7 @@ impl Opening {
         if has_prefix(name) {
             return refused("MPI-IO may take the start of the file's name for a file system");
         }
-        let sync = environment::text(FILE_SYNC);
-        if sync.is_some_and(|sync| sync == "TRUE" || sync == "1") {
+        if syncs_each_write() {
             return refused("HDF5 synchronizes each write, and then writes nothing independently");
         }
         let Some(mpi) = library.hdf5.mpi() else {
@@ -366,23 +438,18 @@ impl Opening {
         // SAFETY: the caller guarantees this.
         let is_set = |property| unsafe { is_set(library, property, fapl) };
         let reads_together = is_set(library.calls.H5Pget_all_coll_metadata_ops);
-        // If processes read metadata together, HDF5 may wait inside a transfer of one process for
-        // the next call of the others, so the others must not wait for that process.
         let has_hints =
             is_writable && (reads_together || is_set(library.calls.H5Pget_coll_metadata_write));
         if has_hints && mpi.is_open_mpi() {
             return refused("Open MPI may write other bytes with collective metadata");
         }
-        // SAFETY: the caller guarantees this.
-        let Some(processes) = (unsafe { Communicator::of(library, mpi, fapl)? }) else {
-            return refused("HDF5 has initialised MPI itself");
-        };
         // The file need not exist yet.
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        if let Err(why) = agreed_sharing(&processes, folder.unwrap_or(Path::new("."))) {
-            return Ok(Err(why));
-        }
+        let sharing = match sharing_at(folder.unwrap_or(Path::new("."))) {
+            Ok(sharing) => sharing,
+            Err(why) => return Ok(Err(why)),
+        };
         if has_hints {
             // SAFETY: the caller guarantees this.
             unsafe { forbid_sieving(library, mpi, fapl)? };
@@ -395,15 +462,29 @@ impl Opening {
         Ok(Ok(Opening {
             has_gaps: alignment > 1,
             is_writable,
-            meets: is_writable && !reads_together,
             reads_together,
             is_sieved: is_writable && !has_hints,
-            // Malformed options are the error of a transfer.
-            bypasses_cache: is_writable
-                && merged_options(options).map_or(true, |all| bypasses_cache(&all)),
-            processes,
+            sharing,
         }))
     }
+
+    /// Returns what must be the same in all processes, as text.
+    pub(crate) fn traits(&self) -> String {
+        let Opening {
+            is_writable,
+            reads_together,
+            is_sieved,
+            has_gaps,
+            sharing,
+        } = self;
+        format!("{is_writable} {reads_together} {is_sieved} {has_gaps} {sharing:?}")
+    }
+}
+
+/// Returns whether HDF5 calls `MPI_File_sync` after each write of this process.
+pub(crate) fn syncs_each_write() -> bool {
+    let sync = environment::text(FILE_SYNC);
+    sync.is_some_and(|sync| sync == "TRUE" || sync == "1")
 }
 
 /// The time in which no process transfers elements of a file by itself.
@@ -429,17 +510,16 @@ impl Drop for Alone {
     }
 }
 
-/// Returns what processes see of each other's writes at a path, if it is the same for all. A
-/// collective call. The result differs if some processes run on the server of a network file
-/// system.
-fn agreed_sharing(processes: &Communicator, path: &Path) -> Planned<Sharing> {
-    let sharing = FileSystem::sharing_at(path).unwrap_or(Sharing::Unknown);
-    let why = match processes.have_same(sharing as c_int) {
-        true if sharing != Sharing::Unknown => return Ok(sharing),
-        true => "the bytes of this file system may differ between machines",
-        false => "the processes reach the file by different file systems",
-    };
-    Err(Refused(why.to_owned()))
+/// Returns what processes see of each other's writes at a path, or the reason if they may miss some. The
+/// result differs if some processes run on the server of a network file system.
+pub(crate) fn sharing_at(path: &Path) -> Planned<Sharing> {
+    match FileSystem::sharing_at(path) {
+        Some(sharing) if sharing != Sharing::Unknown => Ok(sharing),
+        _ => {
+            let why = "the bytes of this file system may differ between machines";
+            Err(Refused(why.to_owned()))
+        }
+    }
 }
 
 /// Returns whether the driver of a list is that of MPI-IO. Other drivers also share files, in their
@@ -447,7 +527,7 @@ fn agreed_sharing(processes: &Communicator, path: &Path) -> Planned<Sharing> {
 ///
 /// # Safety
 /// The thread is inside a call of `library`, which checks the identifier.
-unsafe fn is_of_mpi_io(library: CallingLibrary, fapl: hid_t) -> bool {
+pub(crate) unsafe fn is_of_mpi_io(library: CallingLibrary, fapl: hid_t) -> bool {
     let Some(get) = library.calls.H5Pget_fapl_mpio else {
         return false;
     };

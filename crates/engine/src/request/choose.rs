@@ -152,7 +152,7 @@ const MAPPED_BLOCK: u64 = 32 << 20;
 const GDS_BLOCK: u64 = 16 << 20;
 
 /// Whether a write with these options may bypass the page cache.
-pub fn bypasses_cache(options: &Options) -> bool {
+fn bypasses_cache(options: &Options) -> bool {
     options.direct == Some(Choice::Yes)
         || options.durable == Some(true)
         || options.route == Some(RouteName::Gds)

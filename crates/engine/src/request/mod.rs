@@ -46,7 +46,6 @@ use crate::routes::fault::Decide;
 use crate::save::Replacement;
 use crate::workers::Runnable;
 pub use at_once::{AtOnce, is_quick};
-pub use choose::bypasses_cache;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
 use job::Job;

@@ -10,6 +10,7 @@ use penstock_engine::memory::Memory;
 use penstock_engine::{Stream, refuse_fork};
 use penstock_sys::hdf5::H5S_ALL;
 
+use super::collective_step::End;
 use super::dataset_call::DatasetCall;
 use super::dataset_plan::{DatasetPlan, plan};
 use super::pending::{add_pending, finish_when_exiting, may_conflict, poll_oldest};
@@ -21,7 +22,6 @@ use crate::log::Execution;
 use crate::operation::{AsyncOperation, Transfers, begin_after};
 use crate::owned_id::OwnedId;
 use crate::policy::StartsAt;
-use crate::shared_file::Alone;
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::read_transfer_list;
 use crate::wrapped::Wrapped;
@@ -47,8 +47,8 @@ pub(crate) struct BelowCall {
     pub(crate) list: Option<OwnedId>,
     /// Reason why this process takes part in a collective call without elements.
     pub(crate) failed: Option<Error>,
-    /// Files in which no other transfer may run until the call is over.
-    pub(crate) alone: Vec<Alone>,
+    /// What follows the call, in a file that processes share.
+    pub(crate) end: End,
 }
 
 /// Carries out a call, or returns how the caller must do so. All operations that conflict with the
@@ -73,10 +73,7 @@ pub(crate) unsafe fn read_or_write(
             match first.container.shared.get() {
                 Some(shared) => shared_io::read_or_write(call, memories, shared),
                 None => Ok(Disposition::Below(shared_io::together(
-                    call,
-                    memories,
-                    &[],
-                    why,
+                    call, memories, false, why,
                 ))),
             }
         };

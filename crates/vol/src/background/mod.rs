@@ -10,6 +10,7 @@
 mod at_once;
 mod budget;
 mod closing;
+mod collective_step;
 mod dataset_call;
 mod dataset_io;
 mod dataset_plan;

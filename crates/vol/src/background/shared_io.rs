@@ -13,18 +13,17 @@ use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_
 
 use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::finish_in_shared_file;
+use super::collective_step::{End, Step, finish_conflicting};
 use super::dataset_call::DatasetCall;
 use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, leave_to_hdf5, plan_all, why_only_hdf5,
 };
-use super::pending::conflicting_with;
-use crate::dataspace::{is_special, lengths_of};
+use crate::dataspace::{is_special, lengths_of, nothing_of};
 use crate::log::Execution;
-use crate::shared_file::{Alone, SharedFile};
+use crate::shared_file::{Alone, Before, Facts, SharedFile};
 use crate::temporary_id::TemporaryId;
 use crate::transfer_list::{independent, is_collective, read_transfer_list};
 use crate::under::Under;
-use penstock_hdf5::transfer::conflicts::{AccessSet, Pending};
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset};
 
 /// As [`read_or_write`](super::read_or_write), for a call on datasets of a shared file. A process
@@ -40,47 +39,134 @@ pub(super) unsafe fn read_or_write(
     let library = call.unders[0].library();
     // SAFETY: the caller guarantees this.
     unsafe {
-        let way = (call.operation, is_collective(library, call.list));
-        if way.1 {
-            meet_before(call);
+        if is_collective(library, call.list) {
+            return collective(call, memories, shared);
         }
-        if !way.1 && is_small_and_not_described(call, &memories, shared) {
-            let below = together(call, memories, &[], SMALL);
-            return Ok(Disposition::Below(below));
+        if is_small_and_not_described(call, &memories, shared) {
+            return Ok(Disposition::Below(together(call, memories, false, SMALL)));
         }
-        let stored = describe_all(call, shared).inspect_err(|_| drop(meet_at_end(call, way.1)))?;
-        let wanted = call.policy().settings.collective;
-        let mut whys = stored
-            .iter()
-            .map(|stored| shared.why_together(stored, way, wanted));
-        match whys.find_map(|why| why) {
+        let stored = describe_all(call, shared)?;
+        match why_together(call, &stored, shared, false) {
             Some(why) => {
-                if call.operation == Operation::Write {
-                    allocates(call, &stored, shared);
-                }
-                let alone_in = match way {
-                    (Operation::Write, true) => sieved_files(call),
-                    _ => Vec::new(),
-                };
-                let below = together(call, memories, &alone_in, &why);
-                Ok(Disposition::Below(below))
+                allocates(call, &stored, shared, false);
+                Ok(Disposition::Below(together(call, memories, false, &why)))
             }
             None => {
-                let meeting = meet_at_end(call, way.1);
-                let call = DatasetCall {
-                    stored: &stored,
-                    ..*call
-                };
-                Ok(match alone(&call, memories?, shared)? {
-                    Disposition::Below(below) => Disposition::Below(BelowCall {
-                        alone: meeting,
-                        ..below
-                    }),
-                    done => done,
-                })
+                let stored = &stored;
+                alone(&DatasetCall { stored, ..*call }, memories?, shared)
             }
         }
     }
+}
+
+/// Carries out a collective transfer. This function alone decides when the processes wait for each
+/// other in it:
+///
+/// 1. They *agree*: each learns whether another has failed, and whether the transfer of any continues
+///    after its call. If one has failed, the call fails in all. In a file that is open for reading,
+///    they agree in the first transfer of a dataset only.
+/// 2. The transfer follows: [`together`] by HDF5, or [`alone`].
+/// 3. They *meet* if no transfer continues. So the call is complete for all when it returns, even if
+///    it fails. MPI guarantees no order there, but the messages of its collective transfers impose
+///    one, and programs rely on it to read or free what other processes have written. They also meet
+///    after a write in which MPI-IO may write more than is selected.
+///
+/// A collective transfer follows earlier ones that continue in some process and that it may conflict
+/// with: each process finishes its own before the agreement.
+///
+/// If a process transfers its own part in the call, and nothing conflicts, it agrees after the
+/// transfer, in place of the meeting. Each process agrees once in any case, so it need not know which
+/// of them do so later.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn collective(
+    call: &DatasetCall<'_>,
+    memories: Result<Vec<Memory>>,
+    shared: &SharedFile,
+) -> Result<Disposition> {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let stored = describe_all(call, shared);
+        let step = Step::of(call);
+        let before = step.finish_conflicting(call);
+        let own = Facts {
+            continues: call.continues(),
+            ..Facts::default()
+        };
+        let stored = match stored {
+            Ok(stored) => stored,
+            Err(error) => {
+                let failed = true;
+                let _ = step.agree(Facts { failed, ..own }, before);
+                return Err(error);
+            }
+        };
+        if let Some(why) = why_together(call, &stored, shared, true) {
+            let sieved = match call.operation {
+                Operation::Read => Vec::new(),
+                Operation::Write => sieved_files(&step.files),
+            };
+            let mut below = together(call, memories, !sieved.is_empty(), &why);
+            let failed = below.failed.is_some() && !can_take_part(call);
+            let together = true;
+            let own = Facts {
+                failed,
+                together,
+                ..own
+            };
+            let agreed = step.agree(own, before);
+            if failed && let Some(error) = below.failed.take() {
+                return Err(error);
+            }
+            let agreed = agreed?;
+            allocates(call, &stored, shared, true);
+            let end = if sieved.is_empty() {
+                step.end(agreed)
+            } else {
+                End::meeting(&sieved)
+            };
+            return Ok(Disposition::Below(BelowCall { end, ..below }));
+        }
+        let facts = Facts { alone: true, ..own };
+        let end = if own.continues || before != Before::Nothing {
+            let agreed = step.agree(facts, before)?;
+            step.end(agreed)
+        } else {
+            End::agreement(step, facts)
+        };
+        let stored = &stored;
+        let call = DatasetCall { stored, ..*call };
+        match alone(&call, memories?, shared)? {
+            Disposition::Below(below) => Ok(Disposition::Below(BelowCall { end, ..below })),
+            Disposition::Done => end.finish().map(|()| Disposition::Done),
+        }
+    }
+}
+
+/// Returns whether this process can take part in a call of HDF5 without elements.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn can_take_part(call: &DatasetCall<'_>) -> bool {
+    // SAFETY: the caller guarantees this.
+    let is_ready = |under: &Under| unsafe { nothing_of(under) }.is_some();
+    call.unders.iter().all(is_ready)
+}
+
+/// Returns the reason if HDF5 carries out the call as the program requests.
+fn why_together(
+    call: &DatasetCall<'_>,
+    stored: &[Arc<Planned<StoredDataset>>],
+    shared: &SharedFile,
+    is_collective: bool,
+) -> Option<String> {
+    let (way, wanted) = (
+        (call.operation, is_collective),
+        call.policy().settings.collective,
+    );
+    let mut whys = stored.iter().map(|it| shared.why_together(it, way, wanted));
+    whys.find_map(|why| why)
 }
 
 /// Returns whether HDF5 carries out this process's part, for any dataset. Listing the chunks, which
@@ -101,9 +187,17 @@ unsafe fn is_small_and_not_described(
         && unsafe { small_transfer(call).is_some() }
 }
 
-/// Records that HDF5 will allocate the storage of datasets, which invalidates their descriptions in
-/// all handles.
-fn allocates(call: &DatasetCall<'_>, stored: &[Arc<Planned<StoredDataset>>], shared: &SharedFile) {
+/// Records that HDF5 will allocate the storage of datasets, in all processes or in this one. Their
+/// descriptions in all handles are then invalid.
+fn allocates(
+    call: &DatasetCall<'_>,
+    stored: &[Arc<Planned<StoredDataset>>],
+    shared: &SharedFile,
+    by_all: bool,
+) {
+    if call.operation == Operation::Read {
+        return;
+    }
     for (dataset, stored) in call.datasets.iter().zip(stored) {
         let has_storage = |stored: &StoredDataset| stored.is_independent(Operation::Write);
         if stored
@@ -111,7 +205,8 @@ fn allocates(call: &DatasetCall<'_>, stored: &[Arc<Planned<StoredDataset>>], sha
             .as_ref()
             .is_ok_and(|stored| !has_storage(stored))
         {
-            shared.extent_changed(dataset.known_dataset_access().map(|access| &access.key));
+            let access = dataset.known_dataset_access();
+            shared.extent_changed(access.map(|access| &access.key), by_all);
         }
     }
 }
@@ -137,82 +232,27 @@ unsafe fn describe_all(
     call.datasets.iter().zip(call.unders).map(of).collect()
 }
 
-/// Returns the shared files of a call, in the order of its datasets.
-fn shared_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
-    let mut files: Vec<Arc<SharedFile>> = Vec::new();
-    let shared = |under: &'_ Under| under.container.shared.get().cloned();
-    for file in call.unders.iter().filter_map(shared) {
-        if !files.iter().any(|other| Arc::ptr_eq(other, &file)) {
-            files.push(file);
-        }
-    }
-    files
-}
-
-/// Returns the shared files of a call in which MPI-IO may write bytes outside the selection.
-fn sieved_files(call: &DatasetCall<'_>) -> Vec<Arc<SharedFile>> {
-    let mut files = shared_files(call);
-    files.retain(|file| file.is_sieved());
-    files
-}
-
-/// Returns whether a call is complete when it returns.
-fn is_plain(call: &DatasetCall<'_>) -> bool {
-    call.req.is_null() && !call.policy().settings.implicit
-}
-
-/// Makes the processes meet at the end of a collective call that is complete when it returns, even
-/// if it fails. MPI guarantees no order there. But the messages of its collective transfers impose
-/// one, and programs rely on it to read or free what other processes have written.
-fn meet_at_end(call: &DatasetCall<'_>, is_collective: bool) -> Vec<Alone> {
-    if is_collective && is_plain(call) {
-        shared_files(call).iter().map(Alone::at_end).collect()
-    } else {
-        Vec::new()
-    }
-}
-
-/// Makes the processes meet before a collective call on elements that earlier calls still transfer.
-/// MPI guarantees no order without a barrier of the program, but programs rely on the order that
-/// collective transfers of MPI-IO impose.
-fn meet_before(call: &DatasetCall<'_>) {
-    for file in shared_files(call) {
-        let finish = || finish_conflicting(call, true);
-        file.meet_before(call.operation, !is_plain(call), finish);
-    }
-}
-
-/// Finishes this process's transfers that conflict with the call, in its datasets or in their
-/// files.
-fn finish_conflicting(call: &DatasetCall<'_>, in_files: bool) {
-    for (dataset, under) in call.datasets.iter().zip(call.unders) {
-        let set = match (dataset.known_dataset_access(), under.container.shared.get()) {
-            (Some(access), _) if in_files => AccessSet::File(access.key.file),
-            (Some(access), _) => access.by_hdf5(call.kind_of_access()),
-            (None, Some(shared)) => AccessSet::File(shared.key),
-            (None, None) => continue,
-        };
-        conflicting_with(under, &set)
-            .into_iter()
-            .for_each(Pending::finish);
-    }
+/// Returns the files in which MPI-IO may write bytes outside the selection.
+fn sieved_files(files: &[Arc<SharedFile>]) -> Vec<Arc<SharedFile>> {
+    let sieved = files.iter().filter(|file| file.is_sieved());
+    sieved.cloned().collect()
 }
 
 /// Makes HDF5 carry out a call as the program requests, together with the other processes. If this
 /// process cannot provide its memory, or must report an earlier failure, it takes part without
-/// elements. During the call, no process transfers elements of the files `alone_in`, which are the
-/// same in all processes.
+/// elements. The call follows the transfers of this process that conflict with it; if `in_files`, all
+/// of its transfers of the files.
 ///
 /// # Safety
 /// As for [`read_or_write`].
 pub(super) unsafe fn together(
     call: &DatasetCall<'_>,
     memories: Result<Vec<Memory>>,
-    alone_in: &[Arc<SharedFile>],
+    in_files: bool,
     why: &str,
 ) -> BelowCall {
     let under = &call.unders[0];
-    finish_conflicting(call, !alone_in.is_empty());
+    finish_conflicting(call, in_files);
     if call.continues() {
         call.log(Execution::Sync, 0, why);
     }
@@ -236,8 +276,7 @@ pub(super) unsafe fn together(
     BelowCall {
         host,
         failed,
-        alone: alone_in.iter().map(Alone::begin).collect(),
-        list: None,
+        ..BelowCall::default()
     }
 }
 
