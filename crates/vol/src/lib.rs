@@ -12,6 +12,7 @@
 #[macro_use]
 mod forward;
 
+mod access_list;
 mod access_sets;
 mod agreement;
 mod api_call;

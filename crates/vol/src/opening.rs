@@ -10,10 +10,10 @@ use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5P_DEFAULT, hid_t};
 
+use super::access_list::{AccessList, is_parallel};
 use super::access_sets::place_of;
 use super::agreement::{Alike, agree};
 use super::calling_library::CallingLibrary;
-use super::file::{AccessList, is_parallel};
 use super::mpi::Communicator;
 use super::shared_file::{
     FILE_SYNC, Opening, SharedFile, is_of_mpi_io, sharing_at, syncs_each_write,

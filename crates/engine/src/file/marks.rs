@@ -52,7 +52,7 @@ impl File {
             return None;
         }
         let mark = Mark::set(fd, BYPASS);
-        // Nobody can set a mark under a longer lock, such as one of the whole file.
+        // Under a longer lock, such as one of the whole file, no mark can be set.
         while lock_in(fd, ROWS).is_some_and(|lock| lock.l_len == 1) {
             sleep(PAUSE);
         }
