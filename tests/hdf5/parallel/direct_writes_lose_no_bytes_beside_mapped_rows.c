@@ -2,8 +2,7 @@
 
 /* Each rank writes a column of blocks of rows, by turns with mappings of the file and past the page cache, through
  * openings that do not know of each other: of all ranks or of one, by another name, before or after the other, with
- * or without an event set. The blocks meet within pages of 2 MiB. HDF5 opens one file once in each process, so what a
- * rank opens first decides. */
+ * or without an event set. The blocks meet within pages of 2 MiB. */
 enum { ROWS = 512, WIDTH = 12288 };
 
 /* The first rank has as much of a row as all others, so that it maps rows even in a group of its own. */
@@ -14,24 +13,8 @@ static int owner_of(size_t column) {
     return at < ranks - 1 ? 0 : at - (ranks - 2);
 }
 
-static hid_t access_with(MPI_Comm group, const char *options) {
-    hid_t list = H5Pcreate(H5P_FILE_ACCESS);
-    OK(H5Pset_fapl_mpio(list, group, MPI_INFO_NULL));
-    if (!is_alone()) {
-        hid_t connector = H5VLregister_connector_by_name("penstock_async", H5P_DEFAULT);
-        char text[200];
-        void *info = NULL;
-        snprintf(text, sizeof text, "under_vol=0;under_info={};%s", options);
-        OK(H5VLconnector_str_to_info(text, connector, &info));
-        OK(H5Pset_vol(list, connector, info));
-        OK(H5VLfree_connector_info(connector, info));
-        OK(H5VLclose(connector));
-    }
-    return list;
-}
-
 static hid_t open_with(const char *path, MPI_Comm group, const char *options) {
-    hid_t list = access_with(group, options), file = H5Fopen(path, H5F_ACC_RDWR, list);
+    hid_t list = shared_access_with(group, options), file = H5Fopen(path, H5F_ACC_RDWR, list);
     OK(file);
     OK(H5Pclose(list));
     return file;
@@ -76,7 +59,7 @@ static void create_dataset_of_columns(void) {
     const hsize_t extent[] = {ROWS, row_length()};
     if (rank == 0) (void)unlink("x.h5"), (void)unlink("link.h5");
     barrier();
-    hid_t list = access_with(MPI_COMM_WORLD, "io=mmap");
+    hid_t list = shared_access_with(MPI_COMM_WORLD, "io=mmap");
     hid_t file = H5Fcreate("x.h5", H5F_ACC_TRUNC, H5P_DEFAULT, list), dcpl = H5Pcreate(H5P_DATASET_CREATE);
     OK(file);
     OK(H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER));

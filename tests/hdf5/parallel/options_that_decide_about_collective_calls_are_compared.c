@@ -2,23 +2,10 @@
 
 /* Options and a variable in which the last rank differs are an error of all ranks that names them. The others may
  * differ. Nothing is left behind: the file can be created afterwards. */
-static hid_t access_with(const char *options) {
-    hid_t list = shared_access(), connector = H5VLregister_connector_by_name("penstock_async", H5P_DEFAULT);
-    char text[200];
-    void *info = NULL;
-    snprintf(text, sizeof text, "under_vol=0;under_info={};%s", options);
-    OK(connector);
-    OK(H5VLconnector_str_to_info(text, connector, &info));
-    OK(H5Pset_vol(list, connector, info));
-    OK(H5VLfree_connector_info(connector, info));
-    OK(H5VLclose(connector));
-    return list;
-}
-
 static const char *said;
 
 static hid_t create_with(const char *options, const char *of_last) {
-    hid_t list = access_with(rank == ranks - 1 ? of_last : options);
+    hid_t list = shared_access_with(MPI_COMM_WORLD, rank == ranks - 1 ? of_last : options);
     hid_t file = H5Fcreate("x.h5", H5F_ACC_TRUNC, H5P_DEFAULT, list);
     said = file < 0 ? error_text() : "";
     OK(H5Pclose(list));

@@ -58,6 +58,23 @@ static inline hid_t shared_access(void) {
     return list;
 }
 
+/* For a group of ranks, with options of the connector for this file. */
+static inline hid_t shared_access_with(MPI_Comm group, const char *options) {
+    hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+    OK(H5Pset_fapl_mpio(list, group, MPI_INFO_NULL));
+    if (is_alone()) return list;
+    hid_t connector = H5VLregister_connector_by_name("penstock_async", H5P_DEFAULT);
+    char text[200];
+    void *info = NULL;
+    snprintf(text, sizeof text, "under_vol=0;under_info={};%s", options);
+    OK(connector);
+    OK(H5VLconnector_str_to_info(text, connector, &info));
+    OK(H5Pset_vol(list, connector, info));
+    OK(H5VLfree_connector_info(connector, info));
+    OK(H5VLclose(connector));
+    return list;
+}
+
 static inline hid_t create_shared(const char *path) {
     hid_t list = shared_access(), file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, list);
     OK(file);
