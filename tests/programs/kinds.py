@@ -7,7 +7,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-NUMBERS = ("i1", "u1", "<i2", ">i2", "<i4", ">i4", "<i8", "<f2", "<f4", ">f4", "<f8", ">f8")
+_INTEGERS = tuple(order + kind for kind in ("i2", "u2", "i4", "u4", "i8", "u8") for order in "<>")
+NUMBERS = ("i1", "u1", *_INTEGERS, "<f2", "<f4", ">f4", "<f8", ">f8")
 """Those that the programs convert between."""
 _ENUM = h5py.enum_dtype({f"n{value}": value for value in range(120)}, basetype="<i2")
 _TEXT = h5py.string_dtype()
@@ -26,6 +27,9 @@ _NAMED: dict[str, np.dtype[Any]] = {
     "odd integer": np.dtype("<i4"),
 }
 OTHERS = tuple(_NAMED)
+_NARROW = ("<f2", "enum", "odd float", "odd integer")
+"""Those that hold only some values of the type in memory, or that HDF5 2.0 itself converts to
+undefined integers: half floats that are negative or infinite."""
 
 
 def dtype(name: str) -> np.dtype[Any]:
@@ -35,6 +39,10 @@ def dtype(name: str) -> np.dtype[Any]:
 
 def is_number(name: str) -> bool:
     return name not in _NAMED
+
+
+def is_narrow(name: str) -> bool:
+    return name in _NARROW
 
 
 def stored(name: str) -> Any:

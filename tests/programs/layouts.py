@@ -48,7 +48,8 @@ def model(operation: Operation) -> Dataset:
     shape, dtype = tuple(operation["shape"]), kinds.dtype(operation["dtype"])
     fill = 0 if operation["layout"] == "external" else _fill(operation)
     if operation["seed"] is not None:
-        made = values.make(operation["seed"], shape, dtype)
+        narrow = kinds.is_narrow(operation["dtype"])
+        made = values.make(operation["seed"], shape, dtype, narrow=narrow)
     else:
         made = kinds.filled(shape, fill, dtype)
     dataset = Dataset(made, fill, operation)

@@ -322,14 +322,14 @@ class Machine:
             shape = () if operation["repeat"] == "value" else shape[-1:]
         if not shape:
             kind = "c"
-        new = values.make(operation["seed"], shape, dtype)
+        new = _values(operation, shape, dtype, model)
         memory = Memory.holding(kind, new)
         doubtful = None
         if interface.cancels and operation.get("cancel") is not None and not operation["waits"]:
             doubtful = self.count
         if self.alarm is not None:
             doubtful = self.count
-        model.write(picked, new if new.dtype.names else new.astype(model.dtype), doubtful)
+        model.write(picked, new if new.dtype.names else values.convert(new, model.dtype), doubtful)
         transfer = self._call(
             memory.nbytes,
             self.interface.write,
@@ -606,7 +606,7 @@ class Machine:
             return
         self._plain(name)
         file = self._file_to_write(name, operation["via"])
-        new = values.make(operation["seed"], picked.shape, model.dtype)
+        new = _values(operation, picked.shape, model.dtype, model)
         self.interface.h5py(file)[name][picked.argument] = new
         model.write(picked, new)
 
@@ -678,6 +678,12 @@ def _dtype(operation: Operation, model: Dataset | Virtual, kind: str) -> np.dtyp
     virtual = isinstance(model, Virtual)
     found = np.dtype(model.dtype if virtual else operation["dtype"] or model.dtype)
     return found.newbyteorder("=") if kind == "device" else found
+
+
+def _values(operation: Operation, shape: Any, dtype: Any, model: Dataset | Virtual) -> Array:
+    """The values that an operation writes."""
+    narrow = kinds.is_narrow(model.kind.get("dtype", "u1"))
+    return values.make(operation["seed"], shape, dtype, narrow=narrow)
 
 
 def remove(folder: Path) -> None:

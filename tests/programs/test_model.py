@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 import pytest
 
-from . import kinds
+from . import kinds, values
 from .machine import Machine
 from .model import Dataset, WrongError
 from .program import Program
@@ -101,3 +102,29 @@ def test_a_dataset_in_an_external_file_is_not_copied(tmp_path):
     copy = {"do": "copy", "name": "d", "to": "e", "flush": True, "plain": True}
     write = {"do": "plain_write", "name": "e", "via": "main", "select": None, "seed": 2}
     Machine(Program("h5py", 1, 0, "host"), tmp_path).run((create, copy, write))
+
+
+@pytest.mark.parametrize("given", kinds.NUMBERS)
+def test_numbers_are_converted_as_hdf5_converts_them(tmp_path, given):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for seed in range(3):
+            made = values.make(seed, (200,), given)
+            file[f"of seed {seed}"] = made
+            for wanted in kinds.NUMBERS:
+                found = file[f"of seed {seed}"].astype(wanted)[...]
+                Dataset(made, 0, {}).expected(Picked((200,), None)).check(found, wanted)
+
+
+def test_integers_of_one_length_wrap_between_byte_orders_and_end_at_the_limit_otherwise():
+    given = np.array([-1, -32768, 32767], "<i2")
+    assert values.convert(given, ">u2").tolist() == [65535, 32768, 32767]
+    assert values.convert(given, "<u2").tolist() == [0, 0, 32767]
+    assert values.convert(given, ">u4").tolist() == [0, 0, 32767]
+    assert values.convert(given, "u1").tolist() == [0, 0, 255]
+
+
+def test_what_exceeds_half_floats_may_be_read_as_infinity_or_as_the_largest_of_them():
+    model = Dataset(np.array([65_510, -65_510, 1, 1]), 0, {})
+    model.expected(EVERY).check(np.array([np.inf, -65_504, 1, 1], "<f2"), "halves")
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(np.array([np.inf, -np.inf, 2, 1], "<f2"), "halves")

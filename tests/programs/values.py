@@ -1,8 +1,4 @@
-"""Values and the memory that holds them.
-
-The values are exact in every type that the programs convert between: what is lost or mixed up
-shows, and what HDF5 and NumPy round or saturate differently does not occur.
-"""
+"""Values, their conversion to other types, and the memory that holds them."""
 
 from __future__ import annotations
 
@@ -15,20 +11,28 @@ Array = np.ndarray[Any, Any]
 
 _GUARD = 64
 _UNTOUCHED = 0xA5
+_MOST_DOUBLINGS = 80
+"""How often small floats are doubled, to lie beyond the limits of integers as well."""
 
 
-def make(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
-    """The values of a seed: 0 to 119, for floats in quarters."""
+def make(seed: int, shape: tuple[int, ...], dtype: Any, *, narrow: bool = False) -> Array:
+    """The values of a seed.
+
+    Of a third of the seeds, and of narrow types, they are from 0 to 119, for floats in quarters,
+    and thus exact in every type. Of another third, their absolute values are as small. Of the last
+    third, they fill the range of the type.
+    """
     source = np.random.default_rng(seed)
     kind = np.dtype(dtype)
+    spread = 0 if narrow or kind.str == "<f2" else seed % 3
     if kind.names is not None:
         made = np.empty(shape, kind)
         for place, name in enumerate(kind.names):
             base, inner = kind[name].subdtype or (kind[name], ())
-            made[name] = make(seed + place, shape + inner, base)
+            made[name] = make(seed + place, shape + inner, base, narrow=narrow)
         return made
     if kind.kind in "SVO?":
-        numbers = make(seed, shape, "u1")
+        numbers = make(seed, shape, "u1", narrow=True)
         if kind.kind == "?":
             return numbers % 2 == 1
         texts = np.asarray(numbers).astype("S5")
@@ -37,9 +41,47 @@ def make(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
         return np.array(texts, object).astype(kind) if kind.kind == "O" else texts.astype(kind)
     # Of no dimensions, NumPy would make scalars, which have no byte order.
     if kind.kind == "f":
-        quarters = np.asarray(source.integers(0, 480, shape, np.uint16), np.float32)
-        return np.asarray(quarters / 4).astype(kind)
-    return np.asarray(source.integers(0, 120, shape, np.uint8)).astype(kind)
+        quarters = np.asarray(source.integers(-480 if spread else 0, 480, shape, np.int16))
+        if spread:
+            # HDF5 2.0 itself converts some powers of two that limit an integer type, and numbers
+            # between -1 and 0 in the other byte order, to integers that are not the nearest.
+            quarters = np.where(abs(quarters) < 5, 5, quarters | 1)
+        powers = source.integers(0, _MOST_DOUBLINGS, shape) if spread == 2 else 0
+        return np.asarray(np.ldexp(quarters / 4, powers)).astype(kind)
+    if spread == 2 and kind.kind in "iu":
+        return np.asarray(
+            source.integers(*_limits(kind), shape, kind.newbyteorder("="), True), kind
+        )
+    is_signed = spread == 1 and kind.kind == "i"
+    return np.asarray(source.integers(-120 if is_signed else 0, 120, shape, np.int8)).astype(kind)
+
+
+def _limits(kind: np.dtype[Any]) -> tuple[int, int]:
+    limits = np.iinfo(kind)
+    return int(limits.min), int(limits.max)
+
+
+def convert(values: Array, dtype: Any) -> Array:
+    """The values as HDF5 converts them.
+
+    Numbers beyond the limits of an integer type become the nearest limit. Only between integers of
+    one length and two byte orders HDF5 exchanges the bytes alone, and ignores the signs.
+    """
+    kind, given = np.dtype(dtype), values.dtype
+    with np.errstate(over="ignore"):
+        if kind.kind not in "iu" or given.kind not in "iuf":
+            return values.astype(kind)
+    if given.kind == "f":
+        least, most = _limits(kind)
+        whole = np.asarray(np.trunc(values.astype("f8")))
+        is_low, is_high = whole <= float(least), whole >= float(most)
+        made = np.where(is_low | is_high, 0, whole).astype(kind)
+        made[is_low], made[is_high] = least, most
+        return made
+    if given.itemsize != kind.itemsize or given.isnative == kind.isnative:
+        of, to = _limits(given), _limits(kind)
+        values = np.asarray(np.clip(values, max(of[0], to[0]), min(of[1], to[1])))
+    return values.astype(kind)
 
 
 def to_host(array: Any) -> Array:
