@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from ..program import Operation, Program
-from . import FILTERS
+from . import FILTERS, FLOATS, NUMBERS
 
-_NUMBERS, _TYPES = 12, 24
-_WITH_TEXT = (15, 23)
+_TYPES = NUMBERS + 12
+_WITH_TEXT = (NUMBERS + 3, NUMBERS + 11)
 """Types with parts of variable length."""
 _SLOTS = 8
 
@@ -56,9 +56,9 @@ class _Draft:
         free = [slot for slot in range(_SLOTS) if slot not in self.made]
         if not free:
             return
-        kind = draw.randrange(_NUMBERS if draw.random() < 0.6 else _TYPES)
-        if "types" in self.without or ("records" in self.without and 12 <= kind <= 15):
-            kind %= _NUMBERS
+        kind = draw.randrange(NUMBERS if draw.random() < 0.6 else _TYPES)
+        if "types" in self.without or ("records" in self.without and NUMBERS <= kind < NUMBERS + 4):
+            kind %= NUMBERS
         rank = draw.choice([1, 2, 2, 3])
         longest = {1: 6_000, 2: 80, 3: 18}[rank]
         shape = [draw.randint(1, longest if draw.random() < 0.7 else 12) for _ in range(rank)]
@@ -76,7 +76,7 @@ class _Draft:
             "slot": draw.choice(free),
             "file": int(draw.random() < 0.2),
             "type": kind,
-            "layout": layout if layout != "compact" or rank == 3 or kind < 8 else "contiguous",
+            "layout": layout if layout != "compact" or rank == 3 or kind < FLOATS else "contiguous",
             "shape": [min(n, 12) for n in shape] if layout == "compact" else shape,
             "chunks": [max(1, n // draw.choice([1, 2, 3, 7])) for n in shape],
             "maxshape": draw.choice([0, 1, 1, 2, 7]) if layout == "chunked" else 0,
@@ -90,7 +90,7 @@ class _Draft:
             made["alloc"] = "late"
         if made["layout"] == "compact":
             made["alloc"] = "default"
-        is_written = fill_time == "alloc" or (fill_is == "defined" and kind < _NUMBERS)
+        is_written = fill_time == "alloc" or (fill_is == "defined" and kind < NUMBERS)
         # HDF5 writes the default fill value only to chunks that it allocates one by one.
         is_one_by_one = made["alloc"] in ("default", "incr") or made["filters"]
         is_written |= (made["layout"] == "chunked" and bool(is_one_by_one)) or has_text
@@ -148,10 +148,10 @@ class _Draft:
             if draw.random() < 0.15:
                 boxes[-1][2] = draw.choice([2, 3])
         kind = draw.choices(["all", "box", "points"], [30, 60, 10])[0]
-        dtype = draw.randrange(_NUMBERS) if draw.random() < 0.3 else -1
+        dtype = draw.randrange(2 * NUMBERS) if draw.random() < 0.3 else -1
         if do == "write" and slot in self.made and self.made[slot].get("whole"):
             kind = "all"
-            if self.made[slot]["type"] >= _NUMBERS:
+            if self.made[slot]["type"] >= NUMBERS:
                 dtype = -1  # all members of records
         return {
             "slot": slot,

@@ -31,7 +31,7 @@ static int has_failed[SETS]; /* whether a call failed: HDF5 alone does not leave
 static hid_t memory_type(int type, long choice)
 {
     if (type < NUMBERS && choice >= 0)
-        return in_memory[choice % NUMBERS];
+        return choice / NUMBERS % 2 ? in_file[choice % NUMBERS] : in_memory[choice % NUMBERS];
     if ((type == RECORD || type == PADDED) && choice >= 0)
         return some_of_record[choice % 2];
     return in_memory[type];
@@ -47,6 +47,8 @@ static void give_memory(transfer *made, dataset of, hsize_t count, long on_devic
     unsigned char *bytes = malloc(whole + 1);
     memset(bytes, has_text ? 0 : 0xA5, whole);
     uint64_t state = (uint64_t)seed * 1000003;
+    if (of.type < NUMBERS)
+        state |= (uint64_t)(seed & 3) << MAY_BE_NEGATIVE;
     if (!made->is_read)
         for_each_part(bytes, count, made->type, make_part, &state);
     made->buffer = memory_of(bytes, whole, on_device && !has_text);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    NUMBERS = 12, RECORD = NUMBERS, PADDED, NESTED, WITH_TEXT, ARRAY, STRING, OPAQUE, ENUM, BITS,
+    NUMBERS = 18, RECORD = NUMBERS, PADDED, NESTED, WITH_TEXT, ARRAY, STRING, OPAQUE, ENUM, BITS,
     ODD_FLOAT, ODD_INTEGER, TEXT, TYPES
 };
 
@@ -27,12 +27,14 @@ static void make_types(void)
 {
     static const char *const abc[] = {"a", "b", "c"};
     const hid_t numbers[NUMBERS] = {
-        H5T_STD_I8LE, H5T_STD_U8LE, H5T_STD_I16LE, H5T_STD_I16BE, H5T_STD_I32LE, H5T_STD_U32BE,
-        H5T_STD_I64LE, H5T_STD_U64LE, H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_IEEE_F64LE, H5T_IEEE_F64BE};
+        H5T_STD_I8LE, H5T_STD_U8LE, H5T_STD_I16LE, H5T_STD_I16BE, H5T_STD_U16LE, H5T_STD_U16BE,
+        H5T_STD_I32LE, H5T_STD_I32BE, H5T_STD_U32LE, H5T_STD_U32BE, H5T_STD_I64LE, H5T_STD_I64BE,
+        H5T_STD_U64LE, H5T_STD_U64BE, H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_IEEE_F64LE, H5T_IEEE_F64BE};
     const hid_t natives[NUMBERS] = {
-        H5T_NATIVE_SCHAR, H5T_NATIVE_UCHAR, H5T_NATIVE_SHORT, H5T_NATIVE_SHORT, H5T_NATIVE_INT,
-        H5T_NATIVE_UINT, H5T_NATIVE_LLONG, H5T_NATIVE_ULLONG, H5T_NATIVE_FLOAT, H5T_NATIVE_FLOAT,
-        H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE};
+        H5T_NATIVE_SCHAR, H5T_NATIVE_UCHAR, H5T_NATIVE_SHORT, H5T_NATIVE_SHORT, H5T_NATIVE_USHORT,
+        H5T_NATIVE_USHORT, H5T_NATIVE_INT, H5T_NATIVE_INT, H5T_NATIVE_UINT, H5T_NATIVE_UINT,
+        H5T_NATIVE_LLONG, H5T_NATIVE_LLONG, H5T_NATIVE_ULLONG, H5T_NATIVE_ULLONG, H5T_NATIVE_FLOAT,
+        H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE};
     for (int i = 0; i < NUMBERS; i++)
         in_file[i] = numbers[i], in_memory[i] = natives[i];
     hsize_t three = 3;
@@ -98,7 +100,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
 struct part {
     size_t at, size;
     H5T_class_t kind;
-    bool is_text, is_big_endian;
+    bool is_text, is_big_endian, is_signed;
 };
 
 enum { MOST_PARTS = 16 };
@@ -122,7 +124,8 @@ static int describe(hid_t type, size_t at, int count, struct part parts[MOST_PAR
     } else if (count < MOST_PARTS) {
         bool is_text = kind == H5T_STRING && H5Tis_variable_str(type) > 0;
         bool is_big_endian = kind != H5T_STRING && kind != H5T_OPAQUE && H5Tget_order(type) == H5T_ORDER_BE;
-        parts[count++] = (struct part){at, size, kind, is_text, is_big_endian};
+        bool is_signed = kind == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2;
+        parts[count++] = (struct part){at, size, kind, is_text, is_big_endian, is_signed};
     } else {
         abort();
     }
@@ -150,12 +153,16 @@ static void for_each_part(unsigned char *values, size_t count, hid_t type, visit
             visit(values + i * size + parts[part].at, &parts[part], state);
 }
 
-/* Values are from 0 to 119, which each type has, for floats in quarters. */
+/* Values are from 0 to 119, which each type has, for floats in quarters. If bit 60 of the state is set, those of
+ * integers and floats may be negative as well; with bit 61, those of integers fill the range of the type. */
+enum { MAY_BE_NEGATIVE = 60, FILLS_THE_RANGE = 61 };
+
 static void make_part(unsigned char *value, const struct part *part, uint64_t *state)
 {
     static const char *const words[] = {"", "a", "bc", "longer than any other of them"};
     size_t size = part->size;
     uint64_t random = mixed((*state)++);
+    const bool may_be_negative = *state >> MAY_BE_NEGATIVE & 1, fills_the_range = *state >> FILLS_THE_RANGE & 1;
     if (part->is_text) {
         char *text = strdup(words[random % 4]);
         memcpy(value, &text, sizeof text);
@@ -164,13 +171,20 @@ static void make_part(unsigned char *value, const struct part *part, uint64_t *s
     memset(value, 0, size);
     if (part->kind == H5T_FLOAT) {
         double number = (double)(random % 480) / 4;
+        if (may_be_negative && random >> 32 & 1)
+            number = -1 - number; /* HDF5 alone makes the lowest integer of what is between -1 and 0 */
         float half = (float)number;
         memcpy(value, size == 4 ? (void *)&half : (void *)&number, size);
     } else if (part->kind == H5T_STRING || part->kind == H5T_OPAQUE) {
         for (size_t i = 0; i + 1 < size; i++)
             value[i] = (unsigned char)('a' + (random >> i) % 26);
+    } else if (part->kind == H5T_INTEGER && fills_the_range) {
+        memcpy(value, &random, size < sizeof random ? size : sizeof random);
     } else {
-        value[0] = (unsigned char)(random % 120);
+        int64_t number = (int64_t)(random % 120);
+        if (part->is_signed && may_be_negative && random >> 32 & 1)
+            number = -1 - number;
+        memcpy(value, &number, size);
     }
     if (part->is_big_endian)
         for (size_t i = 0; i < size / 2; i++) {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from ..alone import NUMBERS
 from ..program import Operation, Program
 
-_NUMBERS, _TYPES = 12, 18
+_TYPES = NUMBERS + 6
 _SLOTS = 8
-_SAME_IN_MEMORY = (0, 1, 2, 4, 6, 7, 8, 10)
+_SAME_IN_MEMORY = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)
 """Types of files that need no conversion: HDF5 writes filtered datasets in parallel without one."""
 _FILTERS = [[], [], [], ["gzip"], ["shuffle", "gzip"]]
 _KINDS = {"nothing": 0, "box": 1, "points": 2, "corners": 3, "all": 4}
@@ -51,11 +52,11 @@ class _Draft:
         free = [slot for slot in range(_SLOTS) if slot not in self.made]
         if not free:
             return
-        kind = draw.randrange(_NUMBERS if draw.random() < 0.7 else _TYPES)
+        kind = draw.randrange(NUMBERS if draw.random() < 0.7 else _TYPES)
         if (
-            "types" in self.without or kind == 15
+            "types" in self.without or kind == NUMBERS + 3
         ):  # variable-length text cannot be written in parallel
-            kind %= _NUMBERS
+            kind %= NUMBERS
         rank = draw.choice([1, 2, 2, 3])
         longest = {1: draw.choice([6_000, 6_000, 40_000]), 2: 80, 3: 18}[rank]
         shape = [draw.randint(1, longest if draw.random() < 0.8 else 12) for _ in range(rank)]
@@ -71,7 +72,7 @@ class _Draft:
             filters = []
         if filters:
             kind = draw.choice(_SAME_IN_MEMORY)
-        is_written = fill_time == "alloc" or (fill_is == "defined" and kind < _NUMBERS)
+        is_written = fill_time == "alloc" or (fill_is == "defined" and kind < NUMBERS)
         is_written |= layout != "contiguous"
         made = {
             "do": "create",
@@ -138,7 +139,7 @@ class _Draft:
                 "set": draw.randint(1, 3) if draw.random() < 0.6 else 0,
                 "collective": int(draw.random() < 0.5),
                 "slots": slots,
-                "dtype": draw.randrange(_NUMBERS) if converts else -1,
+                "dtype": draw.randrange(2 * NUMBERS) if converts else -1,
                 "ranks": [
                     [int(draw.random() < part_of_all), [self._part(converts) for _ in slots]]
                     for _ in range(self.ranks)
@@ -155,7 +156,7 @@ class _Draft:
             if draw.random() < 0.15:
                 boxes[-1][2] = draw.choice([2, 3])
         return {
-            "dtype": draw.randrange(_NUMBERS) if converts else -1,
+            "dtype": draw.randrange(2 * NUMBERS) if converts else -1,
             "device": int(draw.random() < 0.5),
             "seed": self._number(),
             "kind": draw.choices(list(_KINDS.values()), [5, 50, 8, 8, 30])[0],
