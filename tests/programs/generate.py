@@ -15,7 +15,7 @@ from .program import Operation, Program
 RARE = (
     *("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel"),
     *("records", "types", "plugins", "filters", "fills", "files", "page-buffer", "unlocked"),
-    *("copy", "visit", "multi", "durable", "collective"),
+    *("copy", "visit", "multi", "durable", "collective", "sources"),
 )
 """Kinds of operations that can be left out, by ``--without``."""
 _CACHE = 8 << 20
@@ -145,6 +145,7 @@ def _operation(draft: Draft) -> None:
         _reading: 4,
         _read_many: 4,
         _virtual: 1.5 if "virtual" not in draft.without else 0,
+        _source: 1.5 if "sources" not in draft.without else 0,
         _copy: 1 if "copy" not in draft.without else 0,
         _visit: 1 if "visit" not in draft.without else 0,
         _threads: 0.6 if "threads" not in draft.without else 0,
@@ -437,6 +438,41 @@ def _virtual(draft: Draft) -> None:
     rows, *rest = draft.shapes[first]
     draft.shapes[made["name"]] = (rows * len(sources), *rest)
     draft.kinds[made["name"]] = made
+    if draft.maybe(0.3, "sources"):
+        _source(draft)
+
+
+def _source(draft: Draft) -> None:
+    """Give a source of a virtual dataset another shape, and read the virtual dataset."""
+    draw = draft.draw
+    able = [name for name, kind in draft.kinds.items() if kind["do"] == "virtual"]
+    if not able:
+        return
+    name = draw.choice(able)
+    source = draw.choice(draft.kinds[name]["sources"])
+    factors = [draw.choice([0.5, 0.9, 1, 1, 1.3, 2]) for _ in draft.shapes[source]]
+    shape = [max(1, int(n * f)) for n, f in zip(draft.shapes[source], factors, strict=True)]
+    kind = draft.kinds[source]
+    most = kind.get("maxshape")
+    if most and draft.maybe(0.5):
+        shape = [min(n, longest or n) for n, longest in zip(shape, most, strict=True)]
+        made: Operation = {"do": "resize", "name": source, "shape": shape, "of_virtual": True}
+        made["plain"] = draft.maybe(0.3)
+    else:
+        made = kind | {"do": "recreate", "shape": shape, "seed": draft.seed()}
+        if "chunks" in kind:
+            made["chunks"] = [min(n, chunk) for n, chunk in zip(shape, kind["chunks"], strict=True)]
+        if most:
+            made["maxshape"] = [
+                longest and max(longest, n) for n, longest in zip(shape, most, strict=True)
+            ]
+        draft.kinds[source] = made | {"do": "create"}
+    if math.prod(shape) > 300_000:
+        return
+    draft.operations.append(made)
+    draft.shapes[source] = tuple(shape)
+    for _ in range(draw.choice([1, 3])):
+        draft.operations.append(transfer(draft, "read", name))
 
 
 def _threads(draft: Draft) -> None:

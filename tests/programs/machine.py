@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.hdf5.memory_types import has_gaps
 
-from . import interrupts, kinds, layouts, selection, values
+from . import interrupts, kinds, layouts, selection, sources, values
 from .interfaces import interface as interface_class
 from .interfaces.base import (
     CancelledError,
@@ -31,6 +31,7 @@ from .interfaces.base import (
 from .model import Dataset, Expected, Virtual, WrongError
 from .program import Operation, Program
 from .selection import Picked
+from .sources import FAILED, is_changed, tried
 from .values import Memory
 
 Array = np.ndarray[Any, Any]
@@ -165,7 +166,7 @@ class Machine:
             if path.exists():
                 with h5py.File(path, "r") as found:
                     for name, model in self.models.items():
-                        if model.kind["file"] == file:
+                        if model.kind["file"] == file and not is_changed(model):
                             every = Picked(model.shape, None)
                             about = f"{name} in the file that is left"
                             model.expected(every).check(found[name][...], about)
@@ -174,7 +175,7 @@ class Machine:
 
     def _finish(self, entry: Pending) -> None:
         try:
-            found = self._call(0, entry.transfer.wait)
+            found = self._call(0, tried, entry.expected, entry.transfer.wait)
         except interrupts.HandlerError:
             self.alarm_after = 0.0
             return self._finish(entry)
@@ -190,8 +191,10 @@ class Machine:
         return self._check(entry, found)
 
     def _check(self, entry: Pending, found: Any) -> None:
-        if entry.memory is not None:
-            found = entry.memory.values()
+        held = None if entry.memory is None else entry.memory.values()
+        if found is FAILED:
+            return
+        found = found if held is None else held
         if entry.expected is None:
             entry.model.took_place(entry.number)
         else:
@@ -252,7 +255,7 @@ class Machine:
             about, operation["name"], transfer, memory, expected, model, self.count, cancel
         )
         if operation["waits"]:
-            self._check(entry, transfer.wait())
+            self._check(entry, tried(expected, transfer.wait))
         else:
             self.pending.append(entry)
 
@@ -300,7 +303,7 @@ class Machine:
 
     def _write(self, operation: Operation) -> None:
         model = self.models.get(operation["name"])
-        if model is None:
+        if model is None or is_changed(model):
             return
         file = self._file_to_write(operation["name"], operation["via"])
         interface = self.interface.interface_of(file)
@@ -346,7 +349,7 @@ class Machine:
         file = self._file(operation["name"], operation["via"])
         interface = self.interface.interface_of(file)
         picked = _picked(model, operation["select"], interface.lists)
-        if picked is None:
+        if picked is None or (is_changed(model) and not interface.maps):
             return
         kind = self._memory_kind(operation, picked, interface)
         dtype = self._dtype(operation, model, kind, interface)
@@ -364,6 +367,8 @@ class Machine:
             options["device"] = "cuda:0"
         transfer = self._call(
             expected.values.size * dtype.itemsize,
+            tried,
+            expected,
             self.interface.read,
             ReadRequest(
                 file,
@@ -376,6 +381,8 @@ class Machine:
                 way=operation.get("way", "plain"),
             ),
         )
+        if transfer is FAILED:
+            transfer = Transfer(FAILED)
         self._started(operation, transfer, memory, expected)
 
     def _read_many(self, operation: Operation) -> None:
@@ -401,6 +408,8 @@ class Machine:
             dtype = _dtype(operation, model, kind)
             if picked is None or (isinstance(model, Virtual) and dtype != model.dtype):
                 continue
+            if is_changed(model) and not interface.maps:
+                continue
             if not kinds.is_number(model.kind.get("dtype", "u1")):
                 continue
             if kind == "device" and not interface.takes_device(model.kind, dtype):
@@ -415,9 +424,11 @@ class Machine:
         if not is_given and kind == "device":
             options |= {"device": "cuda:0", "like": "device"}  # torch lacks some types
         own = getattr(file, "own", file)
-        found = interface.read_many(
-            ManyRequest(own, pieces, options, operation["by_name"], operation["dtype"])
-        )
+        request = ManyRequest(own, pieces, options, operation["by_name"], operation["dtype"])
+        failing = next((wanted for wanted in expected if wanted.may_fail), None)
+        found = tried(failing, interface.read_many, request)
+        if found is FAILED:
+            return
         for array, (name, _, memory), wanted in zip(found, pieces, expected, strict=True):
             about = f"{name} among {len(pieces)} (operation {self.count})"
             wanted.check(values.to_host(array) if memory is None else memory.values(), about)
@@ -428,6 +439,8 @@ class Machine:
         if model is None or not hasattr(self.interface.interface_of(file), "blocks"):
             return
         expected = model.expected(Picked(model.shape, None))
+        if expected.may_fail:
+            return
         own = getattr(file, "own", file)
         blocks = self.interface.interface_of(file).blocks
         for index, found in blocks(own, operation["name"], operation["rows"], operation["leave"]):
@@ -485,6 +498,8 @@ class Machine:
             model = self.models.get(name)
             if model is None or model.kind["file"] != home or model.dtype.hasobject:
                 return None
+            if is_changed(model):
+                return None
             every = Picked(model.shape, None)
             memory = Memory("c", model.shape, model.dtype)
             try:
@@ -521,8 +536,12 @@ class Machine:
         name = operation["name"]
         model = self.models.get(name)
         most = model.kind.get("maxshape") if model is not None else None
-        if not isinstance(model, Dataset) or not most or self._is_source(name):
+        if not isinstance(model, Dataset) or not most:
             return
+        if self._is_source(name):
+            if not operation.get("of_virtual"):
+                return
+            self._settle()
         shape = tuple(operation["shape"])
         if len(shape) != len(most):
             return
@@ -545,6 +564,9 @@ class Machine:
                 if new > old:
                     beyond = (slice(None),) * axis + (slice(old, new),)
                     self._h5py(name)[beyond] = kinds.filled((), model.fill, model.dtype)[()]
+
+    def _recreate(self, operation: Operation) -> None:
+        sources.recreate(self, operation)
 
     def _delete(self, operation: Operation) -> None:
         name = operation["name"]
@@ -592,7 +614,7 @@ class Machine:
     def _plain_read(self, operation: Operation) -> None:
         name = operation["name"]
         model, picked = self._selected(operation)
-        if model is None or picked is None:
+        if model is None or picked is None or is_changed(model):
             return
         self._plain(name)
         expected = model.expected(picked)
@@ -602,7 +624,7 @@ class Machine:
     def _plain_write(self, operation: Operation) -> None:
         name = operation["name"]
         model, picked = self._selected(operation)
-        if model is None or picked is None:
+        if model is None or picked is None or is_changed(model):
             return
         self._plain(name)
         file = self._file_to_write(name, operation["via"])

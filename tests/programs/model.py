@@ -39,12 +39,17 @@ class Expected:
     doubts: list[tuple[Array, Array]] = field(default_factory=list)
     unknown: Array | None = None
     """Elements without any value, not even a fill value: see ``kinds.flags``."""
+    may_fail: bool = False
+    """Whether an error is right as well: see :class:`Virtual`."""
+    missing: Array | None = None
+    """Elements for which only an error is right."""
 
     def part(self, index: Any) -> Expected:
         """The allowed results of a read of a part."""
         doubts = [(where[index], older[index]) for where, older in self.doubts]
         unknown = None if self.unknown is None else self.unknown[index]
-        return Expected(self.values[index], doubts, unknown)
+        missing = None if self.missing is None else self.missing[index]
+        return Expected(self.values[index], doubts, unknown, self.may_fail, missing)
 
     def fields(self, wanted: np.dtype[Any]) -> Expected:
         """The allowed results of a read of some members of records."""
@@ -63,6 +68,8 @@ class Expected:
             right |= where & self._agrees(found, older)
         if not right.all():
             right |= self._torn(found)
+        if self.missing is not None:
+            right &= ~self.missing
         if not right.all():
             bad = np.argwhere(~right)
             first = tuple(int(index) for index in bad[0])[: found.ndim]
@@ -234,45 +241,70 @@ class Dataset:
 
 
 class Virtual:
-    """A dataset that shows others, one after the other along the first dimension."""
+    """A dataset that shows others, one after the other along the first dimension.
+
+    A source may get another shape than its mapping has. Its elements stay at their coordinates. If
+    it lost some that are mapped, a read gives the elements that are left, or an error.
+    """
 
     def __init__(self, sources: list[Dataset], kind: dict[str, Any]) -> None:
         self._sources = sources
+        self._mapped = [source.shape for source in sources]
         self.kind = kind
         self.fill = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
-        rows = sum(source.shape[0] for source in self._sources)
-        return (rows, *self._sources[0].shape[1:])
+        return (sum(rows for rows, *_ in self._mapped), *self._mapped[0][1:])
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._sources[0].dtype
 
-    def expected(self, picked: Picked) -> Expected:
-        whole = [Picked(source.shape, None) for source in self._sources]
-        parts = [s.expected(every) for s, every in zip(self._sources, whole, strict=True)]
-        values = picked.of(np.concatenate([part.values for part in parts]))
-        doubts = []
+    @property
+    def is_as_mapped(self) -> bool:
+        """Whether each source has the shape of its mapping."""
+        return [source.shape for source in self._sources] == self._mapped
+
+    def replace(self, source: Dataset) -> None:
+        """Map a new source in place of the one with its name."""
+        place = self.kind["sources"].index(source.kind["name"])
+        self._sources[place] = source
+
+    def _spread(self, parts: list[Array | None], dtype: Any, beyond: Any = 0) -> Array:
+        """What the sources have, at its place in an array of the dataset's shape."""
+        made = np.zeros(self.shape, dtype)
         start = 0
-        for part in parts:
-            stop = start + len(part.values)
+        for part, (rows, *rest) in zip(parts, self._mapped, strict=True):
+            if part is not None:
+                made[start : start + rows] = _resized(part, (rows, *rest), beyond)
+            start += rows
+        return made
+
+    def expected(self, picked: Picked) -> Expected:
+        parts = [source.expected(Picked(source.shape, None)) for source in self._sources]
+        made = Expected(picked.of(self._spread([part.values for part in parts], self.dtype)))
+        for place, part in enumerate(parts):
+
+            def alone(array: Array, place: int = place) -> list[Array | None]:
+                return [array if other == place else None for other in range(len(parts))]
+
             for where, older in part.doubts:
-                all_where, all_older = np.zeros(self.shape, bool), np.zeros(self.shape, self.dtype)
-                all_where[start:stop], all_older[start:stop] = where, older
-                doubts.append((picked.of(all_where), picked.of(all_older)))
-            start = stop
-        if all(part.unknown is None for part in parts):
-            return Expected(values, doubts)
-        flags = kinds.flags(self.dtype)
-        unknown = [
-            np.zeros(part.values.shape, flags) if part.unknown is None else part.unknown
-            for part in parts
-        ]
-        return Expected(values, doubts, picked.of(np.concatenate(unknown)))
+                all_where = self._spread(alone(where), bool, False)
+                all_older = self._spread(alone(older), self.dtype)
+                made.doubts.append((picked.of(all_where), picked.of(all_older)))
+        if any(part.unknown is not None for part in parts):
+            flags = kinds.flags(self.dtype)
+            made.unknown = picked.of(self._spread([part.unknown for part in parts], flags, False))
+        if not self.is_as_mapped:
+            there: list[Array | None] = [np.ones(source.shape, bool) for source in self._sources]
+            all_there = self._spread(there, bool, False)
+            made.may_fail = not all_there.all()
+            made.missing = ~picked.of(all_there)
+        return made
 
     def write(self, picked: Picked, values: Array, doubtful: int | None = None) -> None:
+        assert self.is_as_mapped
         where, new = np.zeros(self.shape, bool), np.zeros(self.shape, self.dtype)
         picked.put(where, True)
         picked.put(new, values)

@@ -8,7 +8,7 @@ import pytest
 
 from . import kinds, values
 from .machine import Machine
-from .model import Dataset, WrongError
+from .model import Dataset, Virtual, WrongError
 from .program import Program
 from .selection import Picked
 
@@ -128,3 +128,50 @@ def test_what_exceeds_half_floats_may_be_read_as_infinity_or_as_the_largest_of_t
     model.expected(EVERY).check(np.array([np.inf, -65_504, 1, 1], "<f2"), "halves")
     with pytest.raises(WrongError):
         model.expected(EVERY).check(np.array([np.inf, -np.inf, 2, 1], "<f2"), "halves")
+
+
+def of_two_sources(first, second):
+    """A virtual dataset that maps two rows of three columns of each source."""
+    mapped = [Dataset(np.zeros((2, 3), "i4"), 0, {"name": name}) for name in ("a", "b")]
+    made = Virtual(mapped, {"sources": ["a", "b"]})
+    for name, shape in (("a", first), ("b", second)):
+        values = np.arange(np.prod(shape), dtype="i4").reshape(shape) + 1
+        made.replace(Dataset(values, 0, {"name": name}))
+    return made
+
+
+def test_elements_stay_at_their_coordinates_where_a_source_grew():
+    model = of_two_sources((4, 5), (2, 3))
+    expected = model.expected(Picked((4, 3), None))
+    right = np.array([[1, 2, 3], [6, 7, 8], [1, 2, 3], [4, 5, 6]], "i4")
+    expected.check(right, "all")
+    assert not expected.may_fail
+    with pytest.raises(WrongError):
+        expected.check(np.arange(12, dtype="i4").reshape(4, 3) + 1, "displaced")
+
+
+def test_a_read_gives_what_a_source_has_left_or_an_error():
+    model = of_two_sources((2, 3), (1, 3))
+    last = Picked((4, 3), [slice(3, 4, 1), slice(0, 3, 1)])
+    left = Picked((4, 3), [slice(2, 3, 1), slice(0, 3, 1)])
+    for picked in (last, left):
+        assert model.expected(picked).may_fail
+    model.expected(left).check(np.array([[1, 2, 3]], "i4"), "left")
+    for other in ([[1, 2, 3]], [[0, 0, 0]], [[4, 5, 6]]):
+        with pytest.raises(WrongError):
+            model.expected(last).check(np.array(other, "i4"), "last")
+
+
+def test_a_source_that_shrank_lets_a_read_fail_but_not_give_other_elements(tmp_path):
+    create = {"do": "create", "name": "a", "file": "main", "shape": [4], "dtype": "<i4", "seed": 1}
+    create |= {"layout": "contiguous", "fill": 0, "alloc": "late"}
+    virtual = {"do": "virtual", "name": "v", "sources": ["a"]}
+    again = create | {"do": "recreate", "shape": [2], "seed": 2}
+    read = {"do": "read", "name": "v", "select": None, "waits": True, "memory": "c", "via": "main"}
+    read |= {"dtype": None, "options": {}, "new": True, "way": "plain"}
+    machine = Machine(Program("h5py", 1, 0, "host"), tmp_path)
+    machine.interface.maps = True
+    machine.interface.read = lambda request: (_ for _ in ()).throw(OSError("another shape"))
+    machine.run((create, virtual, again, read))
+    with pytest.raises(WrongError, match="another shape"):
+        machine.run((read | {"name": "a"},))

@@ -113,6 +113,11 @@ class Interface:
     """Whether closing a file raises the failures of writes that the program did not wait for."""
     copies: ClassVar[bool] = False
     """Whether ``copy`` copies earlier writes, whatever the filters."""
+    maps: ClassVar[bool] = False
+    """Whether it reads virtual datasets whose sources have another shape than the mapping says.
+
+    HDF5 itself then reads other elements.
+    """
     interrupts: ClassVar[bool] = False
     """Whether its calls run Python code of the library, which a signal handler can end."""
 

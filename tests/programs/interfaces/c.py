@@ -80,6 +80,7 @@ class C(Interface):
     strided = True
     device = True
     cancels = True
+    maps = True
     lists = "adjacent"
 
     def __init__(self, settings: dict[str, Any]) -> None:

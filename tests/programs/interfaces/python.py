@@ -61,6 +61,7 @@ class Python(Interface):
     objects = True
     device = True
     cancels = True
+    maps = True
     interrupts = True
     close_raises = True
     copies = True
