@@ -15,7 +15,7 @@ from .program import Operation, Program
 RARE = (
     *("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel"),
     *("records", "types", "plugins", "filters", "fills", "files", "page-buffer", "unlocked"),
-    *("copy", "visit", "multi", "durable", "collective", "sources"),
+    *("copy", "visit", "multi", "durable", "collective", "sources", "openings"),
 )
 """Kinds of operations that can be left out, by ``--without``."""
 _CACHE = 8 << 20
@@ -65,6 +65,8 @@ def generate(
         "at_once": draw.choice([None, None, "0", "0", "4KiB", "1MiB"]),
         "file": _file(draft),
     }
+    if draft.maybe(0.4, "openings"):
+        settings["openings"] = _openings(draft)
     for _ in range(draw.choice([1, 1, 2, 3])):
         _create(draft, f"d{len(draft.shapes)}")
     for _ in range(draw.choice([4, 8, 12, 16, 24])):
@@ -92,6 +94,15 @@ def _file(draft: Draft) -> dict[str, Any]:
     if draft.maybe(0.1, "unlocked"):
         made["locking"] = False
     return made
+
+
+def _openings(draft: Draft) -> dict[str, Any]:
+    """How the first and the second handle of a file are opened; HDF5 needs one driver for both."""
+    driver = draft.maybe(0.4)
+    return {
+        handle: {"driver": driver, "connector": draft.maybe(0.3), "options": _options(draft, 0.2)}
+        for handle in ("main", "again")
+    }
 
 
 def _dtype(draft: Draft) -> str:
@@ -232,16 +243,16 @@ def _name(draft: Draft) -> str:
     return draft.draw.choice(list(draft.shapes))
 
 
-def _options(draft: Draft) -> dict[str, Any]:
+def _options(draft: Draft, unusual: float = 0.04) -> dict[str, Any]:
     draw = draft.draw
     options: dict[str, Any] = {}
     if draft.maybe(0.4):
         options["threads"] = draw.choice([1, 2, 3])
     if draft.maybe(0.4):
         options["block"] = draw.choice(["4KiB", "16KiB", "64KiB", "1MiB"])
-    if draft.maybe(0.04):
+    if draft.maybe(unusual):
         options["io"] = draw.choice(["uring", "mmap"])
-    if draft.maybe(0.04):
+    if draft.maybe(unusual):
         options["direct"] = "yes"
     return options
 

@@ -125,6 +125,9 @@ class Machine:
                 arguments["page_buf_size"] = about["page_buffer"]
             if about.get("locking") is False:
                 arguments["locking"] = False
+            arguments["opening"] = self.settings.get("openings", {}).get(
+                "again" if handle == "again" else "main"
+            )
             if self.interface.two_handles:
                 arguments["again"] = handle == "again"
             self.files[handle] = self.interface.open(path, mode, **arguments)

@@ -124,7 +124,13 @@ class Interface:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
 
-    def open(self, path: Path, mode: str, **arguments: Any) -> Any:
+    def open(
+        self, path: Path, mode: str, *, opening: dict[str, Any] | None = None, **arguments: Any
+    ) -> Any:
+        """Open a file, by the ``driver`` and ``connector`` and with the ``options`` of an opening.
+
+        Several openings of a file at a time may have different options.
+        """
         return h5py.File(path, mode, **arguments)
 
     def takes_device(self, kind: dict[str, Any], dtype: Any) -> bool:

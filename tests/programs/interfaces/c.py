@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -89,6 +90,13 @@ class C(Interface):
         self._readers: dict[tuple[int, str, str], tuple[Any, Any]] = {}
         """``penstock_reader *``, and their files, by the file's ``id``, name and type."""
         self._closed: list[tuple[Any, tuple[int, ...]]] = []
+
+    def open(
+        self, path: Path, mode: str, *, opening: dict[str, Any] | None = None, **arguments: Any
+    ) -> Any:
+        if opening and opening["driver"]:
+            arguments |= {"driver": "penstock"} | opening["options"]
+        return h5py.File(path, mode, **arguments)
 
     def let_go(self, file: Any) -> None:
         for reader, _ in self._closed:

@@ -81,10 +81,13 @@ class Connector(Interface):
         super().__init__(settings)
         self._dropped: list[Inserted] = []
 
-    def open(self, path: Path, mode: str, **arguments: Any) -> Any:
+    def open(
+        self, path: Path, mode: str, *, opening: dict[str, Any] | None = None, **arguments: Any
+    ) -> Any:
         options = {
             "implicit": self.settings.get("implicit", False),
             "copy": self.settings.get("copy", "auto"),
+            **(opening or {}).get("options", {}),
         }
         if small := self.settings.get("at_once"):
             options["small"] = small

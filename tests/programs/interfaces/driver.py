@@ -17,8 +17,10 @@ class Driver(Interface):
     device = True
     once_a_call = True
 
-    def open(self, path: Path, mode: str, **arguments: Any) -> Any:
-        options = self.settings.get("driver", {})
+    def open(
+        self, path: Path, mode: str, *, opening: dict[str, Any] | None = None, **arguments: Any
+    ) -> Any:
+        options = self.settings.get("driver", {}) | (opening or {}).get("options", {})
         return h5py.File(path, mode, driver="penstock", **options, **arguments)
 
     def takes_device(self, kind: dict[str, Any], dtype: Any) -> bool:

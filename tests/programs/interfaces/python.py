@@ -72,7 +72,15 @@ class Python(Interface):
         """Datasets that were read before, with their files, by the file's ``id`` and the name."""
         self._closed: list[Dataset] = []
 
-    def open(self, path: Path, mode: str, **arguments: Any) -> Any:
+    def open(
+        self, path: Path, mode: str, *, opening: dict[str, Any] | None = None, **arguments: Any
+    ) -> Any:
+        made = opening or {}
+        if made.get("driver"):
+            arguments |= {"driver": "penstock"} | ({} if made["connector"] else made["options"])
+        if made.get("connector"):
+            arguments["connector"] = "penstock_async"
+            arguments["connector_options"] = made["options"]
         return ps.File(path, mode, **arguments)
 
     def let_go(self, file: Any) -> None:
