@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 
-from .interfaces.base import CancelledError, ReadRequest, TransferRequest
+from . import values
+from .interfaces.base import CancelledError, ManyRequest, ReadRequest, TransferRequest
 from .model import WrongError
 from .program import Operation
 from .selection import Picked
@@ -37,6 +40,61 @@ def missing(machine: Machine, operation: Operation) -> None:
         del file[name]
         return
     raise WrongError(f"a dataset of {length} bytes was read whose external file does not exist")
+
+
+def damaged(machine: Machine, operation: Operation) -> None:
+    """Read several datasets, one with a damaged chunk: the read has to fail, and to have ended."""
+    path = machine.folder / f"damaged{machine.count}.h5"
+    parts = operation["parts"]
+    with h5py.File(path, "w") as made:
+        for place, part in enumerate(parts):
+            chunks: dict[str, Any] = {"chunks": (max(part["length"] // 8, 1),), "compression": 1}
+            is_bad = place == operation["bad"]
+            filters = chunks | {"fletcher32": True} if part["chunked"] or is_bad else {}
+            numbers = values.make(part["seed"], (part["length"],), part["dtype"])
+            made.create_dataset(f"x{place}", data=numbers, **filters)
+        chunk = made[f"x{operation['bad']}"].id.get_chunk_info(operation["chunk"])
+    with open(path, "r+b") as raw:
+        raw.seek(chunk.byte_offset + chunk.size // 2)
+        old = raw.read(1)
+        raw.seek(-1, os.SEEK_CUR)
+        raw.write(bytes([old[0] ^ 0xFF]))
+    file = machine.interface.open(path, "r")
+    try:
+        _read_damaged(machine, operation, file)
+    finally:
+        machine.interface.close(file)
+        path.unlink()
+
+
+def _read_damaged(machine: Machine, operation: Operation, file: Any) -> None:
+    interface = machine.interface.interface_of(file)
+    pieces = []
+    for place, part in enumerate(operation["parts"]):
+        shape, kind = (part["length"],), machine._kind_for(part["memory"])
+        stored = {"dtype": part["dtype"], "layout": "chunked", "seed": 1}
+        if kind == "device" and not interface.takes_device(stored, part["dtype"]):
+            kind = "c"
+        pieces.append((f"x{place}", Picked(shape, None), Memory(kind, shape, part["dtype"])))
+    own = getattr(file, "own", file)
+    request = ManyRequest(own, pieces, operation["options"], operation["by_name"], None)
+    try:
+        interface.read_many(request)
+    except CancelledError as error:
+        raise WrongError("a read was cancelled, but not by the program") from error
+    except Exception:
+        pass
+    else:
+        raise WrongError("datasets were read of which one has a damaged chunk")
+    for memory in request.memories:
+        if memory.kind != "device":
+            memory.change()
+    before = [memory.values() for memory in request.memories]
+    time.sleep(operation["pause"])
+    for (name, *_), memory, held in zip(pieces, request.memories, before, strict=True):
+        changed = int((memory.values() != held).sum())
+        if changed:
+            raise WrongError(f"{changed} elements of {name} were read after the read had failed")
 
 
 def full(machine: Machine, operation: Operation) -> None:

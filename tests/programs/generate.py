@@ -16,6 +16,7 @@ RARE = (
     *("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel"),
     *("records", "types", "plugins", "filters", "fills", "files", "page-buffer", "unlocked"),
     *("copy", "visit", "multi", "durable", "collective", "sources", "openings"),
+    "damaged",
 )
 """Kinds of operations that can be left out, by ``--without``."""
 _CACHE = 8 << 20
@@ -165,6 +166,7 @@ def _operation(draft: Draft) -> None:
         _full: 0.1 if "full" not in draft.without else 0,
         _swmr: 0.1 if "swmr" not in draft.without else 0,
         _missing: 0.3 if "missing" not in draft.without else 0,
+        _damaged: 0.4 if "damaged" not in draft.without else 0,
     }
     chosen = draw.choices(list(choices), list(choices.values()))[0]
     chosen(draft)
@@ -516,6 +518,32 @@ def _missing(draft: Draft) -> None:
             "length": draft.draw.choice([10, 5_000, 200_000, 1_500_000]),
             "memory": _memory(draft),
             "waits": draft.maybe(0.5),
+        }
+    )
+
+
+def _damaged(draft: Draft) -> None:
+    """Read several datasets at once, of which one has a damaged chunk."""
+    draw = draft.draw
+    parts = [
+        {
+            "length": draw.choice([1_000, 20_000, 200_000, 1_000_000]),
+            "dtype": draw.choice(kinds.NUMBERS),
+            "chunked": draft.maybe(0.5),
+            "memory": _memory(draft),
+            "seed": draft.seed(),
+        }
+        for _ in range(draw.choice([2, 3, 5]))
+    ]
+    draft.operations.append(
+        {
+            "do": "damaged",
+            "parts": parts,
+            "bad": draw.randrange(len(parts)),
+            "chunk": draw.randrange(8),
+            "by_name": draft.maybe(0.5),
+            "options": _options(draft) if draft.maybe(0.5) else {},
+            "pause": draw.choice([0.002, 0.02]),
         }
     )
 

@@ -689,6 +689,12 @@ class Machine:
         self._to_write()
         failures.missing(self, operation)
 
+    def _damaged(self, operation: Operation) -> None:
+        from . import failures
+
+        if hasattr(self.interface, "read_many") or self.interface.two_handles:
+            failures.damaged(self, operation)
+
 
 def _picked(model: Dataset | Virtual, select: Any, lists: str) -> Picked | None:
     picked = selection.pick(model.shape, select, lists)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import h5py
 import numpy as np
 import pytest
@@ -175,3 +177,34 @@ def test_a_source_that_shrank_lets_a_read_fail_but_not_give_other_elements(tmp_p
     machine.run((create, virtual, again, read))
     with pytest.raises(WrongError, match="another shape"):
         machine.run((read | {"name": "a"},))
+
+
+def damaged(read_many, tmp_path):
+    """Run a read of two datasets, one with a damaged chunk, by an interface with this method."""
+    part = {"length": 1000, "dtype": "<i4", "chunked": True, "memory": "c", "seed": 1}
+    operation = {"do": "damaged", "parts": [part, part], "bad": 1, "chunk": 2, "by_name": False}
+    operation |= {"options": {}, "pause": 0.2}
+    machine = Machine(Program("h5py", 1, 0, "host"), tmp_path)
+    machine.interface.read_many = read_many
+    machine.run((operation,))
+
+
+def read_one_by_one(request):
+    for name, picked, memory in request.parts:
+        memory.array[...] = request.file[name][picked.argument]
+
+
+def test_a_read_of_a_damaged_chunk_fails(tmp_path):
+    damaged(read_one_by_one, tmp_path)
+    with pytest.raises(WrongError, match="damaged chunk"):
+        damaged(lambda request: None, tmp_path)
+
+
+def test_a_read_that_failed_fills_no_memory_later(tmp_path):
+    def read_many(request):
+        late = threading.Timer(0.05, lambda: request.memories[0].array.fill(7))
+        late.start()
+        raise OSError("damaged")
+
+    with pytest.raises(WrongError, match="1000 elements of x0"):
+        damaged(read_many, tmp_path)
