@@ -16,7 +16,7 @@ RARE = (
     *("threads", "interrupts", "fork", "full", "swmr", "missing", "virtual", "external", "cancel"),
     *("records", "types", "plugins", "filters", "fills", "files", "page-buffer", "unlocked"),
     *("copy", "visit", "multi", "durable", "collective", "sources", "openings"),
-    "damaged",
+    *("damaged", "orders", "exchange", "events", "errors"),
 )
 """Kinds of operations that can be left out, by ``--without``."""
 _CACHE = 8 << 20

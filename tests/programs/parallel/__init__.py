@@ -80,6 +80,8 @@ def _connector(program: Program) -> dict[str, str]:
 
     options = ";".join([CONNECTOR, *program.settings.get("connector", ())])
     variables = {"HDF5_VOL_CONNECTOR": options, "HDF5_PLUGIN_PATH": str(paths.plugin_dir())}
+    second = CONNECTOR.partition(" ")[2]
+    variables["PROGRAM_SECOND"] = ";".join([second, *program.settings.get("second", ())])
     if program.device != "host":
         variables["PROGRAM_DEVICE"] = "1"
         variables["PENSTOCK_CUDA_LIBRARY"] = os.environ.get("PENSTOCK_CUDA_LIBRARY", "libcuda.so.1")
@@ -122,10 +124,10 @@ def _line_of(operation: Operation) -> str:
         return alone.line(do, [operation["whole"], *alone.created(operation)])
     if do not in ("write", "read"):
         return alone.line(do, operation["numbers"])
-    numbers = [operation["set"], operation["collective"], len(operation["slots"])]
+    numbers = [operation["collective"], operation["fails"], len(operation["slots"])]
     numbers += [operation["dtype"], *operation["slots"]]
-    for takes_part, parts in operation["ranks"]:
-        numbers.append(takes_part)
+    for takes_part, in_background, by_second, parts in operation["ranks"]:
+        numbers += [takes_part, in_background, by_second]
         for part in parts:
             numbers += [part["dtype"], part["device"], part["seed"], part["kind"]]
             numbers += [number for bounds in part["box"] for number in bounds]

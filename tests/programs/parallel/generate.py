@@ -18,9 +18,8 @@ _KINDS = {"nothing": 0, "box": 1, "points": 2, "corners": 3, "all": 4}
 
 def generate(seed: int, number: int, device: str, without: frozenset[str]) -> Program:
     draw = random.Random(f"mpi {seed} {number} {device}")
-    connector = [f"small={draw.choice(['0', '0', '0', '4KiB'])}"]
+    connector, second = _options(draw), _options(draw)
     connector += ["implicit=1"] if draw.random() < 0.4 else []
-    connector += [f"copy={draw.choice(['auto', 'always', 'never'])}"]
     collective = draw.choice(["", "", "auto", "engine", "hdf5"])
     if collective and "collective" not in without:
         connector.append(f"collective={collective}")
@@ -30,6 +29,7 @@ def generate(seed: int, number: int, device: str, without: frozenset[str]) -> Pr
         "reads": int(draw.random() < 0.4),
         "writes": int(draw.random() < 0.4),
         "connector": connector,
+        "second": second,
     }
     draft = _Draft(draw, without, settings["ranks"])
     for _ in range(draw.choice([2, 3, 5])):
@@ -37,6 +37,16 @@ def generate(seed: int, number: int, device: str, without: frozenset[str]) -> Pr
     for _ in range(draw.choice([10, 20, 40])):
         draft.operation()
     return Program("mpi", seed, number, device, settings, tuple(draft.operations))
+
+
+def _options(draw: random.Random) -> list[str]:
+    """Options of the connector for one opening."""
+    made = [f"small={draw.choice(['0', '0', '0', '4KiB'])}"]
+    made += [f"copy={draw.choice(['auto', 'always', 'never'])}"]
+    made += ["direct=yes"] if draw.random() < 0.2 else []
+    made += [f"io={draw.choice(['uring', 'mmap'])}"] if draw.random() < 0.3 else []
+    made += [f"threads={draw.choice([1, 2, 3])}"] if draw.random() < 0.3 else []
+    return made + (["block=4KiB"] if draw.random() < 0.2 else [])
 
 
 class _Draft:
@@ -104,6 +114,9 @@ class _Draft:
             self.read: 25,
             self.epoch: 10,
             self.wait: 6,
+            self.turns: 2 if "orders" not in self.without else 0,
+            self.exchange: 5 if "exchange" not in self.without else 0,
+            self.again: 2 if "openings" not in self.without else 0,
             self.extend: 5,
             self.attribute: 4,
             self.visit: 2 if "visit" not in self.without else 0,
@@ -120,7 +133,7 @@ class _Draft:
     def _number(self) -> int:
         return self.draw.randrange(1 << 20)
 
-    def _move(self, do: str) -> None:
+    def _move(self, do: str, collective: bool = False) -> Operation:
         draw = self.draw
         slots = [self._slot()]
         if self.made and draw.random() < 0.2 and "multi" not in self.without:
@@ -133,19 +146,28 @@ class _Draft:
             slots = draw.sample(able, min(len(able), draw.choice([2, 3, 4]))) or slots
         converts = draw.random() < 0.3
         part_of_all = draw.choice([0.9, 0.9, 0.5])
-        self.operations.append(
-            {
-                "do": do,
-                "set": draw.randint(1, 3) if draw.random() < 0.6 else 0,
-                "collective": int(draw.random() < 0.5),
-                "slots": slots,
-                "dtype": draw.randrange(2 * NUMBERS) if converts else -1,
-                "ranks": [
-                    [int(draw.random() < part_of_all), [self._part(converts) for _ in slots]]
-                    for _ in range(self.ranks)
-                ],
-            }
-        )
+        in_background = draw.randint(1, 3) if draw.random() < 0.6 else 0
+        differ = draw.random() < 0.3 and "events" not in self.without
+        everyone = (1 << self.ranks) - 1
+        fails = draw.choice([1 << draw.randrange(self.ranks), everyone])
+        made = {
+            "do": do,
+            "collective": int(collective or draw.random() < 0.5),
+            "fails": fails if draw.random() < 0.05 and "errors" not in self.without else 0,
+            "slots": slots,
+            "dtype": draw.randrange(2 * NUMBERS) if converts else -1,
+            "ranks": [
+                [
+                    int(draw.random() < part_of_all),
+                    draw.randint(0, 3) if differ else in_background,
+                    int(draw.random() < 0.5),
+                    [self._part(converts) for _ in slots],
+                ]
+                for _ in range(self.ranks)
+            ],
+        }
+        self.operations.append(made)
+        return made
 
     def _part(self, converts: bool) -> dict[str, Any]:
         draw = self.draw
@@ -171,6 +193,30 @@ class _Draft:
 
     def epoch(self) -> None:
         self._add("epoch", self._number())
+
+    def turns(self) -> None:
+        self._add("turns", self._number())
+
+    def exchange(self) -> None:
+        """Collective transfers of one dataset, between which the ranks exchange their parts."""
+        if self.draw.random() < 0.5:
+            self.epoch()
+        first = self._move("write", collective=True)
+        for _ in range(self.draw.choice([1, 1, 2])):
+            self._add("exchange", self._number())
+            self._move(self.draw.choice(["write", "write", "read"]), collective=True)
+            self.operations[-1] |= {"slots": first["slots"]}
+            self.operations[-1]["ranks"] = [
+                [*rank[:-1], [rank[-1][0]] * len(first["slots"])]
+                for rank in self.operations[-1]["ranks"]
+            ]
+
+    def again(self) -> None:
+        """Open a file a second time, and transfer by both openings."""
+        self._add("again", self.draw.randrange(2), self.draw.randrange(3))
+        for _ in range(self.draw.choice([2, 4])):
+            made = self._move(self.draw.choice(["write", "write", "read"]))
+            made["collective"] = 0
 
     def wait(self) -> None:
         self._add("wait", self.draw.randrange(3), self.draw.randrange(1 << self.ranks))

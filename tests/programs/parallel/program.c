@@ -6,7 +6,10 @@
  *
  * All ranks carry out the same lines. In an epoch, which ends with a barrier, each rank owns a part of
  * each dataset, which only this rank writes and reads, or all ranks only read. Any part of a program is
- * a program: all ranks skip an operation that is impossible at its place. */
+ * a program: all ranks skip an operation that is impossible at its place.
+ *
+ * Ranks need not do the same in one collective transfer: each has an event set of its own, or none. They may
+ * exchange their parts between collective transfers, whose order all of them see. */
 #define _GNU_SOURCE
 #include "../alone/contents.h"
 #include "../alone/transfers.h"
@@ -23,12 +26,15 @@ typedef struct {
     /* Of this epoch: the extent at its beginning, and what this rank owns. */
     hsize_t base[RANK];
     int is_read_only, is_cyclic, axis, place;
+    int had_independent, is_exchanged; /* whether an independent transfer came, or may not come */
     hsize_t block;
+    hid_t again; /* by the second opening of its file, or -1 */
 } shared_dataset;
 
 static int rank, ranks;
 static hid_t files[FILES];
 static shared_dataset datasets[SLOTS];
+static hid_t second = -1; /* the second opening of a file */
 static int is_open_for_reading;
 static long settings[4]; /* LATEST METADATA_READ METADATA_WRITE IMPLICIT */
 
@@ -64,6 +70,7 @@ static void divide(shared_dataset *of, uint64_t number)
     of->is_cyclic = (random >> 16) % 3 == 0;
     of->block = 1 + (random >> 24) % 5;
     of->is_read_only = is_open_for_reading || (random >> 32) % 4 == 0;
+    of->had_independent = of->is_exchanged = 0;
 }
 
 /* Other ranks see what this one has written. In implicit mode only a flush waits for plain calls. */
@@ -81,6 +88,19 @@ static void begin_epoch(long number)
     for (int i = 0; i < SLOTS; i++)
         if (datasets[i].of.id >= 0)
             divide(&datasets[i], (uint64_t)number * SLOTS + (uint64_t)i);
+}
+
+/* Each rank takes over the part of another. Transfers may be under way, if they are collective. */
+static void exchange(long number)
+{
+    barrier();
+    for (int i = 0; i < SLOTS; i++) {
+        shared_dataset *of = &datasets[i];
+        if (of->of.id < 0 || of->is_read_only || of->is_compact || of->had_independent)
+            continue;
+        of->place = (of->place + 1 + (int)(number % (ranks - 1))) % ranks;
+        of->is_exchanged = 1;
+    }
 }
 
 /* -- transfers -------------------------------------------------------------------------------- */
@@ -199,17 +219,29 @@ static transfer described(const shared_dataset *of, int is_read, long type, int 
     return made;
 }
 
-/* SET COLLECTIVE COUNT TYPE SLOT..., then for each rank: whether it takes part, and COUNT descriptions */
+/* Gives the memory one element more than is selected, which HDF5 refuses before it transfers anything. */
+static void spoil(transfer *made)
+{
+    hsize_t count = (hsize_t)H5Sget_select_npoints(made->flat) + 1;
+    H5Sclose(made->flat);
+    made->flat = H5Screate_simple(1, &count, NULL);
+}
+
+/* COLLECTIVE FAILS COUNT TYPE SLOT..., then for each rank: whether it takes part, SET, whether it is by the
+ * second opening, and COUNT descriptions. FAILS has a bit for each rank. */
 static void move(int is_read)
 {
-    long set = next() - 1, is_collective = next(), count = next(), type = next();
-    const shared_dataset *of[TOGETHER];
-    int is_possible = is_read || !is_open_for_reading;
+    long is_collective = next(), fails = next(), count = next(), type = next();
+    shared_dataset *of[TOGETHER];
+    int is_possible = is_read || !is_open_for_reading, has_second = 1, is_exchanged = 0, is_compact = 0;
     for (long i = 0; i < count; i++) {
         of[i] = &datasets[next() % SLOTS];
         is_possible &= of[i]->of.id >= 0 && of[i]->file == of[0]->file;
         is_possible &= is_read || !of[i]->is_read_only;
         is_collective |= !is_read && (of[i]->is_packed || of[i]->is_compact);
+        is_exchanged |= of[i]->is_exchanged;
+        is_compact |= of[i]->is_compact;
+        has_second &= of[i]->again >= 0 && !of[i]->is_packed && !of[i]->is_compact;
         /* HDF5 alone has no collective conversion of what is filtered, and errors of only some ranks. */
         is_possible &= !of[i]->is_packed || count == 1;
         if (of[i]->is_packed)
@@ -218,20 +250,28 @@ static void move(int is_read)
     if (!is_possible)
         return;
     /* If metadata is read collectively, HDF5 alone waits in independent transfers for ranks without any. */
-    is_collective |= settings[1];
+    is_collective |= settings[1] || is_exchanged;
+    /* HDF5 alone never ends a collective transfer that fails on some ranks. */
+    if (count > 1 || is_compact || (is_collective && fails))
+        fails = is_collective && count == 1 && !is_compact && fails == (1 << ranks) - 1 ? fails : 0;
     transfer made[TOGETHER];
     int takes_part = 0;
+    long set = -1, is_by_second = 0;
     for (int each = 0; each < ranks; each++) {
-        long is_in = next();
+        long is_in = next(), own_set = next() - 1, by_second = next();
         for (long i = 0; i < count; i++) {
             /* HDF5 alone wants the same type of all ranks in a collective transfer. */
             transfer one = described(of[i], is_read, is_collective ? type : -2, each == rank);
             if (each == rank) {
                 made[i] = one;
-                takes_part = (int)is_in;
+                takes_part = (int)is_in, set = own_set, is_by_second = by_second;
             }
         }
     }
+    for (long i = 0; i < count; i++)
+        of[i]->had_independent |= !is_collective;
+    for (long i = 0; i < count && is_by_second && has_second && !is_collective; i++)
+        made[i].id = of[i]->again;
     for (long i = 0; i < count && is_collective && !takes_part; i++)
         if (!of[i]->is_compact || is_read) {
             finished(&made[i], 0);
@@ -243,7 +283,11 @@ static void move(int is_read)
     if (is_collective || takes_part) {
         hid_t list = H5Pcreate(H5P_DATASET_XFER);
         H5Pset_dxpl_mpio(list, is_collective ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT);
+        if (fails >> rank & 1)
+            spoil(&made[0]);
         carry_out(made, (int)count, set, list);
+        if (fails >> rank & 1 && set >= 0)
+            wait_for(set); /* a set with an error takes nothing else */
         H5Pclose(list);
         return;
     }
@@ -380,20 +424,80 @@ static void attribute(void)
     H5Sclose(space);
 }
 
-static void open_files(int is_new)
+static const char *const names[FILES] = {"main.h5", "other.h5"};
+
+static hid_t access_by(MPI_Comm communicator)
 {
-    static const char *const names[FILES] = {"main.h5", "other.h5"};
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_libver_bounds(access, settings[0] ? H5F_LIBVER_LATEST : H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
-    H5Pset_fapl_mpio(access, MPI_COMM_WORLD, MPI_INFO_NULL);
+    H5Pset_fapl_mpio(access, communicator, MPI_INFO_NULL);
     H5Pset_all_coll_metadata_ops(access, settings[1] != 0);
     H5Pset_coll_metadata_write(access, settings[2] != 0);
+    return access;
+}
+
+static void open_files(int is_new)
+{
+    hid_t access = access_by(MPI_COMM_WORLD);
     for (int i = 0; i < FILES; i++) {
         files[i] = is_new ? H5Fcreate(names[i], H5F_ACC_TRUNC, H5P_DEFAULT, access)
                           : H5Fopen(names[i], is_open_for_reading ? H5F_ACC_RDONLY : H5F_ACC_RDWR, access);
         report("opens", files[i] < 0 ? -1 : 0);
     }
     H5Pclose(access);
+}
+
+/* Closes the second opening, if there is one, before metadata change by the first. */
+static void close_second(void)
+{
+    if (second < 0)
+        return;
+    settle();
+    for (int i = 0; i < SLOTS; i++) {
+        if (datasets[i].again >= 0)
+            report("closes", H5Dclose(datasets[i].again));
+        datasets[i].again = -1;
+    }
+    report("closes", H5Fclose(second));
+    second = -1;
+    barrier();
+}
+
+/* FILE GROUP: opens a file a second time, with the options of PROGRAM_SECOND. GROUP: 0 all ranks, 1 each rank
+ * alone, 2 every second rank. */
+static void open_second(long file, long group)
+{
+    settle();
+    for (int i = 0; i < FILES && !is_open_for_reading; i++)
+        H5Fflush(files[i], H5F_SCOPE_GLOBAL);
+    barrier();
+    MPI_Comm communicator;
+    MPI_Comm_split(MPI_COMM_WORLD, group == 0 ? 0 : group == 1 ? rank : rank % 2, rank, &communicator);
+    hid_t access = access_by(communicator);
+    const char *options = getenv("PROGRAM_SECOND");
+    if (options) {
+        void *info = NULL;
+        hid_t connector = H5VLregister_connector_by_name("penstock_async", H5P_DEFAULT);
+        if (H5VLconnector_str_to_info(options, connector, &info) < 0 || H5Pset_vol(access, connector, info) < 0)
+            report("has no connector", -1);
+    }
+    second = H5Fopen(names[file], is_open_for_reading ? H5F_ACC_RDONLY : H5F_ACC_RDWR, access);
+    int is_open = second >= 0;
+    MPI_Allreduce(MPI_IN_PLACE, &is_open, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    report("opens", is_open ? 0 : -1);
+    if (!is_open && second >= 0) {
+        H5Fclose(second);
+        second = -1;
+    }
+    char name[8];
+    for (long i = 0; i < SLOTS && is_open; i++)
+        if (datasets[i].of.id >= 0 && datasets[i].file == file) {
+            name_of(i, name);
+            datasets[i].again = H5Dopen2(second, name, H5P_DEFAULT);
+        }
+    H5Pclose(access);
+    MPI_Comm_free(&communicator);
+    barrier();
 }
 
 static void close_dataset(shared_dataset *of, long set)
@@ -476,12 +580,25 @@ static void wait_some(void)
         wait_for(set);
 }
 
+/* Each rank waits for all sets, in an order of its own. */
+static void wait_in_turn(long number)
+{
+    for (long i = 0; i < SETS; i++)
+        wait_for((number + rank + (rank % 2 ? i : SETS - i)) % SETS);
+}
+
 static void step(char *text)
 {
     char what[16];
     int length = 0;
     sscanf(text, "%15s%n", what, &length);
     words = text + length;
+    static const char *const with_second[] = {"write", "read", "wait", "turns", "exchange"};
+    int may_stay = 0;
+    for (size_t i = 0; i < sizeof with_second / sizeof *with_second; i++)
+        may_stay |= !strcmp(what, with_second[i]);
+    if (!may_stay)
+        close_second();
     if (!strcmp(what, "open")) {
         for (int i = 0; i < 4; i++)
             settings[i] = next();
@@ -496,7 +613,14 @@ static void step(char *text)
         wait_some();
     else if (!strcmp(what, "epoch"))
         begin_epoch(next());
-    else if (!strcmp(what, "extend"))
+    else if (!strcmp(what, "turns"))
+        wait_in_turn(next());
+    else if (!strcmp(what, "exchange"))
+        exchange(next());
+    else if (!strcmp(what, "again")) {
+        long file = next();
+        open_second(file, next());
+    } else if (!strcmp(what, "extend"))
         extend();
     else if (!strcmp(what, "attribute"))
         attribute();
@@ -519,7 +643,7 @@ static int run(const char *path)
     if (!program || !freopen(output, "w", stdout))
         return 2;
     for (int i = 0; i < SLOTS; i++)
-        datasets[i].of.id = -1;
+        datasets[i].of.id = datasets[i].again = -1;
     for (int i = 0; i < SETS; i++)
         sets[i] = H5EScreate();
     while (fgets(text, sizeof text, program)) {
@@ -528,6 +652,7 @@ static int run(const char *path)
         fflush(stdout);
     }
     line++;
+    close_second();
     close_files(-1);
     for (int i = 0; i < SETS; i++)
         report("closes a set", H5ESclose(sets[i]));
