@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import prod
 from typing import Any
 
 from ..alone import NUMBERS
@@ -68,7 +69,9 @@ class _Draft:
         ):  # variable-length text cannot be written in parallel
             kind %= NUMBERS
         rank = draw.choice([1, 2, 2, 3])
-        longest = {1: draw.choice([6_000, 6_000, 40_000]), 2: 80, 3: 18}[rank]
+        # Transfers of some megabytes are still under way when the next ones begin.
+        is_long = draw.random() < 0.15
+        longest = ({1: 400_000, 2: 600, 3: 70} if is_long else {1: 6_000, 2: 80, 3: 18})[rank]
         shape = [draw.randint(1, longest if draw.random() < 0.8 else 12) for _ in range(rank)]
         layout = draw.choices(["contiguous", "chunked", "compact"], [4, 6, 0.4])[0]
         fill_time = draw.choice(["ifset"] * 4 + ["alloc", "never", "never"])
@@ -199,17 +202,23 @@ class _Draft:
 
     def exchange(self) -> None:
         """Collective transfers of one dataset, between which the ranks exchange their parts."""
-        if self.draw.random() < 0.5:
+        draw = self.draw
+        able = [slot for slot, made in self.made.items() if not made["filters"]]
+        if not able:
+            return
+        if draw.random() < 0.5:
             self.epoch()
-        first = self._move("write", collective=True)
-        for _ in range(self.draw.choice([1, 1, 2])):
-            self._add("exchange", self._number())
-            self._move(self.draw.choice(["write", "write", "read"]), collective=True)
-            self.operations[-1] |= {"slots": first["slots"]}
-            self.operations[-1]["ranks"] = [
-                [*rank[:-1], [rank[-1][0]] * len(first["slots"])]
-                for rank in self.operations[-1]["ranks"]
-            ]
+        slot = max(draw.sample(able, min(2, len(able))), key=lambda n: prod(self.made[n]["shape"]))
+        for step in range(draw.choice([2, 2, 3])):
+            if step:
+                self._add("exchange", self._number())
+            made = self._move(draw.choice(["write", "write", "write", "read"]), collective=True)
+            made["slots"] = [slot]
+            whole = draw.random() < 0.6
+            for rank in made["ranks"]:
+                del rank[-1][1:]
+                if whole:
+                    rank[0], rank[-1][0]["kind"] = 1, _KINDS["all"]
 
     def again(self) -> None:
         """Open a file a second time, and transfer by both openings."""
