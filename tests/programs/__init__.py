@@ -9,6 +9,8 @@ guaranteed, and therefore tested:
   submission. A read that is finished gives what the model had when it was submitted.
 - A write that was cancelled, interrupted or failed leaves each element of its selection old or new,
   and no other element changed.
+- A read of a virtual dataset whose source lost elements gives those that are left at their
+  coordinates, or an error.
 - The file that is left, read by h5py without Penstock, is the model's.
 - No call fails that should succeed, and every failure is reported.
 

@@ -28,9 +28,9 @@ _FILL_TIME = {"alloc": 0, "never": 1, "ifset": 2}
 _FILL_IS = {"default": 0, "defined": 1, "undefined": 2}
 _LAYOUT = {"contiguous": 0, "chunked": 1, "compact": 2}
 _STRATEGY = {"fsm": 0, "page": 1, "aggregate": 2, "none": 3}
-NUMBERS = 18
+NUMBERS = 20
 """The first types of `types.h`."""
-FLOATS = 14
+FLOATS = 16
 """The first type of these that is a float."""
 FILTERS = {"nbit": 4, "gzip": 1, "shuffle": 2, "fletcher32": 3}
 

@@ -11,7 +11,7 @@ from ..program import Operation, Program
 
 _TYPES = NUMBERS + 6
 _SLOTS = 8
-_SAME_IN_MEMORY = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)
+_SAME_IN_MEMORY = (0, 1, 4, 6, 8, 10, 12, 14, 16, 18)
 """Types of files that need no conversion: HDF5 writes filtered datasets in parallel without one."""
 _FILTERS = [[], [], [], ["gzip"], ["shuffle", "gzip"]]
 _KINDS = {"nothing": 0, "box": 1, "points": 2, "corners": 3, "all": 4}
