@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -243,8 +244,9 @@ class Dataset:
 class Virtual:
     """A dataset that shows others, one after the other along the first dimension.
 
-    A source may get another shape than its mapping has. Its elements stay at their coordinates. If
-    it lost some that are mapped, a read gives the elements that are left, or an error.
+    A source may get another shape than its mapping has. Its elements stay at their coordinates, or
+    in order if there are as many. If it lost some that are mapped, a read gives the elements that
+    are left, or an error.
     """
 
     def __init__(self, sources: list[Dataset], kind: dict[str, Any]) -> None:
@@ -276,7 +278,9 @@ class Virtual:
         made = np.zeros(self.shape, dtype)
         start = 0
         for part, (rows, *rest) in zip(parts, self._mapped, strict=True):
-            if part is not None:
+            if part is not None and part.size == math.prod((rows, *rest)):
+                made[start : start + rows] = part.reshape(rows, *rest)
+            elif part is not None:
                 made[start : start + rows] = _resized(part, (rows, *rest), beyond)
             start += rows
         return made

@@ -152,6 +152,12 @@ def test_elements_stay_at_their_coordinates_where_a_source_grew():
         expected.check(np.arange(12, dtype="i4").reshape(4, 3) + 1, "displaced")
 
 
+def test_elements_stay_in_order_where_a_source_has_as_many():
+    expected = of_two_sources((3, 2), (2, 3)).expected(Picked((4, 3), None))
+    expected.check(np.array([[1, 2, 3], [4, 5, 6]] * 2, "i4"), "all")
+    assert not expected.may_fail
+
+
 def test_a_read_gives_what_a_source_has_left_or_an_error():
     model = of_two_sources((2, 3), (1, 3))
     last = Picked((4, 3), [slice(3, 4, 1), slice(0, 3, 1)])
