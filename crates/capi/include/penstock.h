@@ -585,6 +585,16 @@ PENSTOCK_API void penstock_reader_release(penstock_reader **place);
  * for longer than that, unless HDF5 holds the lock. */
 PENSTOCK_API int penstock_hdf5_forget(penstock_hid object);
 
+/* For programs that also have HDF5 itself read virtual datasets. If the source of a mapping does not have the wanted
+ * elements, because its shape is not the one that the mapping is for, HDF5 may return elements of other rows or of
+ * freed memory, or crash. `selection` is of the virtual dataset; NULL selects all.
+ *
+ * penstock_virtual_check returns an error where HDF5 would not read the elements from the places that the mappings
+ * say. penstock_virtual_is_read_alike stores 1 if it certainly does, else 0, and is faster for a dataset that is
+ * read again. */
+PENSTOCK_API int penstock_virtual_check(penstock_hid dataset, const penstock_selection *selection);
+PENSTOCK_API int penstock_virtual_is_read_alike(penstock_hid dataset, const penstock_selection *selection, int *alike);
+
 /* A part of a dataset to read, and the array to fill, for the functions below. */
 typedef struct penstock_piece {
     const penstock_selection *selection; /* NULL selects all */

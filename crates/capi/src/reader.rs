@@ -8,7 +8,7 @@ use penstock_array::execute::SubmitOptions;
 use penstock_engine::error::Result;
 use penstock_engine::{chunk_cache_bytes, refuse_fork};
 use penstock_hdf5::transfer::{self, Buffer, Opened, Reader};
-use penstock_sys::hdf5::hid_t;
+use penstock_sys::hdf5::{Hdf5, hid_t};
 use penstock_sys::is_copy;
 
 use crate::arguments::place_of;
@@ -195,4 +195,47 @@ unsafe extern "C" fn penstock_hdf5_forget(object: hid_t) -> c_int {
         // SAFETY: by contract, the caller holds HDF5's lock.
         unsafe { transfer::forget(hdf5_of_process()?, object) }
     })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_virtual_is_read_alike(
+    dataset: hid_t,
+    selection: *const CSelection,
+    alike: *mut c_int,
+) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        // SAFETY: by contract of this function; the caller holds HDF5's lock.
+        unsafe {
+            let alike = place_of(alike, "alike")?;
+            let (hdf5, selection) = elements_of(dataset, selection)?;
+            *alike = transfer::is_read_alike(hdf5, dataset, selection)?.into();
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_virtual_check(dataset: hid_t, selection: *const CSelection) -> c_int {
+    guard(|| {
+        refuse_fork()?;
+        // SAFETY: as above.
+        unsafe {
+            let (hdf5, selection) = elements_of(dataset, selection)?;
+            transfer::refuse_misread(hdf5, dataset, selection)
+        }
+    })
+}
+
+/// # Safety
+/// The selection is null or as the header requires, and the caller holds HDF5's lock.
+unsafe fn elements_of(
+    dataset: hid_t,
+    selection: *const CSelection,
+) -> Result<(&'static Hdf5, Option<Selection>)> {
+    let hdf5 = hdf5_of_process()?;
+    // SAFETY: by contract of this function.
+    let of_points = |rank, points: &[u64]| unsafe { transfer::points(hdf5, dataset, rank, points) };
+    // SAFETY: as above.
+    Ok((hdf5, unsafe { selection_of(selection, of_points)? }))
 }

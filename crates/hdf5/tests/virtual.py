@@ -189,7 +189,7 @@ def shapes():
     low_level("outside.h5", (50,), [(target, "row1.h5", "x", too_far)], kind="outside")
     more = slabs((30, 9), ((9, 0), (1, 1), None, (9, 9)))
     target = slabs((9, 9), ((0, 0), (1, 1), None, (9, 9)))
-    low_level("not_grown.h5", (9, 9), [(target, "grown.h5", "x", more)], kind="hdf5")
+    low_level("not_grown.h5", (9, 9), [(target, "grown.h5", "x", more)], kind="outside")
     flat = slabs((9,), ((0,), (1,), None, (9,)))
     target = slabs((9, 9), ((0, 0), (1, 1), None, (1, 9)))
     low_level("rank.h5", (9, 9), [(target, "grown.h5", "x", flat)], kind="refused")

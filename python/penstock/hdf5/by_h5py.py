@@ -19,7 +19,7 @@ from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
-from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying
+from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import creation_property, explain, lock
@@ -167,6 +167,7 @@ def _value(dataset: Any, selection: Any, dtype: Any, how: Decoding | None) -> An
 def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
     with lock():
         pending.wait_for_dataset(dataset, request.READ)
+        virtual.refuse_misread(dataset, selection)
         if dtype is None or dataset.shape is None:
             return _elements(dataset, selection)
         element = dtype if isinstance(dtype, ElementType) else element_type(dtype)

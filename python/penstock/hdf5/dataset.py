@@ -20,6 +20,7 @@ from penstock.hdf5 import (
     pending,
     reading,
     varying,
+    virtual,
     writing,
 )
 from penstock.hdf5 import selection as selections
@@ -272,6 +273,7 @@ class Dataset(Object):
             selection, reorder = lists.readable(self._h5py, selection)
             with lock():
                 pending.wait_for_dataset(self._h5py, request.READ)
+                virtual.refuse_misread(self._h5py, selection)
                 try:
                     value = view[selection]
                 except OSError as error:

@@ -16,7 +16,7 @@ from penstock import arrays, frameworks, request
 from penstock._core import elements
 from penstock._native import lib
 from penstock._options import OptionKeys, resolve
-from penstock.hdf5 import memory_types, pending, small, varying
+from penstock.hdf5 import memory_types, pending, small, varying, virtual
 from penstock.hdf5.cf import Decoding, decoding_of
 from penstock.hdf5.library import (
     MissingFilterError,
@@ -50,6 +50,7 @@ class QuickReader:
         self._facts: _Facts | None = None
         self._may_leave_memory: dict[bool, bool] = {}
         self._is_changed: bool | None = None
+        self._is_virtual: bool | None = None
         self._lock = lock()
         self._reader: SmallReader | None = None
         self._knows_reader = False
@@ -130,6 +131,7 @@ class QuickReader:
         if self._skips_h5py:
             return made, False
         start = perf_counter_ns()
+        chosen = None
         if type(selection) is tuple and not selection:
             if self._is_small_whole is None:
                 self._is_small_whole = small.is_small_whole(dataset)
@@ -139,7 +141,10 @@ class QuickReader:
             box = self._box(dataset, selection)
             if box is None or not box.is_small:
                 return made, False
+            chosen = box.elements
         if self._is_changed_by_h5py(dataset) or self._leaves_memory(dataset, is_new=True):
+            return made, False
+        if not self._is_read_alike(dataset, chosen):
             return made, False
         try:
             value = self._read(dataset, selection)
@@ -192,6 +197,7 @@ class QuickReader:
             or not box.is_small
             or out.dtype != dataset.dtype
             or self._is_changed_by_h5py(dataset)
+            or not self._is_read_alike(dataset, box.elements)
         ):
             return False
         try:
@@ -287,6 +293,12 @@ class QuickReader:
             self._is_changed = memory_types.has_narrow_integers(kind) or varying.has_lists(kind)
         return self._is_changed
 
+    def _is_read_alike(self, dataset: Any, elements: Any) -> bool:
+        """Whether h5py reads the same elements; without any given, all."""
+        if self._is_virtual is None:
+            self._is_virtual = virtual.is_virtual(dataset)
+        return not self._is_virtual or virtual.is_read_alike(dataset, elements)
+
     def _leaves_memory(self, dataset: Any, *, is_new: bool) -> bool:
         if is_new not in self._may_leave_memory:
             self._may_leave_memory[is_new] = small.may_leave_memory(dataset, is_new=is_new)
@@ -332,7 +344,7 @@ class QuickReader:
             is_small = small.is_small_bytes(nbytes, is_rows=is_rows)
             if is_small and facts.chunk is not None:
                 is_small = small.are_few_chunks(dataset, facts.chunk, touched)
-        return _Box(found.shape, nbytes, is_small)
+        return _Box(found.shape, nbytes, is_small, found)
 
 
 _MOST_DECODED: Final = 4
@@ -346,6 +358,7 @@ class _Box(NamedTuple):
     is_small: bool
     """Whether h5py reads it: few bytes, rows that it copies, or up to half of one chunk, which HDF5
     then caches."""
+    elements: Any
 
 
 class _Facts(NamedTuple):

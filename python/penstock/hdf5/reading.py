@@ -12,7 +12,7 @@ from penstock import arrays, request, transfer
 from penstock._options import OptionKeys
 from penstock.dtypes import element_type, numpy_dtype
 from penstock.errors import Error, InvalidError
-from penstock.hdf5 import by_h5py, memory_types, small
+from penstock.hdf5 import by_h5py, memory_types, small, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
@@ -158,7 +158,7 @@ def read_described(
     submit_options = SubmitOptions.of(stream, options)
     new_on_host = out is None and is_numpy(device)
     is_small = new_on_host and dtype is None and small.is_small_dataset(dataset)
-    if is_small and not small.may_be_wrong(dataset, is_new=True):
+    if is_small and _is_right_by_h5py(dataset, None, is_new=True):
         with suppress(MissingFilterError):
             made = by_h5py.read(dataset, selection, None, None, None, None, small.REASON, how)
             return transfer.finish(made)
@@ -313,6 +313,19 @@ def start_into_reused(
     return start(dataset, quick, selection, out, None, None, None, options, cf=cf, is_new=True)
 
 
+def _is_right_by_h5py(
+    dataset: Any, selection: selections.Selection | None, *, is_new: bool
+) -> bool:
+    """Whether h5py reads these elements, or all, as the library does."""
+    if small.may_be_wrong(dataset, is_new=is_new):
+        return False
+    if not virtual.is_virtual(dataset):
+        return True
+    if selection is None:
+        return virtual.is_read_alike(dataset)
+    return selection.parsed is None and virtual.is_read_alike(dataset, selection.elements)
+
+
 class _Reading(NamedTuple):
     """A read that was started."""
 
@@ -388,7 +401,8 @@ def _start(
         copied = wanted.numpy == base and not names
         is_small = small.is_small_selection(dataset, selection, nbytes, copied=copied)
         # h5py reads zeros where HDF5 leaves the memory of an array that is given.
-        if is_small and not small.may_be_wrong(dataset, is_new=out is None or is_new):
+        new = out is None or is_new
+        if is_small and _is_right_by_h5py(dataset, selection, is_new=new):
             with suppress(MissingFilterError):
                 return left_to_h5py(small.REASON)
     kind = memory_types.memory_type(wanted, base)

@@ -5,7 +5,9 @@
 //! A lock does not replace this check, because programs that take no lock can write. But a lock
 //! guarantees that no program that takes locks is in the middle of a write.
 
+use std::fs::Metadata;
 use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -79,9 +81,7 @@ impl Unchanged {
     /// as they are. The descriptor must still be open.
     pub fn status(&self) -> Option<Status> {
         let before = self.before?;
-        let is_coarse = before.changed.1 == 0 || before.modified.1 == 0;
-        let step = if is_coarse { COARSE_STEP } else { STEP };
-        (self.age()? > step && self.is_settled()).then_some(before)
+        (self.age()? > before.step() && self.is_settled()).then_some(before)
     }
 
     /// Returns whether no write was in progress. A lock excludes writers that take locks.
@@ -93,10 +93,7 @@ impl Unchanged {
 
     /// Returns the time from the last change to the query of the status.
     fn age(&self) -> Option<Duration> {
-        let before = self.before?;
-        let (seconds, nanoseconds) = before.changed.max(before.modified);
-        let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        Some(self.queried.saturating_sub(last))
+        self.before?.age(self.queried)
     }
 }
 
@@ -111,6 +108,32 @@ pub struct Status {
 }
 
 impl Status {
+    /// Returns the status of the file at a path, if a later change by another program gives it another
+    /// one: not of a file that changed within the last step of the clock.
+    pub fn settled(meta: &Metadata) -> Option<Status> {
+        let status = Status {
+            file: (meta.dev(), meta.ino()),
+            size: meta.size() as i64,
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        (status.age(now)? > status.step()).then_some(status)
+    }
+
+    /// Returns the time from the last change to `now`, both since 1970.
+    fn age(&self, now: Duration) -> Option<Duration> {
+        let (seconds, nanoseconds) = self.changed.max(self.modified);
+        let last = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+        Some(now.saturating_sub(last))
+    }
+
+    /// Returns the step of the clock that sets the times of the file.
+    fn step(&self) -> Duration {
+        let is_coarse = self.changed.1 == 0 || self.modified.1 == 0;
+        if is_coarse { COARSE_STEP } else { STEP }
+    }
+
     fn of(descriptor: RawFd) -> Option<Status> {
         let stat = stat_of(&descriptor).ok()?;
         Some(Status {

@@ -22,8 +22,35 @@ pub enum MappedSelection {
         /// Shape of that dataspace.
         shape: Vec<u64>,
     },
-    /// An unlimited selection, which only HDF5 resolves.
-    Unlimited,
+    /// An unlimited selection, which only HDF5 resolves: a slab for each dimension.
+    Unlimited(Vec<Slab>),
+}
+
+/// A hyperslab along one dimension, whose number of blocks or their length may be unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slab {
+    /// First index.
+    pub start: u64,
+    /// Distance of the blocks.
+    pub stride: u64,
+    /// Number of blocks, or `H5S_UNLIMITED`.
+    pub count: u64,
+    /// Length of a block, or `H5S_UNLIMITED`.
+    pub block: u64,
+}
+
+impl Slab {
+    /// Returns whether the slab has no end.
+    pub fn is_unlimited(&self) -> bool {
+        [self.count, self.block].contains(&H5S_UNLIMITED)
+    }
+
+    /// Returns the index after the last one; `None` if there is no last one.
+    pub fn end(&self) -> Option<u64> {
+        let last = self.count.saturating_sub(1).saturating_mul(self.stride);
+        let end = self.start.saturating_add(last).saturating_add(self.block);
+        (!self.is_unlimited()).then_some(end)
+    }
 }
 
 /// Returns the selection of a dataspace. `H5S_ALL` is not a dataspace: use [`Selection::all`] for
@@ -50,20 +77,46 @@ pub fn extent(session: &Session<'_>, space: hid_t) -> Result<(Vec<u64>, Vec<Opti
     Ok((shape, most.collect()))
 }
 
-/// Returns one side of a mapping of a virtual dataset.
+/// Returns one side of a mapping of a virtual dataset. `space` is a copy that the caller owns.
 pub fn mapped(session: &Session<'_>, space: hid_t) -> Result<MappedSelection> {
     // SAFETY: takes an identifier, which HDF5 checks.
     let class = unsafe { (session.hdf5.H5Sget_select_type)(space) };
     if session.check(class, "get the kind of a selection")? == H5S_SEL_ALL {
         return Ok(MappedSelection::All);
     }
+    contain_selection(session, space)?;
     Ok(match bounded(session, space)? {
-        None => MappedSelection::Unlimited,
+        None => MappedSelection::Unlimited(slabs(session, space)?),
         Some(selection) => MappedSelection::Part {
             selection,
             shape: extent(session, space)?.0,
         },
     })
+}
+
+/// Makes the extent of a dataspace contain its selection. HDF5 gives the source's dataspace of a mapping the
+/// extent of the source when it opens that, and the source may have become smaller.
+fn contain_selection(session: &Session<'_>, space: hid_t) -> Result<()> {
+    // An unlimited selection has none.
+    let Some((_, high)) = bounds(session.hdf5, space) else {
+        return Ok(());
+    };
+    let (mut shape, _) = extent(session, space)?;
+    let is_inside = shape.iter().zip(&high).all(|(size, last)| last < size);
+    if is_inside {
+        return Ok(());
+    }
+    for (size, last) in shape.iter_mut().zip(high) {
+        *size = (*size).max(last.saturating_add(1));
+    }
+    let rank = shape.len() as i32;
+    // SAFETY: takes an owned identifier and as many sizes as the rank says.
+    let status = unsafe {
+        (session.hdf5.H5Sset_extent_simple)(space, rank, shape.as_ptr(), std::ptr::null())
+    };
+    session
+        .check(status, "set the extent of a dataspace")
+        .map(drop)
 }
 
 /// Returns the selection; `None` if it is unlimited, as those of virtual datasets can be.
@@ -95,10 +148,10 @@ pub fn bounded(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>>
     runs(session, space).map(Some)
 }
 
-fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
+/// Returns the slabs of a regular hyperslab.
+fn slabs(session: &Session<'_>, space: hid_t) -> Result<Vec<Slab>> {
     let hdf5 = session.hdf5;
     let [mut start, mut stride, mut count, mut block] = [[0u64; H5S_MAX_RANK]; 4];
-    let [mut low, mut high] = [[0u64; H5S_MAX_RANK]; 2];
     // SAFETY: all arrays have room for the largest rank that HDF5 allows.
     let (status, rank) = unsafe {
         (
@@ -114,20 +167,32 @@ fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
     };
     session.check(status, "get a hyperslab")?;
     let rank = session.check(rank, "get the rank of a dataspace")? as usize;
-    let has_no_end = |sizes: &[u64]| sizes[..rank].contains(&H5S_UNLIMITED);
-    if has_no_end(&count) || has_no_end(&block) {
+    let slab = |d: usize| Slab {
+        start: start[d],
+        stride: stride[d],
+        count: count[d],
+        block: block[d],
+    };
+    Ok((0..rank).map(slab).collect())
+}
+
+fn hyperslab(session: &Session<'_>, space: hid_t) -> Result<Option<Selection>> {
+    let slabs = slabs(session, space)?;
+    if slabs.iter().any(Slab::is_unlimited) {
         return Ok(None);
     }
+    let [mut low, mut high] = [[0u64; H5S_MAX_RANK]; 2];
     // H5Soffset_simple sets an offset that only the bounds include.
-    // SAFETY: as above.
-    let status = unsafe { (hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr()) };
+    // SAFETY: both arrays have room for the largest rank that HDF5 allows.
+    let status =
+        unsafe { (session.hdf5.H5Sget_select_bounds)(space, low.as_mut_ptr(), high.as_mut_ptr()) };
     session.check(status, "get the bounds of a selection")?;
-    let axes = (0..rank).map(|d| {
+    let axes = slabs.iter().zip(low).map(|(slab, start)| {
         Axis::Slab {
-            start: low[d],
-            stride: stride[d],
-            count: count[d],
-            block: block[d],
+            start,
+            stride: slab.stride,
+            count: slab.count,
+            block: slab.block,
         }
         .normal()
     });

@@ -24,7 +24,7 @@ use penstock_engine::error::{Error, Kind, Result};
 pub use chunk_index::read_chunk_table;
 pub(crate) use common::Common;
 pub use creation::creation_properties;
-pub use dataspace::MappedSelection;
+pub use dataspace::{MappedSelection, Slab};
 pub use datatype::{
     ByteOrder, Complex, ElementType, Enumeration, Field, Float, FloatKind, FloatLayout, Integer,
     Padding,

@@ -23,7 +23,7 @@ mod prepare;
 mod request;
 mod sinks;
 
-pub use cache::{TransferDescription, forget, open_file};
+pub use cache::{TransferDescription, forget, is_read_alike, open_file, refuse_misread};
 pub use conflicts::{is_done, rewritten_blocks, unfinished_storage};
 pub use execution::{
     Opened, PlannedRead, Reader, TransferHandle, WorkerRead, make_durable, many, may_make_durable,

@@ -15,7 +15,7 @@ pub(super) const MOST_RETURNS: usize = 64;
 pub(super) enum Stop {
     Hdf5(String),
     Failed(Error),
-    /// A mapping selects elements that its source does not have.
+    /// A mapping selects elements that its source does not have: see [`misfit`](super::fit::misfit).
     Outside,
 }
 

@@ -8,6 +8,8 @@
 //! 3. Turn the numbers into elements of the source (`Touched::of_source`), with the same places in memory.
 //! 4. If the source is virtual, start again with it. Otherwise plan a read of it (`SourcePart`).
 //!
+//! A source may have another shape than the mapping says: see `fit`.
+//!
 //! Wanted elements that no mapping covers get the fill value (`cover`). If two mappings cover the same element, HDF5
 //! must read the dataset: its order of the mappings decides. Boxes stay boxes (`grid`) as long as the wanted elements and
 //! all mappings are boxes; otherwise all become runs of elements (`rows`).
@@ -15,6 +17,7 @@
 mod circle;
 mod cover;
 mod files;
+mod fit;
 mod limits;
 mod mapping;
 mod progression;
@@ -37,6 +40,8 @@ use crate::dataset::{DatasetInfo, FileType, Fill, Layout, MappedSelection, Virtu
 use crate::library::Session;
 use crate::open_files::Identity;
 
+pub(crate) use fit::Fits;
+use fit::{misfit, needed};
 use limits::{DEEPEST, MOST_PARTS, MOST_RETURNS, Stop};
 use mapping::{Side, Touched, Wanted};
 use rows::Rows;
@@ -84,13 +89,7 @@ pub fn resolve(
     memory: &MemoryLayout,
     (mapping, source_cache): (Mapping<'_>, SourceCache<'_>),
 ) -> Result<Resolution, Error> {
-    let mut resolver = Resolver {
-        sources: Sources::new(session, source_cache),
-        mapping,
-        parts: Vec::new(),
-        chain: Vec::new(),
-        returns: 0,
-    };
+    let mut resolver = Resolver::new(Sources::new(session, Some(source_cache)), mapping);
     match resolver.all(dataset, info, selection, memory) {
         Ok(()) => Ok(Resolution::Parts(resolver.parts)),
         Err(Stop::Hdf5(reason)) => Ok(Resolution::Hdf5(reason)),
@@ -99,7 +98,38 @@ pub fn resolve(
     }
 }
 
-const OUTSIDE: &str = "a mapping selects elements that the dataset does not have";
+/// Returns an error if HDF5 would read some of these elements from other places than their mappings say. Called before
+/// HDF5 carries out a read.
+pub(crate) fn refuse_misfits(
+    session: &Session<'_>,
+    dataset: hid_t,
+    info: &Arc<DatasetInfo>,
+    selection: &Selection,
+) -> Result<(), Error> {
+    let mut resolver = Resolver::new(Sources::new(session, None), &|_| None);
+    // Where HDF5 itself finds the sources is not known of such files.
+    let Ok(place) = resolver.sources.place(dataset, info.clone()) else {
+        return Ok(());
+    };
+    let shape = selection.shape().unwrap_or_default();
+    let wanted = Wanted {
+        selection: selection.clone(),
+        memory: MemoryLayout::dense(&shape, MemorySize(1))?,
+    };
+    let mut done = resolver.virtual_dataset(&place, &wanted);
+    if matches!(done, Err(Stop::Hdf5(_) | Stop::Outside)) {
+        // Too many pieces to look at one by one.
+        done = fit::mappings(&place.info).iter().try_for_each(|mapping| {
+            fit::refuse_misfits_of(&mut resolver.sources, &place, mapping, selection)
+        });
+    }
+    match done {
+        Err(Stop::Failed(error)) => Err(error),
+        Ok(()) | Err(Stop::Hdf5(_) | Stop::Outside) => Ok(()),
+    }
+}
+
+const OUTSIDE: &str = "a mapping provides elements that the virtual dataset does not have";
 
 struct Resolver<'a> {
     sources: Sources<'a>,
@@ -108,6 +138,8 @@ struct Resolver<'a> {
     /// The virtual datasets from the first to the current one, with what is wanted of each.
     chain: Vec<(Identity, String, Selection)>,
     returns: usize,
+    /// Whether HDF5 carries out the read. Then nothing is planned, and only the shapes of sources are compared.
+    is_for_hdf5: bool,
 }
 
 /// A mapping, and its side of the virtual dataset.
@@ -118,6 +150,19 @@ struct Found<'a> {
     target: Target<'a>,
     source: Rc<Source>,
     touched: Touched,
+}
+
+impl<'a> Resolver<'a> {
+    fn new(sources: Sources<'a>, mapping: Mapping<'a>) -> Self {
+        Resolver {
+            is_for_hdf5: sources.only_shapes(),
+            sources,
+            mapping,
+            parts: Vec::new(),
+            chain: Vec::new(),
+            returns: 0,
+        }
+    }
 }
 
 impl Resolver<'_> {
@@ -166,8 +211,16 @@ impl Resolver<'_> {
                     checked.map_err(|stop| of_mapping(stop, place, mapping))?;
                 }
             }
-            if [&mapping.target, &mapping.source].contains(&&MappedSelection::Unlimited) {
-                return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
+            let sides = [&mapping.target, &mapping.source];
+            if sides
+                .iter()
+                .any(|side| matches!(side, MappedSelection::Unlimited(_)))
+            {
+                if !self.is_for_hdf5 {
+                    return Err(Stop::Hdf5("one of its mappings is unlimited".to_owned()));
+                }
+                fit::refuse_misfits_of(&mut self.sources, place, mapping, &wanted.selection)?;
+                continue;
             }
             targets.push((mapping, side(&mapping.target, &all, &place.info)));
         }
@@ -220,6 +273,9 @@ impl Resolver<'_> {
                 boxes.push(boxed.as_slice());
             }
         }
+        if self.is_for_hdf5 {
+            return self.read(place, found, wanted);
+        }
         if cover::overlap(&boxes, axes.len())? {
             return Err(overlapping());
         }
@@ -260,10 +316,17 @@ impl Resolver<'_> {
             }
             found.push(one);
         }
-        let left = cover::left_of_rows(&runs, taken)?.ok_or_else(overlapping)?;
+        if !self.is_for_hdf5 {
+            let left = cover::left_of_rows(&runs, taken)?.ok_or_else(overlapping)?;
+            let memory = memory.clone();
+            let left = Wanted {
+                selection: left,
+                memory,
+            };
+            self.fill(&place.info, left)?;
+        }
         let selection = Selection::Runs(runs);
         let wanted = Wanted { selection, memory };
-        self.fill(&place.info, wanted.only(left))?;
         self.read(place, found, &wanted)
     }
 
@@ -277,7 +340,11 @@ impl Resolver<'_> {
         let Some(touched) = touched.map_err(|stop| of_mapping(stop, place, target.0))? else {
             return Ok(None);
         };
-        let source = self.sources.find(place, target.0)?;
+        let source = match self.sources.find(place, target.0) {
+            // HDF5 returns the fill value, or an error.
+            Err(Stop::Hdf5(_)) if self.is_for_hdf5 => None,
+            source => source?,
+        };
         Ok(source.map(|source| Found {
             target,
             source,
@@ -293,37 +360,49 @@ impl Resolver<'_> {
     ) -> Result<(), Stop> {
         for found in found {
             let (mapping, target) = found.target;
-            let info = match &*found.source {
-                Source::Virtual(place) => &place.info,
-                Source::Stored(source) => &source.info,
-            };
-            let all = Selection::all(&info.shape);
+            let info = found.source.info();
+            let differs = || Stop::Failed(misfit(place, mapping, info));
+            let needed = needed(mapping, &place.info.shape, info);
+            let is_all = mapping.source == MappedSelection::All;
+            let is_in_order = is_all && needed == info.shape;
+            if info.is_null
+                || needed.len() != info.shape.len()
+                || (self.is_for_hdf5 && is_all && !is_in_order)
+            {
+                return Err(differs());
+            }
+            let all = Selection::all(&needed);
             let from = side(&mapping.source, &all, info);
             let asked = found.touched.of_source(&target, &from, wanted);
-            let asked = asked.and_then(|asked| {
-                let is_there = asked.selection.check(&info.shape).is_ok();
-                is_there.then_some(asked).ok_or(Stop::Outside)
-            });
-            if matches!(asked, Err(Stop::Outside)) && may_grow_to(info, &from) {
-                let name = &info.name;
-                let reason = format!("its source {name} is still smaller than its mapping");
-                return Err(Stop::Hdf5(reason));
-            }
-            let asked = asked.map_err(|stop| of_mapping(stop, place, mapping))?;
+            let asked = asked.map_err(|stop| of_mapping(stop, place, mapping));
+            let asked = match asked {
+                Ok(asked) if asked.selection.check(&info.shape).is_ok() => asked,
+                Ok(_) | Err(Stop::Outside) => return Err(differs()),
+                Err(stop) => return Err(stop),
+            };
             match &*found.source {
                 Source::Virtual(place) => self.virtual_dataset(place, &asked)?,
-                Source::Stored(source) => self.read_stored(source, asked)?,
+                Source::Stored(source) => {
+                    self.read_stored(source, asked, is_all && !is_in_order)?
+                }
+                Source::Described(_) => {}
             }
         }
         Ok(())
     }
 
-    fn read_stored(&mut self, source: &StoredSource, asked: Wanted) -> Result<(), Stop> {
+    /// Plans the read of a source. `never_hdf5`: HDF5 would read other elements.
+    fn read_stored(
+        &mut self,
+        source: &StoredSource,
+        asked: Wanted,
+        never_hdf5: bool,
+    ) -> Result<(), Stop> {
         let info = &source.info;
         let array = if let Store::Memory(_) = source.store {
             info.array_from(ArraySource::Memory)
         } else {
-            let table = source.table(self.sources.session, &asked)?;
+            let table = source.table(self.sources.session, &asked, never_hdf5)?;
             let why = |why| Stop::Hdf5(format!("its source {}: {why}", info.name));
             info.array_to_read(table)?.map_err(why)?
         };
@@ -376,7 +455,7 @@ impl Resolver<'_> {
 fn side<'a>(mapped: &'a MappedSelection, all: &'a Selection, info: &'a DatasetInfo) -> Side<'a> {
     let (selection, made_for) = match mapped {
         MappedSelection::Part { selection, shape } => (selection, shape),
-        MappedSelection::All | MappedSelection::Unlimited => (all, &info.shape),
+        MappedSelection::All | MappedSelection::Unlimited(_) => (all, &info.shape),
     };
     Side {
         selection,
@@ -398,25 +477,11 @@ fn overlapping() -> Stop {
     Stop::Hdf5("its mappings overlap".to_owned())
 }
 
-/// Returns whether the dataset can grow large enough for a side of a mapping. Until then HDF5 returns the
-/// fill value.
-fn may_grow_to(info: &DatasetInfo, side: &Side<'_>) -> bool {
-    let sizes: Vec<u64> = match side.selection {
-        Selection::Grid(axes) => axes.iter().map(|a| a.last().map_or(0, |n| n + 1)).collect(),
-        Selection::Runs(_) => side.made_for.to_vec(),
-    };
-    let fits = |(size, most): (&u64, &Option<u64>)| most.is_none_or(|most| *size <= most);
-    matches!(info.layout, Layout::Chunked { .. })
-        && sizes.len() == info.max_shape.len()
-        && sizes.iter().zip(&info.max_shape).all(fits)
-        && sizes.iter().zip(&info.shape).any(|(size, now)| size > now)
-}
-
+/// Adds what the mapping is to an error.
 fn of_mapping(stop: Stop, place: &VirtualDataset, mapping: &VirtualMapping) -> Stop {
     let (cause, remedy) = match &stop {
         Stop::Failed(error) => (error.cause(), error.remedy_text()),
-        Stop::Outside => (OUTSIDE, ""),
-        Stop::Hdf5(_) => return stop,
+        Stop::Outside | Stop::Hdf5(_) => return stop,
     };
     let (dataset, file) = (&mapping.dataset, mapping.file.display());
     let error = Error::new(Kind::Io, format!("its source {dataset} in {file}: {cause}"));

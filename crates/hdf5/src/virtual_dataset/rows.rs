@@ -336,7 +336,7 @@ fn index_of(axis: &Axis, position: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns runs of one dataspace, counted in a larger or smaller one.
+/// Returns runs of one dataspace, counted in a larger or smaller one, as far as that has their elements.
 fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
     let Some(width) = from.last().copied() else {
         return Ok(runs.to_vec());
@@ -352,17 +352,18 @@ fn recounted(runs: &[Run], from: &[u64], to: &[u64]) -> Result<Vec<Run>, Stop> {
             let rank = from.len();
             let mut start = column;
             let mut elements = to[rank - 1];
-            let mut is_inside = column + row <= elements;
+            let mut inside = row.min(elements.saturating_sub(column));
             for (old, new) in from[..rank - 1].iter().zip(&to[..rank - 1]).rev() {
-                is_inside &= left % old < *new;
+                if left % old >= *new {
+                    inside = 0;
+                }
                 start += left % old * elements;
                 left /= old;
                 elements *= new;
             }
-            if !is_inside {
-                return Err(Stop::Outside);
+            if inside > 0 {
+                push(&mut recounted, start, run.position + done, inside)?;
             }
-            push(&mut recounted, start, run.position + done, row)?;
             done += row;
         }
     }

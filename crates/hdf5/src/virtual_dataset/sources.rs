@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Kind};
+use penstock_engine::file::unchanged::Status;
 use penstock_sys::environment;
 use penstock_sys::hdf5::{
     H5D_VIRTUAL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK, H5P_DEFAULT,
@@ -25,7 +26,7 @@ use crate::library::{Id, Session};
 use crate::open_files::{Identity, SourceFile, identity, identity_of, most_descriptors};
 use penstock_array::ChunkTable;
 
-use super::files::{Origin, PREFIXES, unescaped};
+use super::files::{Origin, PREFIXES, numbered};
 use super::limits::Stop;
 use super::mapping::Wanted;
 use super::source_dataset::{CachedSource, FEW_OF_MANY_CHUNKS, SourceCache, SourceDataset, Store};
@@ -54,7 +55,22 @@ pub(super) struct VirtualDataset {
 pub(super) enum Source {
     Virtual(VirtualDataset),
     Stored(StoredSource),
+    /// A source of which only the shape is needed.
+    Described(DatasetInfo),
 }
+
+impl Source {
+    pub(super) fn info(&self) -> &DatasetInfo {
+        match self {
+            Source::Virtual(place) => &place.info,
+            Source::Stored(source) => &source.info,
+            Source::Described(info) => info,
+        }
+    }
+}
+
+/// A file that was looked for, and its status if there is one; see [`Status::settled`].
+pub(crate) type Sighting = (PathBuf, Option<Option<Status>>);
 
 /// A source whose elements are stored.
 pub(super) struct StoredSource {
@@ -72,6 +88,7 @@ impl StoredSource {
         &self,
         session: &Session<'_>,
         wanted: &Wanted,
+        never_hdf5: bool,
     ) -> Result<Option<Arc<ChunkTable>>, Stop> {
         let Layout::Chunked { chunk, .. } = &self.info.layout else {
             return Ok(None);
@@ -79,7 +96,7 @@ impl StoredSource {
         if let (None, Some(dataset)) = (self.table.get(), &self.unread) {
             let touched = TouchedChunks::of(&wanted.selection, chunk, wanted.memory.length);
             let cached = self.cached.as_ref();
-            if cached.is_some_and(|cached| cached.is_for_hdf5(touched)) {
+            if !never_hdf5 && cached.is_some_and(|cached| cached.is_for_hdf5(touched)) {
                 return Err(Stop::Hdf5(FEW_OF_MANY_CHUNKS.to_owned()));
             }
             self.read_table(session, dataset)?;
@@ -100,7 +117,12 @@ impl StoredSource {
 /// Files and datasets that have been opened.
 pub(super) struct Sources<'a> {
     pub(super) session: &'a Session<'a>,
-    source_cache: SourceCache<'a>,
+    /// `None` if only the shapes of sources are needed.
+    source_cache: Option<SourceCache<'a>>,
+    /// The files that were looked for.
+    pub(super) sightings: Vec<Sighting>,
+    /// Whether a source may change in this process.
+    pub(super) is_writable: bool,
     /// How many sources stay open until their chunk index is needed.
     unread: usize,
     /// The file of the virtual dataset that is read.
@@ -112,16 +134,23 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(session: &'a Session<'a>, source_cache: SourceCache<'a>) -> Self {
+    /// Without `source_cache`, sources are only described.
+    pub(super) fn new(session: &'a Session<'a>, source_cache: Option<SourceCache<'a>>) -> Self {
         Sources {
             session,
             source_cache,
+            sightings: Vec::new(),
+            is_writable: false,
             unread: 0,
             reader: None,
             files: VecDeque::new(),
             known: HashMap::new(),
             source_files: HashMap::new(),
         }
+    }
+
+    pub(super) fn only_shapes(&self) -> bool {
+        self.source_cache.is_none()
     }
 
     /// Describes a virtual dataset as an origin; `info` is its description.
@@ -188,12 +217,22 @@ impl<'a> Sources<'a> {
         place: &VirtualDataset,
         mapping: &VirtualMapping,
     ) -> Result<Option<Rc<Source>>, Stop> {
-        let name = unescaped(mapping.dataset.as_ref());
+        self.find_in_series(place, mapping, 0)
+    }
+
+    /// As [`find`](Self::find), for the source with this running number.
+    pub(super) fn find_in_series(
+        &mut self,
+        place: &VirtualDataset,
+        mapping: &VirtualMapping,
+        number: u64,
+    ) -> Result<Option<Rc<Source>>, Stop> {
+        let (name, _) = numbered(mapping.dataset.as_ref(), number);
         let name = CString::new(name.as_os_str().as_bytes()).map_err(|_| unnamed(mapping))?;
         if mapping.dataset.contains('\u{fffd}') {
             return Err(unnamed(mapping));
         }
-        let file = unescaped(mapping.file.as_os_str());
+        let (file, _) = numbered(mapping.file.as_os_str(), number);
         let is_same = file.as_os_str() == ".";
         let Some((opened, identity)) = self.open(place, &file)? else {
             return Ok(None);
@@ -220,9 +259,16 @@ impl<'a> Sources<'a> {
         let prefixes = environment::setting(PREFIXES);
         for path in place.origin.candidates(file, prefixes) {
             let found = match fs::metadata(&path) {
-                Ok(meta) => identity(&meta),
+                Ok(meta) => {
+                    let status = Some(Status::settled(&meta));
+                    self.sightings.push((path.clone(), status));
+                    identity(&meta)
+                }
                 Err(error) => match error.kind() {
-                    ErrorKind::NotFound | ErrorKind::NotADirectory => continue,
+                    ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                        self.sightings.push((path, None));
+                        continue;
+                    }
                     _ => return Err(unreadable(&path, &error.to_string())),
                 },
             };
@@ -291,12 +337,13 @@ impl<'a> Sources<'a> {
         }
         let dataset = self.open_dataset(place, file, name).map_err(failed)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
-        if info.is_null {
-            let name = &info.name;
-            return Err(Stop::Hdf5(format!(
-                "its source {name} has a null dataspace"
-            )));
-        }
+        self.is_writable |= info.file.is_writable || info.file.is_swmr;
+        let Some(source_cache) = self.source_cache else {
+            return Ok(Some(match info.layout {
+                Layout::Virtual(_) => Source::Virtual(self.place(dataset.get(), Arc::new(info))?),
+                _ => Source::Described(info),
+            }));
+        };
         // HDF5 expands the prefix for the folder of the origin. Of another origin it is unknown here.
         let has_prefix = match &info.layout {
             Layout::Virtual(_) => !place.origin.prefix.is_empty(),
@@ -313,7 +360,7 @@ impl<'a> Sources<'a> {
             let place = self.place(dataset.get(), Arc::new(info))?;
             return Ok(Some(Source::Virtual(place)));
         }
-        let cached = (self.source_cache)(&SourceDataset {
+        let cached = source_cache(&SourceDataset {
             dataset: dataset.get(),
             file: file.get(),
             info: &info,

@@ -432,6 +432,12 @@ table! {
                 dims: *mut hsize_t,
                 maxdims: *mut hsize_t
             ) -> c_int;
+            fn H5Sset_extent_simple(
+                space_id: hid_t,
+                rank: c_int,
+                dims: *const hsize_t,
+                max: *const hsize_t
+            ) -> herr_t;
             fn H5Sget_select_type(spaceid: hid_t) -> c_int;
             fn H5Sget_select_npoints(spaceid: hid_t) -> hssize_t;
             fn H5Sget_select_bounds(spaceid: hid_t, start: *mut hsize_t, end: *mut hsize_t)

@@ -3,7 +3,7 @@
 use penstock_engine::error::Result;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 
-use super::{files, virtual_sources};
+use super::{files, virtual_fits, virtual_sources};
 use crate::dataset::FileInfo;
 use crate::library::Session;
 use crate::open_files::identity_of;
@@ -17,6 +17,7 @@ pub unsafe fn forget(hdf5: &'static Hdf5, object: hid_t) -> Result<()> {
     inside(hdf5, || {
         // SAFETY: the caller may call HDF5.
         let session = unsafe { Session::begin(hdf5) };
+        virtual_fits::forget();
         let file = FileInfo::of(&session, object)?;
         if let Some(reader) = file.descriptor.and_then(identity_of) {
             virtual_sources::forget(Some(reader));

@@ -8,6 +8,7 @@ mod eligibility;
 mod files;
 mod forget;
 mod idle_files;
+mod virtual_fits;
 mod virtual_sources;
 
 pub(super) use cached_dataset::CachedDataset;
@@ -15,4 +16,5 @@ pub(super) use chunk_tables::ChunkTables;
 pub use descriptions::TransferDescription;
 pub use forget::forget;
 pub use idle_files::open_file;
+pub use virtual_fits::{is_read_alike, refuse_misread};
 pub(super) use virtual_sources::of as virtual_source;

@@ -7,12 +7,13 @@ use penstock_engine::error::Result;
 use penstock_engine::file::position::Operation;
 use penstock_engine::report::Path;
 
-use super::outcome::{Planned, Refused, finished, prepared};
+use super::outcome::{OrStop, Planned, Refused, Stop, finished, prepared};
 use super::{read, through_hdf5, write};
-use crate::dataset::DatasetInfo;
+use crate::dataset::{DatasetInfo, Layout};
 use crate::library::Session;
 use crate::transfer::cache::TransferDescription;
 use crate::transfer::request::{DatasetTransfer, HostBuffer};
+use crate::virtual_dataset::refuse_misfits;
 
 /// Plans a transfer of a described dataset. If only HDF5 can carry it out, HDF5 accesses `host` directly,
 /// or temporary memory if it must not access the buffer. `before_hdf5` is called before HDF5 reads or
@@ -67,8 +68,29 @@ fn plan(
     described: &mut TransferDescription,
 ) -> Result<Planned<PreparedTransfer>> {
     let planned = match transfer.operation {
-        Operation::Read => read::plan(session, transfer, described),
+        Operation::Read => read::plan(session, transfer, described)
+            .or_else(|stop| before_hdf5_reads(session, transfer, &described.info, stop)),
         Operation::Write => write::plan(session, transfer, &mut described.info),
     };
     finished(transfer, &described.info, planned)
+}
+
+/// Refuses a read that is left to HDF5 if HDF5 would read other elements.
+fn before_hdf5_reads<T>(
+    session: &Session<'_>,
+    transfer: &DatasetTransfer<'_>,
+    info: &DatasetInfo,
+    stop: Stop,
+) -> OrStop<T> {
+    if let (Stop::Refused(_), Layout::Virtual(_)) = (&stop, &info.layout)
+        && let Ok(selection) = transfer.file_selection(session, info)
+    {
+        refuse_misfits(
+            session,
+            transfer.dataset,
+            &Arc::new(info.clone()),
+            &selection,
+        )?;
+    }
+    Err(stop)
 }
