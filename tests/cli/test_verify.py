@@ -259,3 +259,50 @@ def test_a_device_that_is_absent_is_an_error_and_no_difference(penstock, path):
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(10.0)
     assert penstock("verify", path, "--device", "cuda:99", status=2).stdout == ""
+
+
+@pytest.mark.parametrize("now", [(6, 20), (12, 10), (24, 40)], ids=str)
+@pytest.mark.parametrize("stored", [{}, {"chunks": (5, 7)}], ids=["contiguous", "chunked"])
+def test_a_virtual_dataset_that_h5py_would_misread_is_a_difference(path, now, stored):
+    with h5py.File(path.parent / "s.h5", "w") as file:
+        file.create_dataset("d", data=np.zeros(now), **stored)
+    layout = h5py.VirtualLayout((12, 20), "f8")
+    layout[...] = h5py.VirtualSource("s.h5", "d", (12, 20))
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("v", layout)
+    row = rows(verify(path, status=1))["/v"]
+    assert row["verdict"] == "different"
+    assert f"has shape {list(now)}, and its mapping is for shape [12, 20]" in row["detail"]
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_of_a_sparse_dataset_only_what_is_stored_is_compared(path, libver):
+    with h5py.File(path, "w", libver=libver) as file:
+        shape = (10_000_000, 1_000_000)
+        made = file.create_dataset("x", shape, "f8", chunks=(500, 700), maxshape=(None, None))
+        made[5_000_000, 3] = 1
+        file.create_dataset("late", shape, "f4")
+        file.create_dataset("none", shape, "f4", chunks=(500, 700), fillvalue=3)
+    shown = verify(path)
+    assert (shown["datasets"], shown["same"]) == (3, 3)
+
+
+def test_stored_chunks_are_compared_wherever_they_are(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", (70_000, 1000), "f8", chunks=(100, 100), fillvalue=2)
+        made[150, 150] = made[69_999, 999] = made[35_000, 0] = 1
+        made[40_000:48_000] = 5
+    read = comparison._read
+    for row, column in ((150, 150), (69_999, 999), (41_234, 567), (10, 10)):
+
+        def changed(dataset, part, device, row=row, column=column):
+            found = read(dataset, part, device)
+            rows_, columns = part
+            if rows_.start <= row < rows_.stop and columns.start <= column < columns.stop:
+                found[row - rows_.start, column - columns.start] += 1
+            return found
+
+        with h5py.File(path) as file, monkeypatch.context() as change:
+            change.setattr(comparison, "_read", changed)
+            found = comparison.compare("/x", file["x"], "cpu")
+        assert found.verdict == "different", (row, column)
