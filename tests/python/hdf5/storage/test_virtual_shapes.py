@@ -91,7 +91,7 @@ def at_coordinates(source, said, pick=np.s_[...]):
     return found[pick]
 
 
-PARTS = [np.s_[...], np.s_[0], np.s_[-1], np.s_[:2, :3], np.s_[:, -1], np.s_[1:4:2]]
+PARTS = [np.s_[...], np.s_[0], np.s_[-1], np.s_[:2, :3]]
 FEW = [np.s_[...], np.s_[1], np.s_[2:150, :9]]
 """Parts of a large dataset."""
 
@@ -99,7 +99,7 @@ FEW = [np.s_[...], np.s_[1], np.s_[2:150, :9]]
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("pick", [np.s_[...], np.s_[:, ::3], np.s_[4:10]], ids=str)
 def test_elements_that_a_smaller_source_lacks_are_an_error(tmp_path, stored, pick):
-    for change in ((1, 0.5), (0.5, 1), (2, 0.4)):
+    for change in ((1, 0.5), (0.5, 1)):
         now = tuple(int(n * by) for n, by in zip(SMALL, change, strict=True))
         save(tmp_path / "s.h5", numbers(now), **STORED[stored])
         map_all(tmp_path / "v.h5", SMALL, pick)
@@ -110,7 +110,7 @@ def test_elements_that_a_smaller_source_lacks_are_an_error(tmp_path, stored, pic
 
 @pytest.mark.parametrize("stored", STORED)
 def test_a_source_that_grew_is_read_at_the_old_coordinates(tmp_path, stored):
-    for change in ((2, 1), (1, 2), (2, 2)):
+    for change in ((2, 1), (1, 2)):
         source = numbers(tuple(n * by for n, by in zip(SMALL, change, strict=True)))
         save(tmp_path / "s.h5", source, **STORED[stored])
         map_all(tmp_path / "v.h5", SMALL)
