@@ -9,7 +9,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
-use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
+use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, herr_t, hid_t};
 
 use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::finish_in_shared_file;
@@ -434,19 +434,20 @@ unsafe fn alone(
     Ok(Disposition::Done)
 }
 
-/// Returns whether the call selects no element of any dataset.
+/// Returns whether the call selects no element, of any dataset or in memory.
 ///
 /// # Safety
 /// As for [`read_or_write`].
 unsafe fn selects_nothing(call: &DatasetCall<'_>) -> bool {
     let library = call.unders[0].library();
-    call.file_spaces.iter().all(|space| {
-        // SAFETY: the caller guarantees this; HDF5 checks the identifier.
-        *space != H5S_ALL
-            && !is_special(*space)
-            && library.keeping_errors(|| unsafe { (library.hdf5.H5Sget_select_npoints)(*space) })
-                == 0
-    })
+    let count = library.hdf5.H5Sget_select_npoints;
+    // SAFETY: the caller guarantees this; HDF5 checks the identifier.
+    let is_empty = |space| {
+        !is_special(space) && library.keeping_errors(|| unsafe { count(space) }) == 0
+    };
+    // HDF5 reports elements in memory that the file has none for.
+    iter::zip(call.file_spaces, call.memory_spaces)
+        .all(|(file, memory)| is_empty(*file) && (is_special(*memory) || is_empty(*memory)))
 }
 
 /// Adds to the error of a process that has taken part in a transfer without elements.
