@@ -6,12 +6,11 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import numpy as np
 
-from penstock import arrays, report, request
+from penstock import arrays, report, request, siblings
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock._options import OptionKeys, resolve
 from penstock.dtypes import ElementType, element_type
@@ -308,9 +307,7 @@ def finish(made: Request[A]) -> A:
     except Error:
         raise
     except BaseException:
-        made.cancel()
-        with suppress(Error):
-            made.wait()
+        siblings.stop([made])
         raise
     report.remember(made.account())
     return array

@@ -30,6 +30,7 @@ from penstock.cli.ending import refusing
 from penstock.cli.output import AsJson, messages, plain, print_json, results
 from penstock.hdf5.source import files_of, split, why_no_dataset
 from penstock.same_file import conflict
+from penstock.siblings import ending_together
 from penstock.units import parse_size, rate, size
 
 if TYPE_CHECKING:
@@ -202,13 +203,10 @@ def _follow(request: ps.Request[Any], total: int, name: str) -> tuple[Any, ps.Re
         disable=not sys.stderr.isatty(),  # a log would get the bar of the last moment alone
     ) as progress:
         task = progress.add_task(name, total=total)
-        try:
+        with ending_together([request]):
             while not request.done():
                 progress.update(task, completed=request.progress())
                 time.sleep(0.02)
-        except KeyboardInterrupt:
-            request.cancel()
-            raise
         array = request.wait()
         progress.update(task, completed=request.progress())
     return array, request.report

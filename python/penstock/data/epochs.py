@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock import frameworks
 from penstock.data import order
 from penstock.data.order import Indices, Order, Shuffle
-from penstock.data.started import Failed, Started
+from penstock.data.started import Failed, Started, close_all
 from penstock.errors import IncompatibleError, InvalidError
 
 
@@ -190,10 +190,7 @@ class Epochs:
                 self._upcoming = _Place(epoch + 1, 0)
             self._reached = self._upcoming
         finally:
-            for read in pending:
-                read.started.cancel()
-            for read in pending:
-                read.started.close()
+            close_all(read.started for read in pending)
             self._before_start()
 
     def _at_once(self) -> int:

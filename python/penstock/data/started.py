@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
 
+from penstock import siblings
 from penstock.errors import Error, InvalidError
-
-
-class Pending(Protocol):
-    """A read that was started, by an asynchronous request or by several."""
-
-    def wait(self) -> Any:
-        """Wait for the read."""
-
-    def cancel(self) -> None:
-        """Cancel the read, which then has to be waited for."""
+from penstock.siblings import Pending
 
 
 class Started:
@@ -90,14 +82,22 @@ class Started:
         with self._lock:
             if self._pending:
                 self._finish = _refuse
-            while self._pending:
-                with suppress(Exception):  # h5py's as well, of what it has read
-                    self._pending[-1].wait()
-                self._pending.pop()
+            try:
+                siblings.stop(self._pending, self._failure)
+            finally:
+                self._pending.clear()
 
     def __del__(self) -> None:
         if self.__dict__.get("_pending"):
             self.close()
+
+
+def close_all(started: Iterable[Started]) -> None:
+    """Cancel reads, and wait until their memory is used no more."""
+    with ExitStack() as ends:
+        for one in started:
+            ends.callback(one.close)
+            one.cancel()
 
 
 def _refuse() -> Any:

@@ -29,6 +29,7 @@ from penstock.hdf5.selection import Selection
 from penstock.hdf5.submit import Described, SubmitOptions, TypedMemory
 from penstock.placement import Device, is_numpy
 from penstock.request import Request
+from penstock.siblings import ending_together
 from penstock.stacks import Stack, Wanted, allocate_stacks
 from penstock.streams import one_stream
 
@@ -126,9 +127,10 @@ class Batch:
             check(lib.penstock_datasets_can_change(opened[0], can_change))
             self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
-            started = [
-                self._start(opened[0], place, rows, flags) for place, rows in self._rows.items()
-            ]
+            started: list[Request[Any]] = []
+            with ending_together(started):
+                for place, rows in self._rows.items():
+                    started.append(self._start(opened[0], place, rows, flags))
         finally:
             lib.penstock_datasets_close(opened[0])
         for numbers, stack in self._new:

@@ -7,13 +7,13 @@ import math
 import operator
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
+from penstock import siblings
 from penstock.dtypes import element_type
-from penstock.errors import Error, InvalidError
+from penstock.errors import InvalidError
 from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.submit import SubmitOptions
@@ -138,12 +138,7 @@ def _blocks(
                 start(following)
     finally:
         # No caller will use these slabs. In a forked child, they are those of its parent.
-        for _, request in pending:
-            with suppress(Error):
-                request.cancel()
-        for _, request in pending:
-            with suppress(Error):
-                request.wait()
+        siblings.stop(request for _, request in pending)
 
 
 def _part(array: Any, lengths: tuple[int, ...], whole: tuple[int, ...]) -> Any:

@@ -21,6 +21,7 @@ from penstock.placement import Device, Library, place
 from penstock.report import remember_note
 from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
+from penstock.siblings import ending_together
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -155,11 +156,12 @@ class StartedMany:
         Raises:
             Error: The read failed. The error names the dataset.
         """
-        for made in self._requests:
-            try:
-                transfer.finish(made)
-            except Error as error:
-                raise self._batch.named(error) from error
+        with ending_together(self._requests):
+            for made in self._requests:
+                try:
+                    transfer.finish(made)
+                except Error as error:
+                    raise self._batch.named(error) from error
         self._batch.complete()
         if self._requests and self._batch.left:
             count, total = len(self._batch.left), len(self._batch.results)
@@ -202,8 +204,9 @@ def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:
             raise batch.named(error) from error
         batch.leave_all()
         requests = []
-    # In a file that is open for writing, no other access may change the elements meanwhile.
-    if not batch.can_change:
-        locked.close()
-    batch.read_left()
+    with ending_together(requests):
+        # In a file that is open for writing, no other access may change the elements meanwhile.
+        if not batch.can_change:
+            locked.close()
+        batch.read_left()
     return StartedMany(batch, requests)

@@ -17,6 +17,7 @@ import numpy as np
 from penstock import frameworks, request, transfer
 from penstock._options import resolve
 from penstock.files import READ, NativeFile
+from penstock.siblings import ending_together
 
 NAME = "penstock"
 _POLL = 1e-4
@@ -133,7 +134,8 @@ class PenstockCopier(_base.CopierInterface):  # type: ignore[misc]
         file, self._file = self._file, None
         try:
             if made is not None:
-                made.wait()
+                with ending_together([made]):
+                    made.wait()
         finally:
             if file is not None:
                 file.close()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
-from penstock import arrays, report, transfer
+from penstock import arrays, report, siblings, transfer
 from penstock._options import OptionKeys
 from penstock.dist.group import Group, made_by_all
 from penstock.dist.launched import Launched
@@ -22,7 +22,7 @@ from penstock.dist.replicated.join import joined
 from penstock.dist.replicated.source import About, Arguments, Source, look, name_of
 from penstock.dist.torch_group import TorchGroup
 from penstock.dtypes import element_type
-from penstock.errors import Error, InvalidError, WaitTimeout
+from penstock.errors import InvalidError, WaitTimeout
 from penstock.placement import HOST, Device, Library, allocate, parse_device, place
 from penstock.report import Report
 from penstock.request import Request
@@ -349,9 +349,7 @@ class _OneRead:
     def stop(self) -> None:
         """Cancel the read, and wait until it does not use the memory."""
         if self._made is not None:
-            self._made.cancel()
-            with suppress(Error):
-                self._made.wait()
+            siblings.stop([self._made])
 
 
 class _ReadAhead:
@@ -394,9 +392,5 @@ class _ReadAhead:
 
     def stop(self) -> None:
         """Cancel pending reads, and wait until no request uses the memory."""
-        while self._pending:
-            made = self._pending.popleft()
-            if made is not None:
-                made.cancel()
-                with suppress(Error):
-                    made.wait()
+        siblings.stop(made for made in self._pending if made is not None)
+        self._pending.clear()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
 
 from penstock import frameworks, request, transfer
 from penstock._native import NULL
-from penstock.errors import Error
 from penstock.files import NativeFile
 from penstock.request import Request
 from penstock.streams import wait_for
@@ -53,21 +51,12 @@ class _Block(NamedTuple):
         yield self._replace(target=high, offset=self.offset + middle * strides[widest])
 
 
-def cancel(requests: Sequence[Request[None]]) -> None:
-    """Cancel requests, and wait until none of them uses memory any more."""
-    for one in requests:
-        one.cancel()
-    for one in requests:
-        with suppress(Error):  # an earlier error is being raised
-            one.wait()
-
-
 class Blocks:
     """The blocks that come from one file.
 
     All that can be read in place are one request. In a large file, a request starts as soon as it
     has ``at_once`` bytes, so that the medium need not wait until all blocks are added. After an
-    error, the caller must :func:`cancel` the requests.
+    error, the caller must stop the requests: :func:`penstock.siblings.stop`.
     """
 
     def __init__(self, file: NativeFile, at_once: int) -> None:

@@ -21,13 +21,13 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
-from penstock import request
+from penstock import request, siblings
 from penstock._native import NULL
 from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
 from penstock.torch.checkpoint import archive, unpickling
 from penstock.torch.checkpoint.archive import StoredTensor
-from penstock.torch.checkpoint.blocks import Blocks, cancel
+from penstock.torch.checkpoint.blocks import Blocks
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.transfers import Ranges
@@ -111,7 +111,7 @@ class FileReads:
             while kind is None and self._reads:
                 self._finish_first()
         finally:
-            cancel([one for read in self._reads for one in read.blocks.requests])
+            siblings.stop(one for read in self._reads for one in read.blocks.requests)
             for read in self._reads:
                 read.file.close()
 

@@ -8,11 +8,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock._options import OptionKeys
-from penstock.data.started import Pending, Started
+from penstock.data.started import Started
 from penstock.hdf5 import reading
 from penstock.hdf5.cf import Decoding
 from penstock.hdf5.many import start_into
 from penstock.hdf5.quick import QuickReader
+from penstock.siblings import Pending, ending_together
 from penstock.torch.data.samples import tensors_of
 
 _MOST_REQUESTS = {"cpu": sys.maxsize, "cuda": 16}
@@ -80,12 +81,9 @@ def start(
         datasets, selections, out = zip(*parts, strict=True)
         return [start_into(datasets, selections, out, options, cf)]
     made: list[Pending] = []
-    try:
+    with ending_together(made):
         for part in parts:
             made.append(_start(part, options, cf))
-    except BaseException:
-        Started(made, list).close()
-        raise
     return made
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock._native import ffi
 from penstock._options import OptionKeys
 from penstock.files import Path
+from penstock.request import Request
+from penstock.siblings import ending_together
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
@@ -137,12 +139,13 @@ class _Load:
         self._keys: dict[str, bool] = {"copy": copy, "pin": pin}
         self._options = options
         self._made: dict[str, Framework] = {}
+        self._requests: list[Request[None]] = []
 
     def run(self) -> dict[str, Any]:
         """Load all files. The next one is prepared and begun while one is read."""
         found: dict[str, Any] = {}
         order: list[str] = []
-        with ExitStack() as opened:
+        with ExitStack() as opened, ending_together(self._requests):
             waiting: list[_Started] = []
             for path, names in self._files.items():
                 if self._plan is not None and names is not None:
@@ -165,7 +168,7 @@ class _Load:
         return {name: found[name] for name in self._plan}
 
     def _start(self, file: WeightsFile, names: list[str] | None) -> _Started:
-        started = _Started()
+        started = _Started(self._requests)
         for key, (parts, others) in self._divided(file, names).items():
             framework = self._made[key]
             if others:
@@ -211,19 +214,27 @@ class _Load:
 
 
 class _Started:
-    """The requests of one file."""
+    """The reads of one file.
 
-    def __init__(self) -> None:
+    Args:
+        requests: The requests of all files, to which this one adds its own.
+    """
+
+    def __init__(self, requests: list[Request[None]]) -> None:
         self.found: dict[str, Any] = {}
-        self._requests: list[Any] = []
+        self._requests = requests
+        self._reads: list[tuple[Reading, Request[None] | None]] = []
 
     def add(self, reading: Reading) -> None:
         """Start a request."""
-        self._requests.append((reading, reading.start() if reading.nbytes else None))
+        made = reading.start() if reading.nbytes else None
+        self._reads.append((reading, made))
+        if made is not None:
+            self._requests.append(made)
 
     def finish(self) -> dict[str, Any]:
         """Wait for all requests, and return the tensors."""
-        for reading, made in self._requests:
+        for reading, made in self._reads:
             if made is not None:
                 reading.wait(made)
             self.found.update(zip(map(_name_of, reading.parts), reading.tensors(), strict=True))

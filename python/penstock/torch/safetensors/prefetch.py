@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-from penstock.errors import Error
+from penstock import siblings
+from penstock.siblings import ending_together
 from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.layout import AnyPart
@@ -89,7 +89,8 @@ class PrefetchLoader:
             time.sleep(_POLL)
         self._request = None
         try:
-            reading.wait(made)
+            with ending_together([made]):
+                reading.wait(made)
         except BaseException:
             self._is_closed, self._reading = True, None  # no tensor is complete
             raise
@@ -99,9 +100,7 @@ class PrefetchLoader:
         made, self._request, self._reading = self._request, None, None
         self._is_closed = True
         if made is not None:
-            with suppress(Error):
-                made.cancel()
-                made.wait()
+            siblings.stop([made])
 
     def __enter__(self) -> PrefetchLoader:
         return self

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock import arrays, report, request, transfer
+from penstock import arrays, report, request, siblings, transfer
 from penstock._native import ffi, pointer
 from penstock._options import OptionKeys
 from penstock.dist.cuda_driver import Driver
@@ -308,9 +308,7 @@ class _Own:
     def stop(self) -> None:
         """Cancel the read, and wait until it does not use the memory."""
         if self._made is not None:
-            self._made.cancel()
-            with suppress(Error):
-                self._made.wait()
+            siblings.stop([self._made])
 
 
 class _Space:
@@ -522,11 +520,7 @@ class _Columns:
 
     def stop(self) -> None:
         """Cancel pending reads, and wait until no request uses the memory."""
-        for made in self._reads:
-            if made is not None:
-                made.cancel()
-                with suppress(Error):
-                    made.wait()
+        siblings.stop(made for made in self._reads if made is not None)
         with suppress(Error):  # copies out of the ring, after an interruption
             wait_for(self._stream, self._opened.maker.ordinal)
         self._copies.close()
