@@ -65,7 +65,7 @@ def load_many(
     given = _arguments(**keys)
     with NativeFile(path, READ) as file:
         loading = _Loading(pieces, given.device, given.after, blocking=True)
-        if loading.stream is None and loading.nbytes <= transfer.INTERRUPTIBLE:
+        if loading.stream is None and loading.nbytes <= transfer.AT_ONCE:
             done = new_report()
             ranges = transfer.native_ranges(loading.ranges)
             check(lib.penstock_readv(file.handle, ranges, len(loading.ranges), given.options, done))

@@ -29,8 +29,9 @@ A = TypeVar("A")
 RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 """A ``penstock_range``."""
 
-# Larger transfers are made as requests: Ctrl-C can interrupt the wait for a request.
-INTERRUPTIBLE = 1 << 30
+AT_ONCE = 8 << 20
+"""The most bytes of a call that nothing can interrupt, as of ``small.ROWS`` for datasets. Larger
+transfers are requests: Ctrl-C ends the wait for a request."""
 
 
 def load(
@@ -135,13 +136,13 @@ def save(
     """
     native_options = resolve(options)
     view = arrays.source(array, stream_handle(stream))
-    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= AT_ONCE:
         done = new_report()
         source = pointer(view.pointer)
         check(lib.penstock_save(encode(path), source, view.nbytes, native_options, done))
         report.remember(done)
     else:
-        finish(_save_request(path, view, native_options, array))
+        finish(_save_request(path, view, native_options, array, flags=request.CALLER_WAITS))
 
 
 def load_async(
@@ -213,7 +214,7 @@ def save_async(
 
 def read_into(file: NativeFile, view: arrays.View, offset: int, options: CData) -> None:
     """Fill contiguous memory from a file, starting at ``offset``."""
-    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= AT_ONCE:
         done = new_report()
         check(
             lib.penstock_read(
@@ -236,7 +237,7 @@ def move(
     file: NativeFile, operation: int, ranges: CData, count: int, view: arrays.View, options: CData
 ) -> None:
     """Move ranges between a file and the memory of a view; return when the move is complete."""
-    if view.stream is None and view.nbytes <= INTERRUPTIBLE:
+    if view.stream is None and view.nbytes <= AT_ONCE:
         done = new_report()
         call = lib.penstock_readv if operation == request.READ else lib.penstock_writev
         check(call(file.handle, ranges, count, options, done))
@@ -314,11 +315,17 @@ def finish(made: Request[A]) -> A:
 
 
 def _save_request(
-    path: Path, view: arrays.View, options: CData, array: A, *, explicit: bool = False
+    path: Path,
+    view: arrays.View,
+    options: CData,
+    array: A,
+    *,
+    explicit: bool = False,
+    flags: int = 0,
 ) -> Request[A]:
     encoded = encode(path)
     stream = NULL if view.stream is None else pointer(view.stream)
-    flags = stream_flags(view.stream, explicit=explicit)
+    flags |= stream_flags(view.stream, explicit=explicit)
     return request.submit_with(
         lambda made: int(
             lib.penstock_save_submit(

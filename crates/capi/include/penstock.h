@@ -340,7 +340,7 @@ typedef enum penstock_operation { PENSTOCK_OP_READ = 0, PENSTOCK_OP_WRITE = 1 } 
 
 /* The caller only waits for the request. As for a synchronous transfer, this allows a route that waits
  * for all work of the GPU (mapped), and the call that waits for a request of at most 64 MiB carries out a share of
- * it, which may take milliseconds. A call for the progress, the report, or the descriptor leaves that
+ * it until its time is over. A call for the progress, the report, or the descriptor leaves that
  * share to other threads. */
 #define PENSTOCK_CALLER_WAITS 4
 

@@ -197,7 +197,8 @@ unsafe extern "C" fn penstock_save_submit(
         let place = place_of(request, "request")?;
         let (path, options) = (path_of(path, "path")?, options::read(options)?);
         let order = order_of(stream, flags)?;
-        let submitted = submit_save(path, buffer as usize, length, options, order, None)?;
+        let (memory, waiter_shares) = ((buffer as usize, length), flags & CALLER_WAITS != 0);
+        let submitted = submit_save(path, memory, options, waiter_shares, order, None)?;
         store(place, AnyRequest::Plain(submitted));
         Ok(())
     })

@@ -4,7 +4,8 @@ mod common;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use common::{Extras, Memory, Place, Sandbox, options, pattern, plain};
 use penstock_engine::error::Kind;
 use penstock_engine::fault::{Decide, Fault};
 use penstock_engine::file::position::Operation;
-use penstock_engine::request::{Request, submit_save};
+use penstock_engine::request::{Request, Waited, submit_save};
 
 fn is_readable(fd: RawFd, limit: Duration) -> bool {
     let mut asked = libc::pollfd {
@@ -211,6 +212,36 @@ fn a_drain_before_the_wait_does_the_share_of_the_waiter() {
 }
 
 #[test]
+fn a_wait_ends_in_time_although_its_thread_shares_the_work() {
+    let _sharing = sharing();
+    for place in places() {
+        let scene = Scene::new(place);
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&calls);
+        let slow: Box<Decide> = Box::new(move |_, _| {
+            counted.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_millis(20));
+            Fault::None
+        });
+        let extras = Extras {
+            faults: Some(slow),
+            waiter_shares: true,
+            ..Extras::default()
+        };
+        let request = scene.read("threads=1", extras);
+        let first = request.wait(Some(Duration::from_millis(20)));
+        assert!(matches!(first, Waited::Pending));
+        let so_far = calls.load(Relaxed);
+        request.finish().unwrap();
+        assert!(
+            so_far < calls.load(Relaxed) / 2,
+            "the wait carried out {so_far} calls"
+        );
+        scene.assert_read();
+    }
+}
+
+#[test]
 fn draining_does_not_wait_for_requests_that_are_submitted_meanwhile() {
     let _alone = alone();
     let scene = Scene::new(Place::Host);
@@ -351,9 +382,9 @@ fn a_cancelled_save_leaves_the_old_file_and_nothing_else() {
         let stream = Some(stream.then());
         submit_save(
             &target,
-            scene.memory.address(),
-            SIZE,
+            (scene.memory.address(), SIZE),
             options(""),
+            false,
             stream,
             None,
         )
@@ -497,7 +528,15 @@ fn start_one(sandbox: &Sandbox, number: usize) -> Running {
             let target = sandbox.path(&name);
             // SAFETY: the buffer is kept beside the request until it is finished.
             let request = unsafe {
-                submit_save(&target, memory.address(), length as u64, set, None, None).unwrap()
+                submit_save(
+                    &target,
+                    (memory.address(), length as u64),
+                    set,
+                    false,
+                    None,
+                    None,
+                )
+                .unwrap()
             };
             Running {
                 request,

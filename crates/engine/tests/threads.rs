@@ -88,7 +88,7 @@ fn transfers_alone() {
             save(&target, memory.address(), SIZE, set).unwrap();
             assert!(plain(&target) == scene.content);
             let there = memory.address();
-            submit_save(&target, there, SIZE / 2, set, None, None).unwrap()
+            submit_save(&target, (there, SIZE / 2), set, false, None, None).unwrap()
         };
         request.finish().unwrap();
         assert!(plain(&target) == scene.content[..SIZE as usize / 2]);

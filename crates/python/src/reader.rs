@@ -24,7 +24,7 @@ use crate::report::Report;
 ///     dtype: That type in NumPy; `None` if NumPy does not have it.
 ///     itemsize: The bytes of an element in memory.
 ///     most: The most bytes of a read by this reader.
-///     at_once: The most bytes that `fill` reads to a GPU. Longer reads are for `start`, whose request can be
+///     at_once: The most bytes that `read` and `fill` read. Longer reads are for `start`, whose request can be
 ///         waited for and interrupted.
 ///     brief: The most bytes that are copied to host memory with the GIL, as h5py does: that takes less time
 ///         than another thread needs to wake up for the GIL.
@@ -97,6 +97,12 @@ impl Reader {
         let Some(selected) = self.select(index)? else {
             return Ok((None, false));
         };
+        if self
+            .bytes(&selected)
+            .is_none_or(|bytes| bytes > self.at_once)
+        {
+            return Ok((None, false));
+        }
         let array = empty(py, selected.shape(), dtype)?;
         let mut to = self.to_host(&selected, address_of(&array), 0);
         to.flags = self.flags | ZERO_HOLES;
@@ -140,7 +146,7 @@ impl Reader {
             return Ok(Some(false));
         };
         let bytes = reader.bytes(&found.selected);
-        if found.memory.is_on_gpu && bytes.is_none_or(|bytes| bytes > self.at_once) {
+        if bytes.is_none_or(|bytes| bytes > self.at_once) {
             return Ok(Some(false));
         }
         to.flags |= self.flags | holes(is_new);

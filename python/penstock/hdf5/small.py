@@ -24,11 +24,11 @@ DECODED = 1 << 20
 """The most bytes that one call decodes while it holds h5py's lock, and other threads may wait."""
 
 ROWS = 8 << 20
-"""The most bytes that are copied sooner in one call, which nothing can interrupt, than as a
+"""The most bytes that are moved sooner in one call, which nothing can interrupt, than as a
 request: by h5py if they are whole rows, by a call that holds h5py's lock, and to a GPU."""
 
-WAITED = 64 << 20
-"""The most bytes of a call in which the calling thread takes part. Ctrl-C waits for its end."""
+STARTED = 64 << 20
+"""The most bytes of a read that a reader starts: ``MOST_OF_WAITER`` of the library."""
 
 SPAN = 256 << 20
 """The most bytes from the first to the last element of such a call: it reads the chunks between."""

@@ -308,7 +308,7 @@ class SmallReader:
             element=kind.id,
             dtype=wanted.numpy,
             itemsize=kind.get_size(),
-            most=small.WAITED,
+            most=small.STARTED,
             at_once=small.ROWS,
             brief=small.BRIEF,
             flags=request.CALLER_WAITS,

@@ -184,14 +184,14 @@ def _is_one_call(dataset: Any, selection: Selection, nbytes: int) -> bool:
     reading, other threads may use the lock to read it as well, so the call may take no longer than
     it saves by not waking a worker. Decoding takes longer than copying, so its limit is lower.
     """
-    if nbytes > small.WAITED:
+    if nbytes > small.ROWS:
         return False
     if nbytes and selection.span * (nbytes // selection.count) > small.SPAN:
         return False
     has_others = len(readers) > 1
     if (nbytes <= small.DECODED and not has_others) or seems_writable(dataset):
         return True
-    if has_others or nbytes > small.ROWS:
+    if has_others:
         return False
     return not (holds_objects(dataset) or dataset.id.get_create_plist().get_nfilters())
 

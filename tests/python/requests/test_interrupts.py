@@ -119,9 +119,9 @@ def watch(monkeypatch) -> Iterator[Watch]:
         monkeypatch.setattr(module, "lib", watch)
     monkeypatch.setattr(request, "_scan_at", 0)
     monkeypatch.setattr(request, "_FIRST_SCAN_AT", 0)
-    monkeypatch.setattr(transfer, "INTERRUPTIBLE", 0)
+    monkeypatch.setattr(transfer, "AT_ONCE", 0)
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    monkeypatch.setattr(small, "WAITED", 0)
+    monkeypatch.setattr(small, "ROWS", 0)
     yield watch
     request.finish_all()
     gc.collect()

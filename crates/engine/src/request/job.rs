@@ -2,8 +2,10 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
 
 use super::progress::Waited;
 use super::task::{Share, Task};
@@ -38,32 +40,46 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn share(&self) -> Share<'_> {
-        Share::new(self.engine, &self.tracker)
+        Share::new(self.engine, &self.tracker, None)
     }
 
     /// Does one worker's share. The last worker to leave concludes the request. It does not wait
     /// for workers that have not begun, which may be busy with other requests for a long time: they
     /// find no work left.
     pub(crate) fn serve(self: &Arc<Self>) {
+        self.serve_until(None);
+    }
+
+    /// As [`serve`](Self::serve), at most until `end`. Returns true if a worker must be found for the
+    /// rest of the share.
+    pub(crate) fn serve_until(self: &Arc<Self>, end: Option<Instant>) -> bool {
         let begins = |n: usize| n.checked_sub(1);
+        // What the worker of a share did before it passed the share on precedes the rest.
         if self
             .to_begin
-            .fetch_update(Relaxed, Relaxed, begins)
+            .fetch_update(Acquire, Relaxed, begins)
             .is_err()
         {
-            return;
+            return false;
         }
-        if let Err(error) = self.with_task(|task| task.serve(&self.share())) {
-            self.tracker.progress.fail(error);
+        let share = Share::new(self.engine, &self.tracker, end);
+        match self.with_task(|task| task.serve(&share)) {
+            Ok(()) if share.is_cut() => {
+                self.to_begin.fetch_add(1, Release);
+                return true;
+            }
+            Ok(()) => {}
+            Err(error) => self.tracker.progress.fail(error),
         }
         // In a request with steps, a worker may also leave for lack of memory while other workers
         // are busy. The submitter's last step then determines that no work is left.
         let needless = if self.has_steps {
             0
         } else {
-            self.to_begin.swap(0, Relaxed)
+            self.to_begin.swap(0, Acquire)
         };
         self.leave(needless + 1);
+        false
     }
 
     /// Calls `act` with the task. The caller's own share must not have been left. Adds the file's

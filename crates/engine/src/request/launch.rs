@@ -129,7 +129,7 @@ impl Launch {
         self.share_here(Some(Instant::now()));
     }
 
-    /// Does the waiter's share on this thread, or hands it to a worker if `end` has passed.
+    /// Does the waiter's share on this thread until `end`, and hands the rest to a worker.
     fn share_here(self: &Arc<Self>, end: Option<Instant>) {
         let Some(job) = self.share_of_waiter.lock().recover().take() else {
             return;
@@ -138,10 +138,9 @@ impl Launch {
             .recover()
             .launches
             .remove(&Arc::as_ptr(self).addr());
-        if end.is_some_and(|end| end <= Instant::now()) {
+        let is_late = end.is_some_and(|end| end <= Instant::now());
+        if is_late || job.serve_until(end) {
             carry_out(self.engine.workers.submit(tasks(job, 1), self.lanes));
-        } else {
-            job.serve();
         }
     }
 

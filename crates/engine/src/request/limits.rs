@@ -18,8 +18,8 @@ pub const MOST_CHUNKS: usize = 16;
 pub const MOST_PLAIN: u64 = MOST_CHUNKS as u64 * MOST_AT_ONCE;
 /// The most bytes of several chunks that one thread decodes sooner than several.
 pub const MOST_DECODED: u64 = 256 << 10;
-/// The most bytes of a request in which a thread that waits for it takes part. It cannot stop to wait
-/// before it has done its share.
+/// The most bytes of a request in which a thread that waits for it takes part, until its wait ends: for
+/// more bytes, it makes no difference.
 pub const MOST_OF_WAITER: u64 = 64 << 20;
 /// The most decoded bytes that such a request goes through.
 pub const MOST_WORK_OF_WAITER: u64 = 128 << 20;

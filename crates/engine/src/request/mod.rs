@@ -78,7 +78,7 @@ pub struct Order<'a> {
     /// until the GPU is idle, is then taken only if the options name it.
     pub background: bool,
     /// Whether the caller only waits for the request, so that its thread may do a share of a small
-    /// one.
+    /// one while it waits.
     pub waiter_shares: bool,
     /// A submitter step at the end, when all bytes have moved or the transfer has failed. Only
     /// [`submit`] takes it.
@@ -168,21 +168,22 @@ pub unsafe fn submit(
 /// Work that the submitter's thread does in its last step. It is called once.
 pub type LastStep = Box<dyn Fn() + Send + Sync>;
 
-/// The asynchronous form of [`save`].
+/// The asynchronous form of [`save`]. `waiter_shares` is that of an [`Order`].
 ///
 /// # Safety
 /// As for [`submit`].
 pub unsafe fn submit_save(
     target: &Path,
-    memory: usize,
-    length: u64,
+    (memory, length): (usize, u64),
     options: Options,
+    waiter_shares: bool,
     stream: Option<StreamOrder>,
     owner: Option<Box<dyn Any + Send>>,
 ) -> Result<Request> {
     let engine = engine()?;
     let made = save_job(engine, target, memory, length, options, owner)?;
-    start(engine, made, false, stream)
+    let waiter_shares = waiter_shares && length <= MOST_OF_WAITER;
+    start(engine, made, waiter_shares, stream)
 }
 
 fn save_job(

@@ -43,7 +43,8 @@ use crate::staging::Ring;
 /// outcome is published.
 pub trait Task: Send + Sync {
     /// One worker's share. Returns when this worker finds nothing left to do, or when
-    /// [`Share::stopping`] is true. Nothing that it started then touches any memory.
+    /// [`Share::is_over`] is true before it takes further work, which another worker may then take.
+    /// Nothing that it started then touches any memory.
     ///
     /// # Errors
     /// The first error of all workers is the outcome, and stops the others.
@@ -100,8 +101,8 @@ pub struct TaskOrder {
     pub block: u64,
     /// Whether the submitter takes steps: [`Task::step`].
     pub has_steps: bool,
-    /// Whether a thread that waits for the request is one of its workers. Only for requests that
-    /// take milliseconds at most, without steps.
+    /// Whether a thread that waits for the request is one of its workers. Only for requests
+    /// without steps, whose task asks [`Share::is_over`].
     pub waiter_shares: bool,
     /// Bytes of the caller that moved before the request was submitted.
     pub moved: u64,
@@ -151,20 +152,40 @@ pub struct Share<'a> {
     engine: &'static Engine,
     tracker: &'a Tracker,
     joined: Cell<bool>,
+    /// When this worker has to return to its caller.
+    end: Option<Instant>,
+    is_cut: Cell<bool>,
 }
 
 impl<'a> Share<'a> {
-    pub(super) fn new(engine: &'static Engine, tracker: &'a Tracker) -> Self {
+    pub(super) fn new(engine: &'static Engine, tracker: &'a Tracker, end: Option<Instant>) -> Self {
         Share {
             engine,
             tracker,
             joined: Cell::new(false),
+            end,
+            is_cut: Cell::new(false),
         }
     }
 
     /// Whether workers should start no further work, because the request failed or was cancelled.
     pub fn stopping(&self) -> bool {
         self.tracker.progress.stopping()
+    }
+
+    /// Whether this worker should take no further work: the request is [`stopping`](Self::stopping), or
+    /// this thread must return to its caller. Then another worker does the rest of the share.
+    pub fn is_over(&self) -> bool {
+        let is_late = self.end.is_some_and(|end| Instant::now() >= end);
+        if is_late {
+            self.is_cut.set(true);
+        }
+        is_late || self.stopping()
+    }
+
+    /// Whether [`is_over`](Self::is_over) has ended this share before the request was over.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.get() && !self.stopping()
     }
 
     /// The counters of the request.

@@ -304,12 +304,12 @@ impl Transfer {
         let path = self.file.path();
         let request = std::ptr::from_ref(self).addr();
         let mut in_flight = self.in_flight(part, &run.arrivals, share);
-        let has_more = || !share.stopping() && run.has_more();
+        let has_more = || !share.is_over() && run.has_more();
         while let Some(mut pass) = run.gate.enter(request, has_more) {
             share.joined();
             // Dropped before the pass, so that no slot is in use outside.
             let mut lane = part.route.lane(self.work(part, share))?;
-            while !share.stopping() {
+            while !share.is_over() {
                 let fill = pass.fill().min(part.plan.slot_bytes);
                 let Some((position, range)) = run.take(fill) else {
                     break;
@@ -357,12 +357,12 @@ impl Transfer {
 
 impl Task for Transfer {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
-        if share.stopping() {
+        if share.is_over() {
             return Ok(());
         }
         self.make_room()?;
         for part in &self.parts {
-            if share.stopping() || !part.has_more() {
+            if share.is_over() || !part.has_more() {
                 continue;
             }
             if let Some(run) = &part.run {
@@ -375,7 +375,7 @@ impl Task for Transfer {
                 .as_ref()
                 .map(|arrivals| self.in_flight(part, arrivals, share));
             let mut lane = part.route.lane(self.work(part, share))?;
-            while !share.stopping() {
+            while !share.is_over() {
                 let Some((block, position)) = part.take() else {
                     break;
                 };

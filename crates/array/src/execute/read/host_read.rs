@@ -57,7 +57,7 @@ impl WorkerBuffers {
 impl Task for HostRead {
     fn serve(&self, share: &Share<'_>) -> Result<()> {
         let mut buffers = WorkerBuffers::default();
-        while !share.stopping() {
+        while !share.is_over() {
             let Some(batch) = self.queue.next_batch(&self.plans)? else {
                 break;
             };

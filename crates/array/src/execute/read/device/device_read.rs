@@ -108,7 +108,7 @@ impl DeviceRead {
         lent: &mut QueueLease<'_>,
         stager: &mut Stager<'a>,
     ) -> Result<()> {
-        while !share.stopping() {
+        while !share.is_over() {
             let seen = self.plans.context.memory_returns();
             self.batches.begin(&self.plans, &self.queue, lent)?;
             if let Some(batch) = self.batches.to_load() {
