@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
+from penstock import siblings
 from penstock._native import NULL, CData, ffi, lib, new_report, pointer
 from penstock.ending import watch
 from penstock.errors import Error, InvalidError, WaitTimeout, check, failure
@@ -234,12 +235,17 @@ class Request(Generic[A]):
         watch()
         native = self._native
         _add(native)
-        status = start(native.handle)
-        if native.handle[0] == NULL:
-            _discard(native)
-        if status is None:
-            return False
-        check(status)
+        try:
+            status = start(native.handle)
+            if native.handle[0] == NULL:
+                _discard(native)
+            if status is None:
+                return False
+            check(status)
+        except BaseException:
+            if native.handle[0] != NULL:  # a signal handler: no caller gets the request
+                siblings.stop([self])
+            raise
         return True
 
     @property
