@@ -21,6 +21,7 @@ from penstock.device_array import DeviceArray, element_of
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.memory import HOST, kind_of
+from penstock.records import in_c_order
 from penstock.streams import normal, wait_for
 
 _MOST_PLACES = 1 << 20
@@ -417,7 +418,7 @@ def _contiguous_copy(found: View) -> View:
     array = found.array
     with frameworks.on_stream(found.framework, found.stream, found.device):
         if found.framework == "numpy":
-            return _of_numpy(np.ascontiguousarray(array).reshape(found.shape))
+            return _of_numpy(in_c_order(array))
         if found.framework == "torch":
             copy = _of_torch(array.detach().contiguous())
         elif found.framework == "cupy":

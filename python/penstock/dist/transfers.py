@@ -22,6 +22,7 @@ from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, InvalidError, check
 from penstock.files import NativeFile
 from penstock.placement import Device, allocate, is_numpy
+from penstock.records import converted
 from penstock.request import Request
 
 Ranges: TypeAlias = "tuple[range, ...]"
@@ -174,7 +175,7 @@ def source(description: Description, ranges: Ranges, data: Any, stream: int | No
         is_opaque = base.kind == given.kind == "V" and base.names is None
         if is_opaque or (base.kind == "S" and given.kind != "S"):
             raise _no_conversion(description.name, base, view.dtype.name)
-        made = np.asarray(view.array).astype(description.dtype.base, casting="same_kind")
+        made = converted(view.array, description.dtype.base, casting="same_kind")
         view = arrays.view(made, stream)
     check_type(description, view.dtype)
     return view if view.is_dense(len(inner)) else arrays.source(view.array, stream)

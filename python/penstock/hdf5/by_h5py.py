@@ -26,6 +26,7 @@ from penstock.hdf5.library import creation_property, explain, lock
 from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
+from penstock.records import converted, in_c_order
 from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
 from penstock.streams import wait_for
@@ -233,9 +234,11 @@ def write(
         stored = selections.stored_type(dataset, selection).base
         given = np.asarray(value).dtype
         if memory_types.needs_numpy(given, stored) or view.dtype.is_extended:
-            value = np.asarray(value).astype(stored)
+            value = converted(value, stored)
         elif (between := memory_types.in_order_of(given, stored)) != given:  # for narrow integers
-            value = np.asarray(value).astype(between)
+            value = converted(value, between)
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        value = in_c_order(value)  # before h5py copies it
     value = _only_fields(value, selections.split(selection)[1])
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
@@ -274,7 +277,7 @@ def _only_fields(value: Any, names: tuple[str, ...]) -> Any:
     if not written or len(written) == len(value.dtype.names):
         return value
     given = np.asarray(value)
-    packed = np.empty(given.shape, [(name, given.dtype[name]) for name in written])
+    packed = np.zeros(given.shape, [(name, given.dtype[name]) for name in written])
     for name in written:
         packed[name] = given[name]
     return packed

@@ -13,6 +13,7 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import dropped, memory_types
 from penstock.hdf5.library import make_durable
 from penstock.hdf5.writing import write
+from penstock.records import in_c_order
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
 
@@ -95,4 +96,4 @@ def _reshaped(data: Any, shape: tuple[int, ...]) -> Any:
             f"a {type(data).__name__} cannot be reshaped to {shape}",
             remedy="leave the shape out, or give data of that shape",
         )
-    return data.reshape(shape)
+    return (in_c_order(data) if isinstance(data, np.ndarray) else data).reshape(shape)

@@ -21,6 +21,7 @@ from penstock.hdf5.library import (
 )
 from penstock.hdf5.source import takes_any_dataset
 from penstock.hdf5.submit import SubmitOptions, TypedMemory, submit
+from penstock.records import in_c_order
 from penstock.request import Finished, Request
 
 if TYPE_CHECKING:
@@ -157,8 +158,7 @@ def _start(
         if is_for_h5py:
             return left_to_h5py("single elements need a value each")
         host = staging.to_host(arrays.source(view.array, stream))
-        array = np.empty(selection.shape + inner, host.dtype)
-        array[...] = host
+        array = in_c_order(np.broadcast_to(host, selection.shape + inner))
         view, outer = arrays.view(array, stream), selection.shape
     if not view.contiguous and not (selection.is_grid and view.is_dense(len(inner))):
         view = arrays.source(array, stream)

@@ -100,7 +100,8 @@ if kind == "torch":
         return made
 
 found = {}
-with ps.options(threads=1, block="256KiB", io="threads", direct="no"):
+route = {"route": "staged"} if kind == "gpu" else {}
+with ps.options(threads=1, block="256KiB", io="threads", direct="no", **route):
     for name, job in jobs.items():
         with open("new", "w") as old:
             old.write("old")

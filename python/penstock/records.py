@@ -1,0 +1,32 @@
+"""Copies of arrays of structures, for files.
+
+NumPy copies the fields of a structure. What is between them, for alignment, stays as it was in the
+new memory: bytes of arrays that were freed. The functions here define these bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+
+def in_c_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array, or a C-contiguous copy, with all its bytes, also those between fields."""
+    kind = array.dtype
+    if array.flags.c_contiguous or kind.names is None or kind.hasobject or not kind.itemsize:
+        return np.asarray(array, order="C")
+    made: np.ndarray[Any, Any] = np.asarray(array).view(f"V{kind.itemsize}").copy("C").view(kind)
+    return made
+
+
+def converted(
+    array: Any, dtype: np.dtype[Any], casting: Literal["same_kind", "unsafe"] = "unsafe"
+) -> np.ndarray[Any, Any]:
+    """Return a copy of another type; the bytes between its fields are zero."""
+    given = np.asarray(array)
+    if dtype.names is None:
+        return given.astype(dtype, casting=casting)
+    made = np.zeros(given.shape, dtype)
+    np.copyto(made, given, casting=casting)
+    return made

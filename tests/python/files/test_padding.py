@@ -1,0 +1,142 @@
+"""What is between the fields of a structure: files have the array's own bytes, or zeros."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.deepnvme import AsyncIOBuilder, FastFileWriter, FastFileWriterConfig
+from penstock.records import converted
+
+OWN, FREED = 0xAA, 0x5E
+TYPES = {
+    "aligned": np.dtype([("a", "u1"), ("b", "f8")], align=True),
+    "at the end": np.dtype({"names": ["a"], "formats": ["i4"], "offsets": [4], "itemsize": 24}),
+    "nested": np.dtype([("a", [("b", "u2"), ("c", "u8")], (3,)), ("d", "u1")], align=True),
+}
+COUNT = 2000
+
+
+def leave_freed_memory(nbytes: int) -> None:
+    for length in (nbytes, nbytes // 2, 2 * nbytes):
+        made = [np.full(length, FREED, "u1") for _ in range(10)]
+        del made
+
+
+def filled(dtype: np.dtype[Any], count: int = 2 * COUNT) -> np.ndarray[Any, Any]:
+    """An array whose bytes are all its own."""
+    made = np.zeros(count, dtype)
+    made.view("u1")[:] = OWN
+    return made
+
+
+def freed_bytes(found: bytes) -> int:
+    return int((np.frombuffer(found, "u1") == FREED).sum())
+
+
+def _save(path: Path, array: Any) -> None:
+    ps.save(path, array)
+
+
+def _save_async(path: Path, array: Any) -> None:
+    ps.save_async(path, array).wait()
+
+
+def _pwrite(path: Path, array: Any) -> None:
+    AsyncIOBuilder().load().aio_handle().sync_pwrite(array, path)
+
+
+def _async_pwrite(path: Path, array: Any) -> None:
+    handle = AsyncIOBuilder().load().aio_handle()
+    handle.async_pwrite(array, path)
+    handle.wait()
+
+
+def _writer(path: Path, array: Any) -> None:
+    handle = AsyncIOBuilder().load().aio_handle()
+    memory = np.empty(1 << 20, "u1")
+    config = FastFileWriterConfig(dnvme_handle=handle, pinned_tensor=memory)
+    with FastFileWriter(str(path), config) as writer:
+        writer.write(array)
+
+
+PLAIN = (_save, _save_async, _pwrite, _async_pwrite, _writer)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("write", PLAIN, ids=lambda write: write.__name__.strip("_"))
+def test_files_have_the_bytes_of_a_strided_array(tmp_path, write, dtype):
+    array = filled(TYPES[dtype])[::2]
+    leave_freed_memory(array.nbytes)
+    write(tmp_path / "f", array)
+    assert (tmp_path / "f").read_bytes() == bytes([OWN]) * array.nbytes
+
+
+def stored(path: Path, name: str = "x") -> bytes:
+    """The bytes of a dataset without filters in its file."""
+    with h5py.File(path) as file:
+        dataset = file[name].id
+        if dataset.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS:
+            places = [(dataset.get_offset(), dataset.get_storage_size())]
+        else:
+            infos = [dataset.get_chunk_info(n) for n in range(dataset.get_num_chunks())]
+            places = [(info.byte_offset, info.size) for info in infos]
+    data = path.read_bytes()
+    return b"".join(data[start : start + length] for start, length in places)
+
+
+def _whole(file: ps.File, array: Any, **layout: Any) -> None:
+    file.create_dataset("x", array.shape, array.dtype, **layout).write(array[:])
+
+
+def _broadcast(file: ps.File, array: Any, **layout: Any) -> None:
+    file.create_dataset("x", array.shape, array.dtype, **layout).write(array[:1])
+
+
+def _with_data(file: ps.File, array: Any, **layout: Any) -> None:
+    file.create_dataset("x", data=array, **layout)
+
+
+def _reshaped(file: ps.File, array: Any, **layout: Any) -> None:
+    layout = {"chunks": (1, 25)} if layout else {}
+    file.create_dataset("x", (2, len(array) // 2), data=array, **layout)
+
+
+def _rows(file: ps.File, array: Any, **layout: Any) -> None:
+    made = file.create_dataset("x", array.shape, array.dtype, **layout)
+    made[[*range(len(array) - 1, -1, -1)]] = array
+
+
+def _strided(file: ps.File, array: Any, **layout: Any) -> None:
+    made = file.create_dataset("x", array.shape, array.dtype, **layout)
+    made.write(array[::2], np.s_[::2])
+    made.write(array[1::2], np.s_[1::2])
+
+
+WRITES = (_whole, _broadcast, _with_data, _reshaped, _rows, _strided)
+
+
+@pytest.mark.parametrize("size", [64, COUNT])
+@pytest.mark.parametrize("layout", [{}, {"chunks": (50,)}], ids=["contiguous", "chunks"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__.strip("_"))
+def test_datasets_have_the_bytes_of_a_strided_array(tmp_path, write, layout, size):
+    array = filled(TYPES["aligned"], 2 * size)[::2]
+    leave_freed_memory(array.nbytes)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        write(file, array, **layout)
+    found = stored(tmp_path / "f.h5")
+    assert not freed_bytes(found)
+    assert found.count(OWN) >= array.nbytes
+
+
+def test_what_is_converted_has_zeros_between_its_fields():
+    array = filled(TYPES["aligned"])
+    leave_freed_memory(array.nbytes)
+    found = converted(array, array.dtype.newbyteorder(">"))
+    np.testing.assert_array_equal(found["a"], array["a"])
+    assert not found.view("u1").reshape(-1, 16)[:, 1:8].any()
