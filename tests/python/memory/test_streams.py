@@ -115,24 +115,32 @@ def test_a_strided_host_array_is_filled_when_the_work_on_its_stream_is_done(pend
     assert array[:, ::2].tolist() == [[1] * 3] * 4
 
 
-SIZES = {"small": 100, "left to h5py by rows": 1 << 20, "moved by the library": 4 << 20}
+SIZES = {
+    "small": (100, "f4"),
+    "left to h5py by rows": (1 << 20, "f4"),
+    "moved by the library": (1 << 20, "f8"),
+}
 
 
-@pytest.mark.parametrize("count", SIZES.values(), ids=SIZES)
-def test_a_host_array_is_written_when_the_work_on_its_stream_is_done(tmp_path, pending, count):
+@pytest.mark.parametrize(("count", "stored"), SIZES.values(), ids=SIZES)
+def test_a_host_array_is_written_when_the_work_on_its_stream_is_done(
+    tmp_path, pending, count, stored
+):
     array = np.zeros(count, "f4")
     with ps.File(tmp_path / "f.h5", "w") as file:
-        dataset = file.create("x", array.shape, "f4")
+        dataset = file.create("x", array.shape, stored)
         pending.append(lambda: array.fill(7))
         dataset.write(array, stream=5)
         assert (dataset.read() == 7).all()
 
 
-@pytest.mark.parametrize("count", SIZES.values(), ids=SIZES)
-def test_a_host_array_is_filled_when_the_work_on_its_stream_is_done(tmp_path, pending, count):
+@pytest.mark.parametrize(("count", "stored"), SIZES.values(), ids=SIZES)
+def test_a_host_array_is_filled_when_the_work_on_its_stream_is_done(
+    tmp_path, pending, count, stored
+):
     array = np.zeros(count, "f4")
     with ps.File(tmp_path / "f.h5", "w") as file:
-        dataset = file.create("x", data=np.ones(count, "f4"))
+        dataset = file.create("x", data=np.ones(count, stored))
         pending.append(lambda: array.fill(7))
         dataset.read(out=array, stream=5)
     assert not pending
