@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import penstock as ps
 
 from .conftest import assert_same, blank, state_dict, tensors, torch
 
@@ -36,9 +38,12 @@ def test_each_library_reads_what_either_has_written(
 
 
 def test_the_files_are_those_of_torch(tmp_path: Path) -> None:
+    listed = []
     for name, writer in (("torch", dcp.FileSystemWriter), ("penstock", checkpoint.PenstockWriter)):
         dcp.save(state_dict(), storage_writer=writer(tmp_path / name, thread_count=2))
-    assert sorted(os.listdir(tmp_path / "torch")) == sorted(os.listdir(tmp_path / "penstock"))
+        found = sorted(os.listdir(tmp_path / name))
+        listed.append([re.sub("_[0-9a-f]{32}", "", one) for one in found])
+    assert listed[0] == listed[1]
 
 
 def test_a_file_is_written_by_one_request_and_read_by_two(
@@ -174,20 +179,60 @@ def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
     assert {"config.json", "__0_notes.distcp"} <= set(os.listdir(tmp_path))
 
 
-def test_what_a_killed_save_has_left_is_removed_with_the_checkpoint_after_it(
-    tmp_path: Path,
+@pytest.mark.parametrize("age", [-1e6, 1e6])
+def test_a_data_file_that_the_replaced_metadata_does_not_name_stays_whatever_its_age(
+    tmp_path: Path, age: float
 ) -> None:
-    (tmp_path / "__3_0.distcp").touch()
+    dcp.save({"step": 0}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    other = tmp_path / "__3_0.distcp"
+    other.touch()
+    at = other.stat().st_mtime + age
+    os.utime(other, (at, at))
+    for step in range(1, 3):
+        dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == [".metadata", data_file(tmp_path).name, other.name]
+
+
+def test_what_a_killed_save_had_not_completed_is_removed_by_the_next(tmp_path: Path) -> None:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")
     (tmp_path / f".penstock-{boot[:16]}-1-0").touch()
-    for step in range(2):
-        dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [".metadata", "__0_1.distcp"]
+    dcp.save({"step": 1}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    assert len(os.listdir(tmp_path)) == 2
 
 
-def parts_of_a_save(path: Path, state: dict[str, Any]) -> tuple[Callable[[], Any], ...]:
+@pytest.mark.parametrize("damaged", [b"\x80\x04nonsense", pickle.dumps(7)])
+def test_a_save_replaces_metadata_that_cannot_be_read(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / ".metadata").write_bytes(damaged)
+    dcp.save({"step": 1}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    loaded = {"step": 9}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+    assert loaded == {"step": 1}
+
+
+@pytest.mark.parametrize("name", ["../outside.distcp", "notes.txt"])
+def test_metadata_cannot_have_a_save_remove_other_files(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "checkpoint"
+    dcp.save({"step": 1}, storage_writer=checkpoint.PenstockWriter(folder))
+    (folder / name).touch()
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    for info in metadata.storage_data.values():
+        info.relative_path = name
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    dcp.save({"step": 2}, storage_writer=checkpoint.PenstockWriter(folder))
+    assert (folder / name).exists()
+
+
+def data_file(path: Path, rank: int = 0) -> Path:
+    """Return the data file of a rank, which has one."""
+    (found,) = path.glob(f"__{rank}_0_*.distcp")
+    return found
+
+
+def parts_of_a_save(
+    path: Path, state: dict[str, Any], **options: Any
+) -> tuple[Callable[[], Any], ...]:
     """Return functions that write the data of a state dict and then its metadata."""
-    writer = checkpoint.PenstockWriter(path)
+    writer = checkpoint.PenstockWriter(path, **options)
     planner = dcp.DefaultSavePlanner()
     writer.set_up_storage_writer(is_coordinator=True)
     planner.set_up_planner(state, is_coordinator=True)
@@ -206,7 +251,6 @@ def test_of_two_saves_at_the_same_time_that_which_ends_last_stays(
     tmp_path: Path, order: tuple[int, int]
 ) -> None:
     dcp.save({"one": torch.zeros(1000)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    time.sleep(0.02)  # the times of files are those of the kernel's clock ticks
     states = [{"one": torch.full((1000,), value)} for value in (1.0, 2.0)]
     saves = [parts_of_a_save(tmp_path, state) for state in states]
     for write, _ in saves:
@@ -240,16 +284,70 @@ def test_saves_at_the_same_time_never_take_the_same_name(
     assert_same(loaded, {"one": torch.full((9,), 2.0)})
 
 
-def test_a_save_whose_files_two_others_have_removed_leaves_their_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_a_save_that_others_overtake_is_whole(tmp_path: Path, others: int) -> None:
     write, finish = parts_of_a_save(tmp_path, {"one": torch.ones(9)})
     write()
-    for step in range(2):
+    for step in range(others):
         dcp.save({"step": step}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"__0_0\.distcp.*its own folder"):
+    finish()
+    loaded = {"one": torch.zeros(9)}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+    assert_same(loaded, {"one": torch.ones(9)})
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("lost", ["missing", "short", "long"])
+def test_a_save_of_which_a_file_is_lost_leaves_the_last_checkpoint(
+    tmp_path: Path, lost: str
+) -> None:
+    dcp.save({"step": 5}, storage_writer=checkpoint.PenstockWriter(tmp_path))
+    before = set(os.listdir(tmp_path))
+    write, finish = parts_of_a_save(tmp_path, {"one": torch.ones(9)})
+    write()
+    (new,) = set(os.listdir(tmp_path)) - before
+    if lost == "missing":
+        (tmp_path / new).unlink()
+    else:
+        os.truncate(tmp_path / new, (tmp_path / new).stat().st_size + (1 if lost == "long" else -1))
+    with pytest.raises(OSError if lost == "missing" else ps.Error, match=rf"{new}.*save again"):
         finish()
     loaded = {"step": 9}
     dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
-    assert loaded == {"step": 1}
+    assert loaded == {"step": 5}
+    assert set(os.listdir(tmp_path)) == before
+
+
+def test_of_two_saves_at_the_same_time_that_must_not_overwrite_the_first_stays(
+    tmp_path: Path,
+) -> None:
+    saves = [parts_of_a_save(tmp_path, {"step": step}, overwrite=False) for step in range(2)]
+    for write, _ in saves:
+        write()
+    saves[0][1]()
+    with pytest.raises(RuntimeError, match="already exists"):
+        saves[1][1]()
+    loaded = {"step": 9}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+    assert loaded == {"step": 0}
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_writer_that_makes_plans_once_uses_no_name_again(tmp_path: Path) -> None:
+    try:
+        planner = [dcp.DefaultSavePlanner(enable_plan_caching=True) for _ in range(3)]
+    except TypeError:
+        pytest.skip("this torch makes plans for each save")
+    names = set()
+    for step in range(3):
+        state = {"one": torch.full((9,), float(step))}
+        writer = checkpoint.PenstockWriter(tmp_path)
+        dcp.save(state, storage_writer=writer, planner=planner[step])
+        names |= set(os.listdir(tmp_path))
+        loaded = blank(state)
+        dcp.load(loaded, storage_reader=dcp.FileSystemReader(tmp_path))
+        assert_same(loaded, state)
+    assert len(names) == 4
 
 
 def test_a_name_is_not_used_again_by_later_checkpoints(tmp_path: Path) -> None:
@@ -261,7 +359,7 @@ def test_a_name_is_not_used_again_by_later_checkpoints(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_writes_without_collectives_removes_its_own_files_only(tmp_path: Path) -> None:
-    for rank in (0, 1):
+    for rank in (0, 1, 0):
         writer = checkpoint.PenstockWriter(tmp_path)
         writer.set_up_storage_writer(is_coordinator=True, rank=rank, use_collectives=False)
         planner = dcp.DefaultSavePlanner()
@@ -270,8 +368,9 @@ def test_a_rank_that_writes_without_collectives_removes_its_own_files_only(tmp_p
         (plan,), metadata = planner.create_global_plan([plan])
         results = writer.write_data(plan, planner).value()
         writer.finish(metadata, [results])
-    names = {".metadata", "_0.distcp"}
-    assert set(os.listdir(tmp_path)) == {f"__{rank}{name}" for rank in (0, 1) for name in names}
+    found = [re.sub("_[0-9a-f]{32}", "", name) for name in os.listdir(tmp_path)]
+    names = [".metadata", "_0.distcp"]
+    assert sorted(found) == sorted(f"__{rank}{name}" for rank in (0, 1) for name in names)
 
 
 def test_stream_extensions_are_those_of_torch(tmp_path: Path) -> None:
@@ -307,14 +406,16 @@ def test_a_writer_and_a_reader_can_go_on_to_another_folder(tmp_path: Path) -> No
 
 def test_a_file_that_is_cut_off_is_an_error_that_names_file_and_tensor(tmp_path: Path) -> None:
     dcp.save({"one": torch.ones(1000)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    os.truncate(tmp_path / "__0_0.distcp", 2000)
-    with pytest.raises(dcp.api.CheckpointException, match=r"__0_0\.distcp has 2000 bytes.*'one'"):
+    os.truncate(data_file(tmp_path), 2000)
+    with pytest.raises(
+        dcp.api.CheckpointException, match=r"__0_0_.*\.distcp has 2000 bytes.*'one'"
+    ):
         dcp.load({"one": torch.ones(1000)}, storage_reader=checkpoint.PenstockReader(tmp_path))
 
 
 def test_a_damaged_archive_is_an_error_that_names_file_and_tensor(tmp_path: Path) -> None:
     dcp.save({"one": torch.ones(1000)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    file = tmp_path / "__0_0.distcp"
+    file = data_file(tmp_path)
     file.write_bytes(bytes(file.stat().st_size))
     with pytest.raises(dcp.api.CheckpointException) as caught:
         dcp.load({"one": torch.ones(1000)}, storage_reader=checkpoint.PenstockReader(tmp_path))
@@ -325,8 +426,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(dcp.api.CheckpointException, match=r"No such file.*\.metadata"):
         dcp.load({}, storage_reader=checkpoint.PenstockReader(tmp_path))
     dcp.save({"one": torch.ones(3)}, storage_writer=checkpoint.PenstockWriter(tmp_path))
-    (tmp_path / "__0_0.distcp").unlink()
-    with pytest.raises(dcp.api.CheckpointException, match=r"__0_0\.distcp"):
+    data_file(tmp_path).unlink()
+    with pytest.raises(dcp.api.CheckpointException, match=r"__0_0_.*\.distcp"):
         dcp.load({"one": torch.ones(3)}, storage_reader=checkpoint.PenstockReader(tmp_path))
 
 
@@ -401,7 +502,7 @@ def test_copies_of_tensors_that_are_not_contiguous_are_written_in_portions(
 ) -> None:
     from penstock.torch.checkpoint import writer as module
 
-    monkeypatch.setattr(module, "_MOST_COPIED", 1000)
+    monkeypatch.setattr(module, "MOST_COPIED", 1000)
     state = {str(n): torch.arange(200.0).reshape(20, 10).t() for n in range(8)}
     writer = getattr(checkpoint, f"Penstock{kind}Writer")(path=str(tmp_path))
     dcp.save(state, storage_writer=writer)

@@ -1,4 +1,4 @@
-"""Checkpoints of two ranks on the CPU, by gloo."""
+"""Checkpoints of several ranks on the CPU, by gloo."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, zeros
 from penstock.torch.checkpoint import *
 rank, path, store = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-mesh = init_device_mesh("cpu", (2,))
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+mesh = init_device_mesh("cpu", (RANKS,))
 whole = torch.arange(60_000.0).reshape(300, 200)
 """
 
 
-def run(tmp_path: Path, program: str) -> list[str]:
-    """Run a program by two ranks; return what each has printed."""
-    whole = BEGIN + program + "\ndist.barrier()\ndist.destroy_process_group()\n"
-    return run_ranks(whole, [str(tmp_path / "c"), str(tmp_path / "store")])
+def run(tmp_path: Path, program: str, ranks: int = 2) -> list[str]:
+    """Run a program by some ranks; return what each has printed."""
+    whole = f"RANKS = {ranks}\n{BEGIN}{program}\ndist.barrier()\ndist.destroy_process_group()\n"
+    return run_ranks(whole, [str(tmp_path / "c"), str(tmp_path / "store")], ranks)
 
 
 def test_sharded_tensors_are_saved_and_loaded_with_another_sharding(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ dcp.save(state, storage_writer=PenstockWriter(path))
 loaded = {"rows": torch.zeros(300, 200)}
 dcp.load(loaded, storage_reader=PenstockReader(path), no_dist=True)
 assert torch.equal(loaded["rows"], whole)
-assert sorted(os.listdir(path)) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+assert [name[:4] for name in sorted(os.listdir(path))] == [".met", "__0_", "__1_"]
 """,
     )
 
@@ -125,7 +125,7 @@ assert torch.equal(loaded["rows"].full_tensor(), torch.full((4000, 200), 1.0))
     )
     assert first == second
     assert first.startswith("1 ")
-    assert "__1_1.distcp" in first
+    assert "__1_0_" in first
     assert "True" in first
 
 
@@ -137,7 +137,8 @@ state = {"rows": distribute_tensor(whole, mesh, [Shard(0)])}
 dcp.save(state, storage_writer=PenstockWriter(path))
 dist.barrier()
 if rank == 0:
-    os.truncate(path + "/__1_0.distcp", 1000)
+    (name,) = (one for one in os.listdir(path) if one.startswith("__1_"))
+    os.truncate(path + "/" + name, 1000)
 dist.barrier()
 try:
     dcp.load(state, storage_reader=PenstockReader(path))
@@ -146,3 +147,83 @@ except dcp.api.CheckpointException as error:
 """,
     )
     assert first == second == "1 EndOfFileError\n"
+
+
+SAVES = """
+import re
+class Planner(dcp.DefaultSavePlanner):
+    def __init__(self, step=None, do=None):
+        super().__init__()
+        self.step, self.do = step, do
+    def __getattribute__(self, name):
+        if name == object.__getattribute__(self, "__dict__").get("step"):
+            self.step = None
+            self.do()
+        return super().__getattribute__(name)
+
+def state(value):
+    return {f"part{rank}": torch.full((100 * (rank + 1),), value), "all": torch.full((9,), value)}
+
+def save(value, planner=None, **keys):
+    try:
+        dcp.save(state(value), storage_writer=PenstockWriter(path), planner=planner, **keys)
+    except dcp.api.CheckpointException as error:
+        print(sorted(error.failures))
+
+def check(value):
+    dist.barrier()
+    for reader in (PenstockReader, dcp.FileSystemReader):
+        loaded = {name: torch.zeros_like(one) for name, one in state(value).items()}
+        dcp.load(loaded, storage_reader=reader(path))
+        assert all(torch.equal(one, state(value)[name]) for name, one in loaded.items()), loaded
+    dist.barrier()
+
+def fail():
+    raise ValueError("fails")
+"""
+
+
+def test_a_save_that_others_overtake_before_one_rank_has_written_is_whole(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        SAVES
+        + """
+def others():
+    while not {f"__{n}_" for n in range(1, RANKS)} <= {name[:4] for name in os.listdir(path)}:
+        pass
+    for value in (2.0, 3.0):
+        dcp.save({"other": torch.full((9,), value)}, storage_writer=PenstockWriter(path),
+                 no_dist=True)
+
+if rank == 0:
+    dcp.save({"other": torch.zeros(9)}, storage_writer=PenstockWriter(path), no_dist=True)
+dist.barrier()
+save(4.0, Planner("resolve_data", others) if rank == 0 else None)
+check(4.0)
+if rank == 0:
+    assert len(os.listdir(path)) == RANKS + 1, os.listdir(path)
+""",
+        3,
+    )
+
+
+@pytest.mark.parametrize("step", ["create_local_plan", "finish_plan", "resolve_data", "finish"])
+def test_a_save_in_which_a_rank_fails_at_a_step_leaves_the_last_checkpoint(
+    tmp_path: Path, step: str
+) -> None:
+    printed = run(
+        tmp_path,
+        f"{SAVES}\nstep = {step!r}\n"
+        + """
+save(1.0)
+finish = PenstockWriter.finish
+if step == "finish":
+    PenstockWriter.finish = lambda self, *rest: fail()
+save(2.0, Planner(step, fail) if rank == 1 else None)
+PenstockWriter.finish = finish
+check(1.0)
+save(3.0)
+check(3.0)
+""",
+    )
+    assert printed == (["[0]\n"] * 2 if step == "finish" else ["[1]\n"] * 2)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +22,12 @@ from penstock import request, siblings
 from penstock._native import NULL
 from penstock.errors import EndOfFileError, Error
 from penstock.files import READ, NativeFile
-from penstock.torch.checkpoint import archive, unpickling
+from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import StoredTensor
 from penstock.torch.checkpoint.blocks import Blocks
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.held import HeldFiles
+from penstock.torch.checkpoint.metadata import data_files, unpickled
 from penstock.torch.checkpoint.transfers import Ranges
 from penstock.torch.checkpoint.writer import finished
 
@@ -133,7 +131,33 @@ class FileReads:
         self._reads.popleft()
 
 
-class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
+class OneCheckpoint(FileSystemReader):  # type: ignore[misc, unused-ignore]
+    """A reader that has all ranks load the same checkpoint."""
+
+    _checkpoint: Any = None
+    """What tells the checkpoint that this rank reads from others in its folder, if it is known."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan of this rank, with the checkpoint that it is for."""
+        return dataclasses.replace(super().prepare_local_plan(plan), storage_data=self._checkpoint)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Return the plans of all ranks, which are for the same checkpoint.
+
+        Raises:
+            CheckpointFileError: A save has ended between the reads of the metadata by the ranks.
+        """
+        if len({plan.storage_data for plan in plans} - {None}) > 1:
+            raise CheckpointFileError(
+                f"{self.path}: a save has replaced the checkpoint while ranks began to load it",
+                path=str(self.path),
+                remedy="load again, or save each checkpoint to its own folder",
+            )
+        found: list[LoadPlan] = super().prepare_global_plan(plans)
+        return found
+
+
+class PenstockReader(OneCheckpoint):
     """Reads checkpoints as ``FileSystemReader`` does.
 
     All tensors of a file come by one request, or few for a large file, straight into the memory of
@@ -155,7 +179,6 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
         super().__init__(path, *args, **keys)
         self._weights_only = weights_only
         self._held = HeldFiles()
-        self._checkpoint: bytes | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the metadata of the checkpoint, or of one rank with ``rank=``.
@@ -170,10 +193,8 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
         path = Path(self._get_metadata_path(kwargs.get("rank")))
         content = path.read_bytes()
         while True:
-            metadata = self._unpickled(path, content)
-            stored = (metadata.storage_data or {}).values()
-            names = {info.relative_path for info in stored if hasattr(info, "relative_path")}
-            if self._held.hold(Path(self.path), names):
+            metadata = unpickled(path, content, weights_only=self._weights_only)
+            if self._held.hold(Path(self.path), data_files(metadata)):
                 break
             # A save has removed a file, after it has replaced the metadata.
             before, content = content, path.read_bytes()
@@ -184,47 +205,6 @@ class PenstockReader(FileSystemReader):  # type: ignore[misc, unused-ignore]
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
-
-    def _unpickled(self, path: Path, content: bytes) -> Metadata:
-        try:
-            if self._weights_only:
-                metadata: Metadata = unpickling.load(content, _allowed)
-            else:
-                metadata = pickle.loads(content)
-            return metadata
-        except unpickling.Refused as error:
-            raise pickle.UnpicklingError(f"{path}: {error}") from None
-        except (
-            pickle.UnpicklingError,
-            EOFError,
-            ValueError,
-            IndexError,
-            KeyError,
-            AttributeError,
-            TypeError,
-        ) as error:
-            raise CheckpointFileError(
-                f"{path}: {error}", path=str(path), cause=str(error), remedy=REMEDY
-            ) from error
-
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan of this rank, with the checkpoint that it is for."""
-        return dataclasses.replace(super().prepare_local_plan(plan), storage_data=self._checkpoint)
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Return the plans of all ranks, which are for the same checkpoint.
-
-        Raises:
-            CheckpointFileError: A save has ended between the reads of the metadata by the ranks.
-        """
-        if len({plan.storage_data for plan in plans} - {None}) > 1:
-            raise CheckpointFileError(
-                f"{self.path}: a save has replaced the checkpoint while ranks began to load it",
-                path=str(self.path),
-                remedy="load again, or save each checkpoint to its own folder",
-            )
-        found: list[LoadPlan] = super().prepare_global_plan(plans)
-        return found
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the items of a plan; the future is complete."""
@@ -353,35 +333,3 @@ class _Edges:
             start = offset - last + self._edge
             return self._both[start : start + length]
         raise archive.Unsupported("the archive has its directory elsewhere")
-
-
-_SAFE = {
-    ("builtins", "frozenset"),
-    ("builtins", "set"),
-    ("collections", "OrderedDict"),
-    ("torch", "Size"),
-    ("torch.serialization", "_get_layout"),
-}
-_PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}
-
-
-def _allowed(module: str, name: str) -> Any:
-    """Return a class or function that only makes objects, and has no other effects."""
-    if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
-        return getattr(import_module(module), name)
-    if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-        return getattr(torch, name)
-    if module.startswith("torch.distributed.checkpoint."):
-        found = getattr(import_module(module), name, None)
-        if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, Enum)):
-            return found
-    for allowed in torch.serialization.get_safe_globals():
-        known, path = allowed if isinstance(allowed, tuple) else (allowed, None)
-        if path in (None, f"{module}.{name}") and (
-            path or (known.__module__, known.__qualname__) == (module, name)
-        ):
-            return known
-    raise unpickling.Refused(
-        f"the metadata names {module}.{name}, which weights_only does not allow; if you trust "
-        "the checkpoint, call torch.serialization.add_safe_globals or pass weights_only=False"
-    )

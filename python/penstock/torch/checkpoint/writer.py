@@ -1,15 +1,33 @@
-"""A storage writer of ``torch.distributed.checkpoint``."""
+"""A storage writer of ``torch.distributed.checkpoint``.
+
+How a checkpoint replaces another one in its folder, whatever other saves do there:
+
+1. Each rank draws a name for each of its data files that no save ever uses again.
+2. Each rank writes its files. A file gets its name when it is complete and flushed. If a rank
+   fails, it removes its own files, and no later step is done.
+3. When all ranks have ended step 2, the coordinator has the names and lengths of the files of all
+   ranks. It checks that each is there with its length. If one is not, the save fails.
+4. The coordinator locks the folder, reads the names of the data files in the present ``.metadata``,
+   and replaces that by its own. This is the moment in which the new checkpoint is there.
+5. The coordinator removes the data files that the replaced ``.metadata`` names, and unlocks.
+
+A data file is removed only by its own save, when that fails, and by a save that has replaced the
+``.metadata`` naming it. So no save, however late or early it ends, removes a file of another save
+that is under way, or of the checkpoint that the folder has. Of saves at the same time, each makes
+a whole checkpoint, and the last ``.metadata`` stays. The lock has each see the ``.metadata`` that
+it replaces. Where the file system does not lock, two saves may replace the same one, and the files
+of one of them stay without use. So do those that a killed save has written, or other ranks than
+the one that failed: which files a save that is under way will still name cannot be known.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import io
-import os
 import pickle
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain, count
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +41,34 @@ from torch.futures import Future
 
 from penstock import frameworks
 from penstock._collector import paused_collector
-from penstock.errors import Error, NotFoundError
+from penstock.errors import Error
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
+from penstock.torch.checkpoint.errors import CheckpointFileError
+from penstock.torch.checkpoint.metadata import data_files, unpickled
+from penstock.torch.checkpoint.publication import check, locked, remove, unique
 from penstock.torch.checkpoint.transfers import write
 
-_MOST_COPIED = 1 << 30
+MOST_COPIED = 1 << 30
 """Bytes of copies of tensors that are not contiguous, at most, before they are written."""
-
-_DATA_FILE = re.compile(r"__(\d+)_\d+\.distcp")
 
 
 class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
     """Writes checkpoints as ``FileSystemWriter`` does, whose arguments it takes.
 
     Tensors go from their memory to the files, one for each rank, by one request each. Each file
-    is put in place when it is complete and flushed, ``.metadata`` last; no file of an earlier
-    checkpoint in the folder is changed or removed before that. So the folder always holds a whole
-    checkpoint, the old one or the new one. ``torch.distributed.checkpoint.FileSystemReader``
-    reads it. Of saves into one folder at the same time, that which ends last stays.
+    is put in place when it is complete and flushed, ``.metadata`` last, when the files of all ranks
+    are there; no file of an earlier checkpoint in the folder is changed or removed before that. So
+    the folder always holds a whole checkpoint, the old one or the new one.
+    ``torch.distributed.checkpoint.FileSystemReader`` reads it. Of saves into one folder at the same
+    time, that which ends last stays.
 
     ``thread_count`` is the number of files that each rank writes, one after the other; Penstock
     writes parts of a file in parallel. ``per_thread_copy_ahead`` has no effect.
 
     >>> dcp.save(state_dict, storage_writer=PenstockWriter("checkpoint/1"))
     """
-
-    _names: Sequence[str] = ()
-    """The files that this process has written for the checkpoint."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of a plan; the future is complete."""
@@ -62,94 +79,50 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
             groups = [[item] for item in plan.items]
         results: list[WriteResult] = []
         names: list[str] = []
-        with ExitStack() as claims:
-            for items in groups:
-                name = claims.enter_context(self._claim(plan.storage_data.prefix))
-                new = Replacement(Path(self.path) / name, durable=self.sync_files)
-                with new as descriptor:
-                    results += self._write_items(descriptor, name, items, planner)
+        save = unique()
+        try:
+            for number, items in enumerate(groups):
+                name = f"{plan.storage_data.prefix}{number}_{save}{torch_files.DEFAULT_SUFFIX}"
                 names.append(name)
-        self._names = names
+                with Replacement(Path(self.path) / name, durable=self.sync_files) as descriptor:
+                    results += self._write_items(descriptor, name, items, planner)
+        except BaseException:
+            remove(Path(self.path), names)
+            raise
         return finished(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Put the metadata in place, and remove what was there of an earlier checkpoint."""
+        """Put the metadata in place, and remove the data files of that which it replaces.
+
+        Raises:
+            NotFoundError: A file of a rank is not there.
+            EndOfFileError: A file of a rank has another length.
+        """
+        folder = Path(self.path)
         metadata.version = torch_files.CURRENT_DCP_VERSION
         written = chain.from_iterable(results)
         metadata.storage_data = {result.index: result.storage_data for result in written}
         metadata.storage_meta = self.storage_meta()
-        path = Path(self._get_metadata_path(self._owner()))
-        before = None
-        with suppress(FileNotFoundError):
-            before = path.stat().st_mtime_ns
-        for file in map(Path(self.path).joinpath, self._names):
-            if not file.exists():
-                raise NotFoundError(
-                    f"{file}: other saves into this folder have removed it",
-                    path=str(file),
-                    remedy="give each checkpoint that is saved at the same time its own folder",
-                )
-        used = {info.relative_path for info in metadata.storage_data.values()}
+        # The metadata of all ranks, or that of this rank if it writes without collectives.
+        path = Path(self._get_metadata_path(None if self.use_collectives else self.rank))
         content = pickle.dumps(metadata)
+        sizes: dict[str, int] = {}
+        for info in metadata.storage_data.values():
+            end = info.offset + info.length
+            sizes[info.relative_path] = max(end, sizes.get(info.relative_path, 0))
         try:
-            Replacement(path, durable=self.sync_files).write(content)
-        except BaseException:
-            self._remove_unless_named(used, path, content)
-            raise
-        if before is not None:
-            self._remove_superseded(used, before)
-
-    def _owner(self) -> int | None:
-        """Return the rank whose metadata is written; ``None`` for that of all ranks."""
-        return None if self.use_collectives else self.rank
-
-    @contextmanager
-    def _claim(self, prefix: str) -> Iterator[str]:
-        """Yield a name for a file that no other save takes; give it up after an exception.
-
-        Numbers increase, so that a program that reads an earlier checkpoint does not find other
-        bytes under a name of its metadata.
-        """
-        pattern = re.compile(re.escape(prefix) + r"(\d+)\.distcp")
-        found = filter(None, map(pattern.fullmatch, os.listdir(self.path)))
-        for number in count(max((int(one[1]) + 1 for one in found), default=0)):
-            name = f"{prefix}{number}{torch_files.DEFAULT_SUFFIX}"
-            path = Path(self.path) / name
-            with suppress(FileExistsError):
-                path.touch(exist_ok=False)
-                break
-        try:
-            yield name
+            check(folder, sizes)
+            with locked(folder):
+                before = _data_files(path)
+                if not self.overwrite and path.exists():
+                    raise RuntimeError(f"Checkpoint already exists and {self.overwrite=}.")
+                Replacement(path, durable=self.sync_files).write(content)
+                remove(folder, before - sizes.keys())
         except BaseException:
             with suppress(OSError):
-                path.unlink()
+                if not path.exists() or path.read_bytes() != content:
+                    remove(folder, sizes)
             raise
-
-    def _remove_unless_named(self, used: set[str], metadata: Path, content: bytes) -> None:
-        """Remove the files of a checkpoint, unless its metadata is in place."""
-        with suppress(OSError):
-            if not metadata.exists() or metadata.read_bytes() != content:
-                for name in used:
-                    (Path(self.path) / name).unlink(missing_ok=True)
-
-    def _remove_superseded(self, used: set[str], before: int) -> None:
-        """Remove data files that are not used and not newer than the metadata that was replaced.
-
-        They are of that checkpoint or left by a killed save. Newer ones may be of another save.
-        """
-        own = Path(self._get_metadata_path(self._owner())).name
-        names = os.listdir(self.path)
-        # Ranks that write without collectives each have metadata: one does not know all files.
-        foreign = r"\.metadata" if self._owner() is not None else r"__\d+\.metadata"
-        if any(re.fullmatch(foreign, name) for name in names if name != own):
-            return
-        for name in names:
-            found = _DATA_FILE.fullmatch(name)
-            if found and name not in used and self._owner() in (None, int(found[1])):
-                path = Path(self.path) / name
-                with suppress(OSError):
-                    if path.lstat().st_mtime_ns <= before:
-                        path.unlink()
 
     def _write_items(
         self, descriptor: int, name: str, items: Iterable[WriteItem], planner: SavePlanner
@@ -207,13 +180,22 @@ class Parts:
         """Add parts, whose tensors include ``copied`` bytes of copies."""
         self._parts += parts
         self._copied += copied
-        if self._copied > _MOST_COPIED:
+        if self._copied > MOST_COPIED:
             self.write()
 
     def write(self) -> None:
         """Write all parts that are not written yet."""
         write(self._descriptor, self._parts, durable=self._durable)
         self._parts, self._copied = [], 0
+
+
+def _data_files(path: Path) -> set[str]:
+    """Return the names of the data files that metadata names, if it can be read."""
+    bad = pickle.UnpicklingError, CheckpointFileError, AttributeError, TypeError
+    with suppress(OSError, *bad):
+        named = data_files(unpickled(path, path.read_bytes()))
+        return {name for name in named if name.endswith(torch_files.DEFAULT_SUFFIX)}
+    return set()
 
 
 def finished(results: Any) -> Future[Any]:

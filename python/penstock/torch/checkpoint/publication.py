@@ -1,0 +1,70 @@
+"""The last step of a save: checks of what all ranks wrote, and the lock of the folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from penstock.errors import EndOfFileError, NotFoundError
+
+_REMEDY = "save again; all ranks must write into one folder that all of them see"
+
+
+def unique() -> str:
+    """Return text for names of files that no other save has, now or later."""
+    return uuid4().hex
+
+
+@contextmanager
+def locked(folder: Path, *, shared: bool = False) -> Iterator[int]:
+    """Yield a descriptor of a folder in which no other save publishes a checkpoint meanwhile.
+
+    Where a file system has no locks for folders, or has them for each host alone, as NFS does,
+    nothing keeps those of other hosts out.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        with suppress(OSError):  # a child of fork may have the descriptor, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def check(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Check that files of a save are there, with these lengths.
+
+    Raises:
+        NotFoundError: A file is not there.
+        EndOfFileError: A file has another length.
+    """
+    for name, size in sizes.items():
+        path = folder / name
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"{path}: a rank has written this file, and it is not there",
+                path=str(path),
+                remedy=_REMEDY,
+            ) from None
+        if found != size:
+            raise EndOfFileError(
+                f"{path} has {found} bytes, and the rank that wrote it has written {size}",
+                path=str(path),
+                remedy=_REMEDY,
+            )
+
+
+def remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove files, as far as that is possible. Names outside the folder are left out."""
+    for name in names:
+        if os.path.basename(name) == name:
+            with suppress(OSError):
+                (folder / name).unlink()
