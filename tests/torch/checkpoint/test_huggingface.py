@@ -117,7 +117,7 @@ def test_the_folder_may_be_a_relative_path(
     assert_same(loaded, saved)
 
 
-def test_header_and_tensors_are_those_of_the_same_file_if_it_is_replaced(
+def test_a_checkpoint_that_is_replaced_while_it_is_loaded_is_loaded_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.torch.checkpoint.reader import FileReads
@@ -127,14 +127,35 @@ def test_header_and_tensors_are_those_of_the_same_file_if_it_is_replaced(
     dcp.save(old, storage_writer=Writer(path=str(tmp_path)))
     start = FileReads.start
 
-    def replace(reads: Any, path: Path) -> Any:
+    def replace(reads: Any, *rest: Any) -> Any:
         dcp.save(new, storage_writer=Writer(path=str(tmp_path)))
-        return start(reads, path)
+        return start(reads, *rest)
 
     monkeypatch.setattr(FileReads, "start", replace)
     loaded = blank(old)
     dcp.load(loaded, storage_reader=Reader(path=str(tmp_path)))
-    assert_same(loaded, {"one": new["one"]})
+    assert_same(loaded, old)
+
+
+def test_a_checkpoint_of_many_files_that_is_replaced_while_it_is_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.torch.checkpoint import held
+    from penstock.torch.checkpoint.reader import FileReads
+
+    monkeypatch.setattr(held, "_MOST", 1)
+    ranks = Ranks(tmp_path, [1.0] * 3)
+    ranks.save()
+    start = FileReads.start
+
+    def replace(reads: Any, *rest: Any) -> Any:
+        monkeypatch.setattr(FileReads, "start", start)
+        Ranks(tmp_path, [2.0] * 3).save()
+        return start(reads, *rest)
+
+    monkeypatch.setattr(FileReads, "start", replace)
+    with pytest.raises(dcp.api.CheckpointException, match=r"shard-0000.*a save has replaced it"):
+        dcp.load(parts(3, 0.0), storage_reader=Reader(path=str(tmp_path)))
 
 
 def test_an_object_that_is_no_tensor_is_refused_by_name(tmp_path: Path) -> None:
@@ -179,13 +200,245 @@ def test_files_of_different_checkpoints_in_a_folder_are_refused(tmp_path: Path) 
 
 
 def test_a_tensor_that_two_checkpoints_in_a_folder_have_is_refused(tmp_path: Path) -> None:
-    indices = {"x": 1, "y": 2}
-    old = {name: torch.zeros(4) for name in indices}
-    dcp.save(old, storage_writer=Writer(path=str(tmp_path), fqn_to_index_mapping=indices))
-    new = {name: torch.ones(4) for name in indices}
-    dcp.save(new, storage_writer=Writer(path=str(tmp_path)))
-    with pytest.raises(checkpoint.CheckpointFileError, match=r"'x' is also in .*00001-of-00001"):
+    library = pytest.importorskip("safetensors.torch")
+    for name in "ab":
+        library.save_file({"x": torch.zeros(4)}, tmp_path / f"{name}.safetensors")
+    with pytest.raises(checkpoint.CheckpointFileError, match=r"'x' is also in .*a\.safetensors"):
         Reader(path=str(tmp_path)).read_metadata()
+
+
+@pytest.mark.parametrize("options", [{}, {"fqn_to_index_mapping": {"x": 1, "y": 2, "z": 3}}])
+@pytest.mark.parametrize("before", [{}, {"fqn_to_index_mapping": {"x": 1, "y": 2, "z": 3}}])
+def test_a_save_leaves_no_file_of_the_checkpoint_before(
+    tmp_path: Path, before: dict[str, Any], options: dict[str, Any]
+) -> None:
+    (tmp_path / "adapter.safetensors").write_bytes(b"notes")
+    for value, keys in ((1.0, before), (2.0, options)):
+        state = {name: torch.full((4,), value) for name in "xyz"}
+        dcp.save(state, storage_writer=Writer(path=str(tmp_path), **keys))
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    listed = {"adapter.safetensors", "model.safetensors.index.json", *index.values()}
+    assert set(os.listdir(tmp_path)) == listed
+    assert (tmp_path / "adapter.safetensors").read_bytes() == b"notes"
+
+
+def test_two_ranks_that_write_the_same_file_are_refused(tmp_path: Path) -> None:
+    dcp.save(parts(1, 1.0), storage_writer=Writer(path=str(tmp_path)))
+    before = set(os.listdir(tmp_path))
+    with pytest.raises(
+        ps.IncompatibleError, match=r"two ranks have written.*save_distributed=True"
+    ):
+        Ranks(tmp_path, [2.0] * 2, save_distributed=False).save()
+    assert set(os.listdir(tmp_path)) == before
+
+
+class Ranks:
+    """A save of several ranks, whose steps this process does for them. Each has a part."""
+
+    def __init__(self, path: Path, values: list[float], **options: Any) -> None:
+        options.setdefault("save_distributed", True)
+        self.writers = [Writer(path=str(path), **options) for _ in values]
+        self.planners = [dcp.DefaultSavePlanner() for _ in values]
+        plans = []
+        for rank, value in enumerate(values):
+            writer, planner = self.writers[rank], self.planners[rank]
+            state = {f"part{rank}": torch.full((1000,), value)}
+            planner.set_up_planner(state, is_coordinator=not rank)
+            writer.set_up_storage_writer(is_coordinator=not rank)
+            plans.append(writer.prepare_local_plan(planner.create_local_plan()))
+        plans, self.metadata = self.planners[0].create_global_plan(plans)
+        self.plans = self.writers[0].prepare_global_plan(plans)
+        self.results: list[Any] = []
+
+    def write(self, rank: int) -> None:
+        planner = self.planners[rank]
+        plan = planner.finish_plan(self.plans[rank])
+        self.results.append(self.writers[rank].write_data(plan, planner).value())
+
+    def finish(self) -> None:
+        self.writers[0].finish(self.metadata, self.results)
+
+    def save(self) -> None:
+        for rank in range(len(self.plans)):
+            self.write(rank)
+        self.finish()
+
+
+def parts(ranks: int, value: float) -> dict[str, Any]:
+    return {f"part{rank}": torch.full((1000,), value) for rank in range(ranks)}
+
+
+def assert_loads(path: Path, ranks: int, value: float) -> None:
+    """Load by the reader of either library."""
+    pytest.importorskip("safetensors")
+    for reader in (dcp.HuggingFaceStorageReader, Reader):
+        loaded = parts(ranks, 0.0)
+        dcp.load(loaded, storage_reader=reader(path=str(path)))
+        assert_same(loaded, parts(ranks, value))
+
+
+@pytest.mark.parametrize("order", ["aabbAB", "aabbBA", "abbaAB", "abbaBA", "abbBaA", "baaAbB"])
+def test_of_two_saves_at_the_same_time_that_which_ends_last_stays(
+    tmp_path: Path, order: str
+) -> None:
+    saves = {name: Ranks(tmp_path, [value] * 2) for name, value in (("a", 1.0), ("b", 2.0))}
+    ranks = {"a": [0, 1], "b": [1, 0]}
+    for step in order:
+        save = saves[step.lower()]
+        if step.isupper():
+            save.finish()
+            assert_loads(tmp_path, 2, 1.0 if step == "A" else 2.0)
+        else:
+            save.write(ranks[step].pop())
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("ranks", [(3, 2), (2, 3), (3, 1), (1, 3)])
+def test_a_save_of_another_number_of_ranks_leaves_no_file_of_the_one_before(
+    tmp_path: Path, ranks: tuple[int, int]
+) -> None:
+    for value, count in zip((1.0, 2.0), ranks, strict=True):
+        Ranks(tmp_path, [value] * count).save()
+    assert_loads(tmp_path, ranks[1], 2.0)
+    assert len(os.listdir(tmp_path)) == ranks[1]
+
+
+@pytest.mark.parametrize("kind", ["torch", "index"])
+def test_a_save_of_ranks_replaces_checkpoints_of_other_kinds(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("safetensors")
+    if kind == "torch":
+        writer = dcp.HuggingFaceStorageWriter(path=str(tmp_path), save_distributed=True)
+        dcp.save({"part3": torch.zeros(9)}, storage_writer=writer)
+        os.rename(*(tmp_path / f"shard-0000{n}-model-00001-of-00001.safetensors" for n in (1, 4)))
+    else:
+        dcp.save(parts(2, 1.0), storage_writer=Writer(path=str(tmp_path)))
+    Ranks(tmp_path, [2.0] * 2).save()
+    assert_loads(tmp_path, 2, 2.0)
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_rank_that_fails_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    Ranks(tmp_path, [1.0] * 3).save()
+    before = set(os.listdir(tmp_path))
+    failing = Ranks(tmp_path, [2.0] * 3)
+    failing.write(0)
+    failing.planners[1].resolve_data = lambda item: [].pop()
+    with pytest.raises(IndexError):
+        failing.write(1)
+    assert_loads(tmp_path, 3, 1.0)
+    assert {name for name in os.listdir(tmp_path) if name.endswith(".safetensors")} == before
+    Ranks(tmp_path, [3.0] * 3).save()
+    assert_loads(tmp_path, 3, 3.0)
+
+
+@pytest.mark.parametrize("lost", ["missing", "short"])
+def test_a_file_of_a_rank_that_is_lost_leaves_the_last_checkpoint(
+    tmp_path: Path, lost: str
+) -> None:
+    Ranks(tmp_path, [1.0] * 2).save()
+    before = set(os.listdir(tmp_path))
+    save = Ranks(tmp_path, [2.0] * 2)
+    save.write(0)
+    save.write(1)
+    new = tmp_path / max(set(os.listdir(tmp_path)) - before)
+    assert new.name.startswith("shard-00002")
+    if lost == "missing":
+        new.unlink()
+    else:
+        os.truncate(new, 100)
+    with pytest.raises(ps.Error, match=r"shard-00002.*save again"):
+        save.finish()
+    assert_loads(tmp_path, 2, 1.0)
+    assert set(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("other", ["penstock", "torch"])
+def test_files_of_two_saves_that_fit_together_are_refused_by_name(
+    tmp_path: Path, other: str
+) -> None:
+    pytest.importorskip("safetensors")
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        if name == "b" and other == "torch":
+            writer = dcp.HuggingFaceStorageWriter(path=str(tmp_path / name), save_distributed=True)
+            dcp.save({"part1": torch.full((1000,), value)}, storage_writer=writer)
+            os.rename(
+                tmp_path / name / "shard-00001-model-00001-of-00001.safetensors",
+                tmp_path / name / "shard-00002-model-00001-of-00001.safetensors",
+            )
+        else:
+            Ranks(tmp_path / name, [value] * 2).save()
+    os.replace(*(tmp_path / n / "shard-00002-model-00001-of-00001.safetensors" for n in "ba"))
+    with pytest.raises(checkpoint.CheckpointFileError, match=r"shard-00002.*same save.*shard-0000"):
+        Reader(path=str(tmp_path / "a")).read_metadata()
+
+
+def test_files_of_two_saves_of_an_index_are_refused_by_name(tmp_path: Path) -> None:
+    from penstock.torch.safetensors import SafetensorError, iter_weights, load_file, load_model
+
+    indices = {"part0": 1, "part1": 2}
+    for name in "ab":
+        writer = Writer(path=str(tmp_path / name), fqn_to_index_mapping=indices)
+        dcp.save(parts(2, 1.0), storage_writer=writer)
+    module = torch.nn.Module()
+    for name in indices:
+        module.register_buffer(name, torch.zeros(1000))
+    loads = (
+        load_file,
+        lambda path: list(iter_weights([path])),
+        lambda path: load_model(module, path),
+    )
+    for load in loads:
+        load(tmp_path / "a")
+    assert module.part1[0] == 1
+    os.replace(*(tmp_path / name / "model-00002-of-00002.safetensors" for name in "ba"))
+    for load in loads:
+        with pytest.raises(SafetensorError, match=r"00002-of-00002.*same save.*00001-of-00002"):
+            load(tmp_path / "a")
+
+
+def test_whole_tensors_of_ranks_replace_those_of_the_save_before(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    for value, ranks, files in ((1.0, 3, 3), (2.0, 2, 1)):
+        indices = {f"part{rank}": rank % files + 1 for rank in range(ranks)}
+        save = Ranks(
+            tmp_path, [value] * ranks, enable_consolidation=True, fqn_to_index_mapping=indices
+        )
+        save.save()
+        assert_loads(tmp_path, ranks, value)
+        assert_loads(tmp_path / "sharded", ranks, value)
+        assert len(os.listdir(tmp_path / "sharded")) == ranks
+        assert len(os.listdir(tmp_path)) == files + 2
+
+
+def test_whole_tensors_that_cannot_be_made_leave_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Ranks(tmp_path, [1.0] * 2, enable_consolidation=True).save()
+    failing = Ranks(tmp_path, [2.0] * 2, enable_consolidation=True)
+    monkeypatch.setattr(Reader, "whole_tensors", lambda *_: [].pop())
+    with pytest.raises(IndexError):
+        failing.save()
+    assert_loads(tmp_path, 2, 1.0)
+    assert_loads(tmp_path / "sharded", 2, 1.0)
+    assert len(os.listdir(tmp_path)) == 3
+    assert len(os.listdir(tmp_path / "sharded")) == 2
+
+
+def test_saves_by_plans_that_are_made_once_have_identities_of_their_own(tmp_path: Path) -> None:
+    from penstock.torch.safetensors.header import SAVE, read_header
+
+    try:
+        planners = [dcp.DefaultSavePlanner(enable_plan_caching=True) for _ in range(3)]
+    except TypeError:
+        pytest.skip("this torch makes plans for each save")
+    saves = set()
+    for value, planner in enumerate(planners):
+        writer = Writer(path=str(tmp_path), save_distributed=True)
+        dcp.save(parts(2, float(value)), storage_writer=writer, planner=planner)
+        (file,) = tmp_path.iterdir()
+        saves.add(read_header(file).metadata[SAVE])
+        assert_loads(tmp_path, 2, float(value))
+    assert len(saves) == 3
 
 
 @pytest.mark.parametrize(

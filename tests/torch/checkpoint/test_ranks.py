@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.torch.processes import run_ranks
+from tests.torch.processes import run_ranks, start
 
 from .conftest import torch
 
 pytest.importorskip("torch.distributed.checkpoint")
+checkpoint = pytest.importorskip("penstock.torch.checkpoint")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
@@ -207,23 +208,65 @@ if rank == 0:
     )
 
 
-@pytest.mark.parametrize("step", ["create_local_plan", "finish_plan", "resolve_data", "finish"])
+@pytest.mark.parametrize("kind", ["", "HuggingFace"])
 def test_a_save_in_which_a_rank_fails_at_a_step_leaves_the_last_checkpoint(
-    tmp_path: Path, step: str
+    tmp_path: Path, kind: str
 ) -> None:
+    if kind:
+        pytest.importorskip("safetensors")
     printed = run(
         tmp_path,
-        f"{SAVES}\nstep = {step!r}\n"
+        SAVES
+        + f"kind = {kind!r}"
         + """
+if kind:
+    PenstockWriter = lambda path: PenstockHuggingFaceWriter(path, save_distributed=True)
+    PenstockReader, dcp.FileSystemReader = PenstockHuggingFaceReader, dcp.HuggingFaceStorageReader
 save(1.0)
-finish = PenstockWriter.finish
-if step == "finish":
-    PenstockWriter.finish = lambda self, *rest: fail()
-save(2.0, Planner(step, fail) if rank == 1 else None)
-PenstockWriter.finish = finish
+for step in ("create_local_plan", "finish_plan", "resolve_data"):
+    save(2.0, Planner(step, fail) if rank == 1 else None)
+    check(1.0)
+writer = PenstockHuggingFaceWriter if kind else PenstockWriter
+finish, writer.finish = writer.finish, lambda *rest: fail()
+save(2.0)
+writer.finish = finish
 check(1.0)
 save(3.0)
 check(3.0)
 """,
+        3,
     )
-    assert printed == (["[0]\n"] * 2 if step == "finish" else ["[1]\n"] * 2)
+    assert printed == ["[1]\n[1]\n[1]\n[0]\n"] * 3
+
+
+@pytest.mark.parametrize("kind", ["", "HuggingFace"])
+def test_a_rank_that_is_killed_leaves_the_last_checkpoint(tmp_path: Path, kind: str) -> None:
+    options = ", save_distributed=True" if kind else ""
+    program = f"""RANKS = 2
+{BEGIN}{SAVES}
+import signal
+def writer():
+    return Penstock{kind}Writer(path{options})
+dcp.save(state(1.0), storage_writer=writer())
+kill = Planner("resolve_data", lambda: os.kill(os.getpid(), signal.SIGKILL))
+try:
+    dcp.save(state(2.0), storage_writer=writer(), planner=kill if rank else None)
+except BaseException as error:
+    print(type(error).__name__)
+parent.send((os.listdir(path),))
+os._exit(0)
+"""
+    arguments = [str(tmp_path / "c"), str(tmp_path / "store")]
+    started = [start(program, [str(rank), *arguments]) for rank in range(2)]
+    try:
+        assert started[0][1].poll(120)
+        started[0][1].recv()
+    finally:
+        for process, _ in started:
+            process.kill()
+            process.join()
+    assert started[1][0].exitcode == -9
+    reader = getattr(checkpoint, f"Penstock{kind}Reader")(path=str(tmp_path / "c"))
+    loaded = {"part0": torch.zeros(100), "part1": torch.zeros(200), "all": torch.zeros(9)}
+    torch.distributed.checkpoint.load(loaded, storage_reader=reader, no_dist=True)
+    assert all(bool((one == 1).all()) for one in loaded.values())

@@ -1,16 +1,37 @@
-"""Distributed checkpoints as safetensors files, in the layout of Hugging Face."""
+"""Distributed checkpoints as safetensors files, in the layout of Hugging Face.
+
+The layout has fixed names, so a save replaces the files of the one before it. It does so in steps:
+
+1. Each rank writes its files, complete and flushed, under names of the layout with an ending that
+   no other save has. Readers leave these names out. If a rank fails, it removes its own files, and
+   no later step is done.
+2. When all ranks have ended step 1, the coordinator has the names and lengths of the files of all
+   ranks. It checks that each is there, and writes the identity of the save, which it draws, into
+   the header of each. It writes whole tensors in the same way, if they are wanted.
+3. The coordinator locks the folder, and gives each file its name.
+4. It writes the index, or removes that of the checkpoint before, if the layout has none.
+5. It removes the other files of the checkpoint before: those that its index named, and those that
+   a save of distributed checkpoints has written. It unlocks the folder.
+
+Readers lock the folder while they open its files. Torch's do not, nor is there a lock between hosts
+on some file systems, and a process that is killed in step 3 leaves files of both checkpoints.
+Penstock's readers find that by the identities, and refuse it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from contextlib import ExitStack
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.distributed.checkpoint import DefaultLoadPlanner
 from torch.distributed.checkpoint import _hf_utils as layout
 from torch.distributed.checkpoint import filesystem as torch_files
 from torch.distributed.checkpoint.hf_storage import (
@@ -37,65 +58,127 @@ from torch.futures import Future
 
 from penstock.arrays import c_strides
 from penstock.errors import IncompatibleError
+from penstock.files import READ, NativeFile
 from penstock.overlaps import overlapping
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
-from penstock.torch.checkpoint.reader import FileReads
-from penstock.torch.checkpoint.writer import Parts, dense, finished, is_plain
+from penstock.torch.checkpoint.held import HeldFiles
+from penstock.torch.checkpoint.publication import check, locked, remove, unique
+from penstock.torch.checkpoint.reader import FileReads, OneCheckpoint
+from penstock.torch.checkpoint.writer import MOST_COPIED, Parts, dense, finished, is_plain
 from penstock.torch.safetensors.dtypes import NAMES
-from penstock.torch.safetensors.header import Entry, Header, encode_header, header_of, read_header
+from penstock.torch.safetensors.header import (
+    SAVE,
+    Entry,
+    Header,
+    encode_header,
+    header_of,
+    read_header,
+)
 
 _DTYPES = {name: getattr(torch, dtype) for name, dtype in NAMES.items() if hasattr(torch, dtype)}
 """The data types of torch by the format's names."""
 _BY_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
+_NO_SAVE = "0" * len(unique())
+"""What is in a header before the coordinator writes the identity of the save there."""
+
+
+@dataclass(frozen=True)
+class _Written(WriteResult):
+    """An item that is written, with its file as it is before it gets its name."""
+
+    hidden: str
+    size: int
+    place: int
+    """Where the identity of the save goes."""
 
 
 class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc, unused-ignore]
     """Writes safetensors files as ``HuggingFaceStorageWriter`` does, whose arguments it takes.
 
     Tensors go from their memory to the files by one request for each file. The files are put in
-    place under the names of the layout when all files of the rank are complete, and the index
-    follows. Consolidation is torch's.
+    place under the names of the layout when those of all ranks are complete, and the index
+    follows. Then the other files of the checkpoint before are removed. With
+    ``enable_consolidation``, the coordinator makes whole tensors of the parts, 1 GiB at a time;
+    ``thread_count_consolidation`` has no effect.
 
     >>> dcp.save(state_dict, storage_writer=PenstockHuggingFaceWriter("model"))
     """
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan, unless other ranks write files of the same names."""
+        if self.rank and not self.use_collectives:
+            raise IncompatibleError(
+                f"rank {self.rank} saves without collectives, and files of ranks get their names "
+                "by them",
+                remedy="save with use_collectives=True, or by PenstockWriter",
+            )
+        prepared: SavePlan = super().prepare_local_plan(plan)
+        return prepared
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write the items of a plan; the future is complete."""
         indices = plan.storage_data.get("fqn_to_index_mapping")
         shard = plan.storage_data.get("shard_index")
         last = max(indices.values()) if indices else 1
-        results = []
-        with ExitStack() as stack:
+        results: list[WriteResult] = []
+        hidden: list[str] = []
+        ending = unique()
+        try:
             for index, items in self._split_by_storage_plan(indices, plan.items).items():
-                if not items:
-                    continue
-                name = layout._gen_file_name(index, last, shard)
-                new = Replacement(Path(self.path) / name, durable=self.sync_files)
-                descriptor = stack.enter_context(new)
-                results += self._write_items(descriptor, name, items, planner)
+                if items:
+                    name = layout._gen_file_name(index, last, shard)
+                    hidden.append(f"{name}.{ending}")
+                    results += self._write_items(name, hidden[-1], items, planner)
+        except BaseException:
+            remove(Path(self.path), hidden)
+            raise
         return finished(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the index of all files, or consolidate those of ranks, as torch does."""
-        if self.save_distributed:
-            super().finish(metadata, results)
-            return
+        """Publish the files of all ranks, and whole tensors of them if they are wanted.
+
+        Raises:
+            NotFoundError: A file of a rank is not there.
+            EndOfFileError: A file of a rank has another length.
+            IncompatibleError: Two ranks have written files of the same name.
+        """
         listed = list(chain.from_iterable(results))
-        index = {
-            "metadata": {"total_size": sum(one.storage_data.length for one in listed)},
-            "weight_map": {one.index.fqn: one.storage_data.relative_path for one in listed},
-        }
-        path = Path(self.path) / self.metadata_path
-        content = json.dumps(index, indent=2).encode()
-        Replacement(path, durable=self.sync_files).write(content)
+        written = [one for one in listed if isinstance(one, _Written)]
+        shards = _Files(Path(self.path), self.sync_files)
+        whole = _Files(Path(self.consolidated_output_path or self.path), self.sync_files)
+        save = unique()
+        try:
+            for one in written:
+                name = one.storage_data.relative_path
+                if shards.hidden.setdefault(name, one.hidden) != one.hidden:
+                    raise IncompatibleError(
+                        f"{shards.folder / name}: two ranks have written this file",
+                        remedy="save with save_distributed=True and with collectives",
+                    )
+            check(shards.folder, {one.hidden: one.size for one in written})
+            for hidden, place in {(one.hidden, one.place) for one in written}:
+                shards.stamp(hidden, place, save)
+            if not self.save_distributed:
+                shards.publish(_index(listed))
+                return
+            made = self._consolidate(shards, whole, save) if self.enable_consolidation else []
+            shards.publish(None)
+            if self.enable_consolidation:
+                whole.publish(_index(made))
+        except BaseException:
+            remove(shards.folder, {one.hidden for one in written})
+            remove(whole.folder, whole.hidden.values())
+            raise
 
     def _write_items(
-        self, descriptor: int, name: str, items: Iterable[WriteItem], planner: SavePlanner
+        self, name: str, hidden: str, items: Iterable[WriteItem], planner: SavePlanner
     ) -> list[WriteResult]:
-        tensors, offsets, results = {}, {}, []
-        for item in items:
+        tensors: dict[str, Any] = {}
+        offsets = {}
+        listed = list(items)
+        for item in listed:
             data = planner.resolve_data(item)
             key = item.index.fqn
             if not is_plain(data) or data.dtype not in _BY_DTYPE:
@@ -110,27 +193,134 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                 )
             tensors[key] = data
             offsets[key] = {layout.SAVED_OFFSETS_KEY: list(item.tensor_data.chunk.offsets)}
-            info = torch_files._StorageInfo(name, 0, data.nbytes)
-            results.append(WriteResult(item.index, data.nbytes, info))
         header, entries = encode_header(
             {key: (_BY_DTYPE[one.dtype], tuple(one.shape)) for key, one in tensors.items()},
             {
+                SAVE: _NO_SAVE,  # before any text of the caller
                 layout.CUSTOM_METADATA_KEY: json.dumps(offsets),
                 layout.DCP_VERSION_KEY: str(layout.HF_DCP_VERSION),
                 layout.FORMAT_KEY: layout.FORMAT_VALUE,
             },
         )
-        parts = Parts(descriptor, self.sync_files)
-        parts.add([Part(0, header)])
-        for key, entry in entries.items():
-            if entry.nbytes:
-                tensor, copied = dense(key, tensors[key])
-                parts.add([Part(entry.begin, bytes_of(tensor.untyped_storage()))], copied)
-        parts.write()
+        with Replacement(Path(self.path) / hidden, durable=self.sync_files) as descriptor:
+            parts = Parts(descriptor, self.sync_files)
+            parts.add([Part(0, header)])
+            for key, entry in entries.items():
+                if entry.nbytes:
+                    tensor, copied = dense(key, tensors[key])
+                    parts.add([Part(entry.begin, bytes_of(tensor.untyped_storage()))], copied)
+            parts.write()
+        size = max((entry.end for entry in entries.values()), default=len(header))
+        place = header.index(_NO_SAVE.encode())
+        return [
+            _Written(
+                item.index,
+                tensors[item.index.fqn].nbytes,
+                torch_files._StorageInfo(name, 0, tensors[item.index.fqn].nbytes),
+                hidden,
+                size,
+                place,
+            )
+            for item in listed
+        ]
+
+    def _consolidate(self, shards: _Files, whole: _Files, save: str) -> list[WriteResult]:
+        """Write files of whole tensors of the parts in hidden files."""
+        reader = PenstockHuggingFaceReader(str(shards.folder))
+        metadata = reader.metadata_of(str(shards.folder / one) for one in shards.hidden.values())
+        reader.set_up_storage_reader(metadata, is_coordinator=True)
+        tensors: dict[str, Any] = metadata.state_dict_metadata
+        indices = self.fqn_to_index_mapping or dict.fromkeys(tensors, 1)
+        last = max(indices.values(), default=1)
+        by_file: dict[str, dict[str, torch.Tensor]] = {}
+        for key, tensor in tensors.items():
+            like = torch.empty(tensor.size, dtype=tensor.properties.dtype, device="meta")
+            by_file.setdefault(layout._gen_file_name(indices[key], last), {})[key] = like
+        results = []
+        for name, few in by_file.items():
+            header, entries = encode_header(
+                {key: (_BY_DTYPE[one.dtype], tuple(one.shape)) for key, one in few.items()},
+                {SAVE: save, layout.FORMAT_KEY: layout.FORMAT_VALUE},
+            )
+            hidden = whole.hidden[name] = f"{name}.{save}"
+            with Replacement(whole.folder / hidden, durable=self.sync_files) as descriptor:
+                parts = Parts(descriptor, self.sync_files)
+                parts.add([Part(0, header)])
+                for key, made in reader.whole_tensors(metadata, entries.values()):
+                    data = [Part(entries[key].begin, bytes_of(made.untyped_storage()))]
+                    parts.add(data, made.nbytes)
+                parts.write()
+            for key, entry in entries.items():
+                info = torch_files._StorageInfo(name, 0, entry.nbytes)
+                results.append(WriteResult(MetadataIndex(key), entry.nbytes, info))
         return results
 
 
-class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc, unused-ignore]
+class _Files:
+    """Files of a save in a folder, before they have their names."""
+
+    def __init__(self, folder: Path, durable: bool) -> None:
+        self.folder, self._durable = folder, durable
+        self.hidden: dict[str, str] = {}
+        """What files are called, by the names they get."""
+
+    def stamp(self, hidden: str, place: int, save: str) -> None:
+        """Write the identity of the save into a file."""
+        with open(self.folder / hidden, "r+b") as file:
+            file.seek(place)
+            file.write(save.encode())
+            file.flush()
+            if self._durable:
+                os.fsync(file.fileno())
+
+    def publish(self, index: dict[str, Any] | None) -> None:
+        """Give the files their names, and remove the other files of the checkpoint before."""
+        place = self.folder / layout._metadata_fn
+        with locked(self.folder) as descriptor:
+            before = self._before(place) - self.hidden.keys()
+            for name, hidden in self.hidden.items():
+                os.replace(self.folder / hidden, self.folder / name)
+            if index is None:
+                place.unlink(missing_ok=True)
+            else:
+                content = json.dumps(index, indent=2).encode()
+                Replacement(place, durable=self._durable).write(content)
+            if self._durable:
+                os.fsync(descriptor)
+            remove(self.folder, before)
+
+    def _before(self, index: Path) -> set[str]:
+        """Return the names of files of the checkpoint that the folder has."""
+        found = set()
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            named = json.loads(index.read_bytes())["weight_map"].values()
+            found = {name for name in named if name.endswith(layout.SUFFIX)}
+        for path in self.folder.iterdir():
+            if path.name.endswith(layout.SUFFIX):
+                with suppress(OSError, ValueError):  # it is no safetensors file
+                    if _save_of(read_header(path)) is not None:
+                        found.add(path.name)
+        return found
+
+
+def _index(results: list[WriteResult]) -> dict[str, Any]:
+    """Return the index of files."""
+    return {
+        "metadata": {"total_size": sum(one.storage_data.length for one in results)},
+        "weight_map": {one.index.fqn: one.storage_data.relative_path for one in results},
+    }
+
+
+def _save_of(header: Header) -> str | None:
+    """Return the identity of the save that has written a file.
+
+    It is empty for one by torch, and ``None`` for files that are no part of such a save.
+    """
+    metadata = header.metadata or {}
+    return metadata.get(SAVE, "" if layout.CUSTOM_METADATA_KEY in metadata else None)
+
+
+class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # type: ignore[misc, unused-ignore]
     """Reads safetensors files as ``HuggingFaceStorageReader`` does.
 
     All tensors of a file come by one request, or few for a large file, straight into the memory of
@@ -140,20 +330,41 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
     >>> dcp.load(state_dict, storage_reader=PenstockHuggingFaceReader("model"))
     """
 
+    def __init__(self, path: Any, *args: Any, **keys: Any) -> None:
+        super().__init__(path, *args, **keys)
+        self._held = HeldFiles()
+        self._checkpoint: str | None = None
+
     def read_metadata(self) -> Metadata:
         """Return the metadata that the headers of all safetensors files in the folder make.
 
+        The files are open from then on: a save into the folder may replace them.
+
         Raises:
             SafetensorError: A header is not valid.
-            CheckpointFileError: The parts of a tensor overlap, leave a gap or differ in type: the
-                folder holds files of several checkpoints, or not all files of one.
+            CheckpointFileError: The parts of a tensor overlap, leave a gap or differ in type, or
+                files are of different saves: the folder holds files of several checkpoints, or
+                not all files of one.
         """
-        tensors: dict[str, TensorStorageMetadata] = {}
+        with locked(Path(self.path), shared=True):
+            paths = [one for one in self.fs.ls(self.path) if one.endswith(layout.SUFFIX)]
+            self._held.hold(Path(), paths)
+            return self.metadata_of(paths)
+
+    def metadata_of(self, paths: Iterable[str]) -> Metadata:
+        """Return the metadata that the headers of files make, as :meth:`read_metadata` does."""
+        tensors: dict[str, Any] = {}
         storage_data: dict[MetadataIndex, Any] = {}
-        for path in sorted(self.fs.ls(self.path)):
-            if not path.endswith(layout.SUFFIX):
-                continue
-            header = read_header(path)
+        saves: dict[str, str] = {}
+        for path in sorted(paths):
+            header = self._header(path)
+            save = _save_of(header)
+            if save is not None:
+                saves[save] = path
+                if len(saves) > 1:
+                    raise _mixed(
+                        path, f"it is not of the same save as {next(iter(saves.values()))}"
+                    )
             saved = _saved_offsets(path, header)
             for key, entry in header.entries.items():
                 offsets = saved.get(key, [0] * len(entry.shape))
@@ -168,9 +379,41 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
         for key, tensor in tensors.items():
             if not _is_whole(tensor):
                 raise _mixed(self.path, f"the parts of {key!r} overlap, or some are missing")
+        self._checkpoint = next(iter(saves), None)
         meta = StorageMeta()
         meta.load_id = self.load_id
         return Metadata(tensors, storage_data=storage_data, storage_meta=meta)
+
+    def _header(self, path: str) -> Header:
+        descriptor = self._held.get(path)
+        if descriptor is None:
+            return read_header(path)
+        with NativeFile(descriptor, READ) as file:
+            return header_of(file, path)
+
+    def whole_tensors(
+        self, metadata: Metadata, entries: Iterable[Entry]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield tensors in host memory. Some of them are read at a time."""
+        group: dict[str, torch.Tensor] = {}
+        nbytes = 0
+        for entry in entries:
+            tensor: Any = metadata.state_dict_metadata[entry.name]
+            group[entry.name] = torch.empty(tensor.size, dtype=tensor.properties.dtype)
+            nbytes += entry.nbytes
+            if nbytes > MOST_COPIED:
+                yield from self._filled(metadata, group)
+                group, nbytes = {}, 0
+        yield from self._filled(metadata, group)
+
+    def _filled(
+        self, metadata: Metadata, tensors: dict[str, torch.Tensor]
+    ) -> Iterable[tuple[str, torch.Tensor]]:
+        found = {name: one for name, one in tensors.items() if one.nbytes}
+        planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+        planner.set_up_planner(found, metadata, is_coordinator=True)
+        self.read_data(planner.create_local_plan(), planner)
+        return found.items()
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the items of a plan; the future is complete."""
@@ -181,13 +424,16 @@ class PenstockHuggingFaceReader(HuggingFaceStorageReader):  # type: ignore[misc,
         with FileReads(planner) as reads:
             for name, items in by_file.items():
                 # As torch has it, the path is that which read_metadata has given, with the folder.
-                with reads.start(Path(name)) as read:
-                    entries = header_of(read.file, name).entries
+                with reads.start(Path(name), self._held.get(name)) as read:
+                    header = header_of(read.file, name)
+                    if _save_of(header) not in (None, self._checkpoint):
+                        raise _mixed(name, "a save has replaced it while the checkpoint was loaded")
                     for item in items:
-                        entry = entries.get(item.storage_index.fqn)
+                        entry = header.entries.get(item.storage_index.fqn)
                         if entry is None:
                             raise read.wrong(item, "is not in the file")
                         read.add_tensor(item, _stored(name, entry))
+        self._held.release()
         return finished(None)
 
 

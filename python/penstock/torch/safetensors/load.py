@@ -18,7 +18,7 @@ from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import header_in
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import Reading, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, WeightsFile
 from penstock.torch.safetensors.sharded import device_for, files_of
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ class _Load:
         """Load all files. The next one is prepared and begun while one is read."""
         found: dict[str, Any] = {}
         order: list[str] = []
+        save = OneSave()
         with ExitStack() as opened, ending_together(self._requests):
             waiting: list[_Started] = []
             for path, names in self._files.items():
@@ -154,6 +155,8 @@ class _Load:
                         continue
                 file = WeightsFile(path, self._backend, self._options)
                 opened.callback(file.close)
+                if names is not None:
+                    save.add(file)
                 order += file.header.entries if names is None else names
                 waiting.append(self._start(file, names))
                 if len(waiting) > 1:

@@ -21,7 +21,7 @@ from penstock.files import READ, NativeFile, Path
 from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
-from penstock.torch.safetensors.header import Entry, header_of
+from penstock.torch.safetensors.header import SAVE, Entry, header_of
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
@@ -143,6 +143,31 @@ class WeightsFile:
             self._mapped = None
             self._release()
         self.file.close()
+
+
+class OneSave:
+    """Files of a model, which must be of one save if they say of which they are."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[str, str]] = {}
+        """The identity and the name of a file, by folder."""
+
+    def add(self, file: WeightsFile) -> None:
+        """Add a file.
+
+        Raises:
+            WeightsError: It is of another save than an earlier file of its folder.
+        """
+        save = (file.header.metadata or {}).get(SAVE)
+        if save is None:
+            return
+        first, name = self._first.setdefault(os.path.dirname(file.name), (save, file.name))
+        if save != first:
+            raise WeightsError(
+                f"{file.name}: it is not of the same save as {name}",
+                path=file.name,
+                remedy="a save was interrupted or is under way: load again, or an older checkpoint",
+            )
 
 
 def _open(path: Source) -> tuple[str, NativeFile, int]:

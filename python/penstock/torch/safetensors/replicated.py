@@ -20,7 +20,7 @@ from penstock.torch.safetensors.errors import WeightsError
 from penstock.torch.safetensors.frameworks import Framework, Memory, named_tensors
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.layout import ALIGNMENT, is_aligned, lay_out_contiguous
-from penstock.torch.safetensors.opened import WeightsFile
+from penstock.torch.safetensors.opened import OneSave, WeightsFile
 from penstock.torch.safetensors.sharded import files_of
 
 
@@ -60,7 +60,10 @@ def load_by_all(
             if isinstance(members, TorchGroup) and maker.ordinal != HOST:
                 members.use_gpu(maker.ordinal)
             files = files_of(filename).items()
-            return maker, [_prepared(path, names, maker, pin, options) for path, names in files]
+            save = OneSave()
+            return maker, [
+                _prepared(path, names, save, maker, pin, options) for path, names in files
+            ]
 
         maker, files = made_by_all(members, "load_file(group=)", prepare)
     found: dict[str, Any] = {}
@@ -85,10 +88,16 @@ def refuse_map(device_map: object) -> None:
 
 
 def _prepared(
-    path: str, names: list[str] | None, maker: Framework, pin: bool, options: OptionKeys
+    path: str,
+    names: list[str] | None,
+    save: OneSave,
+    maker: Framework,
+    pin: bool,
+    options: OptionKeys,
 ) -> _Prepared:
     file = WeightsFile(path, "pread", options)
     try:
+        save.add(file)
         header = file.header
         known = KnownFile(file.name, file.file.identity())
         entries = [file.entry(name) for name in (header.entries if names is None else names)]

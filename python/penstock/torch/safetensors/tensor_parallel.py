@@ -40,7 +40,7 @@ from penstock.torch.safetensors.frameworks import Framework, Memory
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.layout import AnyPart, Part, lay_out
 from penstock.torch.safetensors.open import Plan, parts_of, read_plan
-from penstock.torch.safetensors.opened import Reading, WeightsFile
+from penstock.torch.safetensors.opened import OneSave, Reading, WeightsFile
 from penstock.torch.safetensors.replicated import refuse_map
 from penstock.torch.safetensors.sharded import files_of
 
@@ -222,9 +222,11 @@ class _Load:
         if isinstance(self._group, TorchGroup) and maker.ordinal != HOST:
             self._group.use_gpu(maker.ordinal)
         there: set[str] = set()
+        save = OneSave()
         for path, names in files_of(filename).items():
             opened = _Opened(path, names, plan, maker, options)
             self._opened.append(opened)
+            save.add(opened.file)
             there |= opened.names
         for name in plan:
             if name not in there:
