@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import signal
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.torch.processes import start
@@ -290,3 +292,61 @@ def test_a_model_is_filled_from_one_file_although_it_is_replaced(tmp_path, monke
     layer = torch.nn.Linear(4, 4)
     load_model(layer, path, backend=backend)
     assert layer.weight.unique().tolist() == layer.bias.unique().tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["missing", "short", "no header", "no tensor", "shape", "name", "absent"]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_model_is_unchanged_if_one_of_its_files_is_not_as_it_should_be(
+    wrong: str, first: bool, tmp_path: Path
+) -> None:
+    model = torch.nn.Module()
+    for name in "wxyz":
+        model.register_buffer(name, torch.zeros(3))
+    names = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+    states = [{"w": torch.ones(3), "x": torch.ones(3)}, {"y": torch.ones(3)}, {"z": torch.ones(3)}]
+    bad = 0 if first else 2
+    if wrong == "shape":
+        states[bad][min(states[bad])] = torch.ones(4)
+    elif wrong == "no tensor":
+        states[bad]["other"] = states[bad].pop(min(states[bad]))
+    elif wrong == "absent":
+        states[bad].pop(max(states[bad]))
+    for name, state in zip(names, states, strict=True):
+        save_file(state, tmp_path / name)
+    weights = {"w": names[0], "x": names[0], "y": names[1], "z": names[2]}
+    if wrong == "name":
+        save_file({**states[bad], "other": torch.ones(3)}, tmp_path / names[bad])
+        weights["other"] = names[bad]
+    if wrong == "absent":
+        del weights["x" if first else "z"]
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weights}))
+    file = tmp_path / names[bad]
+    if wrong == "missing":
+        file.unlink()
+    elif wrong == "short":
+        os.truncate(file, file.stat().st_size - 1)
+    elif wrong == "no header":
+        file.write_bytes(b"text" * 9)
+    expected = {
+        "missing": "No such file",
+        "short": "not fully covered",
+        "no header": "header too large",
+        "no tensor": "does not contain tensor [wz]",
+        "shape": "size mismatch for [wz]",
+        "name": 'Unexpected.*"other"',
+        "absent": 'Missing.*"[xz]"',
+    }[wrong]
+    with pytest.raises(Exception, match=expected):
+        load_model(model, tmp_path)
+    assert all(not tensor.any() for tensor in model.buffers())
+
+
+def test_a_tensor_of_one_element_is_loaded_into_a_scalar(tmp_path: Path) -> None:
+    model = torch.nn.Module()
+    model.register_buffer("x", torch.tensor(0.0))
+    save_file({"x": torch.full((1,), 2.0)}, tmp_path / "x")
+    load_model(model, tmp_path / "x")
+    assert model.x.item() == 2

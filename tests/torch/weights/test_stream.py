@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import os
 import sys
 import warnings
@@ -39,6 +40,43 @@ def test_all_tensors_of_all_files_come_once(window, tmp_path, tensors):
         assert_equal(tensor, tensors[name])
         seen.append(name)
     assert sorted(seen) == sorted(tensors)
+
+
+def stray(folder):
+    """Make a model of two files, one of which also has a tensor that the other should have."""
+    save_file({"y": torch.full((2,), 3.0), "none": torch.ones(1)}, folder / "a.safetensors")
+    save_file({"y": torch.full((2,), 2.0), "z": torch.ones(2)}, folder / "b.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"z": "b.safetensors", "y": "a.safetensors"}}))
+    return [folder / "a.safetensors", folder / "b.safetensors"]
+
+
+@pytest.mark.parametrize("which", ["files", "reversed", "bytes", "index", "folder"])
+def test_a_tensor_comes_from_the_file_that_the_index_says(which, tmp_path):
+    files = stray(tmp_path)
+    paths = {
+        "files": files,
+        "reversed": files[::-1],
+        "bytes": [os.fsencode(path) for path in files],
+        "index": [tmp_path / "model.safetensors.index.json"],
+        "folder": [tmp_path],
+    }[which]
+    found = list(iter_weights(paths))
+    assert sorted(name for name, _ in found) == ["y", "z"]
+    assert dict(found)["y"].tolist() == [3, 3]
+
+
+def test_a_file_that_the_index_does_not_name_has_all_its_tensors(tmp_path):
+    stray(tmp_path)
+    save_file({"y": torch.zeros(2), "adapter": torch.ones(2)}, tmp_path / "c.safetensors")
+    assert sorted(dict(iter_weights([tmp_path / "c.safetensors"]))) == ["adapter", "y"]
+
+
+def test_a_tensor_that_the_index_says_and_the_file_lacks_is_an_error(tmp_path):
+    files = stray(tmp_path)
+    save_file({"y": torch.zeros(2)}, files[1])
+    with pytest.raises(SafetensorError, match=r"does not contain tensor z.*b\.safetensors"):
+        list(iter_weights(files))
 
 
 def test_names_that_are_not_wanted_are_not_read(tmp_path, tensors):
@@ -164,6 +202,11 @@ def test_vllm_gets_a_load_format(vllm, tmp_path, tensors):
     assert "odd" not in dict(loader._get_weights_iterator(Source(str(tmp_path))))
     few = dict(loader._get_weights_iterator(Source(str(tmp_path), is_unused_weight=bool)))
     assert len(few) < len(tensors)
+    index = {name: f"model-{number % 2}.safetensors" for number, name in enumerate(tensors)}
+    del index["matrix"]
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    loader.local_expert_ids = None
+    assert dict(loader._get_weights_iterator(Source(str(tmp_path)))).keys() == index.keys()
     with pytest.raises(ValueError, match="unknown"):
         vllm["penstock"](LoadConfig(model_loader_extra_config={"unknown": 1}))
 

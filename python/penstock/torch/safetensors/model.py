@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from penstock.torch.safetensors.frameworks import choose
 from penstock.torch.safetensors.header import Entry
 from penstock.torch.safetensors.load import load_file
 from penstock.torch.safetensors.open import read_plan
-from penstock.torch.safetensors.opened import WeightsFile
+from penstock.torch.safetensors.opened import OneSave, WeightsFile
 from penstock.torch.safetensors.save import check_memory, save_file
 from penstock.torch.safetensors.sharded import files_of
 from penstock.torch.safetensors.shared import remove_duplicate_names, storage_ptr
@@ -97,18 +98,41 @@ def load_model(
 
     Raises:
         RuntimeError: ``strict`` is set, and there are such names; a shape differs; or of the
-            module's tensors that share memory, none has all of it, and nothing is loaded.
+            module's tensors that share memory, none has all of it.
+        NotFoundError: A file does not exist.
+        WeightsError: A header or an index is not valid.
+
+    After these errors, a module that is filled straight from the files is as it was.
     """
     targets = model.state_dict()
     if group is None and device == "cpu" and _is_plain(model, targets):
-        names = _fill(model, targets, filename, backend, options)
-        missing = [name for name in targets if name not in names]
-        unexpected = [name for name in names if name not in targets]
-    else:
-        state = load_file(filename, device, backend=backend, group=group, **options)
-        names = list(state)
-        remove_duplicate_names(targets)  # raises before the module is changed
-        missing, unexpected = model.load_state_dict(state, strict=False)
+        with ExitStack() as opened:
+            files = _opened(filename, backend, options, opened)
+            names = [entry.name for _, entries in files for entry in entries]
+            known = set(names)
+            missing = [name for name in targets if name not in known]
+            unexpected = [name for name in names if name not in targets]
+            check_memory({name: targets[name] for name in names if name in targets})
+            _check_shapes(model, targets, files)
+            found = _differences(model, targets, names, missing, unexpected, strict)
+            for file, entries in files:
+                _fill(model, targets, file, entries)
+        return found
+    state = load_file(filename, device, backend=backend, group=group, **options)
+    remove_duplicate_names(targets)  # raises before the module is changed
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    return _differences(model, targets, list(state), missing, unexpected, strict)
+
+
+def _differences(
+    model: Any,
+    targets: Mapping[str, Any],
+    names: list[str],
+    missing: list[str],
+    unexpected: list[str],
+    strict: bool,
+) -> tuple[set[str], list[str]]:
+    """Return what :func:`load_model` does, or raise its error of names."""
     removed = remove_duplicate_names(targets, preferred_names=names)
     absent = set(missing)
     for others in removed.values():
@@ -143,37 +167,60 @@ def _is_plain(model: Any, targets: Mapping[str, Any]) -> bool:
     )
 
 
-def _fill(
-    model: Any, targets: Mapping[str, Any], filename: Path, backend: str, options: OptionKeys
-) -> list[str]:
-    """Fill the tensors of a plain model; return the names in the files."""
-    found: list[str] = []
+def _opened(
+    filename: Path, backend: str, options: OptionKeys, opened: ExitStack
+) -> list[tuple[WeightsFile, list[Entry]]]:
+    """Return all files of a model, whose headers are valid, each with its tensors."""
+    files = []
+    save = OneSave()
     for path, names in files_of(filename).items():
         file = WeightsFile(path, backend, options)
-        try:
-            wanted = list(file.header.entries) if names is None else names
-            check_memory({name: targets[name] for name in wanted if name in targets})
-            if not found:
-                remove_duplicate_names(targets)  # raises before the module is changed
-            users = Counter(storage_ptr(targets[name]) for name in wanted if name in targets)
-            pieces, others = [], []
-            for entry in map(file.entry, wanted):
-                target = targets.get(entry.name)
-                if target is None:
-                    continue
-                if _fits(entry, target) and users[storage_ptr(target)] == 1:
-                    pieces.append((entry.begin, arrays.contiguous_destination(target)))
-                else:
-                    others.append(entry.name)
-            _read(file, pieces)
-            if others:  # torch converts or refuses them, or copies them in its order
-                # Not by a mapping, for which the path would be opened again.
-                few = read_plan(file, choose("pt", "cpu"), others, copy=True)
-                model.load_state_dict(few, strict=False)
-        finally:
-            file.close()
-        found += wanted
-    return found
+        opened.callback(file.close)
+        if names is not None:
+            save.add(file)
+        wanted = file.header.entries if names is None else names
+        files.append((file, [file.entry(name) for name in wanted]))
+    return files
+
+
+def _check_shapes(
+    model: Any, targets: Mapping[str, Any], files: Sequence[tuple[WeightsFile, list[Entry]]]
+) -> None:
+    """Have torch raise its error of shapes that differ, before any tensor is changed."""
+    torch: Any = frameworks.loaded("torch")
+    wrong = {
+        entry.name: torch.empty(entry.shape, device="meta")
+        for _, entries in files
+        for entry in entries
+        if entry.name in targets and not _is_loaded(entry.shape, tuple(targets[entry.name].shape))
+    }
+    if wrong:
+        model.load_state_dict(wrong, strict=False)
+
+
+def _is_loaded(stored: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether torch copies a tensor of one shape into one of the other."""
+    return stored == shape or (len(stored) == 1 and shape == ())
+
+
+def _fill(
+    model: Any, targets: Mapping[str, Any], file: WeightsFile, entries: Sequence[Entry]
+) -> None:
+    """Fill the tensors of a plain model that a file has."""
+    wanted = [entry for entry in entries if entry.name in targets]
+    users = Counter(storage_ptr(targets[entry.name]) for entry in wanted)
+    pieces, others = [], []
+    for entry in wanted:
+        target = targets[entry.name]
+        if _fits(entry, target) and users[storage_ptr(target)] == 1:
+            pieces.append((entry.begin, arrays.contiguous_destination(target)))
+        else:
+            others.append(entry.name)
+    _read(file, pieces)
+    if others:  # torch converts them, or copies them in its order
+        # Not by a mapping, for which the path would be opened again.
+        few = read_plan(file, choose("pt", "cpu"), others, copy=True)
+        model.load_state_dict(few, strict=False)
 
 
 def _read(file: WeightsFile, pieces: Sequence[tuple[int, arrays.View]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -36,6 +36,29 @@ def files_of(path: Path) -> dict[str, list[str] | None]:
         else:
             raise NotFoundError(f"{name} has neither {INDEX} nor {SINGLE}", path=name)
     return _of_index(name) if name.endswith(".json") else {name: None}
+
+
+def listed(paths: Iterable[Path]) -> Iterator[tuple[Path, list[str] | None]]:
+    """Yield files of weights, each with the names of its tensors, ``None`` for all.
+
+    A file that an index beside it names has the tensors that the index says, as for
+    :func:`files_of`, which expands indexes and folders.
+
+    Raises:
+        NotFoundError: An index or a folder has no files.
+        WeightsError: An index is not valid.
+    """
+    known: dict[str, dict[str, list[str] | None]] = {}
+    for path in paths:
+        name = os.fsdecode(path)
+        if os.path.isdir(name) or name.endswith(".json"):
+            yield from files_of(name).items()
+            continue
+        folder, file = os.path.split(name)
+        index = os.path.join(folder, INDEX)
+        if index not in known:
+            known[index] = _of_index(index) if os.path.exists(index) else {}
+        yield path, known[index].get(os.path.join(folder, file))
 
 
 def _of_index(name: str) -> dict[str, list[str] | None]:

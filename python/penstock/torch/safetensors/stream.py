@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._options import OptionKeys
@@ -11,8 +12,9 @@ from penstock.files import Path
 from penstock.torch.safetensors import frameworks
 from penstock.torch.safetensors.frameworks import Framework
 from penstock.torch.safetensors.header import Entry
-from penstock.torch.safetensors.opened import WeightsFile
+from penstock.torch.safetensors.opened import OneSave, WeightsFile
 from penstock.torch.safetensors.prefetch import PrefetchLoader
+from penstock.torch.safetensors.sharded import listed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +39,9 @@ def iter_weights(
     tensor needs memory for two windows.
 
     Args:
-        filenames: The files, in the order in which they are read.
+        filenames: The files, in the order in which they are read. Of a file that
+            ``model.safetensors.index.json`` beside it names, the tensors are read that the index
+            says are there. An index and a folder stand for the files of the model.
         device: Where the tensors go, as for :func:`load_file`.
         wanted: Whether a tensor of this name is read; by default, all are.
         window: The bytes of a window. A tensor that is larger is a window of its own.
@@ -86,11 +90,15 @@ def _start(
     options: OptionKeys,
 ) -> Generator[_Window, None, None]:
     """Start one request after the other, each when it is asked for."""
-    for filename in filenames:
+    save = OneSave()
+    for filename, names in listed(filenames):
         file = WeightsFile(filename, "pread", options)
         handed_over = False
         try:
-            entries = [e for e in file.header.entries.values() if wanted is None or wanted(e.name)]
+            save.add(file)
+            found = file.header.entries.values() if names is None else map(file.entry, names)
+            entries = [entry for entry in found if wanted is None or wanted(entry.name)]
+            entries.sort(key=attrgetter("begin", "end"))
             groups = list(_windows(entries, window))
             for left, group in zip(range(len(groups) - 1, -1, -1), groups, strict=True):
                 loader = PrefetchLoader(file, group, framework, None, {})
