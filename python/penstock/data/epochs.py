@@ -228,7 +228,7 @@ class Epochs:
         for first, last in self._steps(begin):
             low, high = order.share(first, last, rank, ranks)
             if low < high:
-                yield last, samples.step(first, last)[low - first : high - first]
+                yield last, samples.part(first, last, low, high)
 
     def _order(self, epoch: int) -> Order:
         count, seed = len(self.dataset), (self.seed, epoch)

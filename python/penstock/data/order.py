@@ -23,12 +23,18 @@ class Order(NamedTuple):
 
     indices: Indices
     key: Indices | None = None
-    """By sample, the place by which the samples of a step are sorted before ranks share them."""
+    """By sample, the place by which the samples of a step are divided among ranks."""
 
-    def step(self, begin: int, end: int) -> Indices:
-        """Return the samples of a step of all ranks."""
+    def part(self, begin: int, end: int, low: int, high: int) -> Indices:
+        """Return a rank's part, positions ``low`` to ``high``, of a step, in this order.
+
+        With a key, ranks have as few places each as possible.
+        """
+        if self.key is None:
+            return self.indices[low:high]
         found = self.indices[begin:end]
-        return found if self.key is None else found[np.argsort(self.key[found], kind="stable")]
+        by_place = np.argsort(self.key[found], kind="stable")
+        return found[np.sort(by_place[low - begin : high - begin])]
 
 
 def sequential(count: int) -> Order:

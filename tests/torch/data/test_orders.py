@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,36 @@ def test_the_order_depends_on_seed_and_epoch_alone(prefetch: int) -> None:
 
     assert taken(prefetch=prefetch) == taken()
     assert taken(seed=1, prefetch=prefetch) != taken()
+
+
+@settings(deadline=None)
+@given(
+    count=COUNTS,
+    ranks=st.integers(1, 5),
+    size=st.integers(1, 20),
+    shuffle=st.sampled_from(["full", "blocks", False]),
+    mix=st.integers(1, 5),
+    block=st.integers(1, 30),
+)
+def test_the_order_is_the_same_for_each_batch_size_and_number_of_ranks(
+    count: int, ranks: int, size: int, shuffle: Any, mix: int, block: int
+) -> None:
+    def batches(rank: int, ranks: int, size: int) -> list[Any]:
+        keys = {"shuffle": shuffle, "mix": mix, "block": block, "seed": 3}
+        return list(batches_of(count, rank, ranks, size, **keys))
+
+    whole = [n for batch in batches(0, 1, count + 1) for n in batch.tolist()]
+    place = {n: at for at, n in enumerate(whole)}
+    assert [n for batch in batches(0, 1, size) for n in batch.tolist()] == whole
+    of_ranks = [batches(rank, ranks, size) for rank in range(ranks)]
+    at = 0
+    for step in zip_longest(*of_ranks, fillvalue=np.arange(0)):
+        places = [[place[n] for n in batch.tolist()] for batch in step]
+        assert all(few == sorted(few) for few in places)
+        together = sorted(chain.from_iterable(places))
+        assert together == list(range(at, at + len(together)))
+        at += len(together)
+    assert at == count
 
 
 def test_orders_are_the_same_with_every_version_of_numpy() -> None:
