@@ -387,3 +387,52 @@ def test_pickles_of_all_protocols_are_read(protocol: int) -> None:
         pickle.dumps(value, protocol), lambda module, name: getattr(names[module], name)
     )
     assert found == value
+
+
+@pytest.fixture
+def skip_data() -> Any:
+    if not hasattr(torch.serialization, "skip_data"):
+        pytest.skip("this torch has no skip_data")
+    return torch.serialization.skip_data
+
+
+@pytest.mark.parametrize("load", [checkpoint.load, torch.load])
+def test_a_save_that_skips_data_leaves_space_for_it(path: Path, skip_data: Any, load: Any) -> None:
+    state = {"a": torch.arange(300.0).reshape(3, 100), "b": torch.ones(1 << 17), "step": 3}
+    path.write_bytes(b"old")
+    with skip_data():
+        checkpoint.save(state, path)
+    loaded = load(path)
+    assert loaded["step"] == 3
+    assert [loaded[name].shape for name in "ab"] == [state[name].shape for name in "ab"]
+    assert not loaded["a"].any()
+    assert not loaded["b"].any()
+    checkpoint.save(state, path)  # the thread is outside again
+    assert_same(load(path), state)
+
+
+def test_a_save_that_skips_data_and_fails_leaves_the_old_file(path: Path, skip_data: Any) -> None:
+    path.write_bytes(b"old")
+    with skip_data(), pytest.raises(Exception, match="pickle"):
+        checkpoint.save({"a": torch.ones(3), "f": lambda: 0}, path)
+    assert path.read_bytes() == b"old"
+    assert len(os.listdir(path.parent)) == 1
+
+
+@pytest.mark.parametrize("objects", [False, True])
+def test_a_load_that_skips_data_reads_none(
+    path: Path, skip_data: Any, objects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.torch.checkpoint import state as module
+
+    state = {"a": torch.arange(300.0).reshape(3, 100).t(), "b": torch.ones(5, dtype=torch.int16)}
+    whole = {**state, "c": torch.nn.Parameter(torch.ones(2))} if objects else state
+    checkpoint.save(whole, path)
+    monkeypatch.setattr(module.Ranges, "move", lambda *_: [].pop())
+    with skip_data():
+        loaded = checkpoint.load(path, "cpu")
+    assert list(loaded) == list(whole)
+    for name, tensor in whole.items():
+        found = loaded[name]
+        assert (found.shape, found.dtype) == (tensor.shape, tensor.dtype)
+        assert found.stride() == tensor.stride()

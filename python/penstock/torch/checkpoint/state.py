@@ -13,11 +13,12 @@ import torch
 from penstock import request
 from penstock._options import OptionKeys, resolve
 from penstock.files import READ, NativeFile, Path, encode, path_of_new
+from penstock.replacement import Replacement
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.restore import Restored
 from penstock.torch.checkpoint.storages import new_storage
-from penstock.torch.checkpoint.transfers import Ranges, write_new
+from penstock.torch.checkpoint.transfers import Ranges, is_durable, write_new
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,7 +31,8 @@ def save(obj: Any, f: Path, **options: Unpack[OptionKeys]) -> None:
 
     Tensors go from their memory to the file by one request, those of a GPU without a copy on the
     CPU. The file replaces another one when it is complete; after an error, the old file is still
-    there. It has all the properties that :func:`penstock.save` gives a file.
+    there. It has all the properties that :func:`penstock.save` gives a file. Within
+    ``torch.serialization.skip_data()``, torch writes the file, with space for the tensors.
 
     Args:
         obj: A state dict, or any object that ``torch.save`` takes. Tensors must not change
@@ -47,8 +49,15 @@ def save(obj: Any, f: Path, **options: Unpack[OptionKeys]) -> None:
 
     >>> penstock.torch.save(model.state_dict(), "model.pt")
     """
-    parts = archive.encode(obj).parts
-    write_new(path_of_new(f), parts, options)
+    path = path_of_new(f)
+    if _skips_data():
+        with (
+            Replacement(path, durable=is_durable(options)) as descriptor,
+            open(descriptor, "w+b", closefd=False) as file,
+        ):
+            torch.save(obj, file)
+        return
+    write_new(path, archive.encode(obj).parts, options)
 
 
 def load(
@@ -62,7 +71,8 @@ def load(
 
     All tensors come by one request, straight into the memory of their devices. Python objects other
     than collections, text and numbers are restored by ``torch.load``. It also loads files that are
-    no zip archives, or of another byte order.
+    no zip archives, or of another byte order. Within ``torch.serialization.skip_data()``, torch
+    makes the tensors, and nothing fills them.
 
     Args:
         f: The path of the file.
@@ -88,6 +98,8 @@ def load(
             return os.pread(opened.fileno(), length, offset)
 
         try:
+            if _skips_data():
+                raise archive.Unsupported("the tensors are not to be filled")
             directory = archive.Directory(read, file.size())
             _check_kind(directory)
             plain = _plain(directory, map_location)
@@ -106,6 +118,12 @@ def load(
             if storage.nbytes() != length:  # torch has made it longer, by undefined bytes
                 raise _damaged(opened, f"a tensor is longer than its storage of {length} bytes")
         return loaded
+
+
+def _skips_data() -> bool:
+    """Whether the thread is within ``torch.serialization.skip_data``, which old versions lack."""
+    state = getattr(torch.serialization, "_serialization_tls", None)
+    return bool(getattr(state, "skip_data", False))
 
 
 class _File(io.FileIO):

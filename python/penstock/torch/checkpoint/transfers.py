@@ -87,9 +87,14 @@ class Ranges:
 
 def write_new(path: Path, parts: Iterable[Part], options: OptionKeys) -> None:
     """Put a file of these parts in place. After an error, the old file is still there."""
-    durable = options.get("durable") in (None, True, "yes")
+    durable = is_durable(options)
     with Replacement(path, durable=durable) as descriptor:
         write(descriptor, parts, **{**options, "durable": durable})
+
+
+def is_durable(options: OptionKeys) -> bool:
+    """Whether options have a new file survive a power failure, as it does by default."""
+    return options.get("durable") in (None, True, "yes")
 
 
 def write(descriptor: int, parts: Iterable[Part], **options: Any) -> None:
