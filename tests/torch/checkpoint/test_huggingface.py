@@ -222,6 +222,21 @@ def test_a_save_leaves_no_file_of_the_checkpoint_before(
     assert (tmp_path / "adapter.safetensors").read_bytes() == b"notes"
 
 
+def test_links_and_rights_of_files_that_a_save_replaces_stay(tmp_path: Path) -> None:
+    folder, name = tmp_path / "model", "shard-00001-model-00001-of-00001.safetensors"
+    (tmp_path / "blobs").mkdir()
+    folder.mkdir()
+    (folder / name).symlink_to("../blobs/one")
+    Ranks(folder, [1.0] * 2).save()
+    (tmp_path / "blobs" / "one").chmod(0o640)
+    Ranks(folder, [2.0] * 2).save()
+    assert_loads(folder, 2, 2.0)
+    assert (folder / name).is_symlink()
+    assert (tmp_path / "blobs" / "one").stat().st_mode & 0o777 == 0o640
+    assert len(os.listdir(folder)) == 2
+    assert os.listdir(tmp_path / "blobs") == ["one"]
+
+
 def test_two_ranks_that_write_the_same_file_are_refused(tmp_path: Path) -> None:
     dcp.save(parts(1, 1.0), storage_writer=Writer(path=str(tmp_path)))
     before = set(os.listdir(tmp_path))

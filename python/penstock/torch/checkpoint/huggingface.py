@@ -57,6 +57,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from penstock.arrays import c_strides
+from penstock.dist.place import Place
 from penstock.errors import IncompatibleError
 from penstock.files import READ, NativeFile
 from penstock.overlaps import overlapping
@@ -64,7 +65,7 @@ from penstock.replacement import Replacement
 from penstock.torch.checkpoint.archive import Part, StoredTensor, bytes_of
 from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.held import HeldFiles
-from penstock.torch.checkpoint.publication import check, locked, remove, unique
+from penstock.torch.checkpoint.publication import check, inside, locked, remove, unique
 from penstock.torch.checkpoint.reader import FileReads, OneCheckpoint
 from penstock.torch.checkpoint.writer import MOST_COPIED, Parts, dense, finished, is_plain
 from penstock.torch.safetensors.dtypes import NAMES
@@ -85,7 +86,7 @@ _NO_SAVE = "0" * len(unique())
 
 
 @dataclass(frozen=True)
-class _Written(WriteResult):
+class _Written(WriteResult):  # type: ignore[misc, unused-ignore]
     """An item that is written, with its file as it is before it gets its name."""
 
     hidden: str
@@ -123,16 +124,16 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
         shard = plan.storage_data.get("shard_index")
         last = max(indices.values()) if indices else 1
         results: list[WriteResult] = []
-        hidden: list[str] = []
+        files = _Files(Path(self.path), self.sync_files)
         ending = unique()
         try:
             for index, items in self._split_by_storage_plan(indices, plan.items).items():
                 if items:
                     name = layout._gen_file_name(index, last, shard)
-                    hidden.append(f"{name}.{ending}")
-                    results += self._write_items(name, hidden[-1], items, planner)
+                    files.hidden[name] = f"{name}.{ending}"
+                    results += self._write_items(files, name, items, planner)
         except BaseException:
-            remove(Path(self.path), hidden)
+            files.discard()
             raise
         return finished(results)
 
@@ -153,13 +154,16 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
             for one in written:
                 name = one.storage_data.relative_path
                 if shards.hidden.setdefault(name, one.hidden) != one.hidden:
+                    hidden = {each.hidden for each in written}
+                    remove(shards.path(name).with_name(each) for each in hidden)
                     raise IncompatibleError(
                         f"{shards.folder / name}: two ranks have written this file",
                         remedy="save with save_distributed=True and with collectives",
                     )
-            check(shards.folder, {one.hidden: one.size for one in written})
-            for hidden, place in {(one.hidden, one.place) for one in written}:
-                shards.stamp(hidden, place, save)
+            last = {one.storage_data.relative_path: one for one in written}
+            check({shards.path(name): one.size for name, one in last.items()})
+            for name, one in last.items():
+                shards.stamp(name, one.place, save)
             if not self.save_distributed:
                 shards.publish(_index(listed))
                 return
@@ -168,12 +172,12 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
             if self.enable_consolidation:
                 whole.publish(_index(made))
         except BaseException:
-            remove(shards.folder, {one.hidden for one in written})
-            remove(whole.folder, whole.hidden.values())
+            shards.discard()
+            whole.discard()
             raise
 
     def _write_items(
-        self, name: str, hidden: str, items: Iterable[WriteItem], planner: SavePlanner
+        self, files: _Files, name: str, items: Iterable[WriteItem], planner: SavePlanner
     ) -> list[WriteResult]:
         tensors: dict[str, Any] = {}
         offsets = {}
@@ -202,7 +206,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                 layout.FORMAT_KEY: layout.FORMAT_VALUE,
             },
         )
-        with Replacement(Path(self.path) / hidden, durable=self.sync_files) as descriptor:
+        with Replacement(files.path(name), durable=self.sync_files) as descriptor:
             parts = Parts(descriptor, self.sync_files)
             parts.add([Part(0, header)])
             for key, entry in entries.items():
@@ -217,7 +221,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                 item.index,
                 tensors[item.index.fqn].nbytes,
                 torch_files._StorageInfo(name, 0, tensors[item.index.fqn].nbytes),
-                hidden,
+                files.hidden[name],
                 size,
                 place,
             )
@@ -227,7 +231,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
     def _consolidate(self, shards: _Files, whole: _Files, save: str) -> list[WriteResult]:
         """Write files of whole tensors of the parts in hidden files."""
         reader = PenstockHuggingFaceReader(str(shards.folder))
-        metadata = reader.metadata_of(str(shards.folder / one) for one in shards.hidden.values())
+        metadata = reader.metadata_of(str(shards.path(name)) for name in shards.hidden)
         reader.set_up_storage_reader(metadata, is_coordinator=True)
         tensors: dict[str, Any] = metadata.state_dict_metadata
         indices = self.fqn_to_index_mapping or dict.fromkeys(tensors, 1)
@@ -242,8 +246,8 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
                 {key: (_BY_DTYPE[one.dtype], tuple(one.shape)) for key, one in few.items()},
                 {SAVE: save, layout.FORMAT_KEY: layout.FORMAT_VALUE},
             )
-            hidden = whole.hidden[name] = f"{name}.{save}"
-            with Replacement(whole.folder / hidden, durable=self.sync_files) as descriptor:
+            whole.hidden[name] = f"{name}.{save}"
+            with Replacement(whole.path(name), durable=self.sync_files) as descriptor:
                 parts = Parts(descriptor, self.sync_files)
                 parts.add([Part(0, header)])
                 for key, made in reader.whole_tensors(metadata, entries.values()):
@@ -264,9 +268,18 @@ class _Files:
         self.hidden: dict[str, str] = {}
         """What files are called, by the names they get."""
 
-    def stamp(self, hidden: str, place: int, save: str) -> None:
+    def path(self, name: str) -> Path:
+        """Return where a file is before it has its name: beside that, where links lead."""
+        return Place(self.folder / name).path.with_name(self.hidden[name])
+
+    def discard(self) -> None:
+        """Remove the files that have not got their names."""
+        with suppress(OSError):
+            remove([self.path(name) for name in self.hidden])
+
+    def stamp(self, name: str, place: int, save: str) -> None:
         """Write the identity of the save into a file."""
-        with open(self.folder / hidden, "r+b") as file:
+        with open(self.path(name), "r+b") as file:
             file.seek(place)
             file.write(save.encode())
             file.flush()
@@ -275,31 +288,35 @@ class _Files:
 
     def publish(self, index: dict[str, Any] | None) -> None:
         """Give the files their names, and remove the other files of the checkpoint before."""
-        place = self.folder / layout._metadata_fn
+        at = self.folder / layout._metadata_fn
+        places = {name: Place(self.folder / name) for name in self.hidden}
+        for name, place in places.items():
+            with open(self.path(name), "rb") as file:
+                place.take_rights(file.fileno())
         with locked(self.folder) as descriptor:
-            before = self._before(place) - self.hidden.keys()
-            for name, hidden in self.hidden.items():
-                os.replace(self.folder / hidden, self.folder / name)
+            before = self._before(at) - {self.folder / name for name in places}
+            for name, place in places.items():
+                place.rename(self.hidden[name])
             if index is None:
-                place.unlink(missing_ok=True)
+                at.unlink(missing_ok=True)
             else:
                 content = json.dumps(index, indent=2).encode()
-                Replacement(place, durable=self._durable).write(content)
+                Replacement(at, durable=self._durable).write(content)
             if self._durable:
                 os.fsync(descriptor)
-            remove(self.folder, before)
+            remove(before)
 
-    def _before(self, index: Path) -> set[str]:
-        """Return the names of files of the checkpoint that the folder has."""
-        found = set()
+    def _before(self, index: Path) -> set[Path]:
+        """Return the files of the checkpoint that the folder has."""
+        found: set[Path] = set()
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             named = json.loads(index.read_bytes())["weight_map"].values()
-            found = {name for name in named if name.endswith(layout.SUFFIX)}
+            found = inside(self.folder, named, layout.SUFFIX)
         for path in self.folder.iterdir():
             if path.name.endswith(layout.SUFFIX):
                 with suppress(OSError, ValueError):  # it is no safetensors file
                     if _save_of(read_header(path)) is not None:
-                        found.add(path.name)
+                        found.add(path)
         return found
 
 

@@ -37,15 +37,14 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[int]:
         os.close(descriptor)
 
 
-def check(folder: Path, sizes: Mapping[str, int]) -> None:
+def check(sizes: Mapping[Path, int]) -> None:
     """Check that files of a save are there, with these lengths.
 
     Raises:
         NotFoundError: A file is not there.
         EndOfFileError: A file has another length.
     """
-    for name, size in sizes.items():
-        path = folder / name
+    for path, size in sizes.items():
         try:
             found = path.stat().st_size
         except FileNotFoundError:
@@ -62,9 +61,17 @@ def check(folder: Path, sizes: Mapping[str, int]) -> None:
             )
 
 
-def remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove files, as far as that is possible. Names outside the folder are left out."""
-    for name in names:
-        if os.path.basename(name) == name:
-            with suppress(OSError):
-                (folder / name).unlink()
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files, as far as that is possible."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+def inside(folder: Path, names: Iterable[object], suffix: str) -> set[Path]:
+    """Return the files of a folder that have these names, without those of another suffix."""
+    return {
+        folder / name
+        for name in names
+        if isinstance(name, str) and name.endswith(suffix) and os.path.basename(name) == name
+    }

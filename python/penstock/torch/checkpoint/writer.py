@@ -47,7 +47,7 @@ from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
 from penstock.torch.checkpoint.errors import CheckpointFileError
 from penstock.torch.checkpoint.metadata import data_files, unpickled
-from penstock.torch.checkpoint.publication import check, locked, remove, unique
+from penstock.torch.checkpoint.publication import check, inside, locked, remove, unique
 from penstock.torch.checkpoint.transfers import write
 
 MOST_COPIED = 1 << 30
@@ -78,16 +78,16 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         else:
             groups = [[item] for item in plan.items]
         results: list[WriteResult] = []
-        names: list[str] = []
+        paths: list[Path] = []
         save = unique()
         try:
             for number, items in enumerate(groups):
                 name = f"{plan.storage_data.prefix}{number}_{save}{torch_files.DEFAULT_SUFFIX}"
-                names.append(name)
-                with Replacement(Path(self.path) / name, durable=self.sync_files) as descriptor:
+                paths.append(Path(self.path) / name)
+                with Replacement(paths[-1], durable=self.sync_files) as descriptor:
                     results += self._write_items(descriptor, name, items, planner)
         except BaseException:
-            remove(Path(self.path), names)
+            remove(paths)
             raise
         return finished(results)
 
@@ -106,22 +106,22 @@ class PenstockWriter(FileSystemWriter):  # type: ignore[misc, unused-ignore]
         # The metadata of all ranks, or that of this rank if it writes without collectives.
         path = Path(self._get_metadata_path(None if self.use_collectives else self.rank))
         content = pickle.dumps(metadata)
-        sizes: dict[str, int] = {}
+        sizes: dict[Path, int] = {}
         for info in metadata.storage_data.values():
-            end = info.offset + info.length
-            sizes[info.relative_path] = max(end, sizes.get(info.relative_path, 0))
+            file = folder / info.relative_path
+            sizes[file] = max(info.offset + info.length, sizes.get(file, 0))
         try:
-            check(folder, sizes)
+            check(sizes)
             with locked(folder):
                 before = _data_files(path)
                 if not self.overwrite and path.exists():
                     raise RuntimeError(f"Checkpoint already exists and {self.overwrite=}.")
                 Replacement(path, durable=self.sync_files).write(content)
-                remove(folder, before - sizes.keys())
+                remove(before - sizes.keys())
         except BaseException:
             with suppress(OSError):
                 if not path.exists() or path.read_bytes() != content:
-                    remove(folder, sizes)
+                    remove(sizes)
             raise
 
     def _write_items(
@@ -189,12 +189,12 @@ class Parts:
         self._parts, self._copied = [], 0
 
 
-def _data_files(path: Path) -> set[str]:
-    """Return the names of the data files that metadata names, if it can be read."""
+def _data_files(path: Path) -> set[Path]:
+    """Return the data files that metadata names, if it can be read."""
     bad = pickle.UnpicklingError, CheckpointFileError, AttributeError, TypeError
     with suppress(OSError, *bad):
         named = data_files(unpickled(path, path.read_bytes()))
-        return {name for name in named if name.endswith(torch_files.DEFAULT_SUFFIX)}
+        return inside(path.parent, named, torch_files.DEFAULT_SUFFIX)
     return set()
 
 

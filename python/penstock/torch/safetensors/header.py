@@ -27,7 +27,7 @@ LENGTH_BYTES = 8
 LARGEST = 100_000_000
 """Bytes of JSON, at most."""
 METADATA = "__metadata__"
-SAVE = "PENSTOCK_SAVE"
+SAVE = "penstock_save"
 """The key in the metadata of the identity of a save that has several files, the same in all."""
 _ALIGNMENT = 8
 _END = 1 << 64
