@@ -442,9 +442,8 @@ unsafe fn selects_nothing(call: &DatasetCall<'_>) -> bool {
     let library = call.unders[0].library();
     let count = library.hdf5.H5Sget_select_npoints;
     // SAFETY: the caller guarantees this; HDF5 checks the identifier.
-    let is_empty = |space| {
-        !is_special(space) && library.keeping_errors(|| unsafe { count(space) }) == 0
-    };
+    let is_empty =
+        |space| !is_special(space) && library.keeping_errors(|| unsafe { count(space) }) == 0;
     // HDF5 reports elements in memory that the file has none for.
     iter::zip(call.file_spaces, call.memory_spaces)
         .all(|(file, memory)| is_empty(*file) && (is_special(*memory) || is_empty(*memory)))
