@@ -178,10 +178,9 @@ def _read(dataset: Any, selection: Any, dtype: Any) -> Any:
         if element.numpy == base:
             return _elements(dataset, selection)
         wanted = numpy_dtype(element)
-        if memory_types.has_narrow_integers(dataset.id.get_type()):
-            between = memory_types.in_order_of(wanted, base)
-            if between != wanted:
-                return np.asarray(_read(dataset, selection, between)).astype(wanted)[()]
+        kind = memory_types.field_kind(dataset.id.get_type(), names)
+        if (between := memory_types.in_order_of(wanted, kind)) != wanted:
+            return np.asarray(_read(dataset, selection, between)).astype(wanted)[()]
         numbers = not element.is_extended and wanted.kind in "biufc" and base.kind in "biufc"
         # NumPy would match fields by their order, not by their names, and numbers that do not fit
         # would become others than by HDF5.
@@ -225,6 +224,7 @@ def write(
     start = perf_counter_ns()
     stream, options = submit_options.stream, submit_options.options
     value, device = array, HOST
+    _, names = selections.split(selection)
     is_numpy = isinstance(array, np.ndarray) and view is not None and view.array is array
     if view is not None:
         if is_numpy:
@@ -235,11 +235,14 @@ def write(
         given = np.asarray(value).dtype
         if memory_types.needs_numpy(given, stored) or view.dtype.is_extended:
             value = converted(value, stored)
-        elif (between := memory_types.in_order_of(given, stored)) != given:  # for narrow integers
-            value = converted(value, between)
+        else:
+            kind = dataset.id.get_type()
+            kind = kind if given.names else memory_types.field_kind(kind, names)
+            if (between := memory_types.in_order_of(given, kind)) != given:
+                value = converted(value, between)
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
         value = in_c_order(value)  # before h5py copies it
-    value = _only_fields(value, selections.split(selection)[1])
+    value = _only_fields(value, names)
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
     with lock():

@@ -169,20 +169,35 @@ def is_numpys(kind: Any, dtype: np.dtype[Any]) -> bool:
     return bool(kind.equal(h5py.h5t.py_create(dtype)))
 
 
-def in_order_of(memory: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a type with the byte order of ``stored`` in its integers, which are matched by field.
+def in_order_of(memory: np.dtype[Any], kind: Any) -> np.dtype[Any]:
+    """Return a type with the byte order of the file for what is stored as narrow integers.
 
-    HDF5 converts narrow integers rightly to and from this type, and NumPy does the rest.
+    HDF5 converts these rightly to and from this type, and NumPy reverses the bytes. Other numbers
+    keep their order: what HDF5 makes of them depends on it.
+
+    Args:
+        memory: The type of elements in memory.
+        kind: Their ``h5py.h5t.TypeID`` in the file. Fields are matched by name.
     """
+    import h5py
+
+    if not has_narrow_integers(kind):
+        return memory
     if memory.subdtype is not None:
         base, shape = memory.subdtype
-        return np.dtype((in_order_of(base, stored.base), shape))
-    if memory.names is None or stored.names is None:
-        both_integers = memory.kind in "iu" and stored.kind in "iu"
-        return memory.newbyteorder(stored.byteorder) if both_integers else memory
+        return np.dtype((in_order_of(base, kind), shape))
+    if isinstance(kind, h5py.h5t.TypeArrayID):
+        return in_order_of(memory, kind.get_super())
+    if not isinstance(kind, h5py.h5t.TypeCompoundID):
+        return memory.newbyteorder(kind.dtype.byteorder) if memory.kind in "iu" else memory
+    if memory.names is None:
+        return memory
     assert memory.fields is not None
+    stored = [kind.get_member_name(at).decode() for at in range(kind.get_nmembers())]
     formats = [
-        in_order_of(memory[name], stored[name]) if name in stored.names else memory[name]
+        in_order_of(memory[name], kind.get_member_type(stored.index(name)))
+        if name in stored
+        else memory[name]
         for name in memory.names
     ]
     return np.dtype(
@@ -193,3 +208,10 @@ def in_order_of(memory: np.dtype[Any], stored: np.dtype[Any]) -> np.dtype[Any]:
             "itemsize": memory.itemsize,
         }
     )
+
+
+def field_kind(kind: Any, names: tuple[str, ...]) -> Any:
+    """Return the type of one field, or ``kind`` itself for no field or several."""
+    if len(names) != 1:
+        return kind
+    return kind.get_member_type(kind.get_member_index(names[0].encode()))
