@@ -4,8 +4,8 @@
 //! callback is set. HDF5 has two methods, C casts and bit-by-bit conversion, whose results differ.
 //!
 //! - **Byte order only**: the bytes of each number are reversed. This also applies to integers of
-//!   equal size (2 bytes or more) that differ in sign and byte order: 65535, little-endian, read as
-//!   a signed big-endian number is -1.
+//!   equal size that differ in sign and byte order: 65535, little-endian, read as a signed big-endian
+//!   number is -1. Integers of one byte have a byte order here: they keep their bits.
 //! - **Integer to integer**: saturates at the limits of the target.
 //! - **Casts**, if both formats are integers, `F16`, `F32` or `F64`, and little-endian (one byte has
 //!   no byte order):
@@ -77,10 +77,10 @@ impl TypeConversion {
     /// The conversion from one format to another.
     pub fn between(from: Format, to: Format) -> TypeConversion {
         let (size, same_size) = (from.size(), from.size() == to.size());
-        let is_other_order = from.is_swapped() != to.is_swapped();
+        let is_other_order = from.big != to.big;
         let both_integers = from.number.is_integer() && to.number.is_integer();
         if from.number == to.number || both_integers && same_size && is_other_order {
-            return if is_other_order {
+            return if is_other_order && size > 1 {
                 TypeConversion::Swap { unit: size }
             } else {
                 TypeConversion::Copy
@@ -239,6 +239,14 @@ mod tests {
     fn integers_of_equal_size_and_other_byte_order_keep_their_bits() {
         let (from, to) = (Format::little(Number::U16), Format::big(Number::I16));
         assert_eq!(one(from, to, 65535u16.to_le_bytes()), (-1i16).to_be_bytes());
+    }
+
+    #[test]
+    fn integers_of_one_byte_and_other_byte_order_keep_their_bits() {
+        let (from, to) = (Format::big(Number::I8), Format::little(Number::U8));
+        assert_eq!(TypeConversion::between(from, to), TypeConversion::Copy);
+        let from = Format::little(Number::I8);
+        assert_eq!(one(from, to, (-1i8).to_le_bytes()), [0]);
     }
 
     #[test]

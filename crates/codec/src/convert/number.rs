@@ -114,7 +114,8 @@ pub enum Sign {
 pub struct Format {
     /// The kind of number.
     pub number: Number,
-    /// Whether the most significant byte comes first. Ignored for numbers of one byte.
+    /// Whether the most significant byte comes first. For numbers of one byte, it matters only to integers
+    /// of another sign.
     pub big: bool,
 }
 
