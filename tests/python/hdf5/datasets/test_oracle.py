@@ -495,6 +495,10 @@ def test_reads_are_those_of_h5py(
             memory, kind = Host(data), "new"
         numeric = dataset.dtype.kind in "iuf"
         wanted = draw_number(data, dataset.dtype) if numeric and data.draw(st.booleans()) else None
+        if wanted is not None and dataset.name.startswith("/bits"):
+            wanted = wanted.newbyteorder(
+                "="
+            )  # Penstock reads the other order, too, and h5py refuses
         options = data.draw(st.sampled_from(OPTIONS))
         monkeypatch.setattr(small, "LIMIT", data.draw(st.sampled_from(LIMITS)))
         note(f"{dataset} [{chosen}] as {wanted} into {kind} on {memory.device}, {options}")
@@ -513,7 +517,7 @@ def test_reads_are_those_of_h5py(
         elif kind == "new":
             ours = ps.read(dataset, chosen, dtype=wanted, device=memory.device, **options)
             if memory.device:
-                ours, theirs = ours.numpy(), native(np.asarray(theirs))
+                ours, theirs = native(ours.numpy()), native(np.asarray(theirs))
             else:
                 assert type(ours) is type(theirs)
             assert not difference(ours, theirs)
