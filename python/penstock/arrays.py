@@ -1,7 +1,17 @@
 """The memory of other libraries' arrays: its address, its length and whether it is writable.
 
-:func:`view` tries NumPy, torch, ``__cuda_array_interface__``, ``__array_interface__``, the buffer
-protocol and DLPack, in this order.
+:func:`view` tries NumPy, torch, DLPack of GPU memory, ``__cuda_array_interface__``,
+``__array_interface__``, the buffer protocol and DLPack of host memory, in this order.
+
+A library may have work queued that makes or uses the array. The memory of a GPU is therefore asked
+for in the way that orders our work after it, whether we read or fill the memory:
+
+1. For torch and CuPy, their current stream, as they do it among themselves.
+2. By DLPack: the library makes the caller's stream wait for its work, or
+   :func:`penstock.streams.of_lenders`. JAX has no other way, and no stream to name.
+3. By ``__cuda_array_interface__``, the stream that it names.
+
+If there is no such way, this waits for all streams of the GPU, unless the caller has named one.
 """
 
 from __future__ import annotations
@@ -22,7 +32,7 @@ from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError
 from penstock.memory import HOST, kind_of
 from penstock.records import in_c_order
-from penstock.streams import normal, wait_for
+from penstock.streams import normal, of_lenders, wait_for, wait_for_all
 
 _MOST_PLACES = 1 << 20
 """The largest number of elements whose addresses are compared one by one."""
@@ -116,7 +126,12 @@ def find(array: Any, stream: int | None = None) -> View | None:
 
 def _find(array: Any, stream: int | None) -> View | None:
     if isinstance(array, np.ndarray):
-        return _of_numpy(array)
+        found = _of_numpy(array)
+        if type(array) is not np.ndarray:  # Numba has arrays of NumPy in memory that GPUs use
+            interface = getattr(array, "__cuda_array_interface__", None)
+            if interface is not None:
+                found.stream = _interface_stream(array, interface, stream)
+        return found
     if isinstance(array, DeviceArray):
         return View(
             array.data_ptr,
@@ -129,9 +144,19 @@ def _find(array: Any, stream: int | None) -> View | None:
         )
     if frameworks.is_torch(array):
         return _of_torch(array, stream)
+    refusal = None
+    if hasattr(array, "__dlpack__") and not frameworks.is_cupy(array):
+        device = array.__dlpack_device__()
+        if dlpack.is_on_gpu(device):
+            try:
+                return _of_dlpack(array, stream)
+            except IncompatibleError as error:  # such as a type that DLPack lacks
+                refusal = error
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
-        return _of_cuda_interface(array, interface)
+        return _of_cuda_interface(array, interface, stream)
+    if refusal is not None:
+        raise refusal
     if hasattr(array, "__array_interface__"):
         found = _of_numpy(np.asarray(array))
         # NumPy's scalars expose the memory of a copy: a write there would not reach them.
@@ -312,13 +337,28 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
     )
 
 
-def _of_cuda_interface(array: Any, interface: dict[str, Any]) -> View:
+def _interface_stream(array: Any, interface: dict[str, Any], stream: int | None) -> int | None:
+    """Return the stream that the interface names, if any, after any wait that is needed."""
+    address = interface["data"][0]
+    kind, ordinal = kind_of(address) if address else (HOST, 0)
+    if kind == HOST:
+        return None
+    named = interface.get("stream")
+    if named is not None:
+        named = normal(named)
+        if stream not in (None, named) and not frameworks.is_cupy(array):
+            wait_for(named, ordinal)
+    elif stream is None:
+        wait_for_all(ordinal)
+    return named
+
+
+def _of_cuda_interface(array: Any, interface: dict[str, Any], stream: int | None = None) -> View:
     if interface.get("mask") is not None:
         raise IncompatibleError("a masked array holds more than its data")
     address, readonly = interface["data"]
     shape = tuple(interface["shape"])
     dtype = element_type(np.dtype(interface["typestr"]))
-    stream = interface.get("stream")
     kind, ordinal = kind_of(address) if address else (HOST, 0)
     return View(
         address,
@@ -329,16 +369,21 @@ def _of_cuda_interface(array: Any, interface: dict[str, Any]) -> View:
         framework="cupy" if frameworks.is_cupy(array) else "other",
         device=max(ordinal, 0) if address == 0 or kind != HOST else -1,
         strides=unless_c_order(shape, interface.get("strides"), dtype.itemsize),
-        readonly=bool(readonly),
-        stream=None if stream is None else normal(stream),
+        readonly=bool(readonly) or _library(array) in _IMMUTABLE_LIBRARIES,
+        stream=_interface_stream(array, interface, stream),
         keep=interface,
     )
 
 
 def _of_dlpack(array: Any, stream: int | None) -> View:
-    after = frameworks.LEGACY_DEFAULT_STREAM if stream is None else stream
+    device = array.__dlpack_device__()
+    gpu = dlpack.is_on_gpu(device)
+    after = None
+    if gpu:
+        after = of_lenders(device[1]) if stream is None else stream
     imported = dlpack.import_array(array, after)
-    gpu = imported.device_type in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+    if not imported.is_ordered and stream is None:
+        wait_for_all(device[1])
     if not gpu and imported.device_type not in dlpack.HOST_MEMORY:
         raise IncompatibleError(
             f"{type(array).__name__} is on DLPack device type {imported.device_type}",
@@ -361,7 +406,7 @@ def _of_dlpack(array: Any, stream: int | None) -> View:
         device=imported.device_id if gpu else -1,
         strides=unless_c_order(imported.shape, strides, itemsize),
         readonly=readonly,
-        stream=after if gpu else None,
+        stream=after,
         keep=imported.capsule,
     )
 

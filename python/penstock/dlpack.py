@@ -12,6 +12,8 @@ from penstock.errors import IncompatibleError
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 HOST_MEMORY = (CPU, CUDA_HOST)
 _VERSION = (1, 0)
+_LEGACY = 1
+"""DLPack's number for the legacy default stream, whose handle is 0."""
 
 _BFLOAT16 = 4
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -36,24 +38,23 @@ class Imported(NamedTuple):
     dtype: ElementType
     readonly: bool
     capsule: Any
+    is_ordered: bool
+    """Whether work of the stream that was given follows the work of the array's library."""
 
 
-def import_array(array: Any, stream: int) -> Imported:
-    """Return the memory of an object, ready for work that is queued on ``stream`` afterwards."""
-    device_type, _ = array.__dlpack_device__()
-    arguments: dict[str, Any] = {}
-    if device_type in (CUDA, CUDA_MANAGED):
-        arguments["stream"] = stream or 1  # DLPack's number for the legacy default stream
-    try:
-        try:
-            capsule = array.__dlpack__(max_version=_VERSION, **arguments)
-        except TypeError:  # a producer older than DLPack 1.0
-            capsule = array.__dlpack__(**arguments)
-    except BufferError as error:
-        raise IncompatibleError(
-            f"{type(array).__name__} cannot be exported by DLPack: {error}",
-            remedy="pass a writable array of a type that DLPack has",
-        ) from error
+def is_on_gpu(device: tuple[int, int]) -> bool:
+    """Whether this result of ``__dlpack_device__`` is memory of a CUDA device."""
+    return device[0] in (CUDA, CUDA_MANAGED)
+
+
+def import_array(array: Any, stream: int | None) -> Imported:
+    """Return the memory of an object.
+
+    Args:
+        array: The object.
+        stream: For memory of a GPU, the stream that the object's library makes wait for its work.
+    """
+    capsule, is_ordered = _capsule(array, {} if stream is None else {"stream": stream or _LEGACY})
     # The capsule stays unconsumed, so it deletes the exported tensor with its last reference.
     try:
         described = read_capsule(capsule)
@@ -73,7 +74,25 @@ def import_array(array: Any, stream: int) -> Imported:
         dtype=_element_type(code, bits),
         readonly=readonly,
         capsule=capsule,
+        is_ordered=is_ordered,
     )
+
+
+def _capsule(array: Any, stream: dict[str, int]) -> tuple[Any, bool]:
+    """Return a capsule, and whether its library has been asked to make the stream wait."""
+    version = {"max_version": _VERSION}
+    try:
+        for arguments in (version | stream, stream):  # a producer may be older than DLPack 1.0
+            try:
+                return array.__dlpack__(**arguments), True
+            except TypeError:
+                pass
+        return array.__dlpack__(), not stream
+    except BufferError as error:
+        raise IncompatibleError(
+            f"{type(array).__name__} cannot be exported by DLPack: {error}",
+            remedy="pass a writable array of a type that DLPack has",
+        ) from error
 
 
 def _element_type(code: int, bits: int) -> ElementType:

@@ -56,6 +56,24 @@ def wait_for(stream: int | None, device: int) -> None:
     check(lib.penstock_stream_wait(max(device, 0), pointer(stream)))
 
 
+def wait_for_all(device: int) -> None:
+    """Wait until the work queued on all streams of a GPU is done."""
+    while request.step_stream_holders():  # as in wait_for
+        sleep(_POLL_SECONDS)
+    check(lib.penstock_device_wait(device))
+
+
+def of_lenders(device: int) -> int:
+    """Return a stream of a GPU that lenders of memory make wait for their work.
+
+    It has no other work. A request that follows it starts when the memory may be used. Unlike the
+    handle of a default stream, its handle is that of one GPU, whichever context is current.
+    """
+    made = ffi.new("penstock_stream *")
+    check(lib.penstock_device_stream(device, made))
+    return int(ffi.cast("uintptr_t", made[0]))
+
+
 def one_stream(streams: Iterable[tuple[int | None, int]]) -> int | None:
     """Return a stream that a request is to follow, after waiting for all other ones.
 

@@ -63,7 +63,8 @@ def load(
         out: An array to fill, instead of a new one on ``device``. Its length says how much is
             read. One that is not C-contiguous is filled through a temporary.
         stream: A CUDA stream whose queued work must finish before the memory is used. For arrays
-            of torch or CuPy, the default is their current stream.
+            of torch or CuPy, the default is their current stream; for others, all work that
+            their library has queued on the array.
         like: The library of a new array: ``"numpy"``, ``"torch"``, ``"cupy"`` or ``"device"`` for
             a :class:`penstock.DeviceArray`.
         pin: Whether a new array in host memory is page-locked, so that its copy to a GPU is fast
@@ -123,7 +124,8 @@ def save(
         path: The file. Only a regular file that the caller may write is replaced.
         array: Any array on the CPU or a GPU. One that is not C-contiguous is copied first.
         stream: A CUDA stream whose queued work fills the array. For arrays of torch or CuPy, the
-            default is their current stream.
+            default is their current stream; for others, all work that their library has queued
+            on the array.
         **options: See :class:`penstock.OptionKeys`.
 
     Raises:

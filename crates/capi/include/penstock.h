@@ -846,6 +846,12 @@ PENSTOCK_API int penstock_stream_wait(int device, penstock_stream stream);
 /* Sets *is_idle to 1 if all work queued on a stream has completed, otherwise to 0, also if a stream capture
  * prevents the query. Does not invalidate any capture. */
 PENSTOCK_API int penstock_stream_query(int device, penstock_stream stream, int *is_idle);
+/* Waits until the work queued on all streams of a device has completed. */
+PENSTOCK_API int penstock_device_wait(int device);
+/* Writes a stream of a device that has no work of its own. Another library that lends memory makes it wait for
+ * the work queued there (DLPack's argument `stream`), and requests with PENSTOCK_AFTER_STREAM follow it. It must
+ * not be destroyed. */
+PENSTOCK_API int penstock_device_stream(int device, penstock_stream *stream);
 /* Copies synchronously between any two kinds of memory. The ranges must not overlap. */
 PENSTOCK_API int penstock_copy(void *destination, const void *source, uint64_t bytes);
 

@@ -103,6 +103,21 @@ unsafe extern "C" fn penstock_stream_wait(device: c_int, stream: *mut c_void) ->
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn penstock_device_wait(device: c_int) -> c_int {
+    guard(|| Stream::synchronize_all(device))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn penstock_device_stream(device: c_int, stream: *mut *mut c_void) -> c_int {
+    // SAFETY: by contract of this function.
+    guard(|| unsafe {
+        let place = place_of(stream, "stream")?;
+        *place = Stream::of_lenders(device)?.as_raw();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn penstock_stream_query(
     device: c_int,
     stream: *mut c_void,

@@ -1,11 +1,12 @@
 //! CUDA contexts: the owners of the memory that requests touch, and the copy queues kept for each.
 
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
 
-use penstock_sys::cuda::{self, CUcontext, CUevent, CUstreamCaptureMode};
+use penstock_sys::cuda::{self, CUcontext, CUevent, CUstream, CUstreamCaptureMode};
 
 use super::holders::Holders;
+use super::queue::new_stream;
 use super::{CopyQueue, Driver, driver, idle, unpin};
 use crate::error::{Error, Kind, Result};
 use crate::sync::Recover;
@@ -31,7 +32,16 @@ pub struct Context {
     /// Events that are kept for the next user.
     events: Mutex<Vec<CUevent>>,
     has_kept_page: Once,
+    lenders: OnceLock<LendersStream>,
 }
+
+/// The stream of [`Context::lenders_stream`], which is never destroyed.
+struct LendersStream(CUstream);
+
+// SAFETY: a CUstream may be used from any thread.
+unsafe impl Send for LendersStream {}
+// SAFETY: as above.
+unsafe impl Sync for LendersStream {}
 
 // SAFETY: a CUcontext may be used from any thread; the driver locks it itself.
 unsafe impl Send for Context {}
@@ -102,6 +112,7 @@ impl Context {
             holders: Holders::default(),
             events: Mutex::default(),
             has_kept_page: Once::new(),
+            lenders: OnceLock::new(),
         });
         known.push(Arc::clone(&context));
         Ok(context)
@@ -133,6 +144,28 @@ impl Context {
             context: self,
             capture_mode: exchange_capture_mode(self.driver, cuda::CU_STREAM_CAPTURE_MODE_RELAXED),
         })
+    }
+
+    /// A stream that has no work but waits: lenders of memory make it wait for theirs, and requests
+    /// follow it. The first call creates it. Two first calls at the same time may create two, one of
+    /// which remains unused.
+    pub(super) fn lenders_stream(&self) -> Result<CUstream> {
+        if let Some(known) = self.lenders.get() {
+            return Ok(known.0);
+        }
+        let made = {
+            let _entered = self.enter()?;
+            new_stream(self.driver)?
+        };
+        Ok(self.lenders.get_or_init(|| LendersStream(made)).0)
+    }
+
+    /// Waits until all work queued in the context is done.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        let _entered = self.enter()?;
+        // SAFETY: a context is current.
+        let code = unsafe { (self.driver.cuda.cuCtxSynchronize)() };
+        self.driver.check(code, "cuCtxSynchronize")
     }
 
     /// Keeps a page of GPU memory mapped from which the driver serves small allocations, by an

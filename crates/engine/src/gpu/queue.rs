@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use penstock_sys::cuda::{self, CUevent, CUstream, Cuda, CudaMemcpy2D};
 
-use super::Context;
 use super::stream::Stream;
+use super::{Context, Driver};
 use crate::error::{Error, Kind, Result};
 
 /// The direction of a copy between host memory and the GPU.
@@ -63,25 +63,31 @@ pub struct Rows {
 /// I/O, and no wake-up leaves the link idle.
 const SPIN: Duration = Duration::from_millis(2);
 
+/// A stream of the current context, of the greatest priority. It does not wait for the legacy default
+/// stream.
+pub(super) fn new_stream(driver: &Driver) -> Result<CUstream> {
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: both are valid places for the answers.
+    let code = unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
+    driver.check(code, "cuCtxGetStreamPriorityRange")?;
+    let mut stream = ptr::null_mut();
+    // The application's kernels may keep the GPU busy, so copies have priority.
+    // SAFETY: `stream` is a valid place for the answer.
+    let code = unsafe {
+        (driver.cuda.cuStreamCreateWithPriority)(
+            &mut stream,
+            cuda::CU_STREAM_NON_BLOCKING,
+            greatest,
+        )
+    };
+    driver.check(code, "cuStreamCreateWithPriority")?;
+    Ok(stream)
+}
+
 impl CopyQueue {
     /// A queue with a stream of its own, of the greatest priority.
     pub fn new(context: Arc<Context>) -> Result<CopyQueue> {
-        let driver = context.driver;
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both are valid places for the answers.
-        let code = unsafe { (driver.cuda.cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
-        driver.check(code, "cuCtxGetStreamPriorityRange")?;
-        let mut stream = ptr::null_mut();
-        // The application's kernels may keep the GPU busy, so copies have priority.
-        // SAFETY: `stream` is a valid place for the answer.
-        let code = unsafe {
-            (driver.cuda.cuStreamCreateWithPriority)(
-                &mut stream,
-                cuda::CU_STREAM_NON_BLOCKING,
-                greatest,
-            )
-        };
-        driver.check(code, "cuStreamCreateWithPriority")?;
+        let stream = new_stream(context.driver)?;
         Ok(CopyQueue {
             context,
             stream,

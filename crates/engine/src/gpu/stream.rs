@@ -131,6 +131,28 @@ impl Stream {
         })
     }
 
+    /// A stream of the device that lenders of memory make wait for their work, and that requests then
+    /// follow. Unlike a default stream, it is of one device whichever context is current, and waits
+    /// for no other work.
+    pub fn of_lenders(device: i32) -> Result<Stream> {
+        crate::fork::refuse_fork()?;
+        Context::primary(device)?.lenders_stream().map(Stream)
+    }
+
+    /// The handle.
+    pub fn as_raw(self) -> *mut c_void {
+        self.0
+    }
+
+    /// Waits until all work queued on any stream of the device is done.
+    ///
+    /// # Errors
+    /// The failure of that work, or that of the call while a stream is captured.
+    pub fn synchronize_all(device: i32) -> Result<()> {
+        crate::fork::refuse_fork()?;
+        Context::primary(device)?.synchronize()
+    }
+
     /// Whether all work queued on the stream is done; false if a capture forbids the query. No
     /// capture is disturbed. `device` is as for [`synchronize`](Self::synchronize).
     ///
