@@ -308,10 +308,11 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
     torch = frameworks.loaded("torch")
     assert torch is not None
     kind = tensor.device.type
-    if tensor.layout != torch.strided or kind not in ("cpu", "cuda"):
+    if tensor.layout != torch.strided or tensor.is_nested or kind not in ("cpu", "cuda"):
+        layout = "nested" if tensor.is_nested else tensor.layout
         raise IncompatibleError(
-            f"a torch tensor of layout {tensor.layout} on {tensor.device} has no memory that a "
-            "file could fill",
+            f"a torch tensor of layout {layout} on {tensor.device} has no memory that a file could "
+            "fill",
             remedy="pass a strided tensor on the CPU or on a CUDA device",
         )
     device = tensor.device.index if kind == "cuda" else -1

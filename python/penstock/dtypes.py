@@ -9,10 +9,12 @@ import numpy as np
 
 from penstock.errors import IncompatibleError
 
-# Types that NumPy has only with the package ml_dtypes (complex32 not even then).
+# Types that NumPy has only with the package ml_dtypes. Even then it lacks complex32, and torch's
+# type of two numbers of 4 bits in a byte.
 _EXTENDED = {
     "bfloat16": 2,
     "complex32": 4,
+    "float4_e2m1fn_x2": 1,
     "float8_e4m3": 1,
     "float8_e4m3fn": 1,
     "float8_e4m3fnuz": 1,
@@ -93,6 +95,6 @@ def numpy_dtype(element: ElementType) -> np.dtype[Any]:
     if element.numpy is None:
         raise IncompatibleError(
             f"NumPy has no data type {element.name} here",
-            remedy="install ml_dtypes, or load it into a torch tensor on the GPU",
+            remedy="install ml_dtypes, use torch tensors, or the bytes of the elements as uint8",
         )
     return element.numpy

@@ -103,7 +103,7 @@ def address(tensor: Any) -> int:
     """
     torch = loaded("torch")
     assert torch is not None
-    if _is_fake(tensor):  # its address would raise a warning
+    if is_fake(tensor):  # its address would raise a warning
         raise _without_memory(tensor)
     try:
         start, storage = int(tensor.data_ptr()), int(tensor.untyped_storage().nbytes())
@@ -140,9 +140,20 @@ def _named(tensor: Any) -> str:
     return f"{type(tensor).__name__} of shape {tuple(tensor.shape)} and type {tensor.dtype}"
 
 
-def _is_fake(tensor: Any) -> bool:
+def is_fake(tensor: Any) -> bool:
+    """Whether a tensor is one of ``FakeTensorMode``, which has a shape and no elements."""
     fake = loaded("torch._subclasses.fake_tensor")
     return fake is not None and isinstance(tensor, fake.FakeTensor)
+
+
+def makes_fakes() -> bool:
+    """Whether ``FakeTensorMode`` is on: torch makes tensors that have no memory."""
+    torch = loaded("torch")
+    return (
+        torch is not None
+        and torch._C._len_torch_dispatch_stack() > 0
+        and torch._guards.detect_fake_mode(None) is not None
+    )
 
 
 def _without_memory(tensor: Any) -> InvalidError:

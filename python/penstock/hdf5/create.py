@@ -66,6 +66,8 @@ def memory(data: Any, stream: int | None) -> arrays.View | None:
     try:
         found = arrays.view(data, stream)
     except IncompatibleError:
+        if frameworks.is_torch(data):  # h5py has no types that torch has and NumPy lacks
+            raise
         return None
     # h5py converts single values of the types that it has.
     is_known = found.framework == "numpy" and not found.dtype.is_extended

@@ -291,6 +291,7 @@ class StubTensor:
         self.requires_grad = requires_grad
         self.shape, self.dtype = values.shape, values.dtype
         self.device, self.layout = SimpleNamespace(type="cpu", index=None), "strided"
+        self.is_nested = False
         self.is_conj = self.is_neg = self.is_inference = lambda: False
         self.is_contiguous, self.is_cpu, self.is_cuda = lambda: True, True, False
         self.data_ptr = lambda: values.ctypes.data

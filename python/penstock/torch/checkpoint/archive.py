@@ -126,7 +126,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """Refuse a tensor that has not all of its memory, which nothing could load."""
-        if type(obj) is torch.Tensor and obj.layout == torch.strided and obj.device.type != "meta":
+        is_plain = type(obj) is torch.Tensor and obj.layout == torch.strided
+        if (is_plain and obj.device.type != "meta") or frameworks.is_fake(obj):
             frameworks.address(obj)
         return NotImplemented
 
@@ -154,8 +155,9 @@ class _Pickler(pickle.Pickler):
 def bytes_of(storage: Any, begin: int = 0, end: int | None = None) -> torch.Tensor:
     """Return bytes of a storage as a tensor that shares its memory."""
     length = (storage.nbytes() if end is None else end) - begin
-    empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return empty.set_(storage, begin, (length,))
+    with torch._C._DisableTorchDispatch():  # such as FakeTensorMode, which would have no memory
+        empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return empty.set_(storage, begin, (length,))
 
 
 class _Writer:

@@ -67,8 +67,8 @@ from penstock.torch.checkpoint.errors import REMEDY, CheckpointFileError
 from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.publication import check, inside, locked, remove, unique
 from penstock.torch.checkpoint.reader import FileReads, OneCheckpoint
-from penstock.torch.checkpoint.writer import MOST_COPIED, Parts, dense, finished, is_plain
-from penstock.torch.safetensors.dtypes import NAMES
+from penstock.torch.checkpoint.writer import MOST_COPIED, Parts, dense, finished
+from penstock.torch.safetensors.dtypes import PACKED, TORCH_NAMES, halved, stored_shape
 from penstock.torch.safetensors.header import (
     SAVE,
     Entry,
@@ -78,7 +78,9 @@ from penstock.torch.safetensors.header import (
     read_header,
 )
 
-_DTYPES = {name: getattr(torch, dtype) for name, dtype in NAMES.items() if hasattr(torch, dtype)}
+_DTYPES = {
+    name: getattr(torch, dtype) for name, dtype in TORCH_NAMES.items() if hasattr(torch, dtype)
+}
 """The data types of torch by the format's names."""
 _BY_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
 _NO_SAVE = "0" * len(unique())
@@ -185,7 +187,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
         for item in listed:
             data = planner.resolve_data(item)
             key = item.index.fqn
-            if not is_plain(data) or data.dtype not in _BY_DTYPE:
+            if not _has_elements(data) or data.dtype not in _BY_DTYPE:
                 raise IncompatibleError(
                     f"{key!r} is {_described(data)}, which a safetensors file cannot hold",
                     remedy="save it by PenstockWriter, or leave it out of the state dict",
@@ -198,7 +200,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
             tensors[key] = data
             offsets[key] = {layout.SAVED_OFFSETS_KEY: list(item.tensor_data.chunk.offsets)}
         header, entries = encode_header(
-            {key: (_BY_DTYPE[one.dtype], tuple(one.shape)) for key, one in tensors.items()},
+            {key: _type_and_shape(one) for key, one in tensors.items()},
             {
                 SAVE: _NO_SAVE,  # before any text of the caller
                 layout.CUSTOM_METADATA_KEY: json.dumps(offsets),
@@ -243,7 +245,7 @@ class PenstockHuggingFaceWriter(HuggingFaceStorageWriter):  # type: ignore[misc,
         results = []
         for name, few in by_file.items():
             header, entries = encode_header(
-                {key: (_BY_DTYPE[one.dtype], tuple(one.shape)) for key, one in few.items()},
+                {key: _type_and_shape(one) for key, one in few.items()},
                 {SAVE: save, layout.FORMAT_KEY: layout.FORMAT_VALUE},
             )
             whole.hidden[name] = f"{name}.{save}"
@@ -384,11 +386,11 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
                     )
             saved = _saved_offsets(path, header)
             for key, entry in header.entries.items():
-                offsets = saved.get(key, [0] * len(entry.shape))
-                dtype = _dtype(path, entry)
+                dtype, lengths = _dtype(path, entry), _shape(entry)
+                offsets = saved.get(key, [0] * len(lengths))
                 _add_chunk(tensors, path, entry, dtype, offsets)
                 index = MetadataIndex(fqn=key, offset=offsets)
-                shape = torch.Size(entry.shape)
+                shape = torch.Size(lengths)
                 if entry.nbytes and index in storage_data:
                     other = storage_data[index].relative_path
                     raise _mixed(path, f"{key!r} is also in {other}")
@@ -454,6 +456,27 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
         return finished(None)
 
 
+def _has_elements(data: Any) -> bool:
+    """Whether this is a tensor, also of a subclass, whose elements are those in its memory."""
+    return (
+        isinstance(data, torch.Tensor)
+        and data.layout == torch.strided
+        and data.device.type in ("cpu", "cuda")
+        and not data.is_quantized
+    )
+
+
+def _type_and_shape(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
+    """Return the type and the shape of a tensor in a file."""
+    dtype = _BY_DTYPE[tensor.dtype]
+    return dtype, stored_shape(dtype, tuple(tensor.shape))
+
+
+def _shape(entry: Entry) -> tuple[int, ...]:
+    """Return the shape in torch, in which offsets are saved."""
+    return halved(entry.name, entry.shape) if entry.dtype == PACKED else entry.shape
+
+
 def _described(data: Any) -> str:
     if isinstance(data, torch.Tensor):
         return f"a {type(data).__name__} of {data.dtype} on {data.device}"
@@ -470,7 +493,8 @@ def _dtype(path: str, entry: Entry) -> torch.dtype:
 
 def _stored(path: str, entry: Entry) -> StoredTensor:
     dtype = _dtype(path, entry)
-    return StoredTensor(dtype, entry.begin, entry.shape, c_strides(entry.shape, dtype.itemsize))
+    shape = _shape(entry)
+    return StoredTensor(dtype, entry.begin, shape, c_strides(shape, dtype.itemsize))
 
 
 def _saved_offsets(path: str, header: Header) -> dict[str, list[int]]:
@@ -503,8 +527,9 @@ def _add_chunk(
     dtype: torch.dtype,
     offsets: list[int],
 ) -> None:
-    ends = [n + first for n, first in zip(entry.shape, offsets, strict=True)]
-    chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(entry.shape))
+    lengths = _shape(entry)
+    ends = [n + first for n, first in zip(lengths, offsets, strict=True)]
+    chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(lengths))
     known = tensors.get(entry.name)
     if known is None:
         properties = TensorProperties(dtype=dtype)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from penstock import request
+from penstock import frameworks, request
 from penstock._options import OptionKeys, resolve
 from penstock.files import READ, NativeFile, Path, encode, path_of_new
 from penstock.replacement import Replacement
@@ -152,6 +152,8 @@ def _open(path: Path) -> _File:
 
 
 def _check_kind(directory: archive.Directory) -> None:
+    if frameworks.makes_fakes():
+        raise archive.Unsupported("FakeTensorMode is on, and torch reads no elements")
     order = sys.byteorder.encode()
     if "byteorder" in directory and directory.content("byteorder") != order:
         raise archive.Unsupported("the bytes are in the other order")

@@ -68,6 +68,19 @@ def shape_of_bytes(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[int, 
     return (count // 8,)
 
 
+def stored_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in a file of a tensor of torch.
+
+    Raises:
+        WeightsTypeError: The format has no such shape.
+    """
+    if dtype != PACKED:
+        return shape
+    if not shape:
+        raise WeightsTypeError("a scalar of two elements has no shape in the format")
+    return (*shape[:-1], shape[-1] * 2)
+
+
 def halved(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape in torch of a tensor with two elements in each byte."""
     if not shape or shape[-1] % 2:

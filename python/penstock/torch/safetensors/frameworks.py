@@ -138,18 +138,20 @@ class _Torch:
 
     def allocate(self, nbytes: int, *, pin: bool = False) -> Memory:
         torch = self._torch
+        _refuse_fakes()
         if pin and self.ordinal != HOST:
             raise WeightsError(f"pin=True is for host memory, and the device is {self.device}")
         if pin and not torch.cuda.is_available():  # torch locks pages by CUDA alone
             return host_memory(pinned.empty((nbytes,), _BYTES))
         owner = torch.empty(nbytes, dtype=self._u8, device=self._filled_on, pin_memory=pin)
-        return Memory(owner, owner.data_ptr(), nbytes)
+        return Memory(owner, frameworks.address(owner), nbytes)
 
     def tensor(self, memory: Memory, place: int, part: AnyPart) -> Any:
         (made,) = self.tensors(memory, (place,), (part,))
         return made
 
     def tensors(self, memory: Memory, places: Sequence[int], parts: Sequence[AnyPart]) -> list[Any]:
+        _refuse_fakes()
         found = import_arrays(self._api, parts, places, self._codes, memory, self._dlpack_device)
         for number, tensor in enumerate(found):
             if tensor is None:
@@ -204,6 +206,16 @@ class _Torch:
 
     def finished(self, tensor: Any) -> Any:
         return tensor if tensor.device == self.device else tensor.to(self.device)
+
+
+def _refuse_fakes() -> None:
+    """Raise an error within ``FakeTensorMode``, as safetensors does."""
+    if frameworks.makes_fakes():
+        raise WeightsError(
+            "FakeTensorMode is on, in which tensors have no elements",
+            remedy="load the tensors outside of it; safe_open(...).get_slice(name) has types and "
+            "shapes",
+        )
 
 
 def _torch_codes(torch: Any) -> dict[str, tuple[int, int]]:

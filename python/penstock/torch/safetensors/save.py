@@ -18,7 +18,7 @@ from penstock.files import WRITE, NativeFile, Path, path_of_new
 from penstock.replacement import Replacement
 from penstock.staging import to_host
 from penstock.streams import one_stream
-from penstock.torch.safetensors.dtypes import PACKED, format_name
+from penstock.torch.safetensors.dtypes import format_name, stored_shape
 from penstock.torch.safetensors.errors import WeightsTypeError, of_save
 from penstock.torch.safetensors.header import Entry, encode_header
 from penstock.torch.safetensors.shared import find_shared_tensors
@@ -196,15 +196,8 @@ def _memory(tensor: Any) -> tuple[arrays.View, str, tuple[int, ...]]:
             remedy="save dequantize(), or int_repr() with scale and zero point",
         )
     dtype = format_name(str(tensor.dtype).removeprefix("torch."))
-    plain = tensor.detach()
-    if plain.device.type not in ("cpu", "cuda"):
-        plain = plain.to("cpu")
-    if dtype != PACKED:
-        return arrays.source(plain), dtype, tuple(tensor.shape)
-    if not tensor.ndim:
-        raise WeightsTypeError("a scalar of two elements has no shape in the format")
-    shape = (*tensor.shape[:-1], tensor.shape[-1] * 2)
-    return arrays.source(plain.contiguous().view(torch.uint8)), dtype, shape
+    plain = tensor if tensor.device.type in ("cpu", "cuda") else tensor.detach().to("cpu")
+    return arrays.source(plain), dtype, stored_shape(dtype, tuple(tensor.shape))
 
 
 def _write(
