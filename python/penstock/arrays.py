@@ -164,7 +164,7 @@ def _find(array: Any, stream: int | None) -> View | None:
         return found
     try:
         return _of_numpy(np.asarray(memoryview(array)))
-    except TypeError:
+    except (TypeError, BufferError):  # JAX has no buffer of some types
         pass
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, stream)
@@ -208,6 +208,14 @@ def destination(
                 wait_for(view(found.array, stream).stream, found.device)
 
     return temporary, finish
+
+
+def new(array: Any, stream: int | None = None) -> View:
+    """Return the memory of a new array, to be filled even if its library has immutable arrays."""
+    found = view(array, stream)
+    if found.readonly:
+        found = replace(found, array=array, framework="other", readonly=False, keep=found)
+    return found
 
 
 def contiguous_destination(array: Any, stream: int | None = None) -> View:

@@ -120,6 +120,22 @@ def export_array(
     return make_capsule(pointer, shape, code, device, owner, versioned=versioned, copied=copied)
 
 
+class Lender:
+    """Lends memory of the host, which it owns, as an array of any type."""
+
+    def __init__(
+        self, owner: object, pointer: int, shape: tuple[int, ...], dtype: ElementType
+    ) -> None:
+        self._owner, self._array = owner, (pointer, shape, dtype)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU, 0
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **_: Any) -> object:
+        versioned = max_version is not None and max_version[0] >= 1
+        return export_array(*self._array, (CPU, 0), self._owner, versioned=versioned)
+
+
 def code_of(dtype: ElementType) -> int:
     """Return DLPack's code of an element type."""
     code = _EXTENDED.get(dtype.name)

@@ -1,8 +1,8 @@
-"""All uses of torch and CuPy, which are optional.
+"""All uses of torch, CuPy and JAX, which are optional.
 
-Only :func:`installed`, :func:`torch_module` and :func:`with_gpu` import them; the other functions
-use what the program has imported. A stream is an integer here: the CUstream handle, 0 for the
-legacy default stream.
+Only :func:`installed`, :func:`torch_module`, :func:`with_gpu` and :func:`jax_array` import them;
+the other functions use what the program has imported. A stream is an integer here: the CUstream
+handle, 0 for the legacy default stream.
 """
 
 from __future__ import annotations
@@ -55,6 +55,31 @@ def with_gpu(name: str) -> ModuleType | None:
         return module if module.cuda.is_available() else None
     except (ImportError, OSError, RuntimeError, AttributeError):
         return None  # absent or broken, such as a wheel for another driver
+
+
+def jax_array(lender: Any, dtype: Any) -> Any:
+    """Return an array of JAX in the memory that an object lends, and keeps, by DLPack.
+
+    Raises:
+        UnavailableError: JAX is absent, or does not use the device of the memory.
+        IncompatibleError: JAX, or DLPack, does not have the type ``dtype`` of NumPy.
+    """
+    if installed("jax") is None:
+        raise UnavailableError("jax is not installed", remedy="pip install jax")
+    from jax.dlpack import from_dlpack  # type: ignore[import-not-found, unused-ignore]
+
+    try:
+        made = from_dlpack(lender)
+    except BufferError as error:
+        raise IncompatibleError(f"JAX cannot have elements of {dtype}: {error}") from None
+    except RuntimeError as error:
+        raise UnavailableError(f"jax cannot use the memory: {error}") from None
+    if made.dtype != dtype:  # it is a copy
+        raise IncompatibleError(
+            f"JAX has no data type {dtype} here, and would convert to {made.dtype}",
+            remedy='jax.config.update("jax_enable_x64", True), or load it with another dtype',
+        )
+    return made
 
 
 def is_torch(array: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock import frameworks, pinned
+from penstock import dlpack, frameworks, pinned
 from penstock.device_array import DeviceArray, ordinal_of
 from penstock.dtypes import ElementType, numpy_dtype
 from penstock.errors import IncompatibleError, InvalidError, UnavailableError
@@ -18,10 +18,12 @@ HOST_DEVICE = "cpu"
 Device: TypeAlias = Any
 """``"cpu"``, ``"cuda"``, ``"cuda:1"``, a CUDA ordinal, a torch.device or a cupy.cuda.Device."""
 
-Library: TypeAlias = Literal["numpy", "torch", "cupy", "device"]
+Library: TypeAlias = Literal["numpy", "torch", "cupy", "jax", "device"]
 """The library of a new array; ``"device"`` is for a :class:`penstock.DeviceArray`."""
 
 _BYTES = np.dtype("u1")
+_JAX_ALIGNMENT = 64
+"""Of host memory. JAX copies other memory."""
 _LIBRARIES = ("torch", "cupy", "device")
 
 
@@ -52,9 +54,10 @@ def place(device: Device, like: Library | None, pin: bool, out: Any = None) -> D
         if like is not None or pin:
             raise InvalidError("like and pin are for a new array, and out is given")
         return device
-    if like is not None and like not in ("numpy", *_LIBRARIES):
+    if like is not None and like not in ("numpy", "jax", *_LIBRARIES):
         raise InvalidError(
-            f"like={like!r} names no library", remedy='use "numpy", "torch", "cupy" or "device"'
+            f"like={like!r} names no library",
+            remedy='use "numpy", "torch", "cupy", "jax" or "device"',
         )
     on_gpu = like in ("cupy", "device")
     ordinal = None if device is None and on_gpu else parse_device(device)
@@ -62,11 +65,22 @@ def place(device: Device, like: Library | None, pin: bool, out: Any = None) -> D
         if on_gpu:
             raise InvalidError(f"like={like!r} is for GPU memory, and the device is {device}")
         library: Library = like or ("torch" if is_of_torch else "numpy")
-        return Placement(HOST, library, pin) if pin or library == "torch" else HOST_DEVICE
+        is_usual = library == "numpy" and not pin
+        return HOST_DEVICE if is_usual else Placement(HOST, library, pin)
     if pin or like == "numpy":
         what = "pin=True" if pin else 'like="numpy"'
         raise InvalidError(f"{what} is for host memory, and the device is {device}")
     return device if like is None else Placement(ordinal, like, pin=False)
+
+
+def place_changed(device: Device, like: Library | None) -> Device:
+    """Return what :func:`place` does, for a call that changes its new arrays: not those of JAX."""
+    if like == "jax":
+        raise InvalidError(
+            "arrays of JAX cannot be changed, as this call does",
+            remedy='use another library, and jax.dlpack.from_dlpack, or like="numpy"',
+        )
+    return place(device, like, pin=False)
 
 
 def is_numpy(device: Device) -> bool:
@@ -86,7 +100,7 @@ def allocate(
     if ordinal == HOST:
         return _on_host(shape, dtype, device)
     library = device.library if isinstance(device, Placement) else _library()
-    if library != "device" and frameworks.with_gpu(library) is None:
+    if library not in ("device", "jax") and frameworks.with_gpu(library) is None:
         raise UnavailableError(f"{library} is not installed, or finds no GPU")
     if ordinal is None:
         ordinal = _current_ordinal(library)
@@ -102,7 +116,18 @@ def allocate(
         found = cupy_dtype(dtype)
         with frameworks.on_stream("cupy", stream, ordinal):
             return cupy.empty(shape, dtype=found)
-    return DeviceArray(shape, dtype.numpy or dtype.name, ordinal)
+    made = DeviceArray(shape, dtype.numpy or dtype.name, ordinal)
+    return made if library == "device" else frameworks.jax_array(made, jax_dtype(dtype))
+
+
+def memory_of(device: Device) -> Device:
+    """Return where memory is allocated that arrays of a device share.
+
+    Arrays of JAX cannot be parts of another one, but of any memory.
+    """
+    if not isinstance(device, Placement) or device.library != "jax":
+        return device
+    return device._replace(library="numpy" if device.ordinal == HOST else "device")
 
 
 def parse_device(device: Device) -> int | None:
@@ -129,6 +154,9 @@ def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
     """Return a new array in host memory."""
     if not isinstance(device, Placement):
         return np.empty(shape, numpy_dtype(dtype))
+    if device.library == "jax":
+        memory = aligned(math.prod(shape) * dtype.itemsize, pin=device.pin)
+        return jax_on_host(memory, 0, shape, dtype)
     if device.library == "numpy":
         made = pinned.empty(shape, numpy_dtype(dtype))
         if made.dtype.kind == "V":
@@ -140,6 +168,31 @@ def _on_host(shape: tuple[int, ...], dtype: ElementType, device: Device) -> Any:
         memory = torch.from_numpy(pinned.empty((math.prod(shape) * dtype.itemsize,), _BYTES))
         return memory.view(found).reshape(shape)
     return torch.empty(shape, dtype=found, device="cpu", pin_memory=device.pin)
+
+
+def aligned(nbytes: int, *, pin: bool) -> np.ndarray[Any, Any]:
+    """Return new bytes in host memory at an address that JAX can use."""
+    if pin:
+        return pinned.empty((nbytes,), _BYTES)  # at the start of a page
+    memory = np.empty(nbytes + _JAX_ALIGNMENT, _BYTES)
+    start = -memory.__array_interface__["data"][0] % _JAX_ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+def jax_on_host(
+    memory: np.ndarray[Any, Any], at: int, shape: tuple[int, ...], dtype: ElementType
+) -> Any:
+    """Return an array of JAX in bytes of :func:`aligned`, from byte ``at`` on."""
+    address = memory.__array_interface__["data"][0] + at
+    lender = dlpack.Lender(memory, address, shape, dtype)
+    return frameworks.jax_array(lender, jax_dtype(dtype))
+
+
+def jax_dtype(dtype: ElementType) -> np.dtype[Any]:
+    """Return JAX's data type of an element, which is NumPy's."""
+    if dtype.numpy is None or not _is_native(dtype) or dtype.numpy.kind not in "biufcV":
+        raise _no_type("JAX", dtype)
+    return dtype.numpy
 
 
 def torch_dtype(torch: Any, dtype: ElementType) -> Any:
@@ -174,7 +227,7 @@ def _library() -> str:
 
 
 def _current_ordinal(library: str) -> int:
-    if library == "device":
+    if library in ("device", "jax"):
         return 0
     module = frameworks.with_gpu(library)
     assert module is not None

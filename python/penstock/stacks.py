@@ -13,7 +13,18 @@ from penstock import arrays, frameworks
 from penstock.arrays import c_strides
 from penstock.device_array import DeviceArray
 from penstock.dtypes import ElementType, element_type, numpy_dtype
-from penstock.placement import Device, allocate, cupy_dtype, torch_dtype
+from penstock.placement import (
+    HOST,
+    Device,
+    Placement,
+    aligned,
+    allocate,
+    cupy_dtype,
+    jax_dtype,
+    jax_on_host,
+    memory_of,
+    torch_dtype,
+)
 
 _ALIGNMENT = 256
 """The alignment of each array in bytes, which is that of CUDA's allocations."""
@@ -68,19 +79,30 @@ def allocate_stacks(
     if len(wanted) == 1 and wanted[0].number == 1:
         only = _zeroed(allocate(wanted[0].shape, wanted[0].dtype, device, stream))
         return [Stack(lambda: [only], arrays.view(only, stream).pointer, 0)], only
-    memory = allocate((total,), element_type("uint8"), device, stream)
+    of_jax = isinstance(device, Placement) and device.library == "jax"
+    if of_jax and device.ordinal == HOST:
+        memory: Any = aligned(total, pin=device.pin)
+    else:
+        memory = allocate((total,), element_type("uint8"), memory_of(device), stream)
     address = arrays.view(memory, stream).pointer
     stacks, at = [], 0
     for some in wanted:
         if some.is_structure and isinstance(memory, np.ndarray):
             _zeroed(_stack(memory, at, some))
-        stacks.append(Stack(partial(_parts, memory, at, some), address + at, some.step))
+        stacks.append(Stack(partial(_parts, memory, at, some, of_jax), address + at, some.step))
         at += some.step * some.number
     return stacks, memory
 
 
-def _parts(memory: Any, at: int, some: Wanted) -> Sequence[Any]:
+def _parts(memory: Any, at: int, some: Wanted, of_jax: bool) -> Sequence[Any]:
     """Return arrays in a memory of bytes, from byte ``at`` on."""
+    if of_jax and isinstance(memory, np.ndarray):
+        places = [at + some.step * number for number in range(some.number)]
+        return [jax_on_host(memory, place, some.shape, some.dtype) for place in places]
+    if of_jax:
+        kind = jax_dtype(some.dtype)
+        parts = _parts(memory, at, some, of_jax=False)
+        return [frameworks.jax_array(part, kind) for part in parts]
     shape = (some.number, *some.shape)
     strides = (some.step, *c_strides(some.shape, some.dtype.itemsize))
     if isinstance(memory, np.ndarray):

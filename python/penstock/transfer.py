@@ -65,8 +65,8 @@ def load(
         stream: A CUDA stream whose queued work must finish before the memory is used. For arrays
             of torch or CuPy, the default is their current stream; for others, all work that
             their library has queued on the array.
-        like: The library of a new array: ``"numpy"``, ``"torch"``, ``"cupy"`` or ``"device"`` for
-            a :class:`penstock.DeviceArray`.
+        like: The library of a new array: ``"numpy"``, ``"torch"``, ``"cupy"``, ``"jax"`` or
+            ``"device"`` for a :class:`penstock.DeviceArray`.
         pin: Whether a new array in host memory is page-locked, so that its copy to a GPU is fast
             and need not be waited for.
         **options: See :class:`penstock.OptionKeys`.
@@ -91,9 +91,10 @@ def load(
     with NativeFile(path, READ) as file:
         if out is None:
             out = _new_array(file, path, dtype, shape, start, device, after)
+            view, copy_back = arrays.new(out, after), None
         else:
             check_device(out, device)
-        view, copy_back = arrays.destination(out, after)
+            view, copy_back = arrays.destination(out, after)
         _check_shape(view, dtype, shape)
         read_into(file, view, start, native_options)
     complete(view, copy_back)
@@ -176,9 +177,10 @@ def load_async(
     file = NativeFile(path, READ)
     if out is None:
         out = _new_array(file, path, dtype, shape, start, device, after)
+        view = arrays.new(out, after)
     else:
         check_device(out, device)
-    view = arrays.contiguous_destination(out, after)
+        view = arrays.contiguous_destination(out, after)
     _check_shape(view, dtype, shape)
     made = request.submit(
         file,

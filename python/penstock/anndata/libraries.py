@@ -14,7 +14,15 @@ from penstock.arrays import view
 from penstock.device_array import DeviceArray
 from penstock.dtypes import ElementType, element_type
 from penstock.errors import IncompatibleError, UnavailableError
-from penstock.placement import HOST, Device, Library, Placement, allocate, parse_device, place
+from penstock.placement import (
+    HOST,
+    Device,
+    Library,
+    Placement,
+    allocate,
+    parse_device,
+    place_changed,
+)
 
 _BEYOND_INT32 = 1 << 31
 
@@ -37,7 +45,7 @@ class Maker:
     """
 
     def __init__(self, device: Device, like: Library | None) -> None:
-        self.where = place(device, like, pin=False)
+        self.where = place_changed(device, like)
         self.on_host = parse_device(self.where) == HOST
         if isinstance(self.where, Placement):
             self.library: str = self.where.library

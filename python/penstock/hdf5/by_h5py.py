@@ -103,7 +103,7 @@ def read(
     if view is None:
         host = host.astype(host.dtype.newbyteorder("="), copy=False)
         out = allocate(host.shape, element_type(host.dtype), device, stream)
-        view, copy_back = arrays.destination(out, stream)
+        view = arrays.new(out, stream)
     if view.shape != host.shape:
         raise InvalidError(f"out has shape {view.shape}, and the selection has shape {host.shape}")
     staging.from_host(view, host)

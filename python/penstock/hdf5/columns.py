@@ -31,7 +31,7 @@ from penstock.placement import (
     Placement,
     allocate,
     parse_device,
-    place,
+    place_changed,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def read_columns(
     """
     import h5py
 
-    where = place(device, like, pin=False)
+    where = place_changed(device, like)
     with ExitStack() as opened:
         if isinstance(table, str):
             path, name = split(table)

@@ -231,7 +231,7 @@ class SmallReader:
         self, shape: tuple[int, ...], device: Device, stream: int | None = None
     ) -> Any | None:
         if isinstance(device, Placement):
-            if device.library == "cupy":
+            if device.library in ("cupy", "jax"):
                 return None
         elif device != "cuda" and is_numpy(device):
             return None

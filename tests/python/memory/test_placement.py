@@ -106,7 +106,8 @@ def test_a_device_array_is_made_if_requested(folder, way):
         {"like": "numpy", "device": "cuda"},
         {"pin": True, "device": "cuda"},
         {"pin": True, "like": "cupy"},
-        {"like": "jax"},
+        {"like": "tensorflow"},
+        {"like": "jax", "out": np.zeros((200, 300), "f4")},
         {"like": "numpy", "out": np.zeros((200, 300), "f4")},
         {"pin": True, "out": np.zeros((200, 300), "f4")},
     ],
@@ -119,7 +120,7 @@ def test_arguments_that_exclude_each_other_are_an_error(folder, where):
         reader("plain")(folder, **where)
 
 
-@pytest.mark.parametrize("library", ["torch", "cupy"])
+@pytest.mark.parametrize("library", ["torch", "cupy", "jax"])
 def test_a_library_that_is_absent_is_an_error_that_names_it(folder, library):
     try:
         __import__(library)
@@ -194,6 +195,59 @@ def test_a_cupy_array_is_made_on_the_gpu(folder, way, cupy):
         array = way(folder, **where)
         assert isinstance(array, cupy.ndarray)
         np.testing.assert_array_equal(array.get(), NUMBERS)
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax", reason="JAX is not installed")
+
+
+@EACH_WAY
+@EACH_SIZE
+@pytest.mark.either
+@pytest.mark.usefixtures("_limit")
+@pytest.mark.parametrize("pin", [False, True])
+def test_an_array_of_jax_is_made_in_host_memory(folder, way, jax, pin):
+    array = way(folder, like="jax", pin=pin)
+    assert isinstance(array, jax.Array)
+    np.testing.assert_array_equal(np.asarray(array), NUMBERS)
+    np.testing.assert_array_equal(np.asarray(jax.numpy.sum(array, 1)), NUMBERS.sum(1))
+
+
+def test_many_arrays_of_jax_are_made(folder, jax):
+    pieces = [(0, (200, 300), "f4"), (4, 7, "f4"), (8, (), "i4"), (12, (3, 0), "u1"), (16, 3, "f4")]
+    arrays = ps.load_many(folder / "x.bin", pieces, like="jax")
+    assert all(isinstance(array, jax.Array) for array in arrays)
+    for array, (offset, shape, dtype) in zip(arrays, pieces, strict=True):
+        expected = np.frombuffer(NUMBERS.tobytes(), dtype, np.prod(shape, dtype=int), offset)
+        np.testing.assert_array_equal(np.asarray(array), expected.reshape(shape))
+    with ps.File(folder / "x.h5") as file:
+        for array in file.read_many(["plain", "zipped"], like="jax"):
+            assert isinstance(array, jax.Array)
+            np.testing.assert_array_equal(np.asarray(array), NUMBERS)
+
+
+def test_an_array_of_jax_has_the_type_requested_or_is_an_error(folder, jax):
+    array = ps.read(f"{folder}/x.h5:zipped", like="jax", dtype="bfloat16")
+    assert array.dtype == jax.numpy.bfloat16
+    assert (array[0, :256] == NUMBERS[0, :256]).all()
+    assert ps.read(f"{folder}/x.h5:number", like="jax") == 2.5
+    with pytest.raises(ps.IncompatibleError, match="jax_enable_x64"):
+        ps.read(f"{folder}/x.h5:plain", like="jax", dtype="f8")
+    for name in ("points", "text"):
+        with pytest.raises(ps.IncompatibleError):
+            ps.read(f"{folder}/x.h5:{name}", like="jax")
+    with pytest.raises(ps.InvalidError, match="JAX cannot be changed"):
+        ps.read_columns(f"{folder}/x.h5:points", like="jax")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float32", "bool", "complex64"])
+def test_arrays_of_jax_in_host_memory_are_saved(folder, jax, dtype):
+    array = jax.numpy.arange(12).astype(dtype).reshape(3, 4)
+    ps.save(folder / "saved", array)
+    assert (folder / "saved").read_bytes() == np.asarray(array).tobytes()
+    with pytest.raises(ps.InvalidError, match="read-only"):
+        ps.load(folder / "saved", out=array)
 
 
 def test_a_device_of_torch_is_where_out_must_be(folder, torch):
