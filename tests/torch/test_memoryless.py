@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -131,6 +133,22 @@ def test_a_checkpoint_is_loaded_as_fake_tensors_as_by_torch(
         assert type(ours) is type(theirs) is fake_tensor.FakeTensor
         assert (ours.shape, ours.dtype, ours.device) == (theirs.shape, theirs.dtype, theirs.device)
     assert torch.equal(checkpoint.load(tmp_path / "x.pt")["a"], state["a"])
+
+
+def test_types_are_the_same_if_the_first_load_is_within_fake_tensor_mode(tmp_path: Any) -> None:
+    x = torch.ones(4, dtype=torch.bfloat16)
+    weights.save_file({"x": x}, tmp_path / "x.safetensors")
+    code = f"""
+import penstock.torch.safetensors as weights, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+path = {str(tmp_path / "x.safetensors")!r}
+with FakeTensorMode():
+    try: weights.load_file(path)
+    except weights.SafetensorError: pass
+assert torch.equal(weights.load_file(path)["x"], torch.ones(4, dtype=torch.bfloat16))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 LOADS = {

@@ -221,13 +221,14 @@ def _refuse_fakes() -> None:
 def _torch_codes(torch: Any) -> dict[str, tuple[int, int]]:
     """Return DLPack's codes of the types that this torch imports."""
     if not _codes:
-        probe = torch.empty(8, dtype=torch.uint8, device="cpu")
+        probe = np.empty(8, _BYTES)  # a tensor could be fake
+        address = probe.__array_interface__["data"][0]
         for dtype in dtypes.NAMES:
             code = dtypes.dlpack_code(dtype)
             if code is None or not hasattr(torch, dtypes.TORCH_NAMES[dtype]):
                 continue
             capsule = export_array(
-                probe.data_ptr(), (1,), code, (dlpack.CPU, 0), probe, versioned=False, copied=False
+                address, (1,), code, (dlpack.CPU, 0), probe, versioned=False, copied=False
             )
             try:
                 imported = torch.utils.dlpack.from_dlpack(capsule)
