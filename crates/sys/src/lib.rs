@@ -25,4 +25,4 @@ pub mod mpi;
 pub mod nvcomp;
 pub mod nvtx;
 
-pub use library::{Absent, add_library_folders, is_copy};
+pub use library::{Absent, add_library_folders, function_at, is_copy};

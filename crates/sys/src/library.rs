@@ -307,21 +307,32 @@ pub(crate) struct Object {
     pub base: usize,
 }
 
-/// The object that contains an address.
-pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
+/// The loader's description of an address; `None` if no object contains it.
+fn description_of(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: `Dl_info` is plain data for which all zeros is a valid value.
     let mut info: libc::Dl_info = unsafe { mem::zeroed() };
     // SAFETY: `dladdr` accepts any address and fills `info`.
     let found = unsafe { libc::dladdr(address, &mut info) };
-    if address.is_null() || found == 0 || info.dli_fname.is_null() {
-        return None;
-    }
+    (!address.is_null() && found != 0 && !info.dli_fname.is_null()).then_some(info)
+}
+
+/// The object that contains an address.
+pub(crate) fn object_of(address: *const c_void) -> Option<Object> {
+    let info = description_of(address)?;
     // SAFETY: the loader's name of an object is a C string that lives as long as the object.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(Object {
         path: PathBuf::from(OsStr::from_bytes(name.to_bytes())),
         base: info.dli_fbase as usize,
     })
+}
+
+/// The name of the exported function that contains an instruction of the calling thread's stack.
+pub fn function_at(code: *const c_void) -> Option<&'static CStr> {
+    let name = description_of(code)?.dli_sname;
+    // SAFETY: the loader's name of a function is a C string that lives as long as the object, which
+    // the thread is about to return to.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })
 }
 
 /// The handle of `name`, a soname or a path, if it is loaded. The library stays loaded until the

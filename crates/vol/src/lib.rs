@@ -20,6 +20,7 @@ mod attribute;
 mod background;
 mod blob;
 mod callback;
+mod calling_function;
 mod calling_library;
 mod configuration;
 mod connector_below;

@@ -15,7 +15,7 @@ int main(void) {
     OK(write_whole(dataset, these));
     fail_at(start + 4, ENOSPC);
 
-    OK(H5Dclose(dataset));
+    OK(H5Idec_ref(dataset));
     CHECK(H5Fget_obj_count(file, H5F_OBJ_ALL) == 1);
     CHECK(H5Fclose(file) < 0);
     CHECK_ERROR_SAYS("No space left on device");
