@@ -25,6 +25,11 @@ fn kept(name: &str) -> &'static CStr {
     })
 }
 
+/// HDF5's own connector that only passes calls on (`H5VLpassthru.h`). HDF5 1.14 registers it when a
+/// program first uses its identifier, and searches for it only in the text of `HDF5_VOL_CONNECTOR`.
+const PASS_THROUGH_NAME: UnderVol<'_> = UnderVol::Name("pass_through");
+const PASS_THROUGH_VALUE: UnderVol<'_> = UnderVol::Value(1);
+
 /// The connector below. It holds one reference to the identifier.
 pub(crate) struct ConnectorBelow {
     pub(crate) library: CallingLibrary,
@@ -34,6 +39,12 @@ pub(crate) struct ConnectorBelow {
 impl ConnectorBelow {
     /// Finds the connector with this value or name. HDF5 also searches its plugins.
     pub(crate) fn find(library: CallingLibrary, under: UnderVol<'_>) -> Result<ConnectorBelow> {
+        if [PASS_THROUGH_NAME, PASS_THROUGH_VALUE].contains(&under)
+            && let Some(register) = library.calls.H5VL_pass_through_register
+        {
+            // SAFETY: the thread is inside a call of this HDF5.
+            unsafe { register() };
+        }
         // SAFETY: the thread is inside a call of this HDF5, and the name is a C string.
         let (id, written) = unsafe {
             match under {

@@ -1,15 +1,17 @@
 //! The connector's information in a file access property list: the connector below, its
 //! configuration, and the settings of this one.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
 use penstock_engine::error::{Error, Result};
+use penstock_sys::environment;
 use penstock_sys::hdf5::connector::H5VL_info_class_t;
 use penstock_sys::hdf5::{herr_t, hid_t};
 
-use super::calling_library::CallingLibrary;
+use super::calling_library::{CallingLibrary, Quiet};
 use super::configuration::Configuration;
 use super::connector_below::ConnectorBelow;
 use super::settings::ConnectorSettings;
@@ -20,7 +22,21 @@ use penstock_hdf5::library::callback::{
 pub(crate) const INFO: ErrorSite =
     error_site(c"penstock_async_info", "H5E_VOL_g", "H5E_BADVALUE_g");
 
-/// HDF5 holds the address, and calls the functions of [`class`] to copy and free the object.
+/// What a file access property list holds. HDF5 has the address, and calls the functions of [`class`]
+/// to copy and free the object.
+pub(crate) enum ListInfo {
+    Usable(ConnectorInfo),
+    /// The text of `HDF5_VOL_CONNECTOR` cannot be used. HDF5 (up to 2.2.0) goes on without a
+    /// connector that refuses this text. So this connector accepts it, and fails each call that opens
+    /// a file: the program does not run without the connector that its user has asked for.
+    Unusable {
+        library: CallingLibrary,
+        text: String,
+        error: Error,
+    },
+}
+
+/// The connector below, its configuration, and the settings of this connector.
 pub(crate) struct ConnectorInfo {
     pub(crate) below: Arc<ConnectorBelow>,
     /// Configuration of the connector below, in that connector's format; null without one. This
@@ -92,10 +108,12 @@ impl ConnectorInfo {
             ));
         }
         if info.is_null() {
-            ConnectorInfo::native(library)
-        } else {
-            // SAFETY: HDF5 has made a copy with `copy`, and transfers its ownership.
-            Ok(*unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) })
+            return ConnectorInfo::native(library);
+        }
+        // SAFETY: HDF5 has made a copy with `copy`, and transfers its ownership.
+        match *unsafe { Box::from_raw(info.cast::<ListInfo>()) } {
+            ListInfo::Usable(info) => Ok(info),
+            ListInfo::Unusable { error, .. } => Err(error),
         }
     }
 
@@ -190,23 +208,94 @@ impl Drop for ConnectorInfo {
     }
 }
 
+impl ListInfo {
+    /// Parses a text that HDF5 passes.
+    fn parse(library: CallingLibrary, text: &CStr) -> Result<ListInfo> {
+        let text = String::from_utf8_lossy(without_stray_byte(text.to_bytes()));
+        let parsed = match &text {
+            Cow::Borrowed(text) => ConnectorInfo::parse(library, text),
+            Cow::Owned(_) => Err(Error::invalid("the connector's configuration is not UTF-8")),
+        };
+        match parsed {
+            Ok(info) => Ok(ListInfo::Usable(info)),
+            Err(error) if is_of_environment(&text) => Ok(ListInfo::Unusable {
+                library,
+                text: text.into_owned(),
+                error,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn library(&self) -> CallingLibrary {
+        match self {
+            ListInfo::Usable(info) => info.below.library,
+            ListInfo::Unusable { library, .. } => *library,
+        }
+    }
+
+    fn copied(&self) -> Result<ListInfo> {
+        match self {
+            ListInfo::Usable(info) => {
+                let copied = info.with_settings(Arc::clone(&info.settings));
+                let why = "the connector below cannot copy its configuration";
+                copied
+                    .map(ListInfo::Usable)
+                    .ok_or_else(|| Error::invalid(why))
+            }
+            ListInfo::Unusable {
+                library,
+                text,
+                error,
+            } => Ok(ListInfo::Unusable {
+                library: *library,
+                text: text.clone(),
+                error: error.clone(),
+            }),
+        }
+    }
+
+    fn text(&self) -> Result<String> {
+        match self {
+            ListInfo::Usable(info) => info.text(),
+            ListInfo::Unusable { text, .. } => Ok(text.clone()),
+        }
+    }
+
+    fn compare(&self, other: &ListInfo) -> Result<c_int> {
+        match (self, other) {
+            (ListInfo::Usable(one), ListInfo::Usable(other)) => Ok(one.compare(other)),
+            _ => Ok(self.text()?.cmp(&other.text()?) as c_int),
+        }
+    }
+}
+
+/// Returns whether a text is the one in `HDF5_VOL_CONNECTOR`.
+fn is_of_environment(text: &str) -> bool {
+    let variable = environment::setting("HDF5_VOL_CONNECTOR").unwrap_or_default();
+    is_text_of(&variable.to_string_lossy(), text)
+}
+
+/// Returns whether `variable` selects a connector with this text, directly or below another one.
+fn is_text_of(variable: &str, text: &str) -> bool {
+    let whole = variable.trim().split_once(char::is_whitespace);
+    let is_whole = whole.is_some_and(|(_, rest)| rest.trim().lines().next() == Some(text.trim()));
+    let is_balanced = text.matches('{').count() == text.matches('}').count();
+    is_whole || (is_balanced && variable.contains(&format!("{{{text}}}")))
+}
+
 /// # Safety
 /// `info` was made by this module and is not freed.
-unsafe fn of<'a>(info: *const c_void) -> &'a ConnectorInfo {
+unsafe fn of<'a>(info: *const c_void) -> &'a ListInfo {
     // SAFETY: the caller guarantees this.
-    unsafe { &*info.cast::<ConnectorInfo>() }
+    unsafe { &*info.cast::<ListInfo>() }
 }
 
 unsafe extern "C" fn copy(info: *const c_void) -> *mut c_void {
     // SAFETY: HDF5 passes information of this connector.
     let info = unsafe { of(info) };
-    let body = || {
-        let copied = info.with_settings(Arc::clone(&info.settings));
-        let copied = copied
-            .ok_or_else(|| Error::invalid("the connector below cannot copy its configuration"))?;
-        Ok(Box::into_raw(Box::new(copied)).cast())
-    };
-    run_callback(info.below.library.hdf5, INFO, body).unwrap_or(ptr::null_mut())
+    let body = || Ok(Box::into_raw(Box::new(info.copied()?)).cast());
+    run_callback(info.library().hdf5, INFO, body).unwrap_or(ptr::null_mut())
 }
 
 unsafe extern "C" fn cmp(
@@ -217,7 +306,7 @@ unsafe extern "C" fn cmp(
     // SAFETY: HDF5 passes information of this connector, and a pointer for the answer.
     unsafe {
         let (one, other) = (of(info1), of(info2));
-        let order = run_callback(one.below.library.hdf5, INFO, || Ok(one.compare(other)));
+        let order = run_callback(one.library().hdf5, INFO, || one.compare(other));
         order.map_or(FAIL, |order| {
             *cmp_value = order;
             SUCCEED
@@ -227,8 +316,8 @@ unsafe extern "C" fn cmp(
 
 unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
     // SAFETY: HDF5 transfers the ownership of information of this connector.
-    let info = unsafe { Box::from_raw(info.cast::<ConnectorInfo>()) };
-    let hdf5 = info.below.library.hdf5;
+    let info = unsafe { Box::from_raw(info.cast::<ListInfo>()) };
+    let hdf5 = info.library().hdf5;
     run_callback(hdf5, INFO, || {
         drop(info);
         Ok(SUCCEED)
@@ -239,7 +328,7 @@ unsafe extern "C" fn free(info: *mut c_void) -> herr_t {
 unsafe extern "C" fn to_str(info: *const c_void, str: *mut *mut c_char) -> herr_t {
     // SAFETY: HDF5 passes information of this connector.
     let info = unsafe { of(info) };
-    let library = info.below.library;
+    let library = info.library();
     let body = || {
         let text = c_text(&info.text()?);
         let text = text.as_bytes_with_nul();
@@ -276,13 +365,12 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
         return FAIL;
     };
     let body = || {
+        // HDF5 would also print the errors of the calls that find the connector below.
+        let _quiet = Quiet::begin(library);
         // SAFETY: HDF5 passes a C string.
-        let text = without_stray_byte(unsafe { CStr::from_ptr(str) }.to_bytes());
-        let text = std::str::from_utf8(text)
-            .map_err(|_| Error::invalid("the connector's configuration is not UTF-8"))?;
-        let parsed = Box::new(ConnectorInfo::parse(library, text)?);
+        let parsed = ListInfo::parse(library, unsafe { CStr::from_ptr(str) })?;
         // SAFETY: HDF5 passes a pointer for the answer.
-        unsafe { *info = Box::into_raw(parsed).cast() };
+        unsafe { *info = Box::into_raw(Box::new(parsed)).cast() };
         Ok(SUCCEED)
     };
     run_callback(library.hdf5, INFO, body).unwrap_or(FAIL)
@@ -290,7 +378,7 @@ unsafe extern "C" fn from_str<const SLOT: usize>(
 
 pub(crate) const fn class<const SLOT: usize>() -> H5VL_info_class_t {
     H5VL_info_class_t {
-        size: size_of::<ConnectorInfo>(),
+        size: size_of::<ListInfo>(),
         copy: Some(copy),
         cmp: Some(cmp),
         free: Some(free),
@@ -302,6 +390,23 @@ pub(crate) const fn class<const SLOT: usize>() -> H5VL_info_class_t {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_text_of_the_variable_is_recognised() {
+        let alone = "penstock_async under_vol=0;under_info={}";
+        let below = "other under_vol=27022;under_info={under_vol=0;under_info={};copy=maybe}\n";
+        for (variable, text, expected) in [
+            (alone, "under_vol=0;under_info={}", true),
+            (" penstock_async\t a=b \nmore", "a=b", true),
+            (below, "under_vol=0;under_info={};copy=maybe", true),
+            (below, "under_vol=0;under_info={", false),
+            (alone, "under_vol=0", false),
+            ("penstock_async", "a=b", false),
+            ("", "a=b", false),
+        ] {
+            assert_eq!(is_text_of(variable, text), expected, "{variable}, {text}");
+        }
+    }
 
     #[test]
     fn a_byte_after_the_last_brace_is_removed() {

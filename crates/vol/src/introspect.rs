@@ -9,7 +9,7 @@ use super::CLASSES;
 use super::api_call::ApiCall;
 use super::callback::operate;
 use super::calling_library::CallingLibrary;
-use super::info::{ConnectorInfo, INFO};
+use super::info::{ConnectorInfo, INFO, ListInfo};
 use super::registration::CAP_FLAGS;
 use penstock_hdf5::library::callback::{FAIL, run_callback};
 
@@ -51,8 +51,9 @@ unsafe extern "C" fn get_cap_flags<const SLOT: usize>(
         }
     };
     // SAFETY: HDF5 passes null or information of this connector.
-    let body = || match unsafe { info.cast::<ConnectorInfo>().as_ref() } {
-        Some(info) => answer(info),
+    let body = || match unsafe { info.cast::<ListInfo>().as_ref() } {
+        Some(ListInfo::Usable(info)) => answer(info),
+        Some(ListInfo::Unusable { error, .. }) => Err(error.clone()),
         None => answer(&ConnectorInfo::native(library)?),
     };
     run_callback(library.hdf5, INFO, body).unwrap_or(FAIL)

@@ -67,7 +67,7 @@ use callback::operate;
 use calling_library::CallingLibrary;
 use configuration::Configuration;
 use connector_below::ConnectorBelow;
-use info::ConnectorInfo;
+use info::{ConnectorInfo, ListInfo};
 use penstock_hdf5::library::callback::SUCCEED;
 use penstock_hdf5::library::copies::{SLOTS, slot_of};
 use penstock_hdf5::transfer::conflicts::forget_identities;
@@ -222,7 +222,7 @@ pub unsafe fn set_on_access_list(hdf5: &Hdf5, fapl: hid_t, options: &str) -> Res
             }
             ConnectorInfo::above(present, under_info, settings)
         };
-        let info: *const ConnectorInfo = &info;
+        let info: *const ListInfo = &ListInfo::Usable(info);
         if (library.calls.H5Pset_vol)(fapl, own.id, info.cast()) < 0 {
             Err(failed("set the connector"))
         } else {

@@ -56,6 +56,9 @@ macro_rules! functions {
                     )*)*
                 }
                 optional {
+                    /// Registers the connector "pass_through" and returns its identifier, without
+                    /// a reference for the caller. 1.14 only; 2.x registers it when it initialises.
+                    fn H5VL_pass_through_register() -> hid_t;
                     /// Exported only by an HDF5 with MPI, as the next functions are. Fails unless
                     /// the driver is that of MPI-IO.
                     fn H5Pget_fapl_mpio(fapl_id: hid_t, comm: *mut c_void, info: *mut c_void) -> herr_t;
