@@ -117,7 +117,8 @@ def compiled(
             needed = (name.decode() for name in NEEDED if name != b"H5open")
             text += "".join(f"int {name}(void) {{ return 0; }}\n" for name in needed)
     if "-shared" not in options:
-        text += "int main(void) { return H5open(); }\n"
+        text += "char *getenv(const char *);\n"
+        text += 'int main(void) { return H5open() || getenv("HDF5_VOL_CONNECTOR"); }\n'
     source.write_text(text)
     output = folder / name
     command = ["cc", source, "-o", output, *options]
@@ -139,6 +140,11 @@ def test_a_note_names_a_program_on_an_old_hdf5(penstock, tmp_path, options):
     shown = penstock("run", *options, "env", program)
     assert f"{program} uses HDF5 1.10.4" in shown.stderr
     assert "1.14" in shown.stderr
+
+
+def test_a_program_on_an_old_hdf5_runs_without_the_connector(penstock, tmp_path):
+    [line] = penstock("run", "--async", linked(tmp_path, "1.12.2")).stderr.splitlines()
+    assert "too old" in line
 
 
 @BOTH_WAYS

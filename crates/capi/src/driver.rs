@@ -1,27 +1,14 @@
-//! The HDF5 file driver: its class for the plugin, and the functions of `penstock_hdf5.h`.
+//! The HDF5 file driver: the functions of `penstock_hdf5.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use penstock_engine::error::{Error, Kind, Result};
-use penstock_sys::hdf5::driver::H5FD_class_t;
 use penstock_sys::hdf5::{Hdf5, hid_t};
 use penstock_vfd as driver;
 
 use crate::arguments::place_of;
 use crate::dataset::hdf5_of_process;
 use crate::error::guard;
-
-/// Returns the driver class for the HDF5 that contains `code`, the address of an instruction; for
-/// the plugin. Returns null on failure, which `penstock_last_error` describes.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn penstock_driver_class(code: *const c_void) -> *const H5FD_class_t {
-    let mut class = std::ptr::null();
-    guard(|| {
-        class = driver::class_for(code)?;
-        Ok(())
-    });
-    class
-}
 
 /// Returns the text of the options; empty for null.
 ///

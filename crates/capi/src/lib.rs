@@ -43,6 +43,7 @@ mod many;
 mod memory;
 mod options;
 mod place;
+mod plugin;
 mod reader;
 mod replacement;
 mod report;

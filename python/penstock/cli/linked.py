@@ -14,7 +14,9 @@ _VERSION = re.compile(rb"HDF5 library version:? (\d+)\.(\d+)\.(\d+)")
 """A text that every HDF5 library contains."""
 
 _OLDEST = (1, 14)
-"""The first version that loads file drivers as plugins."""
+"""The first version that Penstock supports: it loads file drivers as plugins."""
+
+_TOO_OLD = "too old: Penstock needs HDF5 1.14 or 2.x"
 
 _LIBRARY = re.compile(r"\s(?:\S+ => )?(/\S*/libhdf5[^/\s]*\.so\S*) \(0x")
 NEEDED = (b"H5open", b"H5Aread_async", b"H5Gflush", b"H5Lcopy")
@@ -27,8 +29,8 @@ _SECONDS = 10
 _STRINGS, _LOADED = 3, 2
 
 
-def problems(command: Iterable[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield a reason for each program of a command that cannot use Penstock.
+def problems(command: Iterable[str], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each program of a command that cannot use Penstock, and the reason.
 
     Programs that load HDF5 only as they run, such as Python, are not examined.
     """
@@ -37,7 +39,7 @@ def problems(command: Iterable[str], environment: Mapping[str, str]) -> Iterator
         if path is not None and _is_program(path):
             reason = _reason(path, environment)
             if reason is not None:
-                yield f"{word} {reason}, so it cannot use Penstock"
+                yield word, f"{word} {reason}, so it cannot use Penstock"
 
 
 def _is_program(path: str) -> bool:
@@ -53,12 +55,12 @@ def _reason(path: str, environment: Mapping[str, str]) -> str | None:
     for library in libraries:
         version = _version(library)
         if version is not None and version[:2] < _OLDEST:
-            return f"uses HDF5 {_dotted(version)} ({library}), which loads no driver: 1.14 does"
+            return f"uses HDF5 {_dotted(version)} ({library}), which is {_TOO_OLD}"
     version = None if libraries else _version(path)
     if version is None:
         return None
     if version[:2] < _OLDEST:
-        return f"contains HDF5 {_dotted(version)}, which loads no driver: 1.14 does"
+        return f"contains HDF5 {_dotted(version)}, which is {_TOO_OLD}"
     if all(_exports(path, name) for name in NEEDED):
         return None
     return (

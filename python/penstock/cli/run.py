@@ -174,9 +174,13 @@ def run(
     bindings = {"--gpu-bind": gpu_bind, "--cpu-bind": cpu_bind, "--mem-bind": mem_bind}
     extra = _words(launcher_extra or (), "--launcher-extra")
     layout = Layout.of(launcher, nodes, ranks_per_node, gpus, bindings, extra)
-    for note in (replaced(os.environ), *linked.problems(command, os.environ)):
+    problems = dict(linked.problems(command, os.environ))
+    for note in (replaced(os.environ), *problems.values()):
         if note is not None:
             say(f"penstock: {note}")
+    if command[0] in problems:
+        # Its HDF5 would say in many lines that it cannot load the connector.
+        options = replace(options, connector=None)
     if not layout.is_plain:
         names = set(settings(options, os.environ))
         if report or report_to or verbose:

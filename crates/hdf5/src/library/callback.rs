@@ -1,11 +1,11 @@
 //! Wraps functions that HDF5 calls: an error or a panic becomes an entry of the calling thread's
 //! error stack. Nothing is printed, and nothing unwinds into C.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use penstock_engine::error::{Error, Result};
-use penstock_sys::hdf5::{ErrorPlace, Hdf5, herr_t};
+use penstock_sys::hdf5::{ErrorPlace, Hdf5, herr_t, push_error_at};
 
 /// Return value of a callback that succeeded.
 pub const SUCCEED: herr_t = 0;
@@ -51,17 +51,32 @@ pub fn run_callback<T>(
 
 /// Pushes an error onto HDF5's error stack.
 pub fn push(hdf5: &Hdf5, site: ErrorSite, error: &Error) {
-    // h5py parses this number to choose its exception.
-    let text = match error.os_errno() {
-        0 => error.to_string(),
-        errno => format!("{error}, errno = {errno}"),
-    };
-    let place = ErrorPlace {
+    let place = place(site);
+    hdf5.push_error(&place, site.major, site.minor, &entry(error));
+}
+
+/// As [`push`], for the HDF5 that contains `code`, the address of one of its instructions. Penstock
+/// need not support that HDF5.
+pub fn push_at(code: *const c_void, site: ErrorSite, error: &Error) {
+    let place = place(site);
+    push_error_at(code, &place, site.major, site.minor, &entry(error));
+}
+
+fn place(site: ErrorSite) -> ErrorPlace<'static> {
+    ErrorPlace {
         file: c"penstock",
         function: site.function,
         line: 0,
-    };
-    hdf5.push_error(&place, site.major, site.minor, &c_text(&text));
+    }
+}
+
+/// Returns the text of an entry of the error stack.
+fn entry(error: &Error) -> CString {
+    // h5py parses this number to choose its exception.
+    match error.os_errno() {
+        0 => c_text(&error.to_string()),
+        errno => c_text(&format!("{error}, errno = {errno}")),
+    }
 }
 
 /// Converts the outcome of [`run_callback`] to HDF5's return value.

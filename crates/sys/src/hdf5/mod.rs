@@ -7,6 +7,7 @@
 
 pub mod connector;
 pub mod driver;
+mod error_stack;
 pub mod pass_through;
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_uint, c_void};
@@ -20,6 +21,8 @@ use crate::library::{Absent, Library, Object, Search, loaded, object_of, table};
 use crate::mpi::Mpi;
 use connector::H5O_info2_t;
 use driver::H5FD_class_t;
+
+pub use error_stack::{ErrorPlace, push_error_at};
 
 #[allow(non_camel_case_types)]
 pub type hid_t = i64;
@@ -717,8 +720,11 @@ impl Hdf5 {
     /// Opens `name`, which is already loaded, so that it stays loaded.
     fn found(name: &OsStr) -> Result<Hdf5, Absent> {
         let library = LIBRARY.open(Some(name))?;
+        // An older library also lacks functions. The version says more than their names.
+        let written = version_of(&library);
+        written.map_or(Ok(()), |version| refuse_unsupported(name, version))?;
         let functions = Functions::of(&library)?;
-        let version = version_of(&library).unwrap_or_else(|| {
+        let version = written.unwrap_or_else(|| {
             let mut version = (0, 0, 0);
             // SAFETY: the pointers are valid; the numbers stay 0 if the function fails. It needs no
             // initialised library.
@@ -727,16 +733,7 @@ impl Hdf5 {
             }
             version
         });
-        let (major, minor, release) = version;
-        let is_known = (major == 1 && minor == 14) || major == 2;
-        if !is_known {
-            return Err(Absent {
-                what: format!(
-                    "{TITLE}: {} is version {major}.{minor}.{release}; 1.14.x and 2.x are supported",
-                    name.display()
-                ),
-            });
-        }
+        refuse_unsupported(name, version)?;
         Ok(Hdf5 {
             functions,
             library,
@@ -775,73 +772,18 @@ impl Hdf5 {
     /// The value of one of HDF5's global identifiers, such as `H5T_NATIVE_INT_g`; `None` if this
     /// version has no such variable.
     pub fn identifier(&self, variable: &str) -> Option<hid_t> {
-        let address = self.address_of(variable)?;
-        // SAFETY: HDF5's exported variables with such names have the type hid_t. The library is never
-        // closed.
-        Some(unsafe { address.read() })
+        identifier(&self.library, variable)
     }
 
     /// The address of that variable. The search takes longer than reading it, so callers may keep it.
-    ///
-    /// A program that refers to the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI
-    /// 4.4). HDF5 then uses the copy and never sets its own variable.
     pub fn address_of(&self, variable: &str) -> Option<*const hid_t> {
-        if !variable.starts_with("H5") || !variable.ends_with("_g") {
-            return None;
-        }
-        // SAFETY: a data pointer has the size of a function pointer, and it is used only as a data
-        // pointer.
-        let own: *const hid_t = unsafe { self.library.optional(&[variable]) }?;
-        // SAFETY: exported variables with such names have the type hid_t. HDF5 and the program stay
-        // mapped.
-        let is_set = |variable: *const hid_t| unsafe { variable.read() } > 0;
-        if is_set(own) {
-            return Some(own);
-        }
-        let name = CString::new(variable).ok()?;
-        // SAFETY: the name is a C string. The scope is the one in which HDF5's own references to the
-        // variable were resolved.
-        let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast::<hid_t>();
-        let is_copied = !first.is_null() && is_set(first);
-        Some(if is_copied { first } else { own })
+        address_of(&self.library, variable)
     }
 
     /// Pushes an entry on the calling thread's error stack. `major` and `minor` are variables of HDF5's
     /// own error messages, such as `H5E_IO_g` and `H5E_READERROR_g`.
     pub fn push_error(&self, place: &ErrorPlace<'_>, major: &str, minor: &str, text: &CStr) {
-        type Push = unsafe extern "C" fn(
-            err_stack: hid_t,
-            file: *const c_char,
-            func: *const c_char,
-            line: c_uint,
-            cls_id: hid_t,
-            maj_id: hid_t,
-            min_id: hid_t,
-            msg: *const c_char,
-            ...
-        ) -> herr_t;
-        let ids = ["H5E_ERR_CLS_g", major, minor].map(|name| self.identifier(name));
-        let [Some(class), Some(major), Some(minor)] = ids else {
-            return;
-        };
-        // SAFETY: the signature is that of H5Epublic.h.
-        let Some(push): Option<Push> = (unsafe { self.library.optional(&["H5Epush2"]) }) else {
-            return;
-        };
-        // SAFETY: all strings are C strings, which HDF5 copies; the format takes one string.
-        unsafe {
-            push(
-                H5E_DEFAULT,
-                place.file.as_ptr(),
-                place.function.as_ptr(),
-                place.line,
-                class,
-                major,
-                minor,
-                c"%s".as_ptr(),
-                text.as_ptr(),
-            );
-        }
+        error_stack::push_error(&self.library, place, major, minor, text);
     }
 
     /// The identifier of the sec2 driver, which stores a file as one POSIX file.
@@ -853,6 +795,56 @@ impl Hdf5 {
         }
         .filter(|id| *id > 0)
     }
+}
+
+/// Returns an error for a version without plugins for drivers, or of an unknown interface.
+fn refuse_unsupported(name: &OsStr, version: (u32, u32, u32)) -> Result<(), Absent> {
+    let what = match version {
+        (1, 14, _) | (2, ..) => return Ok(()),
+        older if older < (1, 14, 0) => "is too old",
+        _ => "is not supported",
+    };
+    let (major, minor, release) = version;
+    let version = format!("HDF5 {major}.{minor}.{release}");
+    Err(Absent {
+        what: format!(
+            "{version} ({}) {what}: Penstock needs HDF5 1.14 or 2.x",
+            name.display()
+        ),
+    })
+}
+
+/// As [`Hdf5::identifier`].
+fn identifier(library: &Library, variable: &str) -> Option<hid_t> {
+    let address = address_of(library, variable)?;
+    // SAFETY: HDF5's exported variables with such names have the type hid_t. The library is never
+    // closed.
+    Some(unsafe { address.read() })
+}
+
+/// As [`Hdf5::address_of`].
+///
+/// A program that refers to the variable may have a copy of it (R_X86_64_COPY, ELF x86-64 ABI
+/// 4.4). HDF5 then uses the copy and never sets its own variable.
+fn address_of(library: &Library, variable: &str) -> Option<*const hid_t> {
+    if !variable.starts_with("H5") || !variable.ends_with("_g") {
+        return None;
+    }
+    // SAFETY: a data pointer has the size of a function pointer, and it is used only as a data
+    // pointer.
+    let own: *const hid_t = unsafe { library.optional(&[variable]) }?;
+    // SAFETY: exported variables with such names have the type hid_t. HDF5 and the program stay
+    // mapped.
+    let is_set = |variable: *const hid_t| unsafe { variable.read() } > 0;
+    if is_set(own) {
+        return Some(own);
+    }
+    let name = CString::new(variable).ok()?;
+    // SAFETY: the name is a C string. The scope is the one in which HDF5's own references to the
+    // variable were resolved.
+    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast::<hid_t>();
+    let is_copied = !first.is_null() && is_set(first);
+    Some(if is_copied { first } else { own })
 }
 
 /// The version from a string that the library exports. Calls no function: HDF5 may be looking for a
@@ -872,13 +864,6 @@ fn version_in(text: &str) -> Option<(u32, u32, u32)> {
         .split(['.', '-', ' '])
         .map_while(|part| part.parse().ok());
     Some((numbers.next()?, numbers.next()?, numbers.next()?))
-}
-
-/// The position in the source code of an error.
-pub struct ErrorPlace<'a> {
-    pub file: &'a CStr,
-    pub function: &'a CStr,
-    pub line: u32,
 }
 
 fn containing(code: *const c_void) -> Result<Object, Absent> {
@@ -939,6 +924,23 @@ mod tests {
         let absent = Hdf5::of_process(None).err().expect("nothing loads HDF5");
         assert!(absent.what.contains("no copy is loaded"), "{absent}");
         assert!(absent.what.contains("H5open"), "{absent}");
+    }
+
+    #[test]
+    fn a_version_before_1_14_is_too_old() {
+        let refusal = |version| refuse_unsupported(OsStr::new("a.so"), version).err();
+        for version in [(1, 14, 0), (1, 14, 6), (2, 0, 0), (2, 2, 0)] {
+            assert_eq!(refusal(version), None);
+        }
+        for (version, words) in [
+            ((1, 12, 2), "HDF5 1.12.2 (a.so) is too old"),
+            ((1, 8, 23), "HDF5 1.8.23 (a.so) is too old"),
+            ((1, 16, 0), "HDF5 1.16.0 (a.so) is not supported"),
+            ((3, 0, 0), "HDF5 3.0.0 (a.so) is not supported"),
+        ] {
+            let what = refusal(version).expect("unsupported").what;
+            assert!(what.starts_with(words), "{what}");
+        }
     }
 
     #[test]
