@@ -279,7 +279,9 @@ fn is_of_environment(text: &str) -> bool {
 /// Returns whether `variable` selects a connector with this text, directly or below another one.
 fn is_text_of(variable: &str, text: &str) -> bool {
     let whole = variable.trim().split_once(char::is_whitespace);
-    let is_whole = whole.is_some_and(|(_, rest)| rest.trim().lines().next() == Some(text.trim()));
+    let first =
+        |(_, rest): (_, &str)| rest.trim().lines().next().map(str::trim) == Some(text.trim());
+    let is_whole = whole.is_some_and(first);
     let is_balanced = text.matches('{').count() == text.matches('}').count();
     is_whole || (is_balanced && variable.contains(&format!("{{{text}}}")))
 }
