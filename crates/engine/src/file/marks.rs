@@ -25,6 +25,15 @@ use super::File;
 #[derive(Clone, Copy)]
 struct Place(libc::off_t);
 
+impl Place {
+    /// Whether a lock is a mark, or several, and not a larger one, such as of the whole file, under which
+    /// no mark can be set.
+    fn holds(self, lock: &libc::flock) -> bool {
+        let places = self.0..self.0 + PLACES;
+        places.contains(&lock.l_start) && (1..=places.end - lock.l_start).contains(&lock.l_len)
+    }
+}
+
 const PLACES: libc::off_t = 1 << 60;
 const ROWS: Place = Place(1 << 61);
 const BYPASS: Place = Place((1 << 61) + PLACES);
@@ -52,8 +61,7 @@ impl File {
             return None;
         }
         let mark = Mark::set(fd, BYPASS);
-        // Under a longer lock, such as one of the whole file, no mark can be set.
-        while lock_in(fd, ROWS).is_some_and(|lock| lock.l_len == 1) {
+        while lock_in(fd, ROWS).is_some_and(|lock| ROWS.holds(&lock)) {
             sleep(PAUSE);
         }
         mark
@@ -68,7 +76,8 @@ impl Mark {
         const TRIALS: usize = 16;
         (0..TRIALS).find_map(|_| {
             let own = i64::from(std::process::id()) << 28;
-            let at = place.0 + (own + NEXT.fetch_add(1, Relaxed)) % PLACES;
+            // The kernel joins locks of one owner that touch.
+            let at = place.0 + (own + NEXT.fetch_add(2, Relaxed)) % PLACES;
             let mut lock = lock_of(libc::F_WRLCK, at, 1);
             // SAFETY: fcntl reads the description of the lock.
             let status = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw mut lock) };
@@ -157,7 +166,7 @@ mod tests {
         let Some((first, second)) = twice(&folder) else {
             return;
         };
-        let rows = first.mark_rows().unwrap();
+        let rows = [first.mark_rows().unwrap(), first.mark_rows().unwrap()];
         let is_over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_over);
         let waiting = std::thread::spawn(move || {
