@@ -93,6 +93,12 @@ impl Counters {
     pub fn joined(&self) {
         self.threads.fetch_add(1, Relaxed);
     }
+
+    /// Takes back one [`joined`](Self::joined): another thread does the rest of this one's share.
+    pub fn left(&self) {
+        self.threads.fetch_sub(1, Relaxed);
+    }
+
     /// Counts chunks of a dataset that were read or written, and their `stored` bytes in the file.
     pub fn chunks(&self, chunks: u64, stored: u64) {
         self.chunks.fetch_add(chunks, Relaxed);

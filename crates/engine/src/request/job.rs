@@ -64,7 +64,7 @@ impl Job {
         }
         let share = Share::new(self.engine, &self.tracker, end);
         match self.with_task(|task| task.serve(&share)) {
-            Ok(()) if share.is_cut() => {
+            Ok(()) if share.is_passed_on() => {
                 self.to_begin.fetch_add(1, Release);
                 return true;
             }

@@ -183,9 +183,14 @@ impl<'a> Share<'a> {
         is_late || self.stopping()
     }
 
-    /// Whether [`is_over`](Self::is_over) has ended this share before the request was over.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut.get() && !self.stopping()
+    /// Whether [`is_over`](Self::is_over) has ended this share before the request was over. Another
+    /// worker then does the rest, and is counted in place of this one.
+    pub(super) fn is_passed_on(&self) -> bool {
+        let is_passed_on = self.is_cut.get() && !self.stopping();
+        if is_passed_on && self.joined.take() {
+            self.tracker.counters.left();
+        }
+        is_passed_on
     }
 
     /// The counters of the request.
