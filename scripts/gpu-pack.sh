@@ -5,9 +5,9 @@
 #   scripts/gpu-pack.sh            # Penstock's wheel, and the other wheels if they are not there yet
 #   scripts/gpu-pack.sh --tests    # the tests in Rust and C, too
 #
-# dist-gpu/packed.tar.gz holds all of it but DeepSpeed and the programs in dist-gpu/peers/bin (fio
-# and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz, and a parallel
-# HDF5 with its MPI, in dist-gpu/parallel.tar.gz. Where only these archives arrive, the gpu-*.sh
+# dist-gpu/packed.tar.gz holds all of it but KvikIO, DeepSpeed and the programs in dist-gpu/peers/bin
+# (fio and IOR, built by hand, where they are wanted), which are in dist-gpu/peers.tar.gz, and a
+# parallel HDF5 with its MPI, in dist-gpu/parallel.tar.gz. Where only these archives arrive, the gpu-*.sh
 # scripts unpack them.
 #
 # PYTHON names the interpreter here; GPU_PYTHON (default 3.12) the version there.
@@ -23,7 +23,7 @@ mkdir -p "$folder/bin" "$folder/lib" "$folder/hdf5plugin"
 
 # torch, CuPy, h5py, NumPy, pytest, hypothesis, typer and rich are expected on the machine.
 # fastsafetensors is not packed: no benchmark reads its file format.
-wheels=(cffi pycparser kvikio-cu13 libkvikio-cu13 rapids-logger)
+wheels=(cffi pycparser)
 
 download() { # FOLDER NAME...
     # pip matches the platform exactly, so each that is in use has to be named.
@@ -43,6 +43,9 @@ deepspeed_needs=(annotated-types einops hjson msgpack ninja psutil py-cpuinfo py
     pydantic-core tqdm typing-extensions typing-inspection)
 peers=$folder/peers
 mkdir -p "$peers/bin"
+for name in kvikio-cu13 libkvikio-cu13 rapids-logger; do
+    compgen -G "$peers/${name//-/_}-*.whl" >/dev/null || download "$peers" "$name"
+done
 if ! compgen -G "$peers/deepspeed-*.whl" >/dev/null; then
     download "$peers" "${deepspeed_needs[@]}"
     "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$peers" deepspeed
