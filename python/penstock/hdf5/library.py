@@ -87,14 +87,20 @@ def creation_properties(dataset: Any) -> Iterator[Any]:
     HDF5 may crash when h5py queries those of strings and other objects, unless the library has
     queried them before: see ``penstock_dataset_creation_list``. A read needs none of them.
     """
+    with lock():
+        if holds_objects(dataset):
+            creation_list(dataset)
+        yield dataset
+
+
+def creation_list(dataset: Any) -> Any:
+    """Return the library's ``h5py.h5p.PropDCID`` of an ``h5py.Dataset``; ``None`` if it fails."""
     import h5py
 
     with lock():
-        if holds_objects(dataset):
-            place = ffi.new("penstock_hid *")
-            if lib.penstock_dataset_creation_list(dataset.id.id, place) == lib.PENSTOCK_OK:
-                h5py.h5p.PropDCID(place[0])  # closes the list
-        yield dataset
+        place = ffi.new("penstock_hid *")
+        status = lib.penstock_dataset_creation_list(dataset.id.id, place)
+        return h5py.h5p.PropDCID(place[0]) if status == lib.PENSTOCK_OK else None
 
 
 def creation_property(dataset: Any, name: str) -> Any:

@@ -158,7 +158,9 @@ def _start(
         if is_for_h5py:
             return left_to_h5py("single elements need a value each")
         host = staging.to_host(arrays.source(view.array, stream))
-        array = in_c_order(np.broadcast_to(host, selection.shape + inner))
+        shape = selection.shape + inner
+        host = host.reshape(host.shape[max(host.ndim - len(shape), 0) :])  # others are 1
+        array = in_c_order(np.broadcast_to(host, shape))
         view, outer = arrays.view(array, stream), selection.shape
     if not view.contiguous and not (selection.is_grid and view.is_dense(len(inner))):
         view = arrays.source(array, stream)
