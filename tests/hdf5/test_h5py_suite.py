@@ -46,9 +46,10 @@ def test_nothing_fails_that_passes_with_the_default_connector(
     assert passes_with_h5py - passed_with <= EXPECTED.keys()
 
     refused = subprocess.run(
-        [*environment("colour=red"), sys.executable, "-c", "import h5py"],
+        [*environment("colour=red"), sys.executable, "-c", "import h5py; h5py.File('x.h5', 'w')"],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
     )
     assert "colour" in refused.stderr, "the connector was not used"
 

@@ -19,10 +19,28 @@ COUNT = 3000
 OLD, NEW = 1, 7
 
 
+KEPT: list[Any] = []
+"""Memory that is not freed before the end: a GPU frees memory when no stream is held."""
+
+
+@pytest.fixture(autouse=True)
+def first_use(tmp_path: Any) -> None:
+    """Make what the first transfers make, which would wait for streams that are held."""
+    if KEPT or not ps.devices():
+        return
+    array = ps.DeviceArray.from_numpy(np.full(COUNT, OLD, "u1"))
+    KEPT.append(array)
+    for store in STORES:
+        store(tmp_path / "first", array)
+    for fill in FILLS:
+        fill(tmp_path / "first", array)
+
+
 class Lender:
     """A library's array of bytes, and work on a stream of the library's own."""
 
     def __init__(self, driver: Any) -> None:
+        KEPT.append(self)
         self.driver, self.stream = driver, driver.stream()
         self.memory = ps.DeviceArray.from_numpy(np.full(COUNT, OLD, "u1"))
         self.asked: list[Any] = []
@@ -38,6 +56,7 @@ class Lender:
     def copy_old(self) -> ps.DeviceArray:
         """Queue work that uses the elements: it copies them."""
         copy = ps.DeviceArray(COUNT)
+        KEPT.append(copy)
         addresses = (ctypes.c_uint64(array.data_ptr) for array in (copy, self.memory))
         self.driver.call("cuMemcpyAsync", *addresses, ctypes.c_size_t(COUNT), self.stream)
         return copy
@@ -312,6 +331,7 @@ def test_an_array_of_numpy_that_a_gpu_writes_is_stored_when_it_has(
     array = memory.view(MappedArray)
     array.stream = stream.value if is_named else None
     source = ps.DeviceArray.from_numpy(np.full(COUNT, NEW, "u1"))
+    KEPT.append(source)
     addresses = ctypes.c_uint64(address.value), ctypes.c_uint64(source.data_ptr)
     driver.call("cuMemcpyAsync", *addresses, ctypes.c_size_t(COUNT), stream)
     timer = threading.Timer(0.05, lambda: setattr(gate, "value", 1))

@@ -63,7 +63,7 @@ def by_every_call(dataset, at):
         "astype": lambda: dataset.astype("i8")[at],
     }
     if ps.devices():
-        calls["gpu"] = lambda: dataset.read(at, device="cuda").numpy()
+        calls["gpu"] = lambda: dataset.read(at, device="cuda", like="device").numpy()
     for name, call in calls.items():
         try:
             yield name, np.asarray(call())
