@@ -101,16 +101,20 @@ impl Task for DeviceRead {
 
 impl DeviceRead {
     /// Starts batches for the GPU first, because they take long, then concludes finished ones, which
-    /// makes room for the next; in between, this worker decodes chunks itself.
+    /// makes room for the next; in between, this worker decodes chunks itself. If its share is over, it
+    /// starts nothing, and concludes the batches on the GPU: another worker would not know of them.
     fn serve_with<'a>(
         &'a self,
         share: &'a Share<'a>,
         lent: &mut QueueLease<'_>,
         stager: &mut Stager<'a>,
     ) -> Result<()> {
-        while !share.is_over() {
+        while !share.stopping() {
             let seen = self.plans.context.memory_returns();
-            self.batches.begin(&self.plans, &self.queue, lent)?;
+            let starts = !share.is_over();
+            if starts {
+                self.batches.begin(&self.plans, &self.queue, lent)?;
+            }
             if let Some(batch) = self.batches.to_load() {
                 share.joined();
                 stager.flush(lent)?;
@@ -119,7 +123,7 @@ impl DeviceRead {
             }
             let lacking = if let Some(batch) = self.batches.done()? {
                 self.conclude(batch, lent, stager, share)?
-            } else if let Some(work) = self.queue.next_batch(&self.plans.all)? {
+            } else if starts && let Some(work) = self.queue.next_batch(&self.plans.all)? {
                 share.joined();
                 self.stage(work, lent, stager)?
             } else {
