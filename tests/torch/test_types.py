@@ -85,6 +85,17 @@ def test_files_hold_tensors_of_each_type(tmp_path: Any, name: str, save: Any) ->
 
 
 @pytest.mark.parametrize("name", IN_FORMAT)
+def test_models_with_tensors_of_each_type_are_loaded(tmp_path: Any, name: str) -> None:
+    model = torch.nn.Module()
+    model.register_buffer(
+        "x", torch.zeros_like(made(name).view(torch.uint8)).view(made(name).dtype)
+    )
+    weights.save_file({"x": made(name)}, tmp_path / "x.safetensors")
+    assert weights.load_model(model, tmp_path / "x.safetensors") == (set(), [])
+    assert bytes_of(model.x) == bytes_of(made(name))
+
+
+@pytest.mark.parametrize("name", IN_FORMAT)
 @pytest.mark.parametrize("kind", ["", "HuggingFace"])
 def test_distributed_checkpoints_hold_tensors_of_each_type(
     tmp_path: Any, name: str, kind: str

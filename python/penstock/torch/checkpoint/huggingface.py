@@ -68,7 +68,7 @@ from penstock.torch.checkpoint.held import HeldFiles
 from penstock.torch.checkpoint.publication import check, inside, locked, remove, unique
 from penstock.torch.checkpoint.reader import FileReads, OneCheckpoint
 from penstock.torch.checkpoint.writer import MOST_COPIED, Parts, dense, finished
-from penstock.torch.safetensors.dtypes import PACKED, TORCH_NAMES, halved, stored_shape
+from penstock.torch.safetensors.dtypes import TORCH_NAMES, stored_shape, torch_shape
 from penstock.torch.safetensors.header import (
     SAVE,
     Entry,
@@ -474,7 +474,7 @@ def _type_and_shape(tensor: torch.Tensor) -> tuple[str, tuple[int, ...]]:
 
 def _shape(entry: Entry) -> tuple[int, ...]:
     """Return the shape in torch, in which offsets are saved."""
-    return halved(entry.name, entry.shape) if entry.dtype == PACKED else entry.shape
+    return torch_shape(entry.name, entry.dtype, entry.shape)
 
 
 def _described(data: Any) -> str:

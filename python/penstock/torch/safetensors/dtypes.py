@@ -81,8 +81,14 @@ def stored_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], shape[-1] * 2)
 
 
-def halved(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape in torch of a tensor with two elements in each byte."""
+def torch_shape(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in torch of a tensor of a file.
+
+    Raises:
+        WeightsTypeError: torch has no such shape.
+    """
+    if dtype != PACKED:
+        return shape
     if not shape or shape[-1] % 2:
         raise WeightsTypeError(
             f"tensor {name}: f4_x2 dtype requires that the last dim be divisible by 2 in torch: "

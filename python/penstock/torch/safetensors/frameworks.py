@@ -168,7 +168,7 @@ class _Torch:
         name, dtype, shape = part[:3]
         wanted = dtypes.torch_type(self._torch, dtype)
         if dtype == dtypes.PACKED:
-            shape = dtypes.halved(name, shape)
+            shape = dtypes.torch_shape(name, dtype, shape)
         elif wanted is None:
             wanted, shape = self._u8, dtypes.shape_of_bytes(name, dtype, shape)
         if not part.nbytes:

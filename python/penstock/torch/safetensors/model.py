@@ -188,11 +188,16 @@ def _check_shapes(
 ) -> None:
     """Have torch raise its error of shapes that differ, before any tensor is changed."""
     torch: Any = frameworks.loaded("torch")
-    wrong = {
-        entry.name: torch.empty(entry.shape, device="meta")
+    shapes = {
+        entry.name: dtypes.torch_shape(entry.name, entry.dtype, entry.shape)
         for _, entries in files
         for entry in entries
-        if entry.name in targets and not _is_loaded(entry.shape, tuple(targets[entry.name].shape))
+        if entry.name in targets
+    }
+    wrong = {
+        name: torch.empty(shape, device="meta")
+        for name, shape in shapes.items()
+        if not _is_loaded(shape, tuple(targets[name].shape))
     }
     if wrong:
         model.load_state_dict(wrong, strict=False)
