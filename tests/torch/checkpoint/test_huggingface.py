@@ -222,6 +222,16 @@ def test_a_save_leaves_no_file_of_the_checkpoint_before(
     assert (tmp_path / "adapter.safetensors").read_bytes() == b"notes"
 
 
+def test_a_save_leaves_copies_of_its_files_under_other_names(tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        dcp.save({"x": torch.full((4,), value)}, storage_writer=Writer(path=str(tmp_path)))
+        (name,) = {one.name for one in tmp_path.glob("model-*")}
+        if value == 1.0:
+            content = (tmp_path / name).read_bytes()
+            (tmp_path / "best.safetensors").write_bytes(content)
+    assert (tmp_path / "best.safetensors").read_bytes() == content
+
+
 def test_links_and_rights_of_files_that_a_save_replaces_stay(tmp_path: Path) -> None:
     folder, name = tmp_path / "model", "shard-00001-model-00001-of-00001.safetensors"
     (tmp_path / "blobs").mkdir()
@@ -387,8 +397,15 @@ def test_files_of_two_saves_that_fit_together_are_refused_by_name(
         Reader(path=str(tmp_path / "a")).read_metadata()
 
 
-def test_files_of_two_saves_of_an_index_are_refused_by_name(tmp_path: Path) -> None:
-    from penstock.torch.safetensors import SafetensorError, iter_weights, load_file, load_model
+@pytest.mark.parametrize("other", ["a save", "plain weights"])
+def test_files_of_two_saves_of_an_index_are_refused_by_name(tmp_path: Path, other: str) -> None:
+    from penstock.torch.safetensors import (
+        SafetensorError,
+        iter_weights,
+        load_file,
+        load_model,
+        save_file,
+    )
 
     indices = {"part0": 1, "part1": 2}
     for name in "ab":
@@ -405,7 +422,12 @@ def test_files_of_two_saves_of_an_index_are_refused_by_name(tmp_path: Path) -> N
     for load in loads:
         load(tmp_path / "a")
     assert module.part1[0] == 1
-    os.replace(*(tmp_path / name / "model-00002-of-00002.safetensors" for name in "ba"))
+    of_other, own = (tmp_path / name / "model-00002-of-00002.safetensors" for name in "ba")
+    if other == "plain weights":
+        save_file({"part1": torch.ones(1000)}, of_other)
+    os.replace(of_other, own)
+    with pytest.raises(checkpoint.CheckpointFileError, match=r"00002-of-00002.*same save.*00001"):
+        Reader(path=str(tmp_path / "a")).read_metadata()
     for load in loads:
         with pytest.raises(SafetensorError, match=r"00002-of-00002.*same save.*00001-of-00002"):
             load(tmp_path / "a")

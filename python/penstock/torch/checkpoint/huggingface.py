@@ -10,8 +10,8 @@ The layout has fixed names, so a save replaces the files of the one before it. I
    the header of each. It writes whole tensors in the same way, if they are wanted.
 3. The coordinator locks the folder, and gives each file its name.
 4. It writes the index, or removes that of the checkpoint before, if the layout has none.
-5. It removes the other files of the checkpoint before: those that its index named, and those that
-   a save of distributed checkpoints has written. It unlocks the folder.
+5. It removes the other files of the checkpoint before: those that its index named, and those with
+   names of the layout that a save of distributed checkpoints has written. It unlocks the folder.
 
 Readers lock the folder while they open its files. Torch's do not, nor is there a lock between hosts
 on some file systems, and a process that is killed in step 3 leaves files of both checkpoints.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ _DTYPES = {
 }
 """The data types of torch by the format's names."""
 _BY_DTYPE = {dtype: name for name, dtype in _DTYPES.items()}
+_NAME = re.compile(r"(shard-\d+-)?model-\d+-of-\d+\.safetensors")
+"""The names of the layout."""
 _NO_SAVE = "0" * len(unique())
 """What is in a header before the coordinator writes the identity of the save there."""
 
@@ -315,9 +318,10 @@ class _Files:
             named = json.loads(index.read_bytes())["weight_map"].values()
             found = inside(self.folder, named, layout.SUFFIX)
         for path in self.folder.iterdir():
-            if path.name.endswith(layout.SUFFIX):
+            if _NAME.fullmatch(path.name):
                 with suppress(OSError, ValueError):  # it is no safetensors file
-                    if _save_of(read_header(path)) is not None:
+                    metadata = read_header(path).metadata or {}
+                    if SAVE in metadata or layout.CUSTOM_METADATA_KEY in metadata:
                         found.add(path)
         return found
 
@@ -331,12 +335,8 @@ def _index(results: list[WriteResult]) -> dict[str, Any]:
 
 
 def _save_of(header: Header) -> str | None:
-    """Return the identity of the save that has written a file.
-
-    It is empty for one by torch, and ``None`` for files that are no part of such a save.
-    """
-    metadata = header.metadata or {}
-    return metadata.get(SAVE, "" if layout.CUSTOM_METADATA_KEY in metadata else None)
+    """Return the identity of the save that has written a file; ``None`` if it has none."""
+    return (header.metadata or {}).get(SAVE)
 
 
 class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # type: ignore[misc, unused-ignore]
@@ -374,16 +374,12 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
         """Return the metadata that the headers of files make, as :meth:`read_metadata` does."""
         tensors: dict[str, Any] = {}
         storage_data: dict[MetadataIndex, Any] = {}
-        saves: dict[str, str] = {}
+        saves: dict[str | None, str] = {}
         for path in sorted(paths):
             header = self._header(path)
-            save = _save_of(header)
-            if save is not None:
-                saves[save] = path
-                if len(saves) > 1:
-                    raise _mixed(
-                        path, f"it is not of the same save as {next(iter(saves.values()))}"
-                    )
+            saves[_save_of(header)] = path
+            if len(saves) > 1:
+                raise _mixed(path, f"it is not of the same save as {next(iter(saves.values()))}")
             saved = _saved_offsets(path, header)
             for key, entry in header.entries.items():
                 dtype, lengths = _dtype(path, entry), _shape(entry)
@@ -445,7 +441,7 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
                 # As torch has it, the path is that which read_metadata has given, with the folder.
                 with reads.start(Path(name), self._held.get(name)) as read:
                     header = header_of(read.file, name)
-                    if _save_of(header) not in (None, self._checkpoint):
+                    if _save_of(header) != self._checkpoint:
                         raise _mixed(name, "a save has replaced it while the checkpoint was loaded")
                     for item in items:
                         entry = header.entries.get(item.storage_index.fqn)

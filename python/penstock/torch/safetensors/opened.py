@@ -146,10 +146,10 @@ class WeightsFile:
 
 
 class OneSave:
-    """Files of a model, which must be of one save if they say of which they are."""
+    """Files of a model. In each folder, they must be of one save, or none says of which it is."""
 
     def __init__(self) -> None:
-        self._first: dict[str, tuple[str, str]] = {}
+        self._first: dict[str, tuple[str | None, str]] = {}
         """The identity and the name of a file, by folder."""
 
     def add(self, file: WeightsFile) -> None:
@@ -159,8 +159,6 @@ class OneSave:
             WeightsError: It is of another save than an earlier file of its folder.
         """
         save = (file.header.metadata or {}).get(SAVE)
-        if save is None:
-            return
         first, name = self._first.setdefault(os.path.dirname(file.name), (save, file.name))
         if save != first:
             raise WeightsError(
