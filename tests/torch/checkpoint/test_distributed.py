@@ -200,7 +200,10 @@ def test_what_a_killed_save_had_not_completed_is_removed_by_the_next(tmp_path: P
     assert len(os.listdir(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("damaged", [b"\x80\x04nonsense", pickle.dumps(7)])
+@pytest.mark.parametrize(
+    "damaged",
+    [b"\x80\x04nonsense", pickle.dumps(7), b"ctorch.distributed.checkpoint.of_later\nMetadata\n."],
+)
 def test_a_save_replaces_metadata_that_cannot_be_read(tmp_path: Path, damaged: bytes) -> None:
     (tmp_path / ".metadata").write_bytes(damaged)
     dcp.save({"step": 1}, storage_writer=checkpoint.PenstockWriter(tmp_path))

@@ -57,7 +57,7 @@ impl File {
     pub(crate) fn mark_bypass(&self) -> Option<Mark> {
         const PAUSE: Duration = Duration::from_millis(1);
         let fd = self.direct_fd()?;
-        if !self.system.takes_one_writer() {
+        if !self.system.may_map_rows() {
             return None;
         }
         let mark = Mark::set(fd, BYPASS);

@@ -137,6 +137,12 @@ impl FileSystem {
         })
     }
 
+    /// Whether a request may map rows of a file together with the gaps between them, which other
+    /// processes write: where [`sharing_at`](Self::sharing_at) is [`Sharing::OnOneMachine`].
+    pub(super) fn may_map_rows(&self) -> bool {
+        OF_ONE_MACHINE.contains(&self.name())
+    }
+
     /// Whether a lock of a file excludes processes on all machines that have the file, as far as is
     /// known.
     pub(super) fn has_locks_for_all(fd: RawFd) -> bool {

@@ -69,6 +69,13 @@ _PATHS = {"PosixPath", "PurePosixPath", "PureWindowsPath"}
 
 def _allowed(module: str, name: str) -> Any:
     """Return a class or function that only makes objects, and has no other effects."""
+    try:
+        return _found(module, name)
+    except ImportError as error:
+        raise unpickling.Refused(f"the metadata names {module}.{name}: {error}") from error
+
+
+def _found(module: str, name: str) -> Any:
     if (module, name) in _SAFE or (module.partition(".")[0] == "pathlib" and name in _PATHS):
         return getattr(import_module(module), name)
     if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):

@@ -45,7 +45,6 @@ from penstock.errors import Error
 from penstock.replacement import Replacement
 from penstock.torch.checkpoint import archive
 from penstock.torch.checkpoint.archive import Part
-from penstock.torch.checkpoint.errors import CheckpointFileError
 from penstock.torch.checkpoint.metadata import data_files, unpickled
 from penstock.torch.checkpoint.publication import check, inside, locked, remove, unique
 from penstock.torch.checkpoint.transfers import write
@@ -191,8 +190,7 @@ class Parts:
 
 def _data_files(path: Path) -> set[Path]:
     """Return the data files that metadata names, if it can be read."""
-    bad = pickle.UnpicklingError, CheckpointFileError, AttributeError, TypeError
-    with suppress(OSError, *bad):
+    with suppress(Exception):  # whatever damaged or unknown metadata raise
         named = data_files(unpickled(path, path.read_bytes()))
         return inside(path.parent, named, torch_files.DEFAULT_SUFFIX)
     return set()
