@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use libz_sys::z_stream;
+// Each program of tests uses some of them.
+#[allow(unused_imports)]
 pub use libz_sys::{Z_DEFAULT_STRATEGY, Z_FILTERED, Z_FIXED, Z_HUFFMAN_ONLY, Z_RLE};
 
 /// Negative window bits select raw deflate: no header, no checksum.

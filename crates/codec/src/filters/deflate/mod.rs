@@ -1,8 +1,15 @@
 //! Filter 1, deflate: a zlib stream.
 
+mod block;
+mod codes;
+mod fast;
+
 use std::cell::RefCell;
 
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+
+use block::Output;
+use fast::Encoder;
 
 use super::{Codec, append_zeros, wrong_size};
 use crate::error::{CodecError, Result};
@@ -12,8 +19,12 @@ const NAME: &str = "deflate";
 /// The smallest first guess at an unknown decoded size.
 const FIRST_GUESS: usize = 1 << 12;
 
+/// The level of [`Encoder`].
+const FAST: u32 = 1;
+
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+    static ENCODER: RefCell<Option<Encoder>> = const { RefCell::new(None) };
     static COMPRESSOR: RefCell<Option<(CompressionLvl, Compressor)>> = const { RefCell::new(None) };
 }
 
@@ -75,12 +86,23 @@ impl Codec for Deflate {
                 "the client data are not one value, the level",
             ));
         };
+        let bound = input.len() + input.len().div_ceil(1000) + 12;
+        if level == FAST {
+            let size = bound + Output::SLACK;
+            let memory = append_zeros(NAME, output, size, size)?;
+            let encoded = ENCODER.with_borrow_mut(|encoder| {
+                let encoder = encoder.get_or_insert_with(Encoder::new);
+                encoder.encode(input, memory)
+            });
+            let size = encoded.ok_or_else(too_long)?;
+            output.truncate(size);
+            return Ok(());
+        }
         let level = i32::try_from(level)
             .ok()
             .filter(|level| (0..=9).contains(level))
             .and_then(|level| CompressionLvl::new(level).ok())
             .ok_or_else(|| CodecError::new(NAME, format!("there is no level {level}")))?;
-        let bound = input.len() + input.len().div_ceil(1000) + 12;
         let memory = append_zeros(NAME, output, bound, bound)?;
         let encoded = COMPRESSOR.with_borrow_mut(|slot| {
             let held = slot.take().filter(|(at, _)| *at == level);
@@ -88,14 +110,13 @@ impl Codec for Deflate {
                 slot.insert(held.unwrap_or_else(|| (level, Compressor::new(level))));
             compressor.zlib_compress(input, memory)
         });
-        match encoded {
-            Ok(size) => {
-                output.truncate(size);
-                Ok(())
-            }
-            Err(_) => Err(CodecError::new(NAME, "the chunk cannot be compressed")),
-        }
+        output.truncate(encoded.map_err(|_| too_long())?);
+        Ok(())
     }
+}
+
+fn too_long() -> CodecError {
+    CodecError::new(NAME, "the chunk cannot be compressed")
 }
 
 fn inflate(input: &[u8], output: &mut [u8]) -> std::result::Result<usize, DecompressionError> {
