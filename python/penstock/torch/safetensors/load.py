@@ -155,8 +155,7 @@ class _Load:
                         continue
                 file = WeightsFile(path, self._backend, self._options)
                 opened.callback(file.close)
-                if names is not None:
-                    save.add(file)
+                save.add(file, names)
                 order += file.header.entries if names is None else names
                 waiting.append(self._start(file, names))
                 if len(waiting) > 1:

@@ -176,8 +176,7 @@ def _opened(
     for path, names in files_of(filename).items():
         file = WeightsFile(path, backend, options)
         opened.callback(file.close)
-        if names is not None:
-            save.add(file)
+        save.add(file, names)
         wanted = file.header.entries if names is None else names
         files.append((file, [file.entry(name) for name in wanted]))
     return files
@@ -205,7 +204,7 @@ def _check_shapes(
 
 def _is_loaded(stored: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether torch copies a tensor of one shape into one of the other."""
-    return stored == shape or (len(stored) == 1 and shape == ())
+    return stored == shape or (stored == (1,) and shape == ())
 
 
 def _fill(

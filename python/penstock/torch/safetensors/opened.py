@@ -146,18 +146,20 @@ class WeightsFile:
 
 
 class OneSave:
-    """Files of a model. In each folder, they must be of one save, or none says of which it is."""
+    """Files of a model that an index names: of one save, or of none that says which it is."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[str | None, str]] = {}
         """The identity and the name of a file, by folder."""
 
-    def add(self, file: WeightsFile) -> None:
-        """Add a file.
+    def add(self, file: WeightsFile, names: Sequence[str] | None) -> None:
+        """Add a file, and the names that an index has of its tensors; ``None`` without an index.
 
         Raises:
             WeightsError: It is of another save than an earlier file of its folder.
         """
+        if names is None:
+            return
         save = (file.header.metadata or {}).get(SAVE)
         first, name = self._first.setdefault(os.path.dirname(file.name), (save, file.name))
         if save != first:

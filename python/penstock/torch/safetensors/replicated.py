@@ -97,7 +97,7 @@ def _prepared(
 ) -> _Prepared:
     file = WeightsFile(path, "pread", options)
     try:
-        save.add(file)
+        save.add(file, names)
         header = file.header
         known = KnownFile(file.name, file.file.identity())
         entries = [file.entry(name) for name in (header.entries if names is None else names)]

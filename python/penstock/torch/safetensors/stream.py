@@ -95,7 +95,7 @@ def _start(
         file = WeightsFile(filename, "pread", options)
         handed_over = False
         try:
-            save.add(file)
+            save.add(file, names)
             found = file.header.entries.values() if names is None else map(file.entry, names)
             entries = [entry for entry in found if wanted is None or wanted(entry.name)]
             entries.sort(key=attrgetter("begin", "end"))

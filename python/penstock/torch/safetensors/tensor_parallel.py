@@ -226,7 +226,7 @@ class _Load:
         for path, names in files_of(filename).items():
             opened = _Opened(path, names, plan, maker, options)
             self._opened.append(opened)
-            save.add(opened.file)
+            save.add(opened.file, names)
             there |= opened.names
         for name in plan:
             if name not in there:
