@@ -130,6 +130,7 @@ def test_an_array_of_cupy_is_filled_when_its_old_elements_are_used(tmp_path, cup
     assert not x.any()
 
 
+@pytest.mark.filterwarnings("ignore:.*Grid size")
 @pytest.mark.parametrize("is_named", [False, True])
 @STORES
 def test_arrays_of_numba_are_stored_when_their_kernels_are_done(tmp_path, numba, store, is_named):
