@@ -144,5 +144,6 @@ connector_functions! { functions {
     fn H5Sget_simple_extent_npoints(space_id: hid_t) -> hssize_t;
     /// Subtracts `offset` from the coordinates of the selection.
     fn H5Sselect_adjust(spaceid: hid_t, offset: *const hssize_t) -> herr_t;
+    fn H5Sselect_valid(spaceid: hid_t) -> htri_t;
     fn H5FDdriver_query(driver_id: hid_t, flags: *mut c_ulong) -> herr_t;
 } }

@@ -9,7 +9,7 @@ use penstock_engine::error::{Error, Result};
 use penstock_engine::file::position::Operation;
 use penstock_engine::memory::Memory;
 use penstock_sys::hdf5::connector::{H5I_DATASET, H5I_type_t};
-use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, herr_t, hid_t};
+use penstock_sys::hdf5::{H5D_CHUNKED, H5D_FILL_TIME_NEVER, H5S_ALL, herr_t, hid_t};
 
 use super::at_once::{SMALL, check_host_memory, small_transfer};
 use super::closing::finish_in_shared_file;
@@ -239,9 +239,9 @@ fn sieved_files(files: &[Arc<SharedFile>]) -> Vec<Arc<SharedFile>> {
 }
 
 /// Makes HDF5 carry out a call as the program requests, together with the other processes. If this
-/// process cannot provide its memory, or must report an earlier failure, it takes part without
-/// elements. The call follows the transfers of this process that conflict with it; if `in_files`, all
-/// of its transfers of the files.
+/// process cannot provide its memory, selects what HDF5 refuses, or must report an earlier failure,
+/// it takes part without elements. The call follows the transfers of this process that conflict with
+/// it; if `in_files`, all of its transfers of the files.
 ///
 /// # Safety
 /// As for [`read_or_write`].
@@ -258,9 +258,10 @@ pub(super) unsafe fn together(
     }
     let host = || {
         call.take_failures()?;
-        let memories = memories?;
         // SAFETY: the caller guarantees this.
         unsafe {
+            check_selections(call)?;
+            let memories = memories?;
             check_host_memory(call, &memories)?;
             if memories.iter().all(|memory| memory.context.is_none()) {
                 return Ok(None);
@@ -278,6 +279,53 @@ pub(super) unsafe fn together(
         failed,
         ..BelowCall::default()
     }
+}
+
+/// Returns an error for selections and memory that HDF5 refuses: it does so before it meets the other
+/// processes, which then wait for this one.
+///
+/// # Safety
+/// As for [`read_or_write`].
+unsafe fn check_selections(call: &DatasetCall<'_>) -> Result<()> {
+    for (at, dataset) in call.datasets.iter().enumerate() {
+        let library = dataset.library();
+        let spaces = [call.memory_space(at), call.file_spaces[at]];
+        // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
+        let elements = spaces.map(|space| unsafe {
+            match space {
+                H5S_ALL => dataset.elements(),
+                space if is_special(space) => None,
+                space => library.keeping_errors(|| {
+                    u64::try_from((library.hdf5.H5Sget_select_npoints)(space)).ok()
+                }),
+            }
+        });
+        let [Some(in_memory), Some(in_file)] = elements else {
+            continue;
+        };
+        if in_memory != in_file {
+            let cause = format!(
+                "{in_memory} elements of the memory and {in_file} of the file are selected"
+            );
+            let remedy = "select as many elements of the memory as of the file";
+            return Err(Error::invalid(cause).remedy(remedy));
+        }
+        // SAFETY: as above.
+        let is_outside = |space: &hid_t| unsafe {
+            !is_special(*space)
+                && library.keeping_errors(|| (library.calls.H5Sselect_valid)(*space)) == 0
+        };
+        if spaces.iter().any(is_outside) {
+            let cause = "a selection is not within the extent of its dataspace";
+            let remedy = "select elements within the extent";
+            return Err(Error::invalid(cause).remedy(remedy));
+        }
+        if in_memory > 0 && call.buffers[at] == 0 {
+            let cause = format!("the memory of {in_memory} elements is null");
+            return Err(Error::invalid(cause).remedy("pass memory for the selected elements"));
+        }
+    }
+    Ok(())
 }
 
 /// Opens an object that may be a dataset. If the open makes HDF5 allocate storage that a single
