@@ -77,10 +77,14 @@ static void begin_epoch(long number)
             divide(&datasets[i], (uint64_t)number * SLOTS + (uint64_t)i);
 }
 
-/* Each rank takes over the part of another. Transfers may be under way, if they are collective. */
+/* Each rank takes over the part of another. Transfers may be under way, if they are collective. They have no order among
+ * the ranks if metadata is read collectively: docs/how-to/async.md. */
 static void exchange(long number)
 {
-    barrier();
+    if (settings[1])
+        settle();
+    else
+        barrier();
     for (int i = 0; i < SLOTS; i++) {
         shared_dataset *of = &datasets[i];
         if (of->of.id < 0 || of->is_read_only || of->is_compact || of->had_independent)
