@@ -75,8 +75,6 @@ pub(crate) struct SharedFile {
     is_sieved: bool,
     /// Collective transfers that continue in some process, since the processes last met.
     unmet: Mutex<Unmet>,
-    /// The datasets that all processes of a file that is open for reading have described.
-    described: Mutex<HashSet<[u8; 16]>>,
     is_writable: bool,
     /// The processes, if none must be in a call of HDF5 while another reads metadata.
     processes: Mutex<Option<Communicator>>,
@@ -196,7 +194,6 @@ impl SharedFile {
             extents: Mutex::default(),
             may_free: AtomicBool::new(false),
             unmet: Mutex::default(),
-            described: Mutex::default(),
             is_writable: opening.is_writable,
             // If processes read metadata together, HDF5 may wait inside a transfer of one process for
             // the next call of the others, so the others must not wait for that process.
@@ -323,27 +320,8 @@ impl SharedFile {
         }
     }
 
-    /// Returns whether the processes need not agree on a transfer of these datasets, because nothing can change
-    /// what they found when they agreed last. The result is the same in all processes that have described the
-    /// datasets.
-    pub(crate) fn are_agreed(&self, datasets: &[[u8; 16]]) -> bool {
-        let described = self.described();
-        !self.is_writable && datasets.iter().all(|token| described.contains(token))
-    }
-
-    /// Records that all processes have described these datasets.
-    pub(crate) fn have_agreed(&self, datasets: &[[u8; 16]]) {
-        if !self.is_writable {
-            self.described().extend(datasets);
-        }
-    }
-
     fn unmet(&self) -> MutexGuard<'_, Unmet> {
         self.unmet.lock().recover()
-    }
-
-    fn described(&self) -> MutexGuard<'_, HashSet<[u8; 16]>> {
-        self.described.lock().recover()
     }
 
     /// Describes a dataset.

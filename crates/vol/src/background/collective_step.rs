@@ -20,8 +20,6 @@ pub(super) struct Step {
     pub(super) files: Vec<Arc<SharedFile>>,
     /// The tokens of the datasets that this process has described.
     datasets: Vec<[u8; 16]>,
-    /// Whether it has described all of them.
-    is_described: bool,
 }
 
 impl Step {
@@ -31,7 +29,6 @@ impl Step {
         Step {
             operation: call.operation,
             files: shared_files(call),
-            is_described: datasets.len() == call.datasets.len(),
             datasets,
         }
     }
@@ -54,9 +51,7 @@ impl Step {
     pub(super) fn agree(&self, own: Facts, before: Before) -> Result<Facts> {
         let mut agreed = own;
         for file in &self.files {
-            if !(self.is_described && file.are_agreed(&self.datasets)) {
-                agreed = file.agree(agreed);
-            }
+            agreed = file.agree(agreed);
         }
         if agreed.failed {
             return Err(of_another());
@@ -69,7 +64,6 @@ impl Step {
         }
         for file in &self.files {
             file.has_met(before, &self.datasets);
-            file.have_agreed(&self.datasets);
         }
         Ok(agreed)
     }

@@ -63,8 +63,7 @@ pub(super) unsafe fn read_or_write(
 /// other in it:
 ///
 /// 1. They *agree*: each learns whether another has failed, and whether the transfer of any continues
-///    after its call. If one has failed, the call fails in all. In a file that is open for reading,
-///    they agree in the first transfer of a dataset only.
+///    after its call. If one has failed, the call fails in all.
 /// 2. The transfer follows: [`together`] by HDF5, or [`alone`].
 /// 3. They *meet* if no transfer continues. So the call is complete for all when it returns, even if
 ///    it fails. MPI guarantees no order there, but the messages of its collective transfers impose
