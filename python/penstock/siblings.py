@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from penstock.errors import CancelledError, Error
+from penstock.errors import CancelledError
 
 
 class Pending(Protocol):
@@ -40,7 +40,7 @@ def stop(members: Iterable[Pending], cause: BaseException | None = None) -> None
     while left:
         try:
             for member in left:
-                with suppress(Error):
+                with suppress(Exception):
                     member.cancel()
             while left:
                 try:

@@ -103,6 +103,8 @@ class Batch:
         """Objects that must live until the native call returns."""
         self._memory: list[View] = []
         """The memory that is filled."""
+        self.requests: list[Request[Any]] = []
+        """The requests that were started."""
         self.results: list[Any] = [None] * len(arguments)
         self.can_change = False
         """Whether a dataset is writable: then the caller keeps the lock until the read ends."""
@@ -111,9 +113,10 @@ class Batch:
 
     def leave_all(self) -> None:
         """Leave all pieces to be read one after the other."""
+        self.requests.clear()
         self.left = list(range(len(self._arguments)))
 
-    def submit(self, flags: int) -> list[Request[Any]]:
+    def submit(self, flags: int) -> None:
         """Start the read, under the lock of HDF5: one request for each memory.
 
         The flags are those of the C API besides those for the stream.
@@ -127,16 +130,14 @@ class Batch:
             check(lib.penstock_datasets_can_change(opened[0], can_change))
             self.can_change = bool(can_change[0])
             self._plan(described["type"].tolist(), _shapes(described))
-            started: list[Request[Any]] = []
-            with ending_together(started):
+            with ending_together(self.requests):
                 for place, rows in self._rows.items():
-                    started.append(self._start(opened[0], place, rows, flags))
+                    self.requests.append(self._start(opened[0], place, rows, flags))
         finally:
             lib.penstock_datasets_close(opened[0])
         for numbers, stack in self._new:
             for number, array in zip(numbers, stack.arrays(), strict=True):
                 self.results[number] = array
-        return started
 
     def is_left_to_h5py(self, error: Error) -> bool:
         """Whether h5py can read the pieces although the library could not start to."""

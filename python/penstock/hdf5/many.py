@@ -19,7 +19,6 @@ from penstock.hdf5.source import named
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import Device, Library, place
 from penstock.report import remember_note
-from penstock.request import Request
 from penstock.sequences import check_indexed, described, listed
 from penstock.siblings import ending_together
 
@@ -136,7 +135,7 @@ def start_into(
     CuPy's current stream.
     """
     batch = Batch(Opened(datasets), list(selections), out, _destination(cf=cf, **options))
-    with lock():
+    with ending_together(batch.requests), lock():
         started = _start(batch, request.ZERO_HOLES, ExitStack())
         if batch.can_change:
             started.wait()
@@ -146,9 +145,9 @@ def start_into(
 class StartedMany:
     """A read of many datasets that was started. It keeps the arrays alive while it is pending."""
 
-    def __init__(self, batch: Batch, requests: list[Request[Any]]) -> None:
+    def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._requests = requests
+        self._requests = batch.requests
 
     def wait(self) -> list[Any]:
         """Wait for the read, and return the arrays in the order of the pieces.
@@ -187,7 +186,7 @@ def _read(
         return []
     batch = Batch(origin, selections, out, destination)
     flags = request.CALLER_WAITS | (0 if out is not None else request.ZERO_HOLES)
-    with ExitStack() as locked:
+    with ending_together(batch.requests), ExitStack() as locked:
         locked.enter_context(lock())
         return _start(batch, flags, locked).wait()
 
@@ -195,18 +194,17 @@ def _read(
 def _start(batch: Batch, flags: int, locked: ExitStack) -> StartedMany:
     """Start a read under the lock of HDF5, which ``locked`` releases as soon as it may.
 
-    What is read one after the other has been read on return.
+    What is read one after the other has been read on return. After an exception, the caller ends
+    the requests of the batch.
     """
     try:
-        requests = batch.submit(flags)
+        batch.submit(flags)
     except Error as error:
         if not batch.is_left_to_h5py(error):
             raise batch.named(error) from error
         batch.leave_all()
-        requests = []
-    with ending_together(requests):
-        # In a file that is open for writing, no other access may change the elements meanwhile.
-        if not batch.can_change:
-            locked.close()
-        batch.read_left()
-    return StartedMany(batch, requests)
+    # In a file that is open for writing, no other access may change the elements meanwhile.
+    if not batch.can_change:
+        locked.close()
+    batch.read_left()
+    return StartedMany(batch)
