@@ -243,6 +243,12 @@ impl SharedFile {
         if !stored.is_independent(operation) {
             return Some("HDF5 has to allocate storage".to_owned());
         }
+        // They cannot wait for each other, on which the order of collective transfers depends.
+        if is_collective && self.reads_together && self.is_writable {
+            return Some(
+                "the processes read the metadata of a file together that they write".to_owned(),
+            );
+        }
         let is_hdf5s = match wanted {
             Collective::Hdf5 => true,
             Collective::Engine => false,

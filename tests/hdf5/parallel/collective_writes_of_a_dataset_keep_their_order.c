@@ -1,7 +1,8 @@
 #include "ranks.h"
 
 /* Of two collective writes of one dataset, in which each rank has another part, the second wins, with event sets and in
- * implicit mode, of all elements and of some, in rows of chunks and without chunks. */
+ * implicit mode, of all elements and of some, in rows of chunks and without chunks, with metadata that the ranks read
+ * together, too. */
 enum { ROUNDS = 3, WIDE = 1 << 16, ROWS = 64 };
 
 static void write_rows(hid_t dataset, hsize_t first, hsize_t each, short value, hid_t list, hid_t events) {
@@ -57,8 +58,12 @@ int main(int count, char **words) {
     hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
     OK(H5Pset_chunk(chunked, 2, chunk));
     OK(H5Pset_fill_time(chunked, H5D_FILL_TIME_NEVER));
-    for (int round = 0; round < ROUNDS; round++) {
-        hid_t file = create_shared("x.h5");
+    for (int round = 0; round <= ROUNDS; round++) {
+        hid_t access = shared_access();
+        OK(H5Pset_all_coll_metadata_ops(access, round == ROUNDS));
+        hid_t file = H5Fcreate("x.h5", H5F_ACC_TRUNC, H5P_DEFAULT, access);
+        OK(file);
+        OK(H5Pclose(access));
         check(file, "contiguous, events", H5P_DEFAULT, true);
         check(file, "contiguous, implicit", H5P_DEFAULT, false);
         check(file, "chunked, events", chunked, true);
