@@ -49,6 +49,10 @@ def numba() -> Any:
     module = pytest.importorskip("numba.cuda", reason="numba-cuda is not installed")
     if not module.is_available():
         pytest.skip("Numba has no GPU")
+    try:
+        module.jit("void(float32[:])")(lambda x: None)
+    except AttributeError as error:
+        pytest.skip(f"Numba does not compile with this NumPy: {error}")
     return module
 
 
