@@ -18,6 +18,16 @@ from tests.combinations import leave_out
 
 import penstock as ps
 
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # in the environments of other packages
+    pass
+else:
+    # Its first use makes a table of characters, which takes seconds on a busy machine.
+    patient = {"suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("patient", parent=settings.default, **patient)
+    settings.load_profile("patient")
+
 os.environ["PENSTOCK_PROFILE"] = "off"  # tests do not use the tuned profiles of this machine
 SANITIZED = os.environ.get("PENSTOCK_TEST_ASAN")
 """The folder of a library built with AddressSanitizer, for programs that are built so, too."""
