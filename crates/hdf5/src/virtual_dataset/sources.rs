@@ -381,10 +381,13 @@ impl<'a> Sources<'a> {
             return Err(refused(&info.name, &format!("has {what}")));
         }
         if info.file.is_writable {
-            let buffered = |why: String| refused(&info.name, &format!("is left to HDF5: {why}"));
-            flush(self.session, dataset.get(), &info)?.map_err(buffered)?;
-            // Chunks that were only in memory now have addresses, and the file is longer.
-            info.refresh(self.session, dataset.get())?;
+            match flush(self.session, dataset.get(), &info)? {
+                // Chunks that were only in memory now have addresses, and the file is longer.
+                Ok(()) => info.refresh(self.session, dataset.get())?,
+                // HDF5 may hold elements in its sieve buffer, and reads them from there.
+                Err(_) if is_small_and_contiguous(&info) => info.layout = Layout::Compact,
+                Err(why) => return Err(refused(&info.name, &format!("is left to HDF5: {why}"))),
+            }
         }
         let store = match info.layout {
             Layout::Compact => Store::Memory(Arc::new(self.read(&dataset, &info)?)),
@@ -457,9 +460,15 @@ impl<'a> Sources<'a> {
                 bytes.as_mut_ptr().cast(),
             )
         };
-        self.session.check(status, "read a compact dataset")?;
+        self.session.check(status, "read a small dataset")?;
         Ok(bytes)
     }
+}
+
+/// Returns whether a dataset may be read as a compact one.
+fn is_small_and_contiguous(info: &DatasetInfo) -> bool {
+    matches!(info.layout, Layout::Contiguous { .. })
+        && info.bytes().is_ok_and(|size| size <= MOST_COMPACT)
 }
 
 /// Returns the absolute name that the dataset's file had when it was opened, and the file's

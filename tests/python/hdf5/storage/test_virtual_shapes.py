@@ -71,10 +71,10 @@ def by_every_call(dataset, at):
             yield name, error
 
 
-def check(path, expected, parts):
+def check(path, expected, parts, mode="r"):
     """Compare parts with the expected elements, of which -1 are those that the source lacks."""
     for at in parts:
-        with ps.File(path) as file:
+        with ps.File(path, mode) as file:
             for name, found in by_every_call(file["v"], at):
                 if (expected[at] == -1).any():
                     assert isinstance(found, ps.IOFailure), (at, name, found)
@@ -327,3 +327,14 @@ def test_an_irregular_selection_of_a_source_that_shrank_is_read_where_it_is(tmp_
         expected = at_coordinates(source[:, :width], (12, 20))[mask]
         parts = [np.s_[...], np.s_[:12], np.s_[3], np.s_[-1], np.s_[10:15]]
         assert bool(list(check(tmp_path / "v.h5", expected, parts))) == (width == 10)
+
+
+@pytest.mark.parametrize("now", [(15, 26), (9, 26), (9, 14)])
+@pytest.mark.parametrize("name", STORED)
+def test_a_file_that_is_open_for_writing_follows_the_rule(tmp_path, monkeypatch, name, now):
+    monkeypatch.chdir(tmp_path)
+    map_all("v.h5", SMALL)
+    source = numbers(now)
+    save("s.h5", source, **STORED[name])
+    parts = [np.s_[...], np.s_[1, :5], np.s_[2:6, :3]]
+    list(check("v.h5", at_coordinates(source, SMALL), parts, "r+"))
