@@ -130,7 +130,8 @@ def _find(array: Any, stream: int | None) -> View | None:
         if type(array) is not np.ndarray:  # Numba has arrays of NumPy in memory that GPUs use
             interface = getattr(array, "__cuda_array_interface__", None)
             if interface is not None:
-                found.stream = _interface_stream(array, interface, stream)
+                memory = _interface_memory(interface)
+                found.stream = _interface_stream(array, interface, memory, stream)
         return found
     if isinstance(array, DeviceArray):
         return View(
@@ -346,10 +347,17 @@ def _of_torch(tensor: Any, stream: int | None = None) -> View:
     )
 
 
-def _interface_stream(array: Any, interface: dict[str, Any], stream: int | None) -> int | None:
-    """Return the stream that the interface names, if any, after any wait that is needed."""
+def _interface_memory(interface: dict[str, Any]) -> tuple[int, int]:
+    """Return the kind of the memory, and its CUDA ordinal."""
     address = interface["data"][0]
-    kind, ordinal = kind_of(address) if address else (HOST, 0)
+    return kind_of(address) if address else (HOST, 0)
+
+
+def _interface_stream(
+    array: Any, interface: dict[str, Any], memory: tuple[int, int], stream: int | None
+) -> int | None:
+    """Return the stream that the interface names, if any, after any wait that is needed."""
+    kind, ordinal = memory
     if kind == HOST:
         return None
     named = interface.get("stream")
@@ -368,7 +376,7 @@ def _of_cuda_interface(array: Any, interface: dict[str, Any], stream: int | None
     address, readonly = interface["data"]
     shape = tuple(interface["shape"])
     dtype = element_type(np.dtype(interface["typestr"]))
-    kind, ordinal = kind_of(address) if address else (HOST, 0)
+    kind, ordinal = memory = _interface_memory(interface)
     return View(
         address,
         math.prod(shape) * dtype.itemsize,
@@ -379,7 +387,7 @@ def _of_cuda_interface(array: Any, interface: dict[str, Any], stream: int | None
         device=max(ordinal, 0) if address == 0 or kind != HOST else -1,
         strides=unless_c_order(shape, interface.get("strides"), dtype.itemsize),
         readonly=bool(readonly) or _library(array) in _IMMUTABLE_LIBRARIES,
-        stream=_interface_stream(array, interface, stream),
+        stream=_interface_stream(array, interface, memory, stream),
         keep=interface,
     )
 

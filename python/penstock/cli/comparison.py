@@ -203,25 +203,27 @@ def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
         return
     by_slab: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for first in stored:
-        at = tuple(n // side for n, side in zip(first, part, strict=True))
-        by_slab.setdefault(at, []).append(first)
+        by_slab.setdefault(_number(first, part), []).append(first)
     most = math.prod(-(-n // side) for n, side in zip(part, chunk, strict=True))
     for at, chunks in sorted(by_slab.items()):
         if len(chunks) * _SPARSE >= most:
             yield _box(dataset.shape, at, part)
         else:
             for first in sorted(chunks):
-                yield _box(
-                    dataset.shape, [n // c for n, c in zip(first, chunk, strict=True)], chunk
-                )
+                yield _box(dataset.shape, _number(first, chunk), chunk)
     side = chunk if stored else part
-    known = {tuple(n // c for n, c in zip(first, side, strict=True)) for first in stored}
+    known = {_number(first, side) for first in stored}
     counts = [-(-n // c) for n, c in zip(dataset.shape, side, strict=True)]
     total = math.prod(counts)
     for numbers in (range(total), range(total - 1, -1, -1)):
         empty = (at for at in (_unravel(n, counts) for n in numbers) if at not in known)
         if (found := next(empty, None)) is not None:
             yield _box(dataset.shape, found, side)
+
+
+def _number(first: Sequence[int], side: Sequence[int]) -> tuple[int, ...]:
+    """Return the number along each dimension of the part that has this index."""
+    return tuple(n // length for n, length in zip(first, side, strict=True))
 
 
 def _box(shape: tuple[int, ...], at: Sequence[int], side: Sequence[int]) -> tuple[slice, ...]:

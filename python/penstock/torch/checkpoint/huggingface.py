@@ -320,8 +320,10 @@ class _Files:
         for path in self.folder.iterdir():
             if _NAME.fullmatch(path.name):
                 with suppress(OSError, ValueError):  # it is no safetensors file
-                    metadata = read_header(path).metadata or {}
-                    if SAVE in metadata or layout.CUSTOM_METADATA_KEY in metadata:
+                    header = read_header(path)
+                    if header.save is not None or layout.CUSTOM_METADATA_KEY in (
+                        header.metadata or {}
+                    ):
                         found.add(path)
         return found
 
@@ -332,11 +334,6 @@ def _index(results: list[WriteResult]) -> dict[str, Any]:
         "metadata": {"total_size": sum(one.storage_data.length for one in results)},
         "weight_map": {one.index.fqn: one.storage_data.relative_path for one in results},
     }
-
-
-def _save_of(header: Header) -> str | None:
-    """Return the identity of the save that has written a file; ``None`` if it has none."""
-    return (header.metadata or {}).get(SAVE)
 
 
 class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # type: ignore[misc, unused-ignore]
@@ -377,7 +374,7 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
         saves: dict[str | None, str] = {}
         for path in sorted(paths):
             header = self._header(path)
-            saves[_save_of(header)] = path
+            saves[header.save] = path
             if len(saves) > 1:
                 raise _mixed(path, f"it is not of the same save as {next(iter(saves.values()))}")
             saved = _saved_offsets(path, header)
@@ -441,7 +438,7 @@ class PenstockHuggingFaceReader(OneCheckpoint, HuggingFaceStorageReader):  # typ
                 # As torch has it, the path is that which read_metadata has given, with the folder.
                 with reads.start(Path(name), self._held.get(name)) as read:
                     header = header_of(read.file, name)
-                    if _save_of(header) != self._checkpoint:
+                    if header.save != self._checkpoint:
                         raise _mixed(name, "a save has replaced it while the checkpoint was loaded")
                     for item in items:
                         entry = header.entries.get(item.storage_index.fqn)

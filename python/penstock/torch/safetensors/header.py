@@ -92,6 +92,11 @@ class Header(NamedTuple):
     end: int
     """The offset in the file behind the last tensor: the length of the file."""
 
+    @property
+    def save(self) -> str | None:
+        """The identity of the save that has written the file; ``None`` if it has none."""
+        return (self.metadata or {}).get(SAVE)
+
 
 def read_header(path: Path) -> Header:
     """Read and check the header of a file.

@@ -21,7 +21,7 @@ from penstock.files import READ, NativeFile, Path
 from penstock.request import Request
 from penstock.torch.safetensors.errors import WeightsError, WeightsTypeError
 from penstock.torch.safetensors.frameworks import Framework, Memory, host_memory
-from penstock.torch.safetensors.header import SAVE, Entry, header_of
+from penstock.torch.safetensors.header import Entry, header_of
 from penstock.torch.safetensors.layout import AnyPart, lay_out
 
 BACKENDS = ("mmap", "pread")
@@ -160,7 +160,7 @@ class OneSave:
         """
         if names is None:
             return
-        save = (file.header.metadata or {}).get(SAVE)
+        save = file.header.save
         first, name = self._first.setdefault(os.path.dirname(file.name), (save, file.name))
         if save != first:
             raise WeightsError(
