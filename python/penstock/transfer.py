@@ -30,7 +30,7 @@ RANGE = np.dtype([("offset", "u8"), ("length", "u8"), ("buffer", "u8")])
 """A ``penstock_range``."""
 
 AT_ONCE = 8 << 20
-"""The most bytes of a call that nothing can interrupt, as of ``small.ROWS`` for datasets. Larger
+"""The most bytes of a call that nothing can interrupt, for datasets by ``small.ROWS``. Larger
 transfers are requests: Ctrl-C ends the wait for a request."""
 
 

@@ -22,7 +22,7 @@ from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError,
 from penstock.hdf5 import dropped, lists, memory_types, pending, references, varying, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
-from penstock.hdf5.library import creation_property, explain, lock
+from penstock.hdf5.library import explain, is_virtual, lock
 from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
@@ -44,7 +44,7 @@ def takes_over(error: Error, dataset: Any) -> bool:
     returns the fill value for a source of a virtual dataset that it cannot open.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return not creation_property(dataset, "is_virtual")
+        return not is_virtual(dataset)
     return isinstance(error, ForkedError)
 
 

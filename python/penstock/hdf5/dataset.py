@@ -29,6 +29,7 @@ from penstock.hdf5.library import (
     creation_properties,
     creation_property,
     explain,
+    is_virtual,
     lock,
     make_durable,
 )
@@ -165,7 +166,7 @@ class Dataset(Object):
     @property
     def is_virtual(self) -> bool:
         """Whether the dataset consists of parts of other datasets."""
-        return bool(creation_property(self._h5py, "is_virtual"))
+        return is_virtual(self._h5py)
 
     def virtual_sources(self) -> Any:
         """Return the parts of a virtual dataset, as h5py describes them."""

@@ -8,7 +8,7 @@ from penstock import request
 from penstock.dtypes import element_type
 from penstock.hdf5 import by_h5py, memory_types, pending, reading, writing
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import creation_property, lock
+from penstock.hdf5.library import is_virtual, lock
 
 
 def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
@@ -25,8 +25,7 @@ def read(dataset: Any, array: Any, source: Any, destination: Any) -> None:
         return
     # h5py repeats elements by an offset of a dataspace, which HDF5 (2.0.0) ignores for virtual
     # datasets, and has HDF5 convert narrow integers wrongly.
-    is_virtual = creation_property(dataset, "is_virtual")
-    if is_virtual or memory_types.has_narrow_integers(dataset.id.get_type()):
+    if is_virtual(dataset) or memory_types.has_narrow_integers(dataset.id.get_type()):
         is_plain = array.dtype.kind in "biufcV" and not array.dtype.hasobject
         wanted = array.dtype if is_plain else None
         if is_plain:

@@ -103,6 +103,17 @@ def creation_list(dataset: Any) -> Any:
         return h5py.h5p.PropDCID(place[0]) if status == lib.PENSTOCK_OK else None
 
 
+def is_virtual(dataset: Any) -> bool:
+    """Whether an ``h5py.Dataset`` consists of parts of others."""
+    import h5py
+
+    with lock():
+        known = creation_list(dataset) if holds_objects(dataset) else None
+        if known is None:
+            return bool(dataset.is_virtual)  # h5py keeps the properties
+        return bool(known.get_layout() == h5py.h5d.VIRTUAL)
+
+
 def creation_property(dataset: Any, name: str) -> Any:
     """Return an attribute of an ``h5py.Dataset`` that depends on its creation properties."""
     with creation_properties(dataset) as known:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock._core import Elements, elements
-from penstock.hdf5.library import creation_property
+from penstock.hdf5.library import is_virtual
 from penstock.hdf5.selection import field_dtype, select, split
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
@@ -28,7 +28,7 @@ def readable(dataset: Any, argument: Any) -> tuple[Any, Reorder | None]:
         return (slice(0, 0), *names), lambda array: _in_shape(array[:0], rank, found.shape)
     points = found.points
     if points is not None:
-        if not _is_virtual(dataset):
+        if not is_virtual(dataset):
             from h5py._hl.selections import PointSelection
 
             alone = PointSelection(dataset.shape, points=points)
@@ -118,7 +118,7 @@ def spread(dataset: Any, argument: Any, value: Any) -> Any:
     """
     import h5py
 
-    if not dataset.shape or isinstance(value, h5py.Empty) or not _is_virtual(dataset):
+    if not dataset.shape or isinstance(value, h5py.Empty) or not is_virtual(dataset):
         return value
     indices, names = split(argument)
     shape = select(dataset, indices).shape
@@ -169,12 +169,12 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
         mask = indices[0] if len(indices) == 1 else None
         is_mask_of_all = isinstance(mask, np.ndarray) and mask.shape == dataset.shape
         # HDF5 reads no single elements of virtual datasets.
-        return None if is_mask_of_all and not _is_virtual(dataset) else found
+        return None if is_mask_of_all and not is_virtual(dataset) else found
     only = _only_list(found)
     # h5py takes a mask of one dimension only as an array, alone, and as single elements.
     is_mask = len(dataset.shape) == 1 and any(_is_mask(one) for one in indices)
     is_alone = len(indices) == 1 and isinstance(indices[0], np.ndarray)
-    if is_mask and (not is_alone or _is_virtual(dataset)):
+    if is_mask and (not is_alone or is_virtual(dataset)):
         return found
     if any(_is_short_and_negative(one) for one in indices):
         return found  # h5py adds the length in the type of the list
@@ -187,10 +187,6 @@ def _by_lists(dataset: Any, argument: Any) -> Elements | None:
 
 def _is_mask(index: Any) -> bool:
     return isinstance(index, (list, np.ndarray)) and np.asarray(index).dtype.kind == "b"
-
-
-def _is_virtual(dataset: Any) -> bool:
-    return bool(creation_property(dataset, "is_virtual"))
 
 
 def _is_short_and_negative(index: Any) -> bool:

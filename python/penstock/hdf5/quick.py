@@ -22,6 +22,7 @@ from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
     explain,
+    is_virtual,
     is_writable,
     lock,
 )
@@ -296,7 +297,7 @@ class QuickReader:
     def _is_read_alike(self, dataset: Any, elements: Any) -> bool:
         """Whether h5py reads the same elements; without any given, all."""
         if self._is_virtual is None:
-            self._is_virtual = virtual.is_virtual(dataset)
+            self._is_virtual = is_virtual(dataset)
         return not self._is_virtual or virtual.is_read_alike(dataset, elements)
 
     def _leaves_memory(self, dataset: Any, *, is_new: bool) -> bool:

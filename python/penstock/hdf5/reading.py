@@ -15,7 +15,13 @@ from penstock.errors import Error, InvalidError
 from penstock.hdf5 import by_h5py, memory_types, small, virtual
 from penstock.hdf5 import selection as selections
 from penstock.hdf5.cf import Decoding
-from penstock.hdf5.library import MissingFilterError, check_dataset, lock, lock_if_writable
+from penstock.hdf5.library import (
+    MissingFilterError,
+    check_dataset,
+    is_virtual,
+    lock,
+    lock_if_writable,
+)
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.quick import QuickReader
 from penstock.hdf5.source import opened, takes_any_dataset
@@ -319,7 +325,7 @@ def _is_right_by_h5py(
     """Whether h5py reads these elements, or all, as the library does."""
     if small.may_be_wrong(dataset, is_new=is_new):
         return False
-    if not virtual.is_virtual(dataset):
+    if not is_virtual(dataset):
         return True
     if selection is None:
         return virtual.is_read_alike(dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from penstock import transfer
 from penstock.hdf5 import memory_types
 from penstock.hdf5.library import creation_properties, holds_objects
 from penstock.hdf5.selection import Selection
@@ -23,7 +24,7 @@ LIMIT = 128 << 10
 DECODED = 1 << 20
 """The most bytes that one call decodes while it holds h5py's lock, and other threads may wait."""
 
-ROWS = 8 << 20
+ROWS = transfer.AT_ONCE
 """The most bytes that are moved sooner in one call, which nothing can interrupt, than as a
 request: by h5py if they are whole rows, by a call that holds h5py's lock, and to a GPU."""
 

@@ -11,21 +11,10 @@ from typing import Any
 from penstock._native import NULL, CData, ffi, lib
 from penstock.errors import check
 from penstock.hdf5 import selection as selections
-from penstock.hdf5.library import creation_list, holds_objects, lock
-
-H5D_VIRTUAL = 3
-"""The layout (``H5Dpublic.h``)."""
+from penstock.hdf5.library import is_virtual, lock
 
 _alike = ffi.new("int *")
 """Where the library puts its answer; used under HDF5's lock."""
-
-
-def is_virtual(dataset: Any) -> bool:
-    """Whether an ``h5py.Dataset`` consists of parts of others."""
-    if not holds_objects(dataset):
-        return bool(dataset.is_virtual)  # h5py keeps the properties
-    known = creation_list(dataset)
-    return known is not None and known.get_layout() == H5D_VIRTUAL
 
 
 def is_read_alike(dataset: Any, elements: Any = None) -> bool:

@@ -22,7 +22,7 @@ from penstock.dist.storage import SUFFIX, shortened
 from penstock.dist.transfers import Ranges, lengths, made_from
 from penstock.errors import InvalidError
 from penstock.hdf5.dropped import write_out
-from penstock.hdf5.library import creation_property
+from penstock.hdf5.library import is_virtual
 from penstock.streams import stream_handle
 
 _FOLDER = re.compile(r"(.+)\.[0-9a-f]{16}\.parts")
@@ -174,7 +174,7 @@ def folders_of(path: Path) -> list[Path]:
         return []
 
     def look(_: str, member: Any) -> None:
-        if isinstance(member, h5py.Dataset) and creation_property(member, "is_virtual"):
+        if isinstance(member, h5py.Dataset) and is_virtual(member):
             for source in member.virtual_sources():
                 found.add(os.path.dirname(source.file_name.replace("%%", "%")))
 
