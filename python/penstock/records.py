@@ -20,6 +20,12 @@ def in_c_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return made
 
 
+def of_type(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return values as an array of a type; bytes that NumPy adds between the fields are zero."""
+    made: np.ndarray[Any, Any] = np.asarray(values, dtype)
+    return made if made is values or dtype.names is None else converted(made, dtype)
+
+
 def converted(
     array: Any, dtype: np.dtype[Any], casting: Literal["same_kind", "unsafe"] = "unsafe"
 ) -> np.ndarray[Any, Any]:

@@ -225,13 +225,14 @@ def write(
     stream, options = submit_options.stream, submit_options.options
     value, device = array, HOST
     _, names = selections.split(selection)
+    field = selections.stored_type(dataset, selection)
     is_numpy = isinstance(array, np.ndarray) and view is not None and view.array is array
     if view is not None:
         if is_numpy:
             wait_for(view.stream, view.device)
         else:
             value, device = staging.to_host(arrays.source(view.array, stream)), view.device
-        stored = selections.stored_type(dataset, selection).base
+        stored = field.base
         given = np.asarray(value).dtype
         if memory_types.needs_numpy(given, stored) or view.dtype.is_extended:
             value = converted(value, stored)
@@ -240,11 +241,13 @@ def write(
             kind = kind if given.names else memory_types.field_kind(kind, names)
             if (between := memory_types.in_order_of(given, kind)) != given:
                 value = converted(value, between)
-    if isinstance(value, np.ndarray) and value.dtype.names is not None:
-        value = in_c_order(value)  # before h5py copies it
+    elif field.names is not None and isinstance(value, (list, tuple, np.generic)):
+        value, _ = lists.values_of(dataset, value, names)
     value = _only_fields(value, names)
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        value = in_c_order(value)  # before h5py copies it
     with lock():
         # Refuses, before HDF5 writes, a durable write that cannot be kept.
         check(lib.penstock_hdf5_sync(dataset.id.id, options))
@@ -276,10 +279,14 @@ def _only_fields(value: Any, names: tuple[str, ...]) -> Any:
     """
     if not names or not isinstance(value, (np.ndarray, np.void)) or value.dtype.names is None:
         return value
+    given = np.asarray(value)
     written = [name for name in value.dtype.names if name in names]
+    if not written and len(names) == 1:  # values of a field that is itself a structure
+        made = np.zeros(given.shape, [(names[0], given.dtype)])
+        made[names[0]] = given
+        return made
     if not written or len(written) == len(value.dtype.names):
         return value
-    given = np.asarray(value)
     packed = np.zeros(given.shape, [(name, given.dtype[name]) for name in written])
     for name in written:
         packed[name] = given[name]

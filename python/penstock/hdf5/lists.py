@@ -11,6 +11,7 @@ import numpy as np
 from penstock._core import Elements, elements
 from penstock.hdf5.library import is_virtual
 from penstock.hdf5.selection import field_dtype, select, split
+from penstock.records import of_type
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
 
@@ -111,14 +112,18 @@ def _only_list(found: Elements) -> int | None:
 
 
 def spread(dataset: Any, argument: Any, value: Any) -> Any:
-    """Return a value for each selected element, if h5py would repeat those of a virtual dataset.
+    """Return a value for each selected element, where h5py would repeat wrong bytes.
 
-    h5py repeats values by an offset of the dataspace, which HDF5 (2.0.0) ignores in a write of a
-    virtual dataset: all go to the first place.
+    h5py repeats a structure without the bytes between its fields. It repeats other values by an
+    offset of the dataspace, which HDF5 (2.0.0) ignores in a write of a virtual dataset: all go to
+    the first place.
     """
     import h5py
 
-    if not dataset.shape or isinstance(value, h5py.Empty) or not is_virtual(dataset):
+    is_record = isinstance(value, np.ndarray) and value.dtype.names is not None and not value.ndim
+    if not dataset.shape or isinstance(value, h5py.Empty):
+        return value
+    if not is_record and not is_virtual(dataset):
         return value
     indices, names = split(argument)
     shape = select(dataset, indices).shape
@@ -142,7 +147,7 @@ def values_of(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, in
     array = value if isinstance(value, np.ndarray) else None
     if stored.subdtype is not None:
         base, inner = stored.subdtype
-        return (np.asarray(value, base) if array is None else array), len(inner)
+        return (of_type(value, base) if array is None else array), len(inner)
     of_each = h5py.check_vlen_dtype(stored)
     if of_each not in (None, str, bytes):
         if array is None:
@@ -153,7 +158,7 @@ def values_of(dataset: Any, value: Any, names: tuple[str, ...]) -> tuple[Any, in
                 array[:] = [np.asarray(one, of_each) for one in value]
         return array, int(array.dtype != object)
     if array is None and (stored.names is not None or stored.kind == "S"):
-        array = np.asarray(value, stored)
+        array = of_type(value, stored)
     return (np.asarray(value) if array is None else array), 0
 
 

@@ -140,3 +140,52 @@ def test_what_is_converted_has_zeros_between_its_fields():
     found = converted(array, array.dtype.newbyteorder(">"))
     np.testing.assert_array_equal(found["a"], array["a"])
     assert not found.view("u1").reshape(-1, 16)[:, 1:8].any()
+
+
+NESTED = np.dtype([("k", "u1"), ("n", TYPES["nested"])], align=True)
+ONE: dict[str, Any] = {"all": (1, ([(2, 3)] * 3, 4)), "n": ([(2, 3)] * 3, 4)}
+
+
+def own(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of a value, whose other bytes are zero."""
+    made = np.zeros((), dtype)
+    made[()] = value
+    return made
+
+
+VALUES: dict[str, Any] = {
+    "a tuple": lambda value, dtype, count: value,
+    "a list of tuples": lambda value, dtype, count: [value] * count,
+    "a record": lambda value, dtype, count: own(value, dtype)[()],
+    "an array without dimensions": lambda value, dtype, count: own(value, dtype),
+}
+
+
+@pytest.mark.parametrize("size", [64, COUNT])
+@pytest.mark.parametrize("layout", [{}, {"chunks": (50,)}], ids=["contiguous", "chunks"])
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("place", [np.s_[:], np.s_[::2], [5, 3, 4], "n"], ids=str)
+def test_values_leave_no_freed_bytes_between_their_fields(tmp_path, place, value, layout, size):
+    field = "n" if place == "n" else "all"
+    expected = np.zeros(size, NESTED)
+    one = own(ONE[field], NESTED["n"] if place == "n" else NESTED)
+    expected[place] = one
+    given = VALUES[value](ONE[field], one.dtype, len(expected[place]))
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", size, NESTED, **layout)
+        leave_freed_memory(expected.nbytes)
+        made[place] = given
+    assert not freed_bytes(stored(tmp_path / "f.h5"))
+    with h5py.File(tmp_path / "f.h5") as file:
+        np.testing.assert_array_equal(file["x"][:], expected)
+
+
+@pytest.mark.parametrize("value", ["a tuple", "a record", "an array without dimensions"])
+def test_an_element_that_is_assigned_has_no_freed_bytes_between_its_fields(tmp_path, value):
+    given = VALUES[value](ONE["all"], NESTED, 1)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", COUNT, NESTED)
+        leave_freed_memory(NESTED.itemsize)
+        made[3] = given
+        assert made[3] == own(ONE["all"], NESTED)
+    assert not freed_bytes(stored(tmp_path / "f.h5"))
