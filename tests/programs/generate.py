@@ -9,6 +9,7 @@ from typing import Any
 from . import kinds, layouts, selection
 from .alone import generate as in_c
 from .interfaces import interface as interface_class
+from .model import HDF5S
 from .parallel import generate as by_ranks
 from .program import Operation, Program
 
@@ -137,7 +138,7 @@ def _filters(draft: Draft, dtype: str) -> list[str]:
     if len(changing) > 1 and by_hdf5:
         chosen = [name for name in chosen if name not in changing[1:]]
     elif len(changing) > 1:
-        chosen = [name for name in chosen if name not in layouts.HDF5S]
+        chosen = [name for name in chosen if name not in HDF5S]
     return [name + ("?" if draft.maybe(0.3) and name != "fletcher32" else "") for name in chosen]
 
 

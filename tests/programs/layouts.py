@@ -16,8 +16,6 @@ from .program import Operation
 
 PLUGINS = ("LZ4", "Zstd", "Blosc", "Blosc2", "Bitshuffle", "BZip2")
 """Filters of hdf5plugin, by the names of its classes."""
-HDF5S = ("BZip2",)
-"""Filters that only HDF5 applies, by their plugins."""
 BUILT_IN = ("gzip", "lzf", "shuffle", "fletcher32", "szip", "scaleoffset", "nbit")
 _BUILT_IN: dict[str, tuple[int, tuple[int, ...]]] = {
     "gzip": (h5py.h5z.FILTER_DEFLATE, (1,)),

@@ -14,6 +14,8 @@ from .selection import Picked
 from .values import convert
 
 Array = np.ndarray[Any, Any]
+HDF5S = ("BZip2",)
+"""Filters that only HDF5 applies, by their plugins."""
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
@@ -117,6 +119,7 @@ class Expected:
             return torn  # The bytes of the file do not follow from what was found.
         found = found.astype(self.values.dtype)
         may_be = _bytes(self._known(found, self.values)) == _bytes(self.values)
+        may_be |= _padding(found.dtype)
         for where, older in self.doubts:
             torn |= where
             may_be |= where[..., None] & (_bytes(self._known(found, older)) == _bytes(older))
@@ -147,6 +150,14 @@ def _is_same(member: Array, other: Array, shape: tuple[int, ...]) -> Array:
 def _bytes(values: Array) -> Array:
     """The bytes of each element, in a dimension of their own."""
     return np.ascontiguousarray(values)[..., None].view(np.uint8)
+
+
+def _padding(dtype: np.dtype[Any]) -> Array:
+    """Whether each byte of an element lies between its members. NumPy does not copy these bytes."""
+    between = np.full(dtype.itemsize, dtype.names is not None)
+    for member, start, *_ in (dtype.fields or {}).values():
+        between[start : start + member.itemsize] = False
+    return between
 
 
 class Dataset:
@@ -246,7 +257,7 @@ class Virtual:
 
     A source may get another shape than its mapping has. Its elements stay at their coordinates, or
     in order if there are as many. If it lost some that are mapped, a read gives the elements that
-    are left, or an error.
+    are left, or an error. If only HDF5 applies its filters, an error is right as well.
     """
 
     def __init__(self, sources: list[Dataset], kind: dict[str, Any]) -> None:
@@ -303,7 +314,9 @@ class Virtual:
         if not self.is_as_mapped:
             there: list[Array | None] = [np.ones(source.shape, bool) for source in self._sources]
             all_there = self._spread(there, bool, False)
-            made.may_fail = not all_there.all()
+            names = [name for source in self._sources for name in source.kind.get("filters", ())]
+            by_hdf5 = any(name.removesuffix("?") in HDF5S for name in names)
+            made.may_fail = by_hdf5 or not all_there.all()
             made.missing = ~picked.of(all_there)
         return made
 

@@ -98,6 +98,22 @@ def test_an_element_of_which_a_cancelled_write_wrote_one_byte_may_be_read_as_a_w
         model.expected(EVERY).check(np.full(4, 0x0105, "<i4"), "another byte")
 
 
+def test_the_bytes_between_the_members_of_an_element_that_is_torn_may_be_any():
+    kind = kinds.dtype("padded")
+    older, newer = np.zeros(4, kind), np.zeros(4, kind)
+    newer["a"], newer["b"] = 1, 2
+    found = older.copy()
+    found.view("u1")[:] = 0xAA  # then only what is between the members remains
+    for name in ("a", "b", "c"):
+        found[name] = (newer if name == "a" else older)[name]
+    model = Dataset(older, 0, {})
+    model.write(EVERY, newer, doubtful=1)
+    model.expected(EVERY).check(found, "torn")
+    found["b"] = 3
+    with pytest.raises(WrongError):
+        model.expected(EVERY).check(found, "another member")
+
+
 def test_a_dataset_in_an_external_file_is_not_copied(tmp_path):
     create = {"do": "create", "name": "d", "file": "main", "shape": [4], "dtype": "<f4", "seed": 1}
     create |= {"layout": "external", "fill": 0, "alloc": "late"}
@@ -125,11 +141,32 @@ def test_integers_of_one_length_wrap_between_byte_orders_and_end_at_the_limit_ot
     assert values.convert(given, "u1").tolist() == [0, 0, 255]
 
 
+@pytest.mark.parametrize(("given", "wanted"), [(">f8", "<f4"), ("<f8", ">f4"), (">f4", "<f2")])
+def test_floats_halfway_between_two_others_are_rounded_as_hdf5_rounds_them(given, wanted):
+    digits = np.finfo(wanted).nmant
+    made = (2.0**digits * 2 + np.arange(1, 200, 2)).astype(given)
+    with h5py.File.in_memory() as file:
+        file["x"] = made
+        np.testing.assert_array_equal(
+            values.convert(made, wanted), file["x"].astype(wanted)[...], strict=True
+        )
+
+
+def test_a_source_with_a_filter_that_only_hdf5_applies_may_be_an_error_where_it_grew():
+    model = of_two_sources((4, 3), (2, 3))
+    assert not model.expected(EVERY_ROW).may_fail
+    model.replace(Dataset(np.ones((4, 3), "i4"), 0, {"name": "a", "filters": ["BZip2?"]}))
+    assert model.expected(EVERY_ROW).may_fail
+
+
 def test_what_exceeds_half_floats_may_be_read_as_infinity_or_as_the_largest_of_them():
     model = Dataset(np.array([65_510, -65_510, 1, 1]), 0, {})
     model.expected(EVERY).check(np.array([np.inf, -65_504, 1, 1], "<f2"), "halves")
     with pytest.raises(WrongError):
         model.expected(EVERY).check(np.array([np.inf, -np.inf, 2, 1], "<f2"), "halves")
+
+
+EVERY_ROW = Picked((4, 3), None)
 
 
 def of_two_sources(first, second):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import h5py
 import numpy as np
 
 Array = np.ndarray[Any, Any]
@@ -65,9 +66,15 @@ def convert(values: Array, dtype: Any) -> Array:
     """The values as HDF5 converts them.
 
     Numbers beyond the limits of an integer type become the nearest limit. Only between integers of
-    one length and two byte orders HDF5 exchanges the bytes alone, and ignores the signs.
+    one length and two byte orders HDF5 exchanges the bytes alone, and ignores the signs. It rounds
+    a float that lies halfway between two shorter ones by another rule than NumPy, unless both have
+    the byte order of the machine.
     """
     kind, given = np.dtype(dtype), values.dtype
+    if kind.kind == given.kind == "f" and kind.itemsize < given.itemsize:
+        raw = values.flatten().view("u1")
+        h5py.h5t.convert(h5py.h5t.py_create(given), h5py.h5t.py_create(kind), values.size, raw)
+        return raw[: values.size * kind.itemsize].view(kind).reshape(values.shape)
     with np.errstate(over="ignore"):
         if kind.kind not in "iu" or given.kind not in "iuf":
             return values.astype(kind)
