@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from itertools import chain, count
@@ -100,22 +100,47 @@ def _fields(
     """Read fields of a compound dataset. In tables of PyTables, bytes of bits are truth values."""
     read = _stored_fields(dataset, columns, where, options)
     if times.is_of_pytables(dataset):
-        for name in read.keys() & _names_of_bits(dataset):
-            read[name] = _as_truth(read[name])
+        for name, kind in _members(dataset.id.get_type()):
+            if name in read and isinstance(read[name], np.ndarray):
+                read[name] = read[name].view(_with_truth(kind, read[name].dtype))
+            elif name in read and _is_bits(kind):
+                read[name] = _as_truth(read[name])
     return read
 
 
-def _names_of_bits(dataset: Any) -> set[str]:
-    """Return the names of the fields of bits, or of arrays of them, of one byte each."""
+def _members(kind: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names of the members of a compound type, and the types of their elements."""
     import h5py
 
-    kind, found = dataset.id.get_type(), set()
     for at in range(kind.get_nmembers()):
         one = kind.get_member_type(at)
-        base = one.get_super() if one.get_class() == h5py.h5t.ARRAY else one
-        if base.get_class() == h5py.h5t.BITFIELD and base.get_size() == 1:
-            found.add(kind.get_member_name(at).decode())
-    return found
+        is_array = one.get_class() == h5py.h5t.ARRAY
+        yield kind.get_member_name(at).decode(), one.get_super() if is_array else one
+
+
+def _is_bits(kind: Any) -> bool:
+    """Whether elements are bits of one byte."""
+    import h5py
+
+    return bool(kind.get_class() == h5py.h5t.BITFIELD and kind.get_size() == 1)
+
+
+def _with_truth(kind: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type in which bits of one byte, also those of nested columns, are truth values."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_with_truth(kind, base), shape))
+    if dtype.fields is None:
+        return np.dtype("?") if _is_bits(kind) else dtype
+    kinds, names = dict(_members(kind)), list(dtype.fields)
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [_with_truth(kinds[name], dtype[name]) for name in names],
+            "offsets": [dtype.fields[name][1] for name in names],
+            "itemsize": dtype.itemsize,
+        }
+    )
 
 
 def _as_truth(column: Any) -> Any:

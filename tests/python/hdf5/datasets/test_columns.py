@@ -390,6 +390,23 @@ def test_times_inside_nested_columns_are_those_that_pytables_reads(
     assert np.array_equal(found["nested"]["deep"]["at"], wanted["nested"]["deep"]["at"])
 
 
+def test_truth_values_inside_nested_columns_are_booleans(tmp_path: Path) -> None:
+    tables = pytest.importorskip("tables")
+    kind = np.dtype([("n", [("p", "?"), ("m", [("y", "?", (2, 2)), ("u", "u1")])]), ("i", "i4")])
+    rows = np.zeros(100, kind)
+    rows["i"], rows["n"]["p"], rows["n"]["m"]["u"] = range(100), np.arange(100) % 3 == 0, 7
+    rows["n"]["m"]["y"][::2, 0] = True
+    with tables.open_file(tmp_path / "nested.h5", "w") as file:
+        file.create_table("/", "t", obj=rows)
+    nested = ps.read_columns(f"{tmp_path / 'nested.h5'}:t")["n"]
+    for found, wanted in (
+        (nested["p"], rows["n"]["p"]),
+        (nested["m"]["y"], rows["n"]["m"]["y"]),
+        (nested["m"]["u"], rows["n"]["m"]["u"]),
+    ):
+        np.testing.assert_array_equal(found, wanted, strict=True)
+
+
 BOOLEANS = {
     "host": {},
     "tensor": pytest.param({"like": "torch"}, marks=pytest.mark.torch),
