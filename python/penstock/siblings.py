@@ -29,6 +29,23 @@ class Pending(Protocol):
         """Cancel the transfer, which then has to be waited for."""
 
 
+class Failed:
+    """A transfer that could not be started. The wait for it raises its error.
+
+    An iterator that reads ahead thus raises the error of an item where it would yield the item.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def wait(self) -> Any:
+        """Raise the error."""
+        raise self._error
+
+    def cancel(self) -> None:
+        """Do nothing."""
+
+
 def stop(members: Iterable[Pending], cause: BaseException | None = None) -> None:
     """Cancel transfers, and return when none of them uses memory any more.
 

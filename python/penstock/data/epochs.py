@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock import frameworks
 from penstock.data import order
 from penstock.data.order import Indices, Order, Shuffle
-from penstock.data.started import Failed, Started, close_all
+from penstock.data.started import Started, close_all, failed
 from penstock.errors import IncompatibleError, InvalidError
 
 
@@ -205,7 +205,7 @@ class Epochs:
         try:
             return self._start(batches)
         except Exception as error:
-            return Failed(error)
+            return failed(error)
 
     def _start(self, batches: Sequence[Indices]) -> Started:
         raise NotImplementedError

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock import siblings
 from penstock.errors import Error, InvalidError
-from penstock.siblings import Pending
+from penstock.siblings import Failed, Pending
 
 
 class Started:
@@ -100,15 +100,10 @@ def close_all(started: Iterable[Started]) -> None:
             one.cancel()
 
 
+def failed(error: Exception) -> Started:
+    """Return a batch whose read could not be started."""
+    return Started([Failed(error)], _refuse)
+
+
 def _refuse() -> Any:
     raise InvalidError("this batch failed, or its read was closed", remedy="start another read")
-
-
-class Failed(Started):
-    """A batch whose read could not be started."""
-
-    def __init__(self, error: Exception) -> None:
-        def fail() -> Any:
-            raise error
-
-        super().__init__((), fail)

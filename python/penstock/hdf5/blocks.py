@@ -111,22 +111,24 @@ def _blocks(
     options: OptionKeys,
 ) -> Generator[tuple[Index, Any], None, None]:
     rest = slabs(dataset.shape, shape)
-    pending: deque[tuple[Index, Request[Any]]] = deque()
+    pending: deque[tuple[Index, Request[Any] | siblings.Failed]] = deque()
     free: deque[Any] = deque()
 
-    def start(index: Index) -> None:
+    def start(index: Index) -> Request[Any] | siblings.Failed:
         lengths = tuple(part.stop - part.start for part in index)
         out = _part(free[0], lengths, shape) if free else None
-        if out is None:
-            made = reading.read_async(dataset, index, device=device, dtype=dtype, cf=cf, **options)
-        else:
+        try:
+            if out is None:
+                keys = {"device": device, "dtype": dtype, "cf": cf}
+                return reading.read_async(dataset, index, **keys, **options)
             free.popleft()
-            made = reading.start_into_reused(dataset, index, out, options, cf)
-        pending.append((index, made))
+            return reading.start_into_reused(dataset, index, out, options, cf)
+        except Exception as error:
+            return siblings.Failed(error)
 
     try:
         for index in itertools.islice(rest, prefetch + 1):
-            start(index)
+            pending.append((index, start(index)))
         while pending:
             index, request = pending.popleft()
             array = request.wait()
@@ -135,7 +137,7 @@ def _blocks(
                 free.append(array)
             del array, request
             for following in itertools.islice(rest, 1):
-                start(following)
+                pending.append((following, start(following)))
     finally:
         # No caller will use these slabs. In a forked child, they are those of its parent.
         siblings.stop(request for _, request in pending)

@@ -121,6 +121,19 @@ def test_a_file_that_is_damaged_is_an_error_when_it_is_reached(tmp_path, tensors
         list(iter_weights(paths))
 
 
+@pytest.mark.parametrize("window", [1, 1 << 30])
+@pytest.mark.parametrize(
+    "ruin", [os.unlink, lambda path: path.write_bytes(b"no")], ids=["gone", "damaged"]
+)
+def test_tensors_before_a_file_that_cannot_be_opened_come_first(tmp_path, tensors, window, ruin):
+    paths = two_files(tmp_path, tensors)
+    ruin(paths[1])
+    seen = []
+    with pytest.raises((SafetensorError, OSError), match="model-1"):
+        seen.extend(name for name, _ in iter_weights(paths, window=window))
+    assert seen == [name for name, _ in iter_weights(paths[:1], window=window)]
+
+
 @dataclass
 class LoadConfig:
     load_format: str = "penstock"

@@ -52,7 +52,7 @@ def iter_weights(
     """
     framework = frameworks.choose("pt", device)
     started: deque[_Window] = deque()
-    windows = _start(filenames, framework, wanted, window, options)
+    windows = _in_turn(_start(filenames, framework, wanted, window, options))
     try:
         for begun in windows:
             started.append(begun)
@@ -71,7 +71,7 @@ def iter_weights(
 class _Window(NamedTuple):
     """The tensors of one request."""
 
-    loader: PrefetchLoader
+    loader: PrefetchLoader | Generator[tuple[str, Any], None, None]
     file: WeightsFile | None
     """The file, if this is its last request."""
 
@@ -80,6 +80,21 @@ class _Window(NamedTuple):
         self.loader.close()
         if self.file is not None:
             self.file.close()
+
+
+def _in_turn(
+    windows: Generator[_Window, None, None],
+) -> Generator[_Window, None, None]:
+    """Yield windows. One that cannot be started raises its error when its tensors are due."""
+
+    def fail(error: Exception) -> Generator[tuple[str, Any], None, None]:
+        raise error
+        yield
+
+    try:
+        yield from windows
+    except Exception as error:
+        yield _Window(fail(error), None)
 
 
 def _start(

@@ -118,6 +118,26 @@ def test_an_exception_in_the_loop_leaves_nothing_behind(stored):
     ps.drain()
 
 
+@pytest.mark.parametrize("prefetch", [0, 2, 100])
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_slabs_before_one_that_cannot_be_read_come_first(tmp_path, mode, prefetch):
+    numbers = np.arange(60.0).reshape(20, 3)
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file["x"] = numbers[:10]
+    layout = h5py.VirtualLayout((20, 3), "f8")
+    layout[...] = h5py.VirtualSource("source.h5", "x", shape=(20, 3))
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        file.create_virtual_dataset("v", layout)
+    with ps.File(tmp_path / "v.h5", mode) as file:
+        blocks = file["v"].blocks(4, prefetch=prefetch)
+        for first in (0, 4):
+            np.testing.assert_array_equal(next(blocks)[1], numbers[first : first + 4])
+        with pytest.raises(ps.Error, match="mapping"):
+            next(blocks)
+        with pytest.raises(StopIteration):
+            next(blocks)
+
+
 @pytest.mark.parametrize("shape", [0, -1, (10, 10, 10), (0,)])
 def test_a_shape_that_is_none_of_a_block_is_refused_at_once(stored, shape):
     with pytest.raises(ValueError, match="block"):
