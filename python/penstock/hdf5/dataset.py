@@ -212,7 +212,11 @@ class Dataset(Object):
             raise TypeError("a dataset without dimensions cannot be iterated over")
         step = rows_at_a_time(self._h5py)
         for start in range(0, len(self), step):
-            for row in self[start : start + step]:
+            try:
+                rows = self[start : start + step]
+            except Exception:  # one row after the other, so that its own raises it
+                rows = map(self.__getitem__, range(start, min(start + step, len(self))))
+            for row in rows:
                 # A copy, because a row that is kept would keep the memory of all of them.
                 yield row.copy() if isinstance(row, (np.ndarray, np.void)) else row
 

@@ -556,6 +556,17 @@ def test_an_iteration_yields_each_row_once(tmp_path, chunks, monkeypatch):
         assert first.flags.writeable
 
 
+def test_an_iteration_yields_the_rows_before_one_that_cannot_be_read(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        x = file.create_dataset("x", data=np.ones((9, 4)), chunks=(2, 4), compression="gzip")
+        x.id.write_direct_chunk((6, 0), b"this is not a deflate stream")
+    with ps.File(tmp_path / "f.h5") as file:
+        rows_ = iter(file["x"])
+        np.testing.assert_array_equal([next(rows_) for _ in range(6)], np.ones((6, 4)))
+        with pytest.raises(ps.Error, match="chunk at"):
+            next(rows_)
+
+
 def test_an_iteration_sees_what_is_written_before_it_comes_there(tmp_path):
     with ps.File(tmp_path / "f.h5", "w") as file:
         x = file.create_dataset("x", data=np.zeros((10, 3)))
