@@ -306,3 +306,94 @@ def test_stored_chunks_are_compared_wherever_they_are(path, monkeypatch):
             change.setattr(comparison, "_read", changed)
             found = comparison.compare("/x", file["x"], "cpu")
         assert found.verdict == "different", (row, column)
+
+
+HUGE = 10**12
+UNLIMITED = h5py.h5s.UNLIMITED
+
+
+def virtual(path, sizes, mappings):
+    """Make a virtual dataset of i4 from sources of given sizes, each with a selection as of h5s."""
+    with h5py.File(path, "w", libver="latest") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_fill_value(np.array(-1, "i4"))
+        for slabs, name, shape in mappings:
+            space = h5py.h5s.create_simple(*sizes)
+            for at, slab in enumerate(slabs):
+                space.select_hyperslab(*slab, op=h5py.h5s.SELECT_OR if at else h5py.h5s.SELECT_SET)
+            of = h5py.h5s.create_simple(shape, (UNLIMITED,) * len(shape))
+            if any(UNLIMITED in slab[1] for slab in slabs) and "%" not in name:
+                of.select_hyperslab((0,), (UNLIMITED,))
+            else:
+                of.select_all()
+            properties.set_virtual(space, name.encode(), b"x", of)
+            for part in range(3 if "%" in name else 1):
+                with h5py.File(path.parent / name.replace("%b", str(part)), "w") as source:
+                    data = np.arange(1, 1 + math.prod(shape), dtype="i4").reshape(shape)
+                    source.create_dataset("x", data=data, maxshape=(None,) * len(shape))
+        h5py.h5d.create(
+            file.id, b"v", h5py.h5t.STD_I32LE, h5py.h5s.create_simple(*sizes), properties
+        )
+
+
+MAPPED = {
+    "two ends": ((HUGE,), [([((3,), (100,))], "a", (100,)), ([((HUGE - 9,), (9,))], "b", (9,))]),
+    "strided": ((HUGE,), [([((7,), (50,), (10**9,), (2,))], "a", (100,))]),
+    "irregular": ((HUGE,), [([((7,), (5,)), ((10**11,), (5,))], "a", (10,))]),
+    "a column": ((10**6, 10**6), [([((0, 9), (10**5, 2))], "a", (10**5, 2))]),
+    "unlimited": ((10**12,), (UNLIMITED,), [([((10**12 - 50,), (UNLIMITED,))], "a", (50,))]),
+    "numbered": (
+        (10**12,),
+        (UNLIMITED,),
+        [([((0,), (UNLIMITED,), (10**11,), (5,))], "p%b", (5,))],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", MAPPED)
+def test_of_a_huge_virtual_dataset_what_is_mapped_is_compared(path, which):
+    *sizes, mappings = MAPPED[which]
+    virtual(path, sizes, mappings)
+    assert rows(verify(path))["/v"]["verdict"] == "same"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_that_is_mapped_is_compared_and_some_of_the_rest(path, monkeypatch, seed):
+    monkeypatch.setattr(comparison, "SLAB", 128)
+    monkeypatch.setattr(comparison, "_BLOCKS", 20)
+    random = np.random.default_rng(seed)
+    shape = tuple(random.integers(10, 30, 1 + seed % 3).tolist())
+    mappings = []
+    for number in range(random.integers(1, 5)):
+        stride = random.integers(1, 12, len(shape))
+        block = np.minimum(random.integers(1, 4, len(shape)), stride)
+        start = random.integers(0, 6, len(shape))
+        count = random.integers(1, (shape - start - block) // stride + 2)
+        slabs = [[tuple(map(int, one)) for one in (start, count, stride, block)]]
+        if number % 2 and (start + (count - 1) * stride + block < shape).all():
+            slabs.append((tuple(n - 1 for n in shape), (1,) * len(shape)))  # irregular
+        size = math.prod((count * block).tolist()) + len(slabs) - 1
+        mappings.append((slabs, f"s{number}", (size,)))
+    virtual(path, (shape,), mappings)
+    with h5py.File(path) as file:
+        mapped = file["v"][:] != -1
+        compared = np.zeros(shape, int)
+        for part in comparison._parts(file["v"]):
+            compared[part] += 1
+            assert compared[part].size * 4 <= comparison.SLAB
+    assert compared[mapped].all()
+    assert mapped.all() or compared[~mapped].any()
+
+
+@pytest.mark.parametrize("source", ["source.h5", "."])
+def test_of_a_sparse_source_what_is_stored_is_compared(path, source):
+    with h5py.File(path, "w") as file, h5py.File(path.parent / "source.h5", "w") as other:
+        holder = file if source == "." else other
+        holder.create_dataset("x", (HUGE,), "i4", chunks=(1000,))[HUGE // 2] = 7
+        layout = h5py.VirtualLayout((HUGE,), "i4")
+        layout[100:] = h5py.VirtualSource(source, "x", (HUGE,))[: HUGE - 100]
+        file.create_virtual_dataset("v", layout, fillvalue=-1)
+    assert rows(verify(path))["/v"]["verdict"] == "same"
+    with h5py.File(path) as file:
+        place = HUGE // 2 + 100
+        assert any(part[0].start <= place < part[0].stop for part in comparison._parts(file["v"]))

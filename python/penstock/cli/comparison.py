@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +18,7 @@ from numpy.typing import NDArray
 import penstock as ps
 from penstock.cli import devices
 from penstock.hdf5 import varying, virtual
-from penstock.hdf5.blocks import slabs
+from penstock.hdf5.blocks import Index, slabs
 from penstock.hdf5.library import creation_properties, creation_property
 from penstock.hdf5.selection import field_dtype, split
 
@@ -25,7 +29,10 @@ SLAB = 64 << 20
 """The most bytes compared at a time. A part of a larger dataset has at least one chunk."""
 
 _SPARSE = 4
-"""A part with fewer stored chunks than all of its own, divided by this, is compared by chunks."""
+"""A part of which less than all, divided by this, is stored is compared by what is stored."""
+
+_BLOCKS = 10_000
+"""More blocks of a mapping are compared as one, with what is between them."""
 
 _QUICK = 0.02
 """Seconds below which a single timing of a read is mostly noise."""
@@ -114,7 +121,8 @@ def filters(dataset: h5py.Dataset) -> list[str]:
 def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
     """Read a dataset by both libraries, in parts if it is large, and compare bit for bit.
 
-    Of the parts that are not stored, which have the fill value, two are compared.
+    Of a large dataset, two parts are compared of what is neither stored nor mapped to a source,
+    which has the fill value.
     """
     outcome = Outcome(name, layout(dataset), filters(dataset), "", None, 0, "same")
     try:
@@ -195,43 +203,79 @@ def _parts(dataset: h5py.Dataset) -> Iterator[Any]:
     if not dataset.shape or dataset.nbytes <= SLAB:
         yield ()
         return
-    chunk = creation_property(dataset, "chunks") or (1,) * dataset.ndim
-    part = _part_shape(dataset.shape, chunk, dataset.dtype.itemsize)
-    stored = _stored_chunks(dataset)
-    if stored is None:
+    chunk, itemsize = creation_property(dataset, "chunks"), dataset.dtype.itemsize
+    part = _part_shape(dataset.shape, chunk or (1,) * dataset.ndim, itemsize)
+    stored = _stored(dataset)
+    if stored is None or sum(map(_volume, stored)) * _SPARSE >= dataset.size:
         yield from slabs(dataset.shape, part)
         return
-    by_slab: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for first in stored:
-        by_slab.setdefault(_number(first, part), []).append(first)
-    most = math.prod(-(-n // side) for n, side in zip(part, chunk, strict=True))
-    for at, chunks in sorted(by_slab.items()):
-        if len(chunks) * _SPARSE >= most:
-            yield _box(dataset.shape, at, part)
+    by_slab: dict[tuple[int, ...], list[Index]] = {}
+    for box in stored:
+        for piece in [box] if chunk else _pieces(box, itemsize):
+            at = tuple(side.start // n for side, n in zip(piece, part, strict=True))
+            by_slab.setdefault(at, []).append(piece)
+    for _, boxes in sorted(by_slab.items()):
+        hull = tuple(
+            slice(min(side.start for side in sides), max(side.stop for side in sides))
+            for sides in zip(*boxes, strict=True)
+        )
+        if _volume(hull) <= min(sum(map(_volume, boxes)) * _SPARSE, math.prod(part)):
+            yield hull
         else:
-            for first in sorted(chunks):
-                yield _box(dataset.shape, _number(first, chunk), chunk)
-    side = chunk if stored else part
-    known = {_number(first, side) for first in stored}
-    counts = [-(-n // c) for n, c in zip(dataset.shape, side, strict=True)]
+            yield from boxes
+    yield from _fill(dataset.shape, stored, chunk if chunk and stored else part)
+
+
+def _fill(shape: tuple[int, ...], stored: list[Index], most: tuple[int, ...]) -> Iterator[Index]:
+    """Yield the first and the last part outside of some boxes, if there are any.
+
+    The edges of the boxes cut the whole into cells, each of which is in a box or outside of all.
+    """
+    sides = zip(*stored, strict=True) if stored else [()] * len(shape)
+    edges = [
+        sorted({0, n, *(end for one in along for end in (one.start, one.stop))})
+        for n, along in zip(shape, sides, strict=True)
+    ]
+    numbers = [{edge: number for number, edge in enumerate(along)} for along in edges]
+    known = {
+        cell
+        for box in stored
+        for cell in product(
+            *(range(at[one.start], at[one.stop]) for at, one in zip(numbers, box, strict=True))
+        )
+    }
+    counts = [len(along) - 1 for along in edges]
     total = math.prod(counts)
-    for numbers in (range(total), range(total - 1, -1, -1)):
-        empty = (at for at in (_unravel(n, counts) for n in numbers) if at not in known)
-        if (found := next(empty, None)) is not None:
-            yield _box(dataset.shape, found, side)
+    for order, is_last in ((range(total), False), (range(total - 1, -1, -1), True)):
+        outside = (cell for cell in (_unravel(n, counts) for n in order) if cell not in known)
+        for cell in islice(outside, 1):
+            ends = [(along[n], along[n + 1]) for along, n in zip(edges, cell, strict=True)]
+            yield tuple(
+                slice(max(start, stop - n), stop) if is_last else slice(start, min(start + n, stop))
+                for (start, stop), n in zip(ends, most, strict=True)
+            )
 
 
-def _number(first: Sequence[int], side: Sequence[int]) -> tuple[int, ...]:
-    """Return the number along each dimension of the part that has this index."""
-    return tuple(n // length for n, length in zip(first, side, strict=True))
+def _whole(shape: Sequence[int]) -> Index:
+    return tuple(slice(0, n) for n in shape)
 
 
-def _box(shape: tuple[int, ...], at: Sequence[int], side: Sequence[int]) -> tuple[slice, ...]:
-    """Return the part of this number along each dimension."""
-    return tuple(
-        slice(n * length, min((n + 1) * length, end))
-        for n, length, end in zip(at, side, shape, strict=True)
-    )
+def _volume(box: Index) -> int:
+    return math.prod(_lengths(box))
+
+
+def _lengths(box: Index) -> tuple[int, ...]:
+    return tuple(side.stop - side.start for side in box)
+
+
+def _pieces(box: Index, itemsize: int) -> Iterator[Index]:
+    lengths = _lengths(box)
+    for piece in slabs(lengths, _part_shape(lengths, (1,) * len(box), itemsize)):
+        yield _moved(piece, [side.start for side in box])
+
+
+def _moved(box: Index, by: Sequence[int]) -> Index:
+    return tuple(slice(one.start + n, one.stop + n) for one, n in zip(box, by, strict=True))
 
 
 def _unravel(number: int, counts: Sequence[int]) -> tuple[int, ...]:
@@ -243,10 +287,13 @@ def _unravel(number: int, counts: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def _stored_chunks(dataset: h5py.Dataset) -> list[tuple[int, ...]] | None:
-    """Return the first index of each stored chunk; ``None`` for all, or where it is not known.
+def _stored(dataset: h5py.Dataset) -> list[Index] | None:
+    """Return boxes that hold what is stored: chunks, or parts that are mapped to sources.
 
-    A contiguous dataset may have no storage at all.
+    All other elements have the fill value.
+
+    Returns:
+        ``None`` for all, or where it is not known. A contiguous dataset may have no storage at all.
     """
     import h5py
 
@@ -254,14 +301,93 @@ def _stored_chunks(dataset: h5py.Dataset) -> list[tuple[int, ...]] | None:
         storage = known.id.get_create_plist().get_layout()
     if storage == h5py.h5d.CONTIGUOUS and not creation_property(dataset, "external"):
         return [] if dataset.id.get_offset() is None else None
-    if storage != h5py.h5d.CHUNKED:
-        return None
-    found: list[tuple[int, ...]] = []
     try:
-        dataset.id.chunk_iter(lambda chunk: found.append(chunk.chunk_offset))
+        if storage == h5py.h5d.CHUNKED:
+            firsts: list[tuple[int, ...]] = []
+            dataset.id.chunk_iter(lambda chunk: firsts.append(chunk.chunk_offset))
+            chunk = _whole(creation_property(dataset, "chunks"))
+            return _inside((_moved(chunk, first) for first in firsts), _whole(dataset.shape))
+        if storage == h5py.h5d.VIRTUAL:
+            with creation_properties(dataset) as known:
+                mappings = known.virtual_sources()
+            return [box for mapping in mappings for box in _mapped(dataset, mapping)]
     except REFUSALS:
-        return None
-    return found
+        pass
+    return None
+
+
+def _mapped(dataset: h5py.Dataset, mapping: Any) -> list[Index]:
+    """Return boxes that hold the elements of a mapping that are stored."""
+    boxes = _selected(mapping.vspace, dataset.shape)
+    if len(boxes) != 1 or _volume(boxes[0]) * dataset.dtype.itemsize <= SLAB:
+        return boxes
+    with _source(dataset, mapping) as source:
+        stored = None if source is None else _stored(source)
+        if source is None or stored is None:
+            return boxes
+        taken = _selected(mapping.src_space, source.shape)
+    (box,) = boxes
+    if [_lengths(one) for one in taken] != [_lengths(box)]:
+        return boxes
+    moves = [to.start - of.start for to, of in zip(box, taken[0], strict=True)]
+    return _inside((_moved(one, moves) for one in stored), box)
+
+
+def _inside(boxes: Iterable[Index], whole: Index) -> list[Index]:
+    """Return what of boxes is inside another one."""
+    found = (
+        tuple(
+            slice(max(a.start, b.start), min(a.stop, b.stop))
+            for a, b in zip(box, whole, strict=True)
+        )
+        for box in boxes
+    )
+    return [box for box in found if all(side.start < side.stop for side in box)]
+
+
+@contextmanager
+def _source(dataset: h5py.Dataset, mapping: Any) -> Iterator[h5py.Dataset | None]:
+    """Yield the source of a mapping; ``None`` if HDF5 may look for it in several places."""
+    import h5py
+
+    path = Path(dataset.file.filename).absolute().parent / mapping.file_name
+    if "%" in mapping.file_name + mapping.dset_name or "HDF5_VDS_PREFIX" in os.environ:
+        yield None
+    elif mapping.file_name == ".":
+        yield dataset.file[mapping.dset_name]
+    elif path.exists():
+        with h5py.File(path, "r") as file:
+            yield file[mapping.dset_name]
+    else:
+        yield None
+
+
+def _selected(space: Any, shape: tuple[int, ...]) -> list[Index]:
+    """Return boxes that hold the elements of a selection of a mapping, which may be unlimited."""
+    import h5py
+
+    whole = _whole(shape)
+    if space.get_select_type() == h5py.h5s.SEL_ALL:
+        return [whole]
+    boxes: Iterable[Index]
+    if space.is_regular_hyperslab():
+        starts, blocks = [], []
+        for start, stride, count, block, n in zip(
+            *space.get_regular_hyperslab(), shape, strict=True
+        ):
+            end = min(start + (count - 1) * stride + block, n)
+            if block * _SPARSE >= stride:
+                stride = block = max(end - start, 1)
+            starts.append(range(start, end, stride))
+            blocks.append(block)
+        if math.prod(map(len, starts)) > _BLOCKS:
+            blocks = [at[-1] - at[0] + n for at, n in zip(starts, blocks, strict=True)]
+            starts = [at[:1] for at in starts]
+        boxes = (_moved(_whole(blocks), corner) for corner in product(*starts))
+    else:
+        corners = space.get_select_hyper_blocklist().tolist()
+        boxes = (tuple(slice(a, b + 1) for a, b in zip(*two, strict=True)) for two in corners)
+    return _inside(boxes, whole)
 
 
 def _part_shape(shape: tuple[int, ...], chunk: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
