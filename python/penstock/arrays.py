@@ -147,7 +147,7 @@ def _find(array: Any, stream: int | None) -> View | None:
         return _of_torch(array, stream)
     refusal = None
     if hasattr(array, "__dlpack__") and not frameworks.is_cupy(array):
-        device = array.__dlpack_device__()
+        device = dlpack.device_of(array)
         if dlpack.is_on_gpu(device):
             try:
                 return _of_dlpack(array, stream)
@@ -393,7 +393,7 @@ def _of_cuda_interface(array: Any, interface: dict[str, Any], stream: int | None
 
 
 def _of_dlpack(array: Any, stream: int | None) -> View:
-    device = array.__dlpack_device__()
+    device = dlpack.device_of(array)
     gpu = dlpack.is_on_gpu(device)
     after = None
     if gpu:

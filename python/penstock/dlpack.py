@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from penstock._core import export_array as make_capsule
@@ -47,6 +49,13 @@ def is_on_gpu(device: tuple[int, int]) -> bool:
     return device[0] in (CUDA, CUDA_MANAGED)
 
 
+def device_of(array: Any) -> tuple[int, int]:
+    """Return the type and the number of the device of an object that has ``__dlpack__``."""
+    with _refusals(array):
+        kind, number = array.__dlpack_device__()
+    return int(kind), int(number)
+
+
 def import_array(array: Any, stream: int | None) -> Imported:
     """Return the memory of an object.
 
@@ -81,17 +90,24 @@ def import_array(array: Any, stream: int | None) -> Imported:
 def _capsule(array: Any, stream: dict[str, int]) -> tuple[Any, bool]:
     """Return a capsule, and whether its library has been asked to make the stream wait."""
     version = {"max_version": _VERSION}
-    try:
+    with _refusals(array):
         for arguments in (version | stream, stream):  # a producer may be older than DLPack 1.0
             try:
                 return array.__dlpack__(**arguments), True
             except TypeError:
                 pass
         return array.__dlpack__(), not stream
-    except BufferError as error:
+
+
+@contextmanager
+def _refusals(array: Any) -> Iterator[None]:
+    """Raise the errors by which libraries refuse an export as :class:`IncompatibleError`."""
+    try:
+        yield
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise IncompatibleError(
             f"{type(array).__name__} cannot be exported by DLPack: {error}",
-            remedy="pass a writable array of a type that DLPack has",
+            remedy="pass an array that has memory, is writable, and is of a type that DLPack has",
         ) from error
 
 

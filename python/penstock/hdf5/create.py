@@ -70,7 +70,7 @@ def memory(data: Any, stream: int | None) -> arrays.View | None:
             raise
         return None
     # h5py converts single values of the types that it has.
-    is_known = found.framework == "numpy" and not found.dtype.is_extended
+    is_known = isinstance(data, np.ndarray) and not found.dtype.is_extended
     return found if found.shape or not is_known else None
 
 

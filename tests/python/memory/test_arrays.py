@@ -189,6 +189,22 @@ def test_an_array_that_its_library_cannot_export_is_a_type_error(tmp_path, dlpac
         ps.save(tmp_path / "f", dlpack_only(np.zeros(3, dtype), versioned=True))
 
 
+@pytest.mark.parametrize("step", ["__dlpack__", "__dlpack_device__"])
+@pytest.mark.parametrize("error", [RuntimeError, TypeError, AttributeError, ValueError])
+def test_a_refusal_of_another_library_is_a_type_error_with_its_words(
+    tmp_path, dlpack_only, step, error
+):
+    class Deleted(dlpack_only):
+        pass
+
+    def refuse(_self, **_arguments):
+        raise error("the array has been deleted")
+
+    setattr(Deleted, step, refuse)
+    with pytest.raises(ps.IncompatibleError, match=r"Deleted cannot .* DLPack: the array has been"):
+        ps.save(tmp_path / "f", Deleted(np.zeros(3), versioned=True))
+
+
 def test_what_is_no_array_is_named_by_its_type(tmp_path):
     with pytest.raises(ps.IncompatibleError, match=r"^an instance of object is not an array"):
         ps.save(tmp_path / "f", object())

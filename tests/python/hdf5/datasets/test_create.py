@@ -87,6 +87,11 @@ def test_a_single_element_in_any_memory_is_data(file, memory):
         assert (file[name].shape, file[name].dtype, file[name][()]) == ((), np.dtype(kind), 3.5)
 
 
+def test_a_single_element_of_an_object_with_only_dlpack_is_data(file, dlpack_only):
+    file.create("x", data=dlpack_only(np.array(3.5), versioned=True))
+    assert (file["x"].shape, file["x"].dtype, file["x"][()]) == ((), np.dtype("f8"), 3.5)
+
+
 def test_a_single_element_of_a_type_that_numpy_lacks_is_data(file):
     value = np.array(1.5, ml_dtypes.bfloat16)
     assert file.create("x", data=value)[()] == 1.5
