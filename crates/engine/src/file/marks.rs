@@ -12,12 +12,11 @@
 //!    The system has then unmapped the pages, and writes them back before it writes directly.
 //!
 //! Each sets its own mark first, so of two requests at least one sees the other. No request waits
-//! for one that bypasses the page cache. The kernel removes the marks of a process that ends.
+//! for one that bypasses the page cache. The kernel removes the marks of a process that ends. A stopped
+//! process keeps them, so the wait has a limit.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::thread::sleep;
-use std::time::Duration;
 
 use super::File;
 
@@ -46,25 +45,27 @@ pub(crate) struct Mark {
 
 impl File {
     /// Marks the file for a request that maps rows; `None` if rows must not be mapped now.
-    pub(super) fn mark_rows(&self) -> Option<Mark> {
+    pub(crate) fn mark_rows(&self) -> Option<Mark> {
         let fd = self.buffered_fd();
         let mark = Mark::set(fd, ROWS)?;
         lock_in(fd, BYPASS).is_none().then_some(mark)
     }
 
-    /// Marks the file for a request that bypasses the page cache, and waits for those that map rows.
-    /// `None` on file systems where no rows are mapped.
+    /// Marks the file for a request that bypasses the page cache, which begins when no other
+    /// [`has_rows`](Self::has_rows). `None` on file systems where no rows are mapped.
     pub(crate) fn mark_bypass(&self) -> Option<Mark> {
-        const PAUSE: Duration = Duration::from_millis(1);
         let fd = self.direct_fd()?;
-        if !self.system.may_map_rows() {
-            return None;
-        }
-        let mark = Mark::set(fd, BYPASS);
-        while lock_in(fd, ROWS).is_some_and(|lock| ROWS.holds(&lock)) {
-            sleep(PAUSE);
-        }
-        mark
+        let may_map = self.system.may_map_rows();
+        may_map.then(|| Mark::set(fd, BYPASS)).flatten()
+    }
+
+    /// Whether a request maps rows.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.system.may_map_rows()
+            && self
+                .direct_fd()
+                .and_then(|fd| lock_in(fd, ROWS))
+                .is_some_and(|lock| ROWS.holds(&lock))
     }
 }
 
@@ -115,7 +116,6 @@ fn lock_of(kind: libc::c_int, start: libc::off_t, length: libc::off_t) -> libc::
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use super::*;
     use crate::file::Access;
@@ -161,24 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_bypasses_the_page_cache_waits_until_no_rows_are_mapped() {
+    fn a_file_has_rows_until_all_requests_that_map_them_have_ended() {
         let folder = tempfile::tempdir().unwrap();
         let Some((first, second)) = twice(&folder) else {
             return;
         };
-        let rows = [first.mark_rows().unwrap(), first.mark_rows().unwrap()];
-        let is_over = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&is_over);
-        let waiting = std::thread::spawn(move || {
-            let mark = second.mark_bypass();
-            (mark.is_some(), seen.load(Relaxed))
-        });
-        while first.mark_rows().is_some() {
-            std::thread::yield_now();
-        }
-        is_over.store(true, Relaxed);
-        drop(rows);
-        assert_eq!(waiting.join().unwrap(), (true, true));
+        let [one, other] = [first.mark_rows().unwrap(), first.mark_rows().unwrap()];
+        let bypass = second.mark_bypass();
+        assert!(bypass.is_some() && second.has_rows());
+        assert!(first.has_rows(), "its descriptors differ");
+        drop(one);
+        assert!(second.has_rows());
+        drop(other);
+        assert!(!second.has_rows());
     }
 
     #[test]
@@ -193,6 +188,6 @@ mod tests {
         let status = unsafe { libc::fcntl(third.buffered_fd(), libc::F_OFD_SETLK, &raw mut whole) };
         assert_eq!(status, 0);
         assert!(first.mark_rows().is_none());
-        assert!(second.mark_bypass().is_none());
+        assert!(second.mark_bypass().is_none() && !second.has_rows());
     }
 }

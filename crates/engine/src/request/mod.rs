@@ -5,6 +5,7 @@
 //! progress and its outcome, and may need the thread of its submitter: see [`Task::step`].
 
 mod at_once;
+mod bypass;
 mod choose;
 mod drain;
 mod grow;
@@ -46,6 +47,7 @@ use crate::routes::fault::Decide;
 use crate::save::Replacement;
 use crate::workers::Runnable;
 pub use at_once::{AtOnce, is_quick};
+use bypass::Bypass;
 pub(crate) use choose::{DEFAULT_QUEUE_DEPTH, DEFAULT_SLOTS, MAX_AUTO_THREADS};
 pub use drain::drain;
 use job::Job;
@@ -245,7 +247,7 @@ fn transfer_job(
         parts,
         ending,
         room: OnceLock::new(),
-        bypass: OnceLock::new(),
+        bypass: Bypass::default(),
         last,
     };
     let transfer = Box::new(transfer);

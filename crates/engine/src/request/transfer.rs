@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::LastStep;
+use super::bypass::Bypass;
 use super::grow;
 use super::task::{Remaining, Share, Task};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::file::mapping::{Coverage, Mappings};
-use crate::file::marks::Mark;
 use crate::file::position::Operation;
 use crate::file::side::{Direct, FileSide};
 use crate::memory::Memory;
 use crate::options::RouteName;
 use crate::plan::{Block, Extent, Plan};
-use crate::routes::{Route, Work};
+use crate::routes::{Route, STAGED, Work};
 use crate::save::Replacement;
 use crate::staging::{Gate, Setting};
 use crate::sync::{Mutex, Recover};
@@ -192,8 +192,7 @@ pub(super) struct Transfer {
     pub ending: Ending,
     /// Whether the file has room for a direct write, determined before its first block.
     pub room: OnceLock<Result<()>>,
-    /// The mark of a write that bypasses the page cache, set before its first block.
-    pub bypass: OnceLock<Option<Mark>>,
+    pub bypass: Bypass,
     /// The submitter's last step. If there is one, the ending belongs to that step as well.
     pub last: Option<LastStep>,
     /// Dropped last, after its marks.
@@ -248,10 +247,22 @@ impl Part {
 }
 
 impl Transfer {
+    fn route<'a>(&self, part: &'a Part) -> &'a dyn Route {
+        if self.bypass.is_off() && part.route.name() == RouteName::Gds {
+            &STAGED
+        } else {
+            &*part.route
+        }
+    }
+
     fn work<'a>(&'a self, part: &'a Part, share: &'a Share<'_>) -> Work<'a> {
         Work {
             side: FileSide {
-                direct: part.direct,
+                direct: if self.bypass.is_off() {
+                    Direct::Never
+                } else {
+                    part.direct
+                },
                 gate: part.route.gate(),
                 ..FileSide::new(&self.file, self.operation, share.counters())
             },
@@ -282,15 +293,16 @@ impl Transfer {
     }
 
     /// Marks the file for a write that bypasses the page cache, and allocates blocks for a direct one. The
-    /// first worker does so, and the other workers wait for it.
-    fn make_room(&self) -> Result<()> {
+    /// first worker does so. All workers wait until no other request maps rows, or this share is over.
+    fn make_room(&self, share: &Share<'_>) -> Result<()> {
         let directly = |part: &&Part| !matches!(part.direct, Direct::Never);
         let bypasses = |part: &Part| directly(&part) || part.route.name() == RouteName::Gds;
         if self.operation == Operation::Read || !self.parts.iter().any(bypasses) {
             return Ok(());
         }
-        self.bypass.get_or_init(|| self.file.mark_bypass());
-        if !self.parts.iter().any(|part| directly(&part)) {
+        let must = self.parts.iter().any(|part| part.direct == Direct::Always);
+        let bypasses = self.bypass.wait(&self.file, share, must)?;
+        if !bypasses || !self.parts.iter().any(|part| directly(&part)) {
             return Ok(());
         }
         let plans = || self.parts.iter().filter(directly).map(|part| &part.plan);
@@ -308,7 +320,7 @@ impl Transfer {
         while let Some(mut pass) = run.gate.enter(request, has_more) {
             share.joined();
             // Dropped before the pass, so that no slot is in use outside.
-            let mut lane = part.route.lane(self.work(part, share))?;
+            let mut lane = self.route(part).lane(self.work(part, share))?;
             while !share.is_over() {
                 let fill = pass.fill().min(part.plan.slot_bytes);
                 let Some((position, range)) = run.take(fill) else {
@@ -360,7 +372,7 @@ impl Task for Transfer {
         if share.is_over() {
             return Ok(());
         }
-        self.make_room()?;
+        self.make_room(share)?;
         for part in &self.parts {
             if share.is_over() || !part.has_more() {
                 continue;
@@ -374,7 +386,7 @@ impl Task for Transfer {
                 .arrivals
                 .as_ref()
                 .map(|arrivals| self.in_flight(part, arrivals, share));
-            let mut lane = part.route.lane(self.work(part, share))?;
+            let mut lane = self.route(part).lane(self.work(part, share))?;
             while !share.is_over() {
                 let Some((block, position)) = part.take() else {
                     break;
