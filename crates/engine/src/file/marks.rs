@@ -41,6 +41,8 @@ const BYPASS: Place = Place((1 << 61) + PLACES);
 pub(crate) struct Mark {
     fd: RawFd,
     at: libc::off_t,
+    /// The process that set it. A forked child has the same open file description.
+    process: u32,
 }
 
 impl File {
@@ -76,19 +78,23 @@ impl Mark {
         // Processes in containers may have the same number.
         const TRIALS: usize = 16;
         (0..TRIALS).find_map(|_| {
-            let own = i64::from(std::process::id()) << 28;
+            let process = std::process::id();
+            let own = i64::from(process) << 28;
             // The kernel joins locks of one owner that touch.
             let at = place.0 + (own + NEXT.fetch_add(2, Relaxed)) % PLACES;
             let mut lock = lock_of(libc::F_WRLCK, at, 1);
             // SAFETY: fcntl reads the description of the lock.
             let status = unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw mut lock) };
-            (status == 0).then_some(Mark { fd, at })
+            (status == 0).then_some(Mark { fd, at, process })
         })
     }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let mut lock = lock_of(libc::F_UNLCK, self.at, 1);
         // SAFETY: as above.
         unsafe { libc::fcntl(self.fd, libc::F_OFD_SETLK, &raw mut lock) };
@@ -173,6 +179,29 @@ mod tests {
         drop(one);
         assert!(second.has_rows());
         drop(other);
+        assert!(!second.has_rows());
+    }
+
+    #[test]
+    fn a_forked_child_removes_no_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((first, second)) = twice(&folder) else {
+            return;
+        };
+        let (rows, mut status) = (first.mark_rows(), 0);
+        assert!(rows.is_some());
+        // SAFETY: the child only drops its copy of the mark, which frees no memory, and exits.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                drop(rows);
+                libc::_exit(0);
+            }
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        }
+        assert_eq!(status, 0);
+        assert!(second.has_rows());
+        drop(rows);
         assert!(!second.has_rows());
     }
 
