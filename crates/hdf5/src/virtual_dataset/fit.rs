@@ -151,7 +151,11 @@ fn refuse_nested(
         let source: Rc<Source> = match sources.find_in_series(place, mapping, number) {
             Ok(Some(source)) => source,
             // HDF5 returns the fill value, or an error.
-            Ok(None) | Err(Stop::Hdf5(_)) => continue,
+            Ok(None) => continue,
+            Err(Stop::Hdf5(_)) => {
+                sources.is_unsettled = true;
+                continue;
+            }
             Err(stop) => return Err(stop),
         };
         if !is_whole(mapping, shape, source.info()) {
@@ -223,7 +227,7 @@ fn is_series(mapping: &VirtualMapping) -> bool {
 ///
 /// HDF5 keeps a source open as it was when it first read through it, and no other program may write to it then.
 /// So a mapping that fits fits on, as long as the file has the same status; one whose file changed is not left to HDF5
-/// any more. A source in a file that is open for writing is looked at for each read.
+/// any more. A source is looked at for each read if its file is open for writing, or if it could not be looked at before.
 pub(crate) struct Fits {
     info: Arc<DatasetInfo>,
     /// First and last index of each mapping's part of the dataset along each dimension, if it has bounds.
@@ -314,7 +318,7 @@ impl Fits {
             }
             let is_settled = |seen: &Sighting| seen.1 != Some(None);
             let stays = !is_series(mapping)
-                && !sources.is_writable
+                && !sources.is_unsettled
                 && sources.sightings.iter().all(is_settled);
             if stays {
                 self.states[at] = State::Fits(self.add(&sources.sightings));

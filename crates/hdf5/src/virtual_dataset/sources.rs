@@ -121,8 +121,8 @@ pub(super) struct Sources<'a> {
     source_cache: Option<SourceCache<'a>>,
     /// The files that were looked for.
     pub(super) sightings: Vec<Sighting>,
-    /// Whether a source may change in this process.
-    pub(super) is_writable: bool,
+    /// Whether a source may change in this process, or could not be looked at.
+    pub(super) is_unsettled: bool,
     /// How many sources stay open until their chunk index is needed.
     unread: usize,
     /// The file of the virtual dataset that is read.
@@ -140,7 +140,7 @@ impl<'a> Sources<'a> {
             session,
             source_cache,
             sightings: Vec::new(),
-            is_writable: false,
+            is_unsettled: false,
             unread: 0,
             reader: None,
             files: VecDeque::new(),
@@ -337,7 +337,7 @@ impl<'a> Sources<'a> {
         }
         let dataset = self.open_dataset(place, file, name).map_err(failed)?;
         let info = DatasetInfo::read(self.session, dataset.get())?;
-        self.is_writable |= info.file.is_writable || info.file.is_swmr;
+        self.is_unsettled |= info.file.is_writable || info.file.is_swmr;
         let Some(source_cache) = self.source_cache else {
             return Ok(Some(match info.layout {
                 Layout::Virtual(_) => Source::Virtual(self.place(dataset.get(), Arc::new(info))?),

@@ -299,6 +299,23 @@ def test_a_source_that_changes_while_the_dataset_is_open_is_seen(tmp_path, way, 
             assert isinstance(found, ps.IOFailure), (name, found)
 
 
+@pytest.mark.parametrize("now", [(15, 26), (9, 14)])
+def test_a_source_that_could_not_be_looked_at_is_compared_as_soon_as_it_can(tmp_path, now):
+    map_all(tmp_path / "v.h5", (12, 20), fill=-1)
+    path = tmp_path / "s.h5"
+    path.symlink_to(path)
+    with ps.File(tmp_path / "v.h5", locking=False) as file:
+        dataset = file["v"]
+        np.testing.assert_array_equal(dataset[1, :16], -1)
+        path.unlink()
+        save(path, numbers(now))
+        for name, found in by_every_call(dataset, np.s_[1, :16]):
+            if now == (9, 14):
+                assert isinstance(found, ps.IOFailure), (name, found)
+            else:
+                np.testing.assert_array_equal(found, numbers(now)[1, :16], err_msg=name)
+
+
 def test_a_source_that_this_process_resizes_is_seen(tmp_path):
     save(tmp_path / "s.h5", numbers((12, 20)), chunks=(5, 7), maxshape=(None, None))
     map_all(tmp_path / "v.h5", (12, 20), np.s_[:, ::2])
