@@ -11,13 +11,12 @@ use penstock_engine::options_without_engine;
 use penstock_sys::hdf5::connector::*;
 use penstock_sys::hdf5::{H5E_DEFAULT, H5F_ACC_RDWR, H5F_SCOPE_LOCAL, H5P_DEFAULT, herr_t, hid_t};
 
-use super::access_list::AccessList;
 use super::access_sets::file_access;
 use super::api_call::{ApiCall, METADATA, NO_REQUEST};
 use super::background::{self, file_identity, finish_before_replacing, finish_deferred_close};
 use super::callback::{NOTHING_PENDING, attempt, close_and_report, operate};
 use super::calling_library::{CallingLibrary, Quiet};
-use super::opening::{Prepared, prepare, share, was_not_opened};
+use super::opening::{Prepared, prepare, prepare_by_name, share, was_not_opened};
 use super::registration::NAME;
 use super::temporary_id::TemporaryId;
 use super::under::Under;
@@ -172,7 +171,7 @@ forward! {
     operate get = H5VLfile_get, c"H5Fget";
 }
 
-/// Runs an operation on the name of a file.
+/// Runs an operation on the name of a file. If processes share it, all of them do so, or none.
 ///
 /// # Safety
 /// As for [`open_below`], and `args` returns the arguments of `operation` with the given property list.
@@ -188,10 +187,10 @@ unsafe fn by_name(
         return FAIL;
     };
     let body = || {
-        // SAFETY: the caller guarantees this.
-        let access = unsafe { AccessList::of(library, fapl_id)? };
-        let container = &access.container;
         let _quiet = Quiet::begin(library);
+        // SAFETY: the caller guarantees this.
+        let access = unsafe { prepare_by_name(library, fapl_id)? };
+        let container = &access.container;
         let mut args = H5VL_file_specific_args_t {
             op_type: operation,
             args: args(access.fapl.id),

@@ -45,25 +45,15 @@ pub(crate) unsafe fn prepare(
     is_writable: bool,
 ) -> Result<Prepared> {
     let refused = |why: &str| Some(Err(Refused(why.to_owned())));
-    let mpi = library.hdf5.mpi();
     // SAFETY: the caller guarantees this.
-    let (mpi, is_parallel) = unsafe {
-        let mpi = mpi.filter(|_| is_of_mpi_io(library, fapl));
-        (mpi, is_parallel(library, fapl))
-    };
-    if !is_parallel {
+    if !unsafe { is_parallel(library, fapl) } {
         // SAFETY: the caller guarantees this.
         let access = unsafe { AccessList::of(library, fapl)? };
         let opening = None;
         return Ok(Prepared { access, opening });
     }
-    // Without a communicator, processes cannot agree on an error. The processes copy it together, so MPI
-    // fails in all of them.
-    let processes = match mpi {
-        // SAFETY: the caller guarantees this.
-        Some(mpi) => unsafe { Communicator::of(library, mpi, fapl)? },
-        None => None,
-    };
+    // SAFETY: the caller guarantees this.
+    let processes = unsafe { processes_with(library, fapl)? };
     let own = || {
         // SAFETY: the caller guarantees the list and the name. The copied list is this connector's own.
         unsafe {
@@ -110,6 +100,37 @@ pub(crate) unsafe fn prepare(
         access,
         opening: Some(opening),
     })
+}
+
+/// As [`prepare`], for a call on the name of a file that opens nothing.
+///
+/// # Safety
+/// HDF5 has passed a file access property list.
+pub(crate) unsafe fn prepare_by_name(library: CallingLibrary, fapl: hid_t) -> Result<AccessList> {
+    // SAFETY: the caller guarantees this.
+    let (processes, own) = unsafe {
+        (
+            processes_with(library, fapl)?,
+            AccessList::of(library, fapl),
+        )
+    };
+    match processes {
+        Some(processes) => Ok(agree(&processes, own, |_| Vec::new())?.0),
+        None => own,
+    }
+}
+
+/// Returns the processes that share a file with this list. Without a communicator, they cannot agree on an
+/// error. They copy it together, so MPI fails in all of them.
+///
+/// # Safety
+/// As for [`prepare_by_name`].
+unsafe fn processes_with(library: CallingLibrary, fapl: hid_t) -> Result<Option<Communicator>> {
+    // SAFETY: the caller guarantees this.
+    unsafe {
+        let mpi = library.hdf5.mpi().filter(|_| is_of_mpi_io(library, fapl));
+        mpi.map_or(Ok(None), |mpi| Communicator::of(library, mpi, fapl))
+    }
 }
 
 /// What processes compare when HDF5 has opened a file.
