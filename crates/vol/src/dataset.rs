@@ -18,6 +18,7 @@ use super::background::{self, DatasetCall, Disposition};
 use super::callback::{attempt, close_and_report, make, operate};
 use super::calling_function::is_h5dclose;
 use super::calling_library::Quiet;
+use super::conversion::type_of;
 use super::dataspace::{H5S_BLOCK, block_for, nothing_of};
 use super::host_buffers::HostBuffers;
 use super::owned_id::OwnedId;
@@ -318,19 +319,25 @@ unsafe fn carry_out(
             refuse_unfinished(unders)?;
         }
         let (mut own, mut spaces, mut unused) = (Vec::new(), Vec::new(), 0u64);
+        let mut types = transfer.memory_types.to_vec();
         let mut addresses = below
             .host
             .as_mut()
             .map_or(Vec::new(), HostBuffers::addresses);
         if below.failed.is_some() {
             // This process takes part without elements.
-            for under in unders {
+            for (under, element) in unders.iter().zip(&mut types) {
+                if let Some(in_file) = type_of(under) {
+                    *element = in_file.id;
+                    own.push(in_file);
+                }
                 let space = nothing_of(under).ok_or_else(|| {
                     Error::invalid("HDF5 cannot copy the dataspace of the dataset")
                 })?;
                 spaces.push(space.id);
                 own.push(space);
             }
+            passed.types = types.as_mut_ptr();
             passed.memory = spaces.as_mut_ptr();
             passed.file = spaces.as_mut_ptr();
             addresses = vec![(&raw mut unused).cast(); unders.len()];

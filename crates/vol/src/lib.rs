@@ -25,6 +25,7 @@ mod calling_library;
 mod configuration;
 mod connector_below;
 mod container;
+mod conversion;
 mod dataset;
 mod dataspace;
 mod datatype;

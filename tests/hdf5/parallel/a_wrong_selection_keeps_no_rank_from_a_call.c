@@ -1,9 +1,9 @@
 #include "ranks.h"
 
-/* HDF5 makes these collective transfers. A rank whose selections or memory HDF5 refuses takes part without elements,
- * and its call fails. (HDF5 alone waits for ever unless all ranks fail.) The memory of one rank may be the GPU's. */
+/* HDF5 makes these collective transfers. A rank whose selections, memory or type HDF5 refuses takes part without
+ * elements, and its call fails. (HDF5 alone waits for ever unless all ranks fail.) The memory of one rank may be the GPU's. */
 enum { FEW = 1000, EVERY_RANK = -1 };
-enum { MANY_ELEMENTS, FAR_ELEMENTS, NO_MEMORY, NO_FAULT };
+enum { MANY_ELEMENTS, FAR_ELEMENTS, NO_MEMORY, NO_CONVERSION, NO_FAULT };
 
 static int *memory_with(int seed) {
     int *made = values(FEW, seed);
@@ -25,8 +25,9 @@ static herr_t transfer(hid_t dataset, bool writes, int fault, int *memory) {
     hid_t flat = slab(FEW + 1, 0, fault == MANY_ELEMENTS ? FEW + 1 : FEW);
     if (fault == FAR_ELEMENTS) OK(H5Soffset_simple(flat, (const hssize_t[]){2}));
     if (fault == NO_MEMORY) memory = NULL;
-    herr_t status = writes ? H5Dwrite(dataset, H5T_NATIVE_INT, flat, at, list, memory)
-                           : H5Dread(dataset, H5T_NATIVE_INT, flat, at, list, memory);
+    const hid_t type = fault == NO_CONVERSION ? H5T_C_S1 : H5T_NATIVE_INT;
+    herr_t status = writes ? H5Dwrite(dataset, type, flat, at, list, memory)
+                           : H5Dread(dataset, type, flat, at, list, memory);
     OK(H5Sclose(at));
     OK(H5Sclose(flat));
     OK(H5Pclose(list));

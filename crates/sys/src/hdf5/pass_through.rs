@@ -145,5 +145,7 @@ connector_functions! { functions {
     /// Subtracts `offset` from the coordinates of the selection.
     fn H5Sselect_adjust(spaceid: hid_t, offset: *const hssize_t) -> herr_t;
     fn H5Sselect_valid(spaceid: hid_t) -> htri_t;
+    /// Returns null if there is no conversion. `pcdata` receives an address.
+    fn H5Tfind(src_id: hid_t, dst_id: hid_t, pcdata: *mut *mut c_void) -> *mut c_void;
     fn H5FDdriver_query(driver_id: hid_t, flags: *mut c_ulong) -> herr_t;
 } }

@@ -18,6 +18,7 @@ use super::dataset_call::DatasetCall;
 use super::dataset_io::{
     BelowCall, Disposition, carry_out, host_buffers, leave_to_hdf5, plan_all, why_only_hdf5,
 };
+use crate::conversion::is_converted;
 use crate::dataspace::{is_special, lengths_of, nothing_of};
 use crate::log::Execution;
 use crate::shared_file::{Alone, Before, Facts, SharedFile};
@@ -238,7 +239,7 @@ fn sieved_files(files: &[Arc<SharedFile>]) -> Vec<Arc<SharedFile>> {
 }
 
 /// Makes HDF5 carry out a call as the program requests, together with the other processes. If this
-/// process cannot provide its memory, selects what HDF5 refuses, or must report an earlier failure,
+/// process cannot provide its memory, passes what HDF5 refuses, or must report an earlier failure,
 /// it takes part without elements. The call follows the transfers of this process that conflict with
 /// it; if `in_files`, all of its transfers of the files.
 ///
@@ -259,7 +260,7 @@ pub(super) unsafe fn together(
         call.take_failures()?;
         // SAFETY: the caller guarantees this.
         unsafe {
-            check_selections(call)?;
+            check_arguments(call)?;
             let memories = memories?;
             check_host_memory(call, &memories)?;
             if memories.iter().all(|memory| memory.context.is_none()) {
@@ -280,14 +281,20 @@ pub(super) unsafe fn together(
     }
 }
 
-/// Returns an error for selections and memory that HDF5 refuses: it does so before it meets the other
+/// Returns an error for types, selections and memory that HDF5 refuses: it does so before it meets the other
 /// processes, which then wait for this one.
 ///
 /// # Safety
 /// As for [`read_or_write`].
-unsafe fn check_selections(call: &DatasetCall<'_>) -> Result<()> {
+unsafe fn check_arguments(call: &DatasetCall<'_>) -> Result<()> {
     for (at, dataset) in call.datasets.iter().enumerate() {
         let library = dataset.library();
+        // SAFETY: the caller guarantees this.
+        if !unsafe { is_converted(&call.unders[at], call.operation, call.memory_types[at]) } {
+            let cause = "HDF5 does not convert between the type in memory and that of the dataset";
+            return Err(Error::invalid(cause)
+                .remedy("pass the type of the dataset, or one to which HDF5 converts it"));
+        }
         let spaces = [call.memory_space(at), call.file_spaces[at]];
         // SAFETY: the caller guarantees this; HDF5 checks the identifiers.
         let elements = spaces.map(|space| unsafe {
