@@ -32,16 +32,17 @@ class Hdf5:
 
     prefix: Path
     installed: object
-    made: dict[Path, Path] = field(default_factory=dict)
+    made: dict[tuple[Path | str, ...], Path] = field(default_factory=dict)
 
-    def compile(self, source: Path) -> Path:
+    def compile(self, source: Path, *more: str) -> Path:
         """Link with HDF5, and with Penstock if the program calls it by itself."""
-        if source not in self.made:
+        key = (source, *more)
+        if key not in self.made:
             lib = self.prefix / "lib"
             link = [f"-L{lib}", f"-Wl,-rpath,{lib},--as-needed", "-lhdf5", "-ldl", "-rdynamic"]
             include = ["-isystem", self.prefix / "include"]
-            self.made[source] = self.installed.compile_once(source, *STRICT, *include, *link)
-        return self.made[source]
+            self.made[key] = self.installed.compile_once(source, *STRICT, *more, *include, *link)
+        return self.made[key]
 
 
 @pytest.fixture(scope="session", params=COPIES)

@@ -224,6 +224,10 @@ int main(void) {
     MEMBER(H5VL_dataset_specific_args_t, op_type);
     MEMBER(H5VL_dataset_specific_args_t, args);
 
+    STRUCT(H5VL_file_get_args_t);
+    MEMBER(H5VL_file_get_args_t, op_type);
+    MEMBER(H5VL_file_get_args_t, args);
+
     STRUCT(H5VL_file_specific_args_t);
     MEMBER(H5VL_file_specific_args_t, op_type);
     MEMBER(H5VL_file_specific_args_t, args);

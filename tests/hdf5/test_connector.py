@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,27 @@ BELOW = {"native": "penstock_async under_vol=0;under_info={}", "another": TWICE}
 @pytest.mark.parametrize("source", PROGRAMS, ids=lambda source: source.stem)
 def test_behaviour(source, below, run_connected):
     run_connected(source, HDF5_VOL_CONNECTOR=BELOW[below])
+
+
+def test_copies_of_hdf5_in_a_process_have_their_own_connectors(hdf5, installed, tmp_path):
+    source = HERE / "connector" / "a_file_is_open_with_and_without_the_connector.c"
+    library = hdf5.compile(source, "-shared", "-fPIC", "-Dmain=run_program")
+    program = (
+        "import ctypes, sys, h5py\n"
+        "with h5py.File('by_another_copy.h5', 'w'):\n"
+        "    assert ctypes.CDLL(sys.argv[1]).run_program() == 0\n"
+    )
+    variables = {
+        "HDF5_VOL_CONNECTOR": BELOW["native"],
+        "HDF5_PLUGIN_PATH": str(installed.plugin_dir),
+    }
+    subprocess.run(
+        [sys.executable, "-c", program, library],
+        cwd=tmp_path,
+        env=os.environ | installed.environment | variables,
+        timeout=120,
+        check=True,
+    )
 
 
 @pytest.mark.parametrize("source", DRIVEN, ids=lambda source: source.stem)

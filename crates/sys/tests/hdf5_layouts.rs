@@ -66,6 +66,7 @@ fn of_the_declarations() -> Vec<String> {
         }
         H5VL_optional_args_t { op_type, args }
         H5VL_dataset_specific_args_t { op_type, args }
+        H5VL_file_get_args_t { op_type, args }
         H5VL_file_specific_args_t {
             op_type, args, args.flush.obj_type, args.flush.scope, args.is_accessible.filename,
             args.is_accessible.fapl_id, args.is_accessible.accessible, args.del.filename,

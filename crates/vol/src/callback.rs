@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use penstock_engine::error::Result;
+use penstock_engine::error::{Error, Result};
 use penstock_sys::hdf5::connector::Req;
 use penstock_sys::hdf5::herr_t;
 
@@ -48,7 +48,9 @@ pub(crate) unsafe fn attempt(
     call: impl FnOnce(&Under) -> Result<herr_t>,
 ) -> herr_t {
     // SAFETY: the caller guarantees this.
-    let under = unsafe { Wrapped::of(object) }.under();
+    let Some(under) = (unsafe { Wrapped::under_of(object) }) else {
+        return FAIL;
+    };
     let body = || {
         let status = call(&under)?;
         if status >= 0 {
@@ -115,7 +117,8 @@ pub(crate) unsafe fn operate_on_two(
             Ok(object)
         } else {
             // SAFETY: the caller guarantees this.
-            let under = unsafe { Wrapped::of(object) }.under();
+            let under = unsafe { Wrapped::under_of(object) };
+            let under = under.ok_or_else(|| Error::invalid("the object has no connector"))?;
             beside.together_with(&under)?;
             Ok(under.object)
         }
@@ -139,7 +142,9 @@ pub(crate) unsafe fn make(
     call: impl FnOnce(&Under) -> *mut c_void,
 ) -> *mut c_void {
     // SAFETY: the caller guarantees this.
-    let under = unsafe { Wrapped::of(object) }.under();
+    let Some(under) = (unsafe { Wrapped::under_of(object) }) else {
+        return ptr::null_mut();
+    };
     let body = || {
         let made = under.quietly(|| call(&under));
         if !made.is_null() {
@@ -191,6 +196,12 @@ pub(crate) unsafe fn close_and_report(
     // SAFETY: the caller guarantees this.
     if let Some(status) = unsafe { close_temporary(object) } {
         return status;
+    }
+    // SAFETY: the caller guarantees this.
+    if !unsafe { Wrapped::is_wrapper(object) } {
+        let call = |under: &Under| native(under, NO_REQUEST);
+        // SAFETY: the caller guarantees this.
+        return unsafe { operate(object, api_call, call) };
     }
     // SAFETY: the caller guarantees this.
     if unsafe { Wrapped::of(object) }.is_gone() {
@@ -248,6 +259,9 @@ pub(crate) unsafe fn close_and_report(
 unsafe fn close_temporary(object: *mut c_void) -> Option<herr_t> {
     // SAFETY: the caller guarantees this.
     unsafe {
+        if !Wrapped::is_wrapper(object) {
+            return None;
+        }
         let state = Arc::clone(Wrapped::of(object).temporary()?);
         let under = Wrapped::of(object).under();
         state.closes();

@@ -27,7 +27,7 @@ pub(crate) struct Container {
     /// Whether the connector at the bottom is the native one, queried once.
     pub(crate) is_native: OnceLock<bool>,
     /// Whether the connector below is another instance of this one.
-    is_above_own: bool,
+    pub(crate) is_above_own: bool,
     /// Functions of the native connector if it is directly below, queried once.
     pub(crate) native: OnceLock<Option<&'static H5VL_dataset_class_t>>,
     /// Whether the processes of an MPI program share the file.

@@ -52,6 +52,7 @@ mod temporary_id;
 mod token;
 mod transfer_list;
 mod under;
+mod unwrapped;
 mod visit;
 mod wrap;
 mod wrapped;
@@ -90,6 +91,7 @@ unsafe extern "C" fn finish<const SLOT: usize>(_: *mut c_void) {
                 while_closing(|| request::wait_for_event_sets(library));
                 file::close_all(library);
             }
+            drop(unwrapped::take_container(library));
         }
     });
 }
@@ -100,6 +102,7 @@ unsafe extern "C" fn initialize<const SLOT: usize>(_: hid_t) -> herr_t {
         // H5close forgets connectors. A library that is initialised again restarts the numbers of its files.
         forget_identities(library.hdf5);
         shared_file::forget_open_files(library);
+        std::mem::forget(unwrapped::take_container(library));
         // After a failure, HDF5 may be trying each connector that it finds.
         library.keeping_errors(|| {
             // SAFETY: the function exists as long as the process.

@@ -32,7 +32,7 @@ pub(crate) struct Under {
 }
 
 /// The value of the native connector.
-const NATIVE: c_int = 0;
+pub(crate) const NATIVE: c_int = 0;
 
 /// Functions that call the connector below.
 pub(crate) enum Below<'a> {

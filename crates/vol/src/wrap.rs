@@ -13,6 +13,7 @@ use penstock_sys::hdf5::herr_t;
 use super::container::Container;
 use super::temporary_id::take_wrapping;
 use super::under::CALL;
+use super::unwrapped::{is_natives, of_caller};
 use super::wrapped::Wrapped;
 use penstock_hdf5::library::callback::{FAIL, SUCCEED, run_callback};
 
@@ -58,8 +59,11 @@ unsafe fn of_marked(wrap_ctx: *mut c_void) -> Option<ManuallyDrop<Arc<Container>
 }
 
 unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
-    // SAFETY: HDF5 passes an object of this connector.
+    // SAFETY: HDF5 passes an object of this connector, or a native file.
     unsafe {
+        if !Wrapped::is_wrapper(obj) {
+            return obj.cast_mut();
+        }
         let under = Wrapped::of(obj).under();
         let found = under.run_callback(|| Ok((under.calls.H5VLget_object)(under.object, under.id)));
         found.unwrap_or(ptr::null_mut())
@@ -67,8 +71,16 @@ unsafe extern "C" fn get_object(obj: *const c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn get_wrap_ctx(obj: *const c_void, wrap_ctx: *mut *mut c_void) -> herr_t {
-    // SAFETY: HDF5 passes an object of this connector, and a pointer for the answer.
+    // SAFETY: HDF5 passes an object of this connector or a native file, and a pointer for the answer.
     unsafe {
+        if !Wrapped::is_wrapper(obj) {
+            let Some(container) = of_caller() else {
+                return FAIL;
+            };
+            let under = ptr::null_mut();
+            *wrap_ctx = Box::into_raw(Box::new(WrapContext { container, under })).cast();
+            return SUCCEED;
+        }
         let wrapped = Wrapped::of(obj);
         if let Some(Some(_)) = wrapped.container().native.get() {
             *wrap_ctx = marked(wrapped.container());
@@ -113,6 +125,10 @@ unsafe extern "C" fn wrap_object(
     };
     let below = &container.below;
     let wrapping = take_wrapping(container);
+    // SAFETY: HDF5 passes an object of the connector at the bottom.
+    if wrapping.is_none() && unsafe { is_natives(obj, obj_type, container) } {
+        return obj;
+    }
     // SAFETY: the context belongs to the file of the object.
     let under = unsafe { (below.library.calls.H5VLwrap_object)(obj, obj_type, below.id, of_below) };
     if under.is_null() {
@@ -120,15 +136,14 @@ unsafe extern "C" fn wrap_object(
     }
     match wrapping {
         Some((container, state)) => Wrapped::wrap_temporary(under, &container, state),
+        None if container.is_above_own && under == obj => under,
         None => Wrapped::wrap(under, container),
     }
 }
 
 unsafe extern "C" fn unwrap_object(obj: *mut c_void) -> *mut c_void {
-    // If a file is open with and without this connector, HDF5 (1.14.4, 2.2.0) keeps one connector
-    // for both handles. When the application closes the handle without it, HDF5 passes an object
-    // that was never wrapped.
-    if !Wrapped::is_wrapper(obj) {
+    // SAFETY: HDF5 passes an object of this connector, or a native file.
+    if !unsafe { Wrapped::is_wrapper(obj) } {
         return obj;
     }
     // SAFETY: HDF5 releases an object of this connector if it gets the object at the bottom in return.

@@ -1,6 +1,5 @@
 //! The wrappers that HDF5 holds for files, groups, datasets, attributes, named datatypes and requests.
 
-use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,12 +19,18 @@ use super::report_order::ReportOrder;
 use super::shared_file::{SharedFile, VersionedDescription};
 use super::temporary_id::{TemporaryId, TemporaryState};
 use super::under::Under;
+use super::unwrapped;
 use penstock_hdf5::dataset::DatasetInfo;
 use penstock_hdf5::library::Session;
 use penstock_hdf5::transfer::{Planned, Refused, StoredDataset, is_inside};
 
+/// Its address is at the beginning of each wrapper. Native objects begin with null or another address.
+static MARK: u8 = 0;
+
 /// The wrapper of an object of the connector below, or a request of this connector.
+#[repr(C)]
 pub(crate) struct Wrapped {
+    mark: *const u8,
     under: *mut c_void,
     container: Arc<Container>,
     role: Role,
@@ -50,12 +55,6 @@ enum Role {
     /// HDF5 closes the object through another wrapper.
     Temporary(Arc<TemporaryState>),
     Request(Arc<AsyncOperation>, ReportOrder),
-}
-
-/// Returns the addresses of all wrappers.
-fn wrappers() -> MutexGuard<'static, BTreeSet<usize>> {
-    static WRAPPERS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    WRAPPERS.lock().recover()
 }
 
 impl Wrapped {
@@ -103,6 +102,7 @@ impl Wrapped {
 
     fn boxed(under: *mut c_void, container: &Arc<Container>, role: Role) -> *mut c_void {
         let wrapped = Wrapped {
+            mark: &raw const MARK,
             under,
             container: Arc::clone(container),
             role,
@@ -113,15 +113,39 @@ impl Wrapped {
             last_ids: LastIds::default(),
             is_gone: AtomicBool::new(false),
         };
-        let object: *mut c_void = Box::into_raw(Box::new(wrapped)).cast();
-        wrappers().insert(object as usize);
-        object
+        Box::into_raw(Box::new(wrapped)).cast()
     }
 
-    /// Returns whether `object` is a wrapper. HDF5 (1.14.4, 2.2.0) passes objects of a second
-    /// handle of a file to the connector of the first, even if the second handle has no connector.
-    pub(crate) fn is_wrapper(object: *const c_void) -> bool {
-        wrappers().contains(&(object as usize))
+    /// Returns whether an object is a wrapper, rather than a native file ([`unwrapped`]).
+    ///
+    /// # Safety
+    /// `object` is one of both.
+    pub(crate) unsafe fn is_wrapper(object: *const c_void) -> bool {
+        // SAFETY: the caller guarantees this; the first member of both is a pointer.
+        unsafe { *object.cast::<*const u8>() == &raw const MARK }
+    }
+
+    /// Returns the object of the connector below for one call, and `None` if HDF5 passes a native
+    /// file while it cannot be used.
+    ///
+    /// # Safety
+    /// HDF5 has passed `object` to a callback.
+    pub(crate) unsafe fn under_of(object: *const c_void) -> Option<Under> {
+        // SAFETY: the caller guarantees this.
+        unsafe {
+            if Wrapped::is_wrapper(object) {
+                return Some(Wrapped::of(object).under());
+            }
+            let container = unwrapped::of_caller()?;
+            Some(Under {
+                is_internal: true,
+                is_gone: false,
+                object: object.cast_mut(),
+                id: container.below.id,
+                calls: container.below.library.calls,
+                container,
+            })
+        }
     }
 
     /// # Safety
@@ -303,7 +327,6 @@ impl Wrapped {
     /// # Safety
     /// `object` is a wrapper, and HDF5 releases it.
     pub(crate) unsafe fn release(object: *mut c_void) {
-        wrappers().remove(&(object as usize));
         // SAFETY: the caller guarantees this.
         drop(unsafe { Box::from_raw(object.cast::<Wrapped>()) });
     }

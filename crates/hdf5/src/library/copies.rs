@@ -49,6 +49,13 @@ pub fn slot_of(code: *const c_void) -> Result<usize> {
     ))
 }
 
+/// Returns the slot of the HDF5 that contains `code`, if that copy has one.
+pub fn known_slot_of(code: *const c_void) -> Option<usize> {
+    let base = base_of(code)?;
+    let is_base = |place: &OnceLock<Bound>| place.get().is_some_and(|bound| bound.base == base);
+    BOUND.iter().position(is_base)
+}
+
 /// Returns the HDF5 of a slot that [`slot_of`] has returned.
 pub fn hdf5_of(slot: usize) -> Option<&'static Hdf5> {
     BOUND.get(slot)?.get().map(|bound| &bound.hdf5)

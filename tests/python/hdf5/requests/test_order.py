@@ -188,6 +188,32 @@ def test_a_file_may_be_open_through_the_connector_and_without_it(composed, name)
             np.testing.assert_array_equal(other[name].read_async().wait(), values)
 
 
+@pytest.mark.parametrize("connectors", [("penstock_async", None), (None, "penstock_async")])
+def test_strings_and_references_pass_through_the_connector_and_without_it(tmp_path, connectors):
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("strings", data=["", ""], dtype=h5py.string_dtype())
+        file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
+        file.create_dataset("references", (1,), h5py.ref_dtype)
+        file.create_dataset("regions", (1,), h5py.regionref_dtype)
+    with (
+        ps.File(path, "r+", connector=connectors[0]) as one,
+        ps.File(path, "r+", connector=connectors[1]) as other,
+    ):
+        for writer, reader in [(one, other), (other, one)]:
+            strings = [f"{reader.id} reads", "ünï"]
+            writer["strings"][:] = strings
+            writer["lists"][1] = [1, 2, reader.id.id % 1000]
+            writer["strings"].attrs["name"] = strings
+            writer["references"][0] = writer["lists"].ref
+            writer["regions"][0] = writer["strings"].regionref[1:]
+            assert list(reader["strings"].asstr()[:]) == strings
+            assert list(reader["lists"][1]) == [1, 2, reader.id.id % 1000]
+            assert list(reader["strings"].attrs["name"]) == strings
+            assert reader[reader["references"][0]].name == "/lists"
+            assert reader["strings"].h5py[reader["regions"][0]].tolist() == [strings[1].encode()]
+
+
 def test_a_virtual_read_under_way_is_over_before_its_source_is_deleted_by_the_connector(tmp_path):
     source, path, shape = tmp_path / "source.h5", tmp_path / "virtual.h5", (3000, 4000)
     values = np.random.default_rng(1).integers(0, 9, shape, "i4")

@@ -82,7 +82,6 @@ operation_only! {
     H5VL_dataset_get_args_t
     H5VL_datatype_get_args_t
     H5VL_datatype_specific_args_t
-    H5VL_file_get_args_t
     H5VL_group_get_args_t
     H5VL_link_get_args_t
     H5VL_link_specific_args_t
@@ -228,6 +227,21 @@ pub union DatasetSpecific {
     pub set_extent: *const hsize_t,
     /// For the other operations: the dataset.
     pub dset_id: hid_t,
+}
+
+pub const H5VL_FILE_GET_FAPL: c_int = 1;
+
+#[repr(C)]
+pub struct H5VL_file_get_args_t {
+    pub op_type: c_int,
+    pub args: FileGet,
+}
+
+#[repr(C)]
+pub union FileGet {
+    /// For [`H5VL_FILE_GET_FAPL`]: a new file access property list.
+    pub fapl_id: hid_t,
+    _all: [u64; 4],
 }
 
 pub const H5VL_FILE_FLUSH: c_int = 0;
