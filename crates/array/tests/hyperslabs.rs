@@ -178,6 +178,7 @@ proptest! {
 
         let source = if is_chunked { chunked(&shape, &chunk, element) } else { CONTIGUOUS };
         let grid = ChunkGrid::new(&shape, &chunk).unwrap();
+        let side = chunk[chunk.len() - 1];
         let width = shape[shape.len() - 1];
         let mut found = HashMap::new();
         for (address, runs) in runs_by_job(&plan_of(&shape, source, axes, element)) {
@@ -205,7 +206,12 @@ proptest! {
                 ends.insert((run.chunk + length, run.memory + length));
             }
             for run in &runs {
-                let is_start_of_row = number(run.chunk / element) % width == 0;
+                let inside = run.chunk / element;
+                let is_start_of_row = if is_chunked {
+                    inside % side == 0
+                } else {
+                    number(inside) % width == 0
+                };
                 prop_assert!(
                     is_start_of_row || !ends.contains(&(run.chunk, run.memory)),
                     "{:?} continues another piece", run
