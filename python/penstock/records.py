@@ -11,6 +11,17 @@ from typing import Any, Literal
 import numpy as np
 
 
+def has_padding(dtype: np.dtype[Any]) -> bool:
+    """Whether elements have bytes that belong to no field."""
+    if dtype.subdtype is not None:
+        return has_padding(dtype.subdtype[0])
+    if dtype.names is None:
+        return False
+    members = [dtype[name] for name in dtype.names]
+    used = sum(member.itemsize for member in members)
+    return used < dtype.itemsize or any(map(has_padding, members))
+
+
 def in_c_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return an array, or a C-contiguous copy, with all its bytes, also those between fields."""
     kind = array.dtype

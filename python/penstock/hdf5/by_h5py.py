@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, request, staging, transfer
+from penstock import arrays, records, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
@@ -241,9 +241,9 @@ def write(
             kind = kind if given.names else memory_types.field_kind(kind, names)
             if (between := memory_types.in_order_of(given, kind)) != given:
                 value = converted(value, between)
-    elif field.names is not None and isinstance(value, (list, tuple, np.generic)):
-        value, _ = lists.values_of(dataset, value, names)
-    value = _only_fields(value, names)
+    elif isinstance(value, (list, tuple, np.generic)) and records.has_padding(dataset.dtype):
+        value = _as_records(dataset, value, names, field)
+    value = _only_fields(value, names, field)
     selection, value = lists.writable(dataset, selection, value)
     value = lists.spread(dataset, selection, value)
     if isinstance(value, np.ndarray) and value.dtype.names is not None:
@@ -271,7 +271,16 @@ def _nbytes(value: Any) -> int:
         return 0
 
 
-def _only_fields(value: Any, names: tuple[str, ...]) -> Any:
+def _as_records(dataset: Any, value: Any, names: tuple[str, ...], field: np.dtype[Any]) -> Any:
+    """Return values as arrays of the type that h5py would give them; others as they are."""
+    if names and isinstance(value, np.void) and value.dtype.names is not None:
+        return records.of_type(value, value.dtype)
+    if len(names) != 1:
+        return records.of_type(value, dataset.dtype.base)
+    return value if field.names is None else records.of_type(value, field)
+
+
+def _only_fields(value: Any, names: tuple[str, ...], field: np.dtype[Any]) -> Any:
     """Return a structure of no other fields than those that are written.
 
     HDF5 (2.0.0) otherwise takes a chunk that is written from elements of the file's size for
@@ -281,7 +290,8 @@ def _only_fields(value: Any, names: tuple[str, ...]) -> Any:
         return value
     given = np.asarray(value)
     written = [name for name in value.dtype.names if name in names]
-    if not written and len(names) == 1:  # values of a field that is itself a structure
+    # Values of a field that is itself a structure.
+    if not written and len(names) == 1 and set(value.dtype.names) == set(field.base.names or ()):
         made = np.zeros(given.shape, [(names[0], given.dtype)])
         made[names[0]] = given
         return made

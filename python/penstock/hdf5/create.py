@@ -13,7 +13,7 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import dropped, memory_types
 from penstock.hdf5.library import make_durable
 from penstock.hdf5.writing import write
-from penstock.records import in_c_order
+from penstock.records import has_padding, in_c_order, of_type
 from penstock.shapes import Shape, lengths_of
 from penstock.streams import stream_handle
 
@@ -36,7 +36,12 @@ def create(
     view = None if data is None else memory(data, handle)
     if view is None:
         lengths = None if shape is None else lengths_of(shape)
-        made = group.create_dataset(name, lengths, _h5py_dtype(dtype), data, **arguments)
+        kind = _h5py_dtype(dtype)
+        wanted = getattr(data, "dtype", None) if kind is None else kind
+        is_value = isinstance(data, (list, tuple, np.generic))
+        if is_value and isinstance(wanted, np.dtype) and has_padding(wanted):
+            data = of_type(data, wanted)
+        made = group.create_dataset(name, lengths, kind, data, **arguments)
         dropped.adopt(made, file)
         dropped.watch(made)
         if data is not None:
@@ -66,12 +71,19 @@ def memory(data: Any, stream: int | None) -> arrays.View | None:
     try:
         found = arrays.view(data, stream)
     except IncompatibleError:
-        if frameworks.is_torch(data):  # h5py has no types that torch has and NumPy lacks
+        # h5py has no types that torch has and NumPy lacks, and knows no DLPack.
+        if frameworks.is_torch(data) or _has_only_dlpack(data):
             raise
         return None
     # h5py converts single values of the types that it has.
-    is_known = isinstance(data, np.ndarray) and not found.dtype.is_extended
-    return found if found.shape or not is_known else None
+    is_known = found.framework == "numpy" and not found.dtype.is_extended
+    return found if found.shape or not is_known or _has_only_dlpack(data) else None
+
+
+def _has_only_dlpack(data: Any) -> bool:
+    """Whether NumPy makes no array of an object whose memory DLPack describes."""
+    others = ("__array__", "__array_interface__", "__array_struct__", "__buffer__")
+    return hasattr(data, "__dlpack__") and not any(hasattr(data, name) for name in others)
 
 
 def _h5py_dtype(dtype: Any) -> Any:

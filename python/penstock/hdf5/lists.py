@@ -11,7 +11,7 @@ import numpy as np
 from penstock._core import Elements, elements
 from penstock.hdf5.library import is_virtual
 from penstock.hdf5.selection import field_dtype, select, split
-from penstock.records import of_type
+from penstock.records import has_padding, of_type
 
 Reorder = Callable[["np.ndarray[Any, Any]"], Any]
 
@@ -114,13 +114,13 @@ def _only_list(found: Elements) -> int | None:
 def spread(dataset: Any, argument: Any, value: Any) -> Any:
     """Return a value for each selected element, where h5py would repeat wrong bytes.
 
-    h5py repeats a structure without the bytes between its fields. It repeats other values by an
+    h5py repeats a structure with undefined bytes between its fields. It repeats other values by an
     offset of the dataspace, which HDF5 (2.0.0) ignores in a write of a virtual dataset: all go to
     the first place.
     """
     import h5py
 
-    is_record = isinstance(value, np.ndarray) and value.dtype.names is not None and not value.ndim
+    is_record = isinstance(value, np.ndarray) and not value.ndim and has_padding(value.dtype)
     if not dataset.shape or isinstance(value, h5py.Empty):
         return value
     if not is_record and not is_virtual(dataset):

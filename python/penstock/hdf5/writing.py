@@ -105,8 +105,7 @@ def _start(
     indices, names = selections.split(argument)
     field = selections.field_dtype(stored, names) if names else stored
     made_by_numpy = not field.hasobject and field.kind in "SV"
-    is_record = field.names is not None and isinstance(array, (list, tuple, np.generic))
-    if view is None and made_by_numpy and (is_record or not lists.are_writable(dataset, argument)):
+    if view is None and made_by_numpy and not lists.are_writable(dataset, argument):
         array, _ = lists.values_of(dataset, array, names)
         view = None if array.dtype.kind in "UT" else arrays.view(array, stream)
     if view is None or field.hasobject:

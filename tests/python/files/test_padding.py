@@ -189,3 +189,36 @@ def test_an_element_that_is_assigned_has_no_freed_bytes_between_its_fields(tmp_p
         made[3] = given
         assert made[3] == own(ONE["all"], NESTED)
     assert not freed_bytes(stored(tmp_path / "f.h5"))
+
+
+@pytest.mark.parametrize("value", ["a tuple", "a list of tuples", "a record"])
+def test_a_new_dataset_of_values_has_no_freed_bytes_between_their_fields(tmp_path, value):
+    given = VALUES[value](ONE["all"], NESTED, COUNT)
+    leave_freed_memory(NESTED.itemsize * COUNT)
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("x", data=given, dtype=NESTED)
+    assert not freed_bytes(stored(tmp_path / "f.h5"))
+
+
+FIELDS = {"packed": np.dtype("f8, f8, f8"), "padded": np.dtype("i1, f8, f8", align=True)}
+
+
+@pytest.mark.parametrize("dtype", FIELDS)
+@pytest.mark.parametrize("names", [("f2", "f0"), ("f0", "f1"), ("f2", "f1", "f0")], ids=str)
+@pytest.mark.parametrize("value", ["a tuple", "a list of tuples", "a record"])
+def test_values_for_some_fields_are_those_that_h5py_writes(tmp_path, value, names, dtype):
+    given = VALUES[value]((1, 2, 3), FIELDS[dtype], 4)
+    found = []
+    for module in (h5py, ps):
+        with module.File(tmp_path / "f.h5", "w") as file:
+            made = file.create_dataset("x", 4, FIELDS[dtype])
+            made[names] = given
+            found.append(made[:].tolist())
+    assert found[0] == found[1]
+
+
+def test_values_of_other_fields_are_no_values_of_a_field(tmp_path):
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", 4, NESTED)
+        with pytest.raises(ValueError, match="Size must be positive"):
+            made["n"] = np.ones(4, [("p", "i1"), ("q", "f8")])

@@ -190,7 +190,7 @@ def test_an_array_that_its_library_cannot_export_is_a_type_error(tmp_path, dlpac
 
 
 @pytest.mark.parametrize("step", ["__dlpack__", "__dlpack_device__"])
-@pytest.mark.parametrize("error", [RuntimeError, TypeError, AttributeError, ValueError])
+@pytest.mark.parametrize("error", [NotImplementedError, TypeError, AttributeError, ValueError])
 def test_a_refusal_of_another_library_is_a_type_error_with_its_words(
     tmp_path, dlpack_only, step, error
 ):
@@ -198,11 +198,20 @@ def test_a_refusal_of_another_library_is_a_type_error_with_its_words(
         pass
 
     def refuse(_self, **_arguments):
-        raise error("the array has been deleted")
+        raise error("the array has been deleted: UNIMPLEMENTED")
 
     setattr(Deleted, step, refuse)
     with pytest.raises(ps.IncompatibleError, match=r"Deleted cannot .* DLPack: the array has been"):
         ps.save(tmp_path / "f", Deleted(np.zeros(3), versioned=True))
+
+
+def test_a_failure_of_a_device_is_not_taken_for_a_refusal(tmp_path, dlpack_only):
+    class Broken(dlpack_only):
+        def __dlpack__(self, **_arguments):
+            raise RuntimeError("CUDA error: out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        ps.save(tmp_path / "f", Broken(np.zeros(3), versioned=True))
 
 
 def test_what_is_no_array_is_named_by_its_type(tmp_path):
