@@ -40,7 +40,10 @@ class Failed:
 
     def wait(self) -> Any:
         """Raise the error."""
-        raise self._error
+        try:
+            raise self._error
+        finally:
+            del self  # the error's traceback has this frame
 
     def cancel(self) -> None:
         """Do nothing."""

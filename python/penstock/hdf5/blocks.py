@@ -131,7 +131,11 @@ def _blocks(
             pending.append((index, start(index)))
         while pending:
             index, request = pending.popleft()
-            array = request.wait()
+            try:
+                array = request.wait()
+            except BaseException:
+                del request  # the error's traceback has this frame
+                raise
             yield index, array
             if reuse and tuple(array.shape)[: len(shape)] == shape:
                 free.append(array)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 
 import h5py
 import numpy as np
@@ -136,6 +138,28 @@ def test_slabs_before_one_that_cannot_be_read_come_first(tmp_path, mode, prefetc
             next(blocks)
         with pytest.raises(StopIteration):
             next(blocks)
+
+
+def test_the_error_of_a_slab_keeps_no_slab_and_no_dataset(stored, monkeypatch):
+    dataset, _ = stored
+    begin, started = reading.read_async, []
+
+    def refuse_the_third(*arguments, **keys):
+        started.append(arguments)
+        if len(started) == 3:
+            raise ps.Error("refused")
+        return begin(*arguments, **keys)
+
+    monkeypatch.setattr(reading, "read_async", refuse_the_third)
+    gc.disable()
+    try:
+        blocks, slabs = dataset.blocks(64), []
+        with pytest.raises(ps.Error, match="refused"):
+            slabs.extend(weakref.ref(slab) for _, slab in blocks)
+        del blocks
+        assert [slab() for slab in slabs] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("shape", [0, -1, (10, 10, 10), (0,)])
