@@ -397,3 +397,15 @@ def test_of_a_sparse_source_what_is_stored_is_compared(path, source):
     with h5py.File(path) as file:
         place = HUGE // 2 + 100
         assert any(part[0].start <= place < part[0].stop for part in comparison._parts(file["v"]))
+
+
+def test_a_source_that_is_a_group_stops_no_other_comparison(path):
+    with h5py.File(path, "w") as file:
+        file.create_group("x")
+        file["y"] = np.arange(10.0)
+        layout = h5py.VirtualLayout((1 << 25,), "i4")
+        layout[:] = h5py.VirtualSource(".", "x", (1 << 25,))
+        file.create_virtual_dataset("v", layout)
+    found = rows(verify(path, status=2))
+    assert found["/y"]["verdict"] == "same"
+    assert found["/v"]["verdict"] != "same"

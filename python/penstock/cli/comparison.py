@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
@@ -121,7 +121,7 @@ def filters(dataset: h5py.Dataset) -> list[str]:
 def compare(name: str, dataset: h5py.Dataset, device: str) -> Outcome:
     """Read a dataset by both libraries, in parts if it is large, and compare bit for bit.
 
-    Of a large dataset, two parts are compared of what is neither stored nor mapped to a source,
+    Of a large dataset, two parts are compared of what neither it nor a mapped source stores,
     which has the fill value.
     """
     outcome = Outcome(name, layout(dataset), filters(dataset), "", None, 0, "same")
@@ -353,11 +353,10 @@ def _source(dataset: h5py.Dataset, mapping: Any) -> Iterator[h5py.Dataset | None
     path = Path(dataset.file.filename).absolute().parent / mapping.file_name
     if "%" in mapping.file_name + mapping.dset_name or "HDF5_VDS_PREFIX" in os.environ:
         yield None
-    elif mapping.file_name == ".":
-        yield dataset.file[mapping.dset_name]
-    elif path.exists():
-        with h5py.File(path, "r") as file:
-            yield file[mapping.dset_name]
+    elif mapping.file_name == "." or path.exists():
+        with nullcontext(dataset.file) if mapping.file_name == "." else h5py.File(path) as file:
+            found = file[mapping.dset_name]
+            yield found if isinstance(found, h5py.Dataset) else None
     else:
         yield None
 

@@ -31,8 +31,8 @@ def verify(
 ) -> None:
     """Read every dataset of HDF5 files by Penstock and by h5py, and compare them bit for bit.
 
-    Elements of a dataset larger than 64 MiB that are neither stored nor mapped to a source have the
-    fill value; if they are most of it, two parts of them are compared.
+    Elements of a dataset larger than 64 MiB that neither it nor a mapped source stores have a fill
+    value; if they are most of it, two parts of them are compared.
 
     The exit status is 1 if a dataset differs, else 2 if a file cannot be read, or a dataset by
     neither, or if Penstock cannot read here at all.
