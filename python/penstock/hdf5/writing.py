@@ -15,6 +15,7 @@ from penstock.hdf5 import selection as selections
 from penstock.hdf5.library import (
     MissingFilterError,
     check_dataset,
+    is_virtual,
     is_writable,
     lock,
     lock_if_writable,
@@ -103,6 +104,12 @@ def _start(
     if not dataset.shape:
         return left_to_h5py(by_h5py.without_dimensions(dataset))
     indices, names = selections.split(argument)
+    if names and is_virtual(dataset):
+        raise IncompatibleError(
+            f"{dataset.name} is virtual: HDF5 (2.0.0) loses the fields that are not written",
+            path=dataset.file.filename,
+            remedy="write whole elements, or write the field to the sources",
+        )
     field = selections.field_dtype(stored, names) if names else stored
     made_by_numpy = not field.hasobject and field.kind in "SV"
     if view is None and made_by_numpy and not lists.are_writable(dataset, argument):

@@ -129,3 +129,19 @@ def test_sources_are_read_by_their_names_where_proc_is_not_mounted(virtual):
     done = subprocess.run([*hide, *read], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["host"]
     np.testing.assert_array_equal(np.load(out), numbers(1))
+
+
+@pytest.mark.parametrize("count", [4, 200_000])
+@pytest.mark.parametrize("index", ["a", ("a", slice(0, 2)), ("a", "b")], ids=str)
+def test_some_fields_of_a_virtual_dataset_are_not_written(tmp_path, count, index):
+    records = np.ones(count, [("a", "i4"), ("b", "f8"), ("c", "i2")])
+    layout = h5py.VirtualLayout((count,), records.dtype)
+    layout[:] = h5py.VirtualSource(".", "x", (count,))
+    with ps.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = records
+        file.h5py.create_virtual_dataset("v", layout)
+        with pytest.raises(ps.IncompatibleError, match=r"v is virtual: .* loses"):
+            file["v"][index] = 7
+        np.testing.assert_array_equal(file["x"][:], records)
+        file["v"][:2] = np.zeros(2, records.dtype)
+        np.testing.assert_array_equal(file["x"][:2], np.zeros(2, records.dtype))
