@@ -249,5 +249,5 @@ def test_a_read_that_failed_fills_no_memory_later(tmp_path):
         late.start()
         raise OSError("damaged")
 
-    with pytest.raises(WrongError, match="1000 elements of x0"):
+    with pytest.raises(WrongError, match="1000 bytes of x0"):
         damaged(read_many, tmp_path)

@@ -579,7 +579,7 @@ def test_writes_are_those_of_h5py(
         note(f"{dataset} [{chosen}] = {value!r} {kind} on {memory.device}")
         memory.strided = is_strided(dataset, chosen)
         source, _ = memory.array(value, kind) if isinstance(value, np.ndarray) else (value, None)
-        _, refusal = attempt(lambda: twin.__setitem__(chosen, value))
+        _, refusal = attempt(lambda: twin.__setitem__(chosen, as_field(twin, chosen, value)))
         if isinstance(refusal, (TypeError, ValueError)) and is_for_numpy(dataset, chosen):
             # h5py broadcasts nothing to lists; NumPy does.
             _, refusal = attempt(lambda: write_as_numpy(twin, chosen, value))
@@ -596,6 +596,20 @@ def test_writes_are_those_of_h5py(
 
     case()
     assert cases >= WRITES
+
+
+def as_field(dataset: h5py.Dataset, chosen: Any, value: Any) -> Any:
+    """Values of a field that is itself a structure, in the form in which h5py writes them."""
+    _, names = selection.split(chosen)
+    members = getattr(getattr(value, "dtype", None), "names", None)
+    if len(names) != 1 or not members or names[0] in members:
+        return value
+    stored, refusal = attempt(lambda: selection.stored_type(dataset, chosen).base)
+    if refusal is not None or set(stored.names or ()) != set(members):
+        return value
+    made = np.zeros(np.shape(value), [(names[0], value.dtype)])
+    made[names[0]] = value
+    return made
 
 
 def is_for_numpy(dataset: h5py.Dataset, chosen: Any) -> bool:
