@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import arrays, records, request, staging, transfer
+from penstock import arrays, request, staging, transfer
 from penstock._native import lib
 from penstock.dtypes import ElementType, element_type, numpy_dtype
 from penstock.errors import Error, ForkedError, IncompatibleError, InvalidError, check
@@ -26,7 +26,7 @@ from penstock.hdf5.library import explain, is_virtual, lock
 from penstock.hdf5.runs import Runs
 from penstock.hdf5.submit import SubmitOptions
 from penstock.placement import HOST, Device, allocate, is_numpy
-from penstock.records import converted, in_c_order
+from penstock.records import converted, has_padding, in_c_order, of_type
 from penstock.report import THROUGH_HDF5, Report
 from penstock.request import Finished
 from penstock.streams import wait_for
@@ -241,7 +241,7 @@ def write(
             kind = kind if given.names else memory_types.field_kind(kind, names)
             if (between := memory_types.in_order_of(given, kind)) != given:
                 value = converted(value, between)
-    elif isinstance(value, (list, tuple, np.generic)) and records.has_padding(dataset.dtype):
+    elif isinstance(value, (list, tuple, np.generic)) and has_padding(dataset.dtype):
         value = _as_records(dataset, value, names, field)
     value = _only_fields(value, names, field)
     selection, value = lists.writable(dataset, selection, value)
@@ -274,10 +274,10 @@ def _nbytes(value: Any) -> int:
 def _as_records(dataset: Any, value: Any, names: tuple[str, ...], field: np.dtype[Any]) -> Any:
     """Return values as arrays of the type that h5py would give them; others as they are."""
     if names and isinstance(value, np.void) and value.dtype.names is not None:
-        return records.of_type(value, value.dtype)
+        return of_type(value, value.dtype)
     if len(names) != 1:
-        return records.of_type(value, dataset.dtype.base)
-    return value if field.names is None else records.of_type(value, field)
+        return of_type(value, dataset.dtype.base)
+    return value if field.names is None else of_type(value, field)
 
 
 def _only_fields(value: Any, names: tuple[str, ...], field: np.dtype[Any]) -> Any:

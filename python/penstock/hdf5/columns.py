@@ -21,6 +21,7 @@ from penstock.errors import IncompatibleError, InvalidError
 from penstock.hdf5 import times
 from penstock.hdf5.blocks import blocks
 from penstock.hdf5.many import read_many, start_into
+from penstock.hdf5.memory_types import with_formats
 from penstock.hdf5.objects import unwrap
 from penstock.hdf5.source import split
 from penstock.placement import (
@@ -130,17 +131,10 @@ def _with_truth(kind: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_with_truth(kind, base), shape))
-    if dtype.fields is None:
+    if dtype.names is None:
         return np.dtype("?") if _is_bits(kind) else dtype
-    kinds, names = dict(_members(kind)), list(dtype.fields)
-    return np.dtype(
-        {
-            "names": names,
-            "formats": [_with_truth(kinds[name], dtype[name]) for name in names],
-            "offsets": [dtype.fields[name][1] for name in names],
-            "itemsize": dtype.itemsize,
-        }
-    )
+    kinds = dict(_members(kind))
+    return with_formats(dtype, [_with_truth(kinds[name], dtype[name]) for name in dtype.names])
 
 
 def _as_truth(column: Any) -> Any:

@@ -192,7 +192,6 @@ def in_order_of(memory: np.dtype[Any], kind: Any) -> np.dtype[Any]:
         return memory.newbyteorder(kind.dtype.byteorder) if memory.kind in "iu" else memory
     if memory.names is None:
         return memory
-    assert memory.fields is not None
     stored = [kind.get_member_name(at).decode() for at in range(kind.get_nmembers())]
     formats = [
         in_order_of(memory[name], kind.get_member_type(stored.index(name)))
@@ -200,12 +199,19 @@ def in_order_of(memory: np.dtype[Any], kind: Any) -> np.dtype[Any]:
         else memory[name]
         for name in memory.names
     ]
+    return with_formats(memory, formats)
+
+
+def with_formats(structure: np.dtype[Any], formats: list[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return a structure whose fields have other types of the same sizes, at their offsets."""
+    names, fields = structure.names or (), structure.fields
+    assert fields is not None
     return np.dtype(
         {
-            "names": memory.names,
+            "names": names,
             "formats": formats,
-            "offsets": [memory.fields[name][1] for name in memory.names],
-            "itemsize": memory.itemsize,
+            "offsets": [fields[name][1] for name in names],
+            "itemsize": structure.itemsize,
         }
     )
 
