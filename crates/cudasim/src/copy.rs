@@ -75,8 +75,8 @@ impl Location {
             return Err(INVALID_VALUE);
         }
         Ok(match memory::find_range(address, size)? {
-            // Memory that is pinned only for another context is pageable in this one.
-            Some(region) if region.portable || std::ptr::eq(region.context, context) => {
+            // Memory that is pinned only for another device is pageable for this one.
+            Some(region) if region.portable || region.context.device == context.device => {
                 Location::Known { region, address }
             }
             _ => Location::Pageable(address),

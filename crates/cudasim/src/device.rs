@@ -1,23 +1,29 @@
-//! Devices, their primary contexts, and the stack of current contexts of each thread.
+//! Devices, their contexts, and the stack of current contexts of each thread.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use crate::arena::Arena;
 use crate::status::{
     CONTEXT_IS_DESTROYED, CudaError, INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE,
-    NOT_INITIALIZED, NOT_PERMITTED, Result, SUCCESS,
+    NOT_INITIALIZED, NOT_PERMITTED, Result, SUCCESS, UNSUPPORTED_LIMIT,
 };
 use crate::stream::{self, Kind, Stream};
 use crate::{config, event, failure, memory, module};
 
+/// `CU_CTX_FLAGS_MASK`.
+const KNOWN_FLAGS: u32 = 0xFF;
+
 pub const NAME: &std::ffi::CStr = c"Penstock stand-in GPU";
 
-/// The primary context of each device. There are no other contexts.
-static CONTEXTS: OnceLock<Vec<Context>> = OnceLock::new();
+/// The primary context of each device.
+static PRIMARY: OnceLock<Vec<Context>> = OnceLock::new();
+
+/// The contexts that [`create`] made and that are not destroyed.
+static CREATED: RwLock<Vec<&'static Context>> = RwLock::new(Vec::new());
 
 /// Whether this process is the forked child of one that had called `cuInit`.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -28,19 +34,35 @@ thread_local! {
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
+/// A created context is never dropped, so that its handle is never reused and a thread that still
+/// has it current gets an error.
 pub struct Context {
     pub device: usize,
-    arena: Arena,
+    shared: &'static Shared,
     active: AtomicBool,
     /// A new number each time that the context is created.
     id: AtomicU64,
-    /// The error of an operation that failed asynchronously, which every later call returns.
-    failure: AtomicI32,
+    /// The values of the first [`LIMITS`] of `CUlimit`.
+    limits: [AtomicUsize; LIMITS],
     life: Mutex<Life>,
 }
 
+/// What the contexts of one device share.
+struct Shared {
+    arena: Arena,
+    /// The error of an operation that failed asynchronously, which every later call returns.
+    failure: AtomicI32,
+}
+
+/// The limits that have a value: stack size, `printf` buffer, heap of `malloc`.
+const LIMITS: usize = 3;
+const DEFAULT_LIMITS: [usize; LIMITS] = [1 << 10, 1 << 20, 8 << 20];
+/// The number of limits that `CUlimit` names.
+const KNOWN_LIMITS: usize = 10;
+
 #[derive(Default)]
 struct Life {
+    /// 1 for a created context until it is destroyed.
     retained: u32,
     legacy: Option<Arc<Stream>>,
     /// Every other stream, including per-thread default streams.
@@ -57,16 +79,23 @@ pub fn initialize(flags: u32) -> Result {
     failure::check(failure::Kind::Init)?;
     static STARTING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = STARTING.lock().unwrap();
-    if CONTEXTS.get().is_none() {
+    if PRIMARY.get().is_none() {
         if config::devices() == 0 {
             return Err(NO_DEVICE);
         }
         let capacity = config::device_memory();
-        let contexts = (0..config::devices()).map(|device| Context::new(device, capacity));
+        let primary = |device| {
+            let shared = Shared {
+                arena: Arena::new(capacity)?,
+                failure: AtomicI32::new(SUCCESS),
+            };
+            Ok(Context::new(device, Box::leak(Box::new(shared))))
+        };
+        let contexts = (0..config::devices()).map(primary);
         let contexts = contexts.collect::<Result<Vec<_>>>()?;
         // SAFETY: the handler only stores to an atomic, which is allowed in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        let _ = CONTEXTS.set(contexts);
+        let _ = PRIMARY.set(contexts);
     }
     Ok(())
 }
@@ -75,24 +104,24 @@ unsafe extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// The checks with which every call begins, before it reads any argument.
-fn contexts() -> Result<&'static [Context]> {
+/// The primary contexts, after the checks with which every call begins before it reads any argument.
+fn primary() -> Result<&'static [Context]> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(NOT_INITIALIZED);
     }
     if stream::in_host_function() {
         return Err(NOT_PERMITTED);
     }
-    CONTEXTS.get().map(Vec::as_slice).ok_or(NOT_INITIALIZED)
+    PRIMARY.get().map(Vec::as_slice).ok_or(NOT_INITIALIZED)
 }
 
 pub fn count() -> Result<usize> {
-    contexts().map(<[_]>::len)
+    primary().map(<[_]>::len)
 }
 
 /// The primary context of a device, retained or not.
 pub fn device(ordinal: i32) -> Result<&'static Context> {
-    let contexts = contexts()?;
+    let contexts = primary()?;
     usize::try_from(ordinal)
         .ok()
         .and_then(|at| contexts.get(at))
@@ -100,15 +129,59 @@ pub fn device(ordinal: i32) -> Result<&'static Context> {
 }
 
 pub fn by_handle(handle: *mut c_void) -> Result<&'static Context> {
-    contexts()?
+    let primary = primary()?;
+    let created = CREATED.read().unwrap();
+    primary
         .iter()
+        .chain(created.iter().copied())
         .find(|context| context.handle() == handle)
         .ok_or(INVALID_CONTEXT)
 }
 
+/// Creates a context beside the primary one and makes it current.
+pub fn create(ordinal: i32, flags: u32) -> Result<&'static Context> {
+    let device = device(ordinal)?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    device.check()?;
+    failure::check(failure::Kind::Context)?;
+    let context = Box::leak(Box::new(Context::new(device.device, device.shared)));
+    context.start(&mut context.life.lock().unwrap());
+    CREATED.write().unwrap().push(context);
+    push(context);
+    Ok(context)
+}
+
+/// Destroys a created context and its contents. Pops it if it is current on the calling thread.
+pub fn destroy(handle: *mut c_void) -> Result {
+    let context = by_handle(handle)?;
+    {
+        let mut created = CREATED.write().unwrap();
+        let at = created
+            .iter()
+            .position(|other| std::ptr::eq(*other, context));
+        created.remove(at.ok_or(INVALID_CONTEXT)?);
+    }
+    CURRENT.with_borrow_mut(|stack| stack.pop_if(|top| std::ptr::eq(*top, context)));
+    context.reset()
+}
+
+/// The number of created contexts that are not destroyed.
+pub fn count_created() -> usize {
+    CREATED.read().unwrap().len()
+}
+
+/// The contexts of one device that are alive or primary.
+fn contexts_of(primary: &'static Context) -> impl Iterator<Item = &'static Context> {
+    let mut found = CREATED.read().unwrap().clone();
+    found.retain(|context| context.device == primary.device);
+    found.into_iter().chain([primary])
+}
+
 /// The top of the calling thread's stack of contexts, in any state.
 pub fn top() -> Result<Option<&'static Context>> {
-    contexts()?;
+    primary()?;
     Ok(CURRENT.with_borrow(|stack| stack.last().copied()))
 }
 
@@ -150,7 +223,7 @@ pub fn push(context: &'static Context) {
 }
 
 pub fn pop() -> Result<&'static Context> {
-    contexts()?;
+    primary()?;
     CURRENT
         .with_borrow_mut(|stack| stack.pop())
         .ok_or(INVALID_CONTEXT)
@@ -158,60 +231,75 @@ pub fn pop() -> Result<&'static Context> {
 
 /// Whether an address belongs to the memory of a device, allocated or not.
 pub fn is_device_address(address: usize) -> bool {
-    CONTEXTS
+    PRIMARY
         .get()
         .into_iter()
         .flatten()
-        .any(|context| context.arena.contains(address))
+        .any(|context| context.shared.arena.contains(address))
 }
 
 /// Clears asynchronous failures, which the real driver never does, once the streams have dropped the
 /// work queued after them.
 pub fn clear_failures() {
-    for context in CONTEXTS.get().into_iter().flatten() {
-        if context.check().is_err() {
-            context.wait_for_streams();
-            context.failure.store(SUCCESS, Ordering::Release);
+    for primary in PRIMARY.get().into_iter().flatten() {
+        if primary.check().is_err() {
+            contexts_of(primary).for_each(Context::wait_for_streams);
+            primary.shared.failure.store(SUCCESS, Ordering::Release);
         }
     }
 }
 
 impl Context {
-    fn new(device: usize, capacity: usize) -> Result<Context> {
-        Ok(Context {
+    fn new(device: usize, shared: &'static Shared) -> Context {
+        Context {
             device,
-            arena: Arena::new(capacity)?,
+            shared,
             active: AtomicBool::new(false),
             id: AtomicU64::new(0),
-            failure: AtomicI32::new(SUCCESS),
+            limits: DEFAULT_LIMITS.map(AtomicUsize::new),
             life: Mutex::default(),
-        })
+        }
     }
 
     pub fn handle(&self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    pub fn arena(&'static self) -> &'static Arena {
-        &self.arena
+    pub fn arena(&self) -> &'static Arena {
+        &self.shared.arena
     }
 
-    /// Returns the asynchronous failure as an error, if there was one.
+    /// The value of a limit, which has no effect.
+    pub fn limit(&self, limit: i32) -> Result<&AtomicUsize> {
+        let index = usize::try_from(limit).map_err(|_| INVALID_VALUE)?;
+        let missing = if index < KNOWN_LIMITS {
+            UNSUPPORTED_LIMIT
+        } else {
+            INVALID_VALUE
+        };
+        self.limits.get(index).ok_or(missing)
+    }
+
+    /// Returns the asynchronous failure of the device as an error, if there was one.
     pub fn check(&self) -> Result {
-        match self.failure.load(Ordering::Acquire) {
+        match self.shared.failure.load(Ordering::Acquire) {
             SUCCESS => Ok(()),
             code => Err(CudaError(code)),
         }
     }
 
-    /// Records an asynchronous failure; the first one stays.
+    /// Records an asynchronous failure, which concerns all contexts of the device; the first one
+    /// stays.
     pub fn fail(&self, error: CudaError) {
-        let first =
-            self.failure
-                .compare_exchange(SUCCESS, error.0, Ordering::AcqRel, Ordering::Acquire);
+        let first = self.shared.failure.compare_exchange(
+            SUCCESS,
+            error.0,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         if first.is_ok() {
             config::log(format_args!(
-                "context {} failed with {}",
+                "device {} failed with {}",
                 self.device, error.0
             ));
         }
@@ -222,17 +310,22 @@ impl Context {
         let mut life = self.life.lock().unwrap();
         life.retained += 1;
         if life.retained == 1 {
-            static IDS: AtomicU64 = AtomicU64::new(1);
-            self.id
-                .store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Release);
-            life.legacy = Some(Stream::new(self, Kind::Legacy));
-            self.active.store(true, Ordering::Release);
+            self.start(&mut life);
         }
         Ok(())
     }
 
-    /// Releases the context once. The last release destroys its memory, streams, events and modules,
-    /// and clears its failure.
+    fn start(&'static self, life: &mut Life) {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        self.id
+            .store(IDS.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+        life.retained = 1;
+        life.legacy = Some(Stream::new(self, Kind::Legacy));
+        self.active.store(true, Ordering::Release);
+    }
+
+    /// Releases the context once. The last release destroys its memory, streams, events and modules.
+    /// The end of the device's last active context clears the device's failure.
     pub fn release(&'static self) -> Result {
         self.release_times(1)
     }
@@ -272,7 +365,9 @@ impl Context {
         event::remove_all(self);
         module::remove_all(self);
         memory::remove_all(self);
-        self.failure.store(SUCCESS, Ordering::Release);
+        if !contexts_of(&primary()?[self.device]).any(Context::is_active) {
+            self.shared.failure.store(SUCCESS, Ordering::Release);
+        }
         Ok(())
     }
 

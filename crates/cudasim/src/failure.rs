@@ -17,12 +17,13 @@ use crate::status::{self, CudaError};
 
 /// The kinds of calls that can fail. `copy` and `kernel` fail in the call; `copyexec` and
 /// `kernelexec` fail when the stream executes the work, which fails the context, as an asynchronous
-/// failure does. `launch` is the launch of a host function. `nvcomp` fails a call, `nvcompchunk` one
+/// failure does. `retain` concerns primary contexts, `context` created ones. `launch` is the launch of a host function. `nvcomp` fails a call, `nvcompchunk` one
 /// chunk of a batch; `nvcompdamage` changes a byte of a decoded chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Init,
     Retain,
+    Context,
     Alloc,
     HostAlloc,
     HostRegister,
@@ -49,9 +50,10 @@ pub enum Kind {
     NvcompDamage,
 }
 
-const KINDS: [(Kind, &str, i32); 26] = [
+const KINDS: [(Kind, &str, i32); 27] = [
     (Kind::Init, "init", status::NO_DEVICE.0),
     (Kind::Retain, "retain", status::OUT_OF_MEMORY.0),
+    (Kind::Context, "context", status::OUT_OF_MEMORY.0),
     (Kind::Alloc, "alloc", status::OUT_OF_MEMORY.0),
     (Kind::HostAlloc, "hostalloc", status::OUT_OF_MEMORY.0),
     (Kind::HostRegister, "hostregister", status::OUT_OF_MEMORY.0),

@@ -11,6 +11,8 @@
 //!   when they execute, so a buffer that is reused too early yields wrong bytes.
 //! - Freeing or unregistering memory of a queued copy fails that copy, and with it the context.
 //!   Calls in a failed context still release their resources, so that leaks can be counted.
+//! - A device can have several contexts. They share its memory; an asynchronous failure in one fails
+//!   all of them. Only the end of the last one clears the failure.
 //! - Kernels run as C++, thread by thread, on the stream's thread. An illegal or misaligned access
 //!   fails the context.
 //! - [`failure`] can make any call fail.

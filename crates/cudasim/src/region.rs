@@ -26,7 +26,7 @@ pub struct Region {
     pub identity: u64,
     /// Whether the GPU may not write to it.
     pub read_only: bool,
-    /// Whether it is pinned for contexts other than its own too.
+    /// Whether kernels of other contexts and copies of other devices may use it as pinned memory.
     pub portable: bool,
     /// The arena that is charged for `Device` and `Managed` regions.
     arena: &'static Arena,

@@ -154,6 +154,35 @@ fn a_kernel_can_access_pinned_memory() {
 }
 
 #[test]
+fn a_kernel_can_access_memory_of_another_context_of_its_device() {
+    let _alone = alone();
+    context();
+    let mut parameter = parameter();
+    let created = created_context();
+    let function = verdicts(load(PTX, 0));
+    let stream = stream(NON_BLOCKING);
+    assert_eq!(launch(function, &mut parameter, stream), 0);
+    done!(cuStreamSynchronize(stream));
+    assert_eq!(peek(parameter.verdicts, 8), VERDICT);
+    done!(cuCtxDestroy_v2(created));
+}
+
+#[test]
+fn a_context_launches_only_functions_of_its_own_modules() {
+    let _alone = alone();
+    context();
+    let function = verdicts(load(PTX, 0));
+    let (mut parameter, modules) = (parameter(), cudasim_live_modules());
+    let created = created_context();
+    load(PTX, 0);
+    assert_eq!(cudasim_live_modules(), modules + 1);
+    let stream = stream(NON_BLOCKING);
+    assert_eq!(launch(function, &mut parameter, stream), INVALID_HANDLE);
+    done!(cuCtxDestroy_v2(created));
+    assert_eq!(cudasim_live_modules(), modules);
+}
+
+#[test]
 fn only_ptx_of_kernels_that_the_stand_in_has_is_loaded() {
     let _alone = alone();
     context();

@@ -1,6 +1,7 @@
-//! Primary contexts and the stack of current contexts.
+//! Contexts, and the stack of current ones.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
 
 use super::store;
 use crate::capture;
@@ -32,6 +33,43 @@ pub extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> c_int {
     code(device(ordinal).and_then(|context| context.reset()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxCreate_v2(
+    context: *mut *mut c_void,
+    flags: c_uint,
+    ordinal: c_int,
+) -> c_int {
+    if context.is_null() {
+        return code(device::count().and(Err(INVALID_VALUE)));
+    }
+    // SAFETY: the client's pointer is valid.
+    code(device::create(ordinal, flags).and_then(|found| unsafe { store(context, found.handle()) }))
+}
+
+/// Refuses a primary context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxDestroy_v2(context: *mut c_void) -> c_int {
+    code(device::destroy(context))
+}
+
+/// Keeps the value, which has no effect.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuCtxSetLimit(limit: c_int, value: usize) -> c_int {
+    code(device::current().and_then(|context| {
+        context.limit(limit)?.store(value, Ordering::Relaxed);
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetLimit(value: *mut usize, limit: c_int) -> c_int {
+    code(device::current().and_then(|context| {
+        let found = context.limit(limit)?.load(Ordering::Relaxed);
+        // SAFETY: the client's pointer is null or valid.
+        unsafe { store(value, found) }
+    }))
 }
 
 #[unsafe(no_mangle)]

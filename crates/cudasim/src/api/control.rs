@@ -8,7 +8,7 @@ use crate::status::{ILLEGAL_ADDRESS, INVALID_VALUE, Result, code};
 use crate::{cufile, device, event, failure, memory, module, stream};
 
 /// Sets which calls fail from now on, see [`crate::failure`], and resets the counts of calls. With
-/// NULL no call fails, and the failure of every context is cleared. `CUDASIM_FAIL` is ignored
+/// NULL no call fails, and the failure of every device is cleared. `CUDASIM_FAIL` is ignored
 /// afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudasim_fail(specification: *const c_char) {
@@ -40,6 +40,12 @@ pub extern "C" fn cudasim_live_allocations() -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn cudasim_live_registrations() -> usize {
     memory::count(|kind| kind == Kind::HostRegistered)
+}
+
+/// The number of contexts that `cuCtxCreate` made and that are not destroyed.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudasim_live_contexts() -> usize {
+    device::count_created()
 }
 
 #[unsafe(no_mangle)]

@@ -160,11 +160,12 @@ impl Accessed {
     /// own device, managed memory, and host memory that is pinned for the context.
     fn find(&mut self, address: u64) -> Option<Window> {
         let region = memory::find(address as usize)?;
-        let is_own = std::ptr::eq(region.context, self.context);
         let reachable = match region.kind {
-            Kind::Device => is_own,
+            Kind::Device => region.context.device == self.context.device,
             Kind::Managed => true,
-            Kind::HostAllocated | Kind::HostRegistered => is_own || region.portable,
+            Kind::HostAllocated | Kind::HostRegistered => {
+                region.portable || std::ptr::eq(region.context, self.context)
+            }
         };
         if !reachable {
             return None;

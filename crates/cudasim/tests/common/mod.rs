@@ -43,6 +43,20 @@ pub fn context() -> *mut c_void {
     context
 }
 
+/// Creates a context of device 0, which becomes the top of this thread's stack.
+pub fn created_context() -> *mut c_void {
+    let mut context = null_mut();
+    done!(cuCtxCreate_v2(&mut context, 0, 0));
+    context
+}
+
+/// Pops the current context of this thread.
+pub fn pop() -> *mut c_void {
+    let mut context = null_mut();
+    done!(cuCtxPopCurrent_v2(&mut context));
+    context
+}
+
 /// Serializes tests that use state of the whole process: failures, counters, cuFile.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
