@@ -8,8 +8,20 @@
 //! | `CUDASIM_LAUNCH_US` | modelled cost of one operation of a stream | 5 |
 //! | `CUDASIM_CUFILE` | `p2p`, `nvfs`, `posix` or `absent`, fixed while cuFile is open | posix |
 //! | `CUDASIM_LANES` | lanes of a warp: 1, or 32 as on a GPU, which is slower | 1 |
+//! | `CUDASIM_BLOCKING` | 1: calls wait for their context, see below | |
 //! | `CUDASIM_FAIL` | calls that fail, see [`crate::failure`] | |
 //! | `CUDASIM_LOG` | 1: log failed calls to stderr | |
+//!
+//! With `CUDASIM_BLOCKING=1`, some calls wait until all streams of their context are idle, as measured
+//! on an H200 with driver 580. Other calls of that context do not begin meanwhile; calls of other
+//! contexts do. The calls that wait are:
+//!
+//! - `cuModuleLoadData`;
+//! - `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister`, whose context is the one in which the
+//!   memory was allocated or pinned;
+//! - the creation of a context's 36th stream, and of later ones.
+//!
+//! Queries of pointers, streams and events (`cuStreamQuery`, `cuEventQuery`) begin at any time.
 
 use std::time::Duration;
 
@@ -20,6 +32,11 @@ pub fn devices() -> usize {
 /// Whether kernels run in warps of 32 lanes.
 pub fn has_warps() -> bool {
     number("CUDASIM_LANES") == Some(32.0)
+}
+
+/// Whether calls wait for their context as on a GPU.
+pub fn is_blocking() -> bool {
+    variable("CUDASIM_BLOCKING").as_deref() == Some("1")
 }
 
 pub fn device_memory() -> usize {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use crate::arena::Arena;
 use crate::status::{
@@ -45,6 +45,8 @@ pub struct Context {
     /// The values of the first [`LIMITS`] of `CUlimit`.
     limits: [AtomicUsize; LIMITS],
     life: Mutex<Life>,
+    /// Held by a call that [blocks](Context::block) the context.
+    gate: Mutex<()>,
 }
 
 /// What the contexts of one device share.
@@ -195,8 +197,15 @@ pub fn current_or_failed() -> Result<&'static Context> {
     }
 }
 
-/// The current context. Fails if no context is current, or if it has failed.
+/// The current context, once no other call blocks it. Fails if no context is current, or if it has
+/// failed.
 pub fn current() -> Result<&'static Context> {
+    current_or_failed()?.pass();
+    current_for_query()
+}
+
+/// As [`current`], for a query, which begins even if another call blocks the context.
+pub fn current_for_query() -> Result<&'static Context> {
     let context = current_or_failed()?;
     context.check()?;
     Ok(context)
@@ -258,6 +267,7 @@ impl Context {
             id: AtomicU64::new(0),
             limits: DEFAULT_LIMITS.map(AtomicUsize::new),
             life: Mutex::default(),
+            gate: Mutex::default(),
         }
     }
 
@@ -412,6 +422,24 @@ impl Context {
     pub fn synchronize(&self) -> Result {
         self.wait_for_streams();
         self.check()
+    }
+
+    /// In the blocking mode of [`config`], waits until all streams are idle. Until the guard is
+    /// dropped, no other call [passes](Context::pass).
+    pub fn block(&self) -> Option<MutexGuard<'_, ()>> {
+        config::is_blocking().then(|| {
+            let gate = self.gate.lock().unwrap();
+            self.wait_for_streams();
+            gate
+        })
+    }
+
+    /// In the blocking mode, waits until no call blocks the context. Threads of streams must not call
+    /// it, because the blocking call waits for them.
+    pub fn pass(&self) {
+        if config::is_blocking() {
+            drop(self.gate.lock().unwrap());
+        }
     }
 
     pub fn wait_for_streams(&self) {

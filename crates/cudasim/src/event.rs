@@ -63,7 +63,9 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
 }
 
 pub fn destroy(handle: *mut c_void) -> Result {
-    EVENTS.remove(handle).map(drop).ok_or(INVALID_HANDLE)
+    let event = EVENTS.remove(handle).ok_or(INVALID_HANDLE)?;
+    event.context.pass();
+    Ok(())
 }
 
 pub fn remove_all(context: &Context) {

@@ -15,6 +15,8 @@
 //!   all of them. Only the end of the last one clears the failure.
 //! - Kernels run as C++, thread by thread, on the stream's thread. An illegal or misaligned access
 //!   fails the context.
+//! - With `CUDASIM_BLOCKING=1`, calls that wait on a GPU until their context is idle do so here too,
+//!   and block the other calls of the context ([`config`]).
 //! - [`failure`] can make any call fail.
 //! - Legacy entry points with 32-bit device pointers exist, but always fail.
 //!

@@ -37,6 +37,7 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
     if !ptx.contains(".version") || !ptx.contains(".target") {
         return Err(INVALID_IMAGE);
     }
+    let _blocked = context.block();
     let module = handle::new_handle();
     let mut functions = BTreeMap::new();
     let mut by_handle = Vec::new();
@@ -64,12 +65,15 @@ pub fn load(context: &'static Context, ptx: &str) -> Result<*mut c_void> {
 }
 
 pub fn unload(module: *mut c_void) -> Result {
-    let mut loaded = LOADED.write().unwrap();
-    let removed = loaded.modules.remove(&(module as usize));
-    loaded
-        .functions
-        .retain(|_, function| function.module != module as usize);
-    removed.map(drop).ok_or(INVALID_HANDLE)
+    let removed = {
+        let mut loaded = LOADED.write().unwrap();
+        loaded
+            .functions
+            .retain(|_, function| function.module != module as usize);
+        loaded.modules.remove(&(module as usize))
+    };
+    removed.ok_or(INVALID_HANDLE)?.context.pass();
+    Ok(())
 }
 
 /// Unloads the modules of a context.

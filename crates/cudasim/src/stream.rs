@@ -14,6 +14,8 @@ use crate::{capture, failure};
 pub const LEGACY: usize = 0x1;
 pub const PER_THREAD: usize = 0x2;
 const NON_BLOCKING: u32 = 0x1;
+/// Streams of a context whose creation does not wait in the blocking mode.
+const STREAMS_WITHOUT_WAIT: usize = 35;
 pub const GREATEST_PRIORITY: i32 = -5;
 pub const LEAST_PRIORITY: i32 = 0;
 
@@ -98,6 +100,8 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
     } else {
         Kind::Blocking
     };
+    let waits = context.streams().len() >= STREAMS_WITHOUT_WAIT;
+    let _blocked = waits.then(|| context.block());
     let stream = Stream::new(context, kind);
     context.add_stream(&stream)?;
     Ok(STREAMS.add(stream))
@@ -105,7 +109,9 @@ pub fn create(context: &'static Context, flags: u32) -> Result<*mut c_void> {
 
 /// Closes a stream. Work already submitted still runs.
 pub fn destroy(handle: *mut c_void) -> Result {
-    STREAMS.remove(handle).ok_or(INVALID_HANDLE)?.close();
+    let stream = STREAMS.remove(handle).ok_or(INVALID_HANDLE)?;
+    stream.context.pass();
+    stream.close();
     Ok(())
 }
 
@@ -316,9 +322,18 @@ impl Ticket {
     }
 }
 
-/// The stream of a handle. Fails unless the current context is usable.
+/// The stream of a handle, once no other call blocks its context. Fails unless the current context is
+/// usable.
 pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
-    let stream = resolve(device::current()?, handle)?;
+    resolve(device::current_for_query()?, handle)?
+        .context
+        .pass();
+    resolve_for_query(handle)
+}
+
+/// As [`resolve_current`], for a query, which begins even if another call blocks the context.
+fn resolve_for_query(handle: *mut c_void) -> Result<Arc<Stream>> {
+    let stream = resolve(device::current_for_query()?, handle)?;
     stream.context.check()?;
     if stream.kind == Kind::Legacy {
         failure::check(failure::Kind::Capture)?;
@@ -329,6 +344,13 @@ pub fn resolve_current(handle: *mut c_void) -> Result<Arc<Stream>> {
 /// As [`resolve_current`], for a call that uses the stream, which a capture may forbid.
 pub fn resolve_used(handle: *mut c_void) -> Result<Arc<Stream>> {
     let stream = resolve_current(handle)?;
+    capture::uses(&stream)?;
+    Ok(stream)
+}
+
+/// As [`resolve_used`], for a query.
+pub fn resolve_queried(handle: *mut c_void) -> Result<Arc<Stream>> {
+    let stream = resolve_for_query(handle)?;
     capture::uses(&stream)?;
     Ok(stream)
 }

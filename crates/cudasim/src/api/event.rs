@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::store;
-use crate::device::{self, current};
+use crate::device::{self, current, current_for_query};
 use crate::status::{INVALID_VALUE, code};
 use crate::stream::resolve_used;
 use crate::{capture, event, failure};
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn cuEventRecord(handle: *mut c_void, stream: *mut c_void)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(handle: *mut c_void) -> c_int {
-    code(current().and_then(|_| {
+    code(current_for_query().and_then(|_| {
         capture::unsafe_call()?;
         event::resolve(handle)?.query()
     }))
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(
     from: *mut c_void,
     to: *mut c_void,
 ) -> c_int {
-    code(current().and_then(|_| {
+    code(current_for_query().and_then(|_| {
         let elapsed = event::resolve(from)?.milliseconds_to(&*event::resolve(to)?)?;
         // SAFETY: the client's pointer is null or valid.
         unsafe { store(milliseconds, elapsed) }

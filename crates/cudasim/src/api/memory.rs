@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::store;
-use crate::device::{self, current};
+use crate::device::{self, Context, current, current_for_query};
 use crate::status::{INVALID_VALUE, NOT_FOUND, Result, code};
 use crate::stream;
 use crate::{capture, memory};
@@ -76,13 +76,18 @@ pub extern "C" fn cuMemFreeAsync(address: u64, at: *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
-    code(end(|| memory::free_device(address as usize)))
+    code(end(address as usize, memory::free_device))
 }
 
-fn end(release: impl FnOnce() -> Result) -> Result {
+/// Frees or unregisters memory, which blocks the context that it belongs to, whichever is current.
+fn end(address: usize, release: fn(usize) -> Result) -> Result {
     device::current_or_failed()?;
     capture::unsafe_call()?;
-    device::release_in_any_state(release)
+    device::release_in_any_state(|| {
+        let owner = memory::find(address).map(|region| region.context);
+        let _blocked = owner.and_then(Context::block);
+        release(address)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -102,7 +107,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeHost(address: *mut c_void) -> c_int {
-    code(end(|| memory::free_host(address as usize)))
+    code(end(address as usize, memory::free_host))
 }
 
 #[unsafe(no_mangle)]
@@ -119,7 +124,7 @@ pub unsafe extern "C" fn cuMemHostRegister_v2(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemHostUnregister(address: *mut c_void) -> c_int {
-    code(end(|| memory::unregister_host(address as usize)))
+    code(end(address as usize, memory::unregister_host))
 }
 
 #[unsafe(no_mangle)]
@@ -144,7 +149,7 @@ pub unsafe extern "C" fn cuMemGetAddressRange_v2(
     size: *mut usize,
     address: u64,
 ) -> c_int {
-    code(current().and_then(|_| {
+    code(current_for_query().and_then(|_| {
         let region = memory::find(address as usize).ok_or(NOT_FOUND)?;
         // SAFETY: the client's pointers are null or valid; either may be left out.
         unsafe {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use super::{Sent, store};
 use crate::device::{self, current};
 use crate::status::{INVALID_VALUE, NOT_READY, Result, code};
-use crate::stream::{self, resolve_current, resolve_used};
+use crate::stream::{self, resolve_current, resolve_queried, resolve_used};
 use crate::{capture, config, copy, event, failure};
 
 type HostFunction = unsafe extern "C" fn(*mut c_void);
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn cuStreamSynchronize(handle: *mut c_void) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(handle: *mut c_void) -> c_int {
-    code(resolve_used(handle).and_then(|stream| {
+    code(resolve_queried(handle).and_then(|stream| {
         capture::unsafe_call()?;
         let idle = stream.is_idle()?;
         stream.context.check()?;
