@@ -40,10 +40,24 @@ def of_type(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def converted(
     array: Any, dtype: np.dtype[Any], casting: Literal["same_kind", "unsafe"] = "unsafe"
 ) -> np.ndarray[Any, Any]:
-    """Return a copy of another type; the bytes between its fields are zero."""
+    """Return a copy of another type; the bytes between its fields are zero.
+
+    NumPy 2.5 copies these bytes as well where both types are the same, so each field is copied.
+    """
     given = np.asarray(array)
     if dtype.names is None:
         return given.astype(dtype, casting=casting)
+    if given.dtype != dtype:
+        given = given.astype(dtype, casting=casting)
     made = np.zeros(given.shape, dtype)
-    np.copyto(made, given, casting=casting)
+    _copy_fields(made, given)
     return made
+
+
+def _copy_fields(to: np.ndarray[Any, Any], given: np.ndarray[Any, Any]) -> None:
+    assert to.dtype.names is not None
+    for name in to.dtype.names:
+        if to[name].dtype.names is None:
+            to[name] = given[name]
+        else:
+            _copy_fields(to[name], given[name])
